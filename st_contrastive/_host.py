@@ -1,0 +1,192 @@
+"""The one file that touches sentence-transformers where it is semi-private, or where its habits need care.
+
+Read against sentence-transformers 6.2; what was found there is in the comments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torch.distributed
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import all_gather, all_gather_with_grad
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Features = dict[str, Any]
+
+#: What the losses read of a batch of texts. A column's dict also holds strings and whatever a model writes into it.
+_TEXT_KEYS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One view of a batch after the model: sentence vectors (N, d'), token vectors (N, L, d) and their mask (N, L)."""
+
+    sentences: Tensor
+    tokens: Tensor
+    mask: Tensor
+
+
+def unwrap(model: nn.Module) -> SentenceTransformer:
+    """The SentenceTransformer inside DDP's ``module`` and torch.compile's ``_orig_mod``."""
+    while not isinstance(model, SentenceTransformer):
+        inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
+        if not isinstance(inner, nn.Module):
+            raise TypeError(f"model must be a SentenceTransformer, got {type(model).__name__}.")
+        model = inner
+    return model
+
+
+def text_module(model: nn.Module) -> Transformer:
+    """The token-level Transformer module that the model starts with.
+
+    Raises:
+        TypeError: the model has none, or it gives no token embeddings.
+        ValueError: it has no tokenizer.
+    """
+    first = unwrap(model)[0]
+    if not isinstance(first, Transformer) or first.module_output_name != "token_embeddings":
+        raise TypeError(
+            f"model must start with a token-level Transformer module, got {type(first).__name__}: these losses need "
+            "dropout and token embeddings. Build the model as SentenceTransformer(modules=[Transformer(name), "
+            "Pooling(width, 'cls')])."
+        )
+    if not isinstance(first.tokenizer, PreTrainedTokenizerBase):
+        raise ValueError(
+            "model has no tokenizer, which these losses need to tell words from special tokens. Load the Transformer "
+            "module from a folder or name that holds one."
+        )
+    return cast(Transformer, first)
+
+
+def encoder_of(model: nn.Module) -> PreTrainedModel:
+    """The transformers model inside."""
+    return text_module(model).model
+
+
+def tokenizer_of(model: nn.Module) -> PreTrainedTokenizerBase:
+    """The tokenizer inside."""
+    return cast(PreTrainedTokenizerBase, text_module(model).tokenizer)
+
+
+def embedding_width(model: nn.Module) -> int:
+    """Width of the sentence embeddings."""
+    width = unwrap(model).get_embedding_dimension()
+    if width is None:
+        raise ValueError("model does not tell its embedding dimension; give its Pooling or Dense module one.")
+    return width
+
+
+def token_width(model: nn.Module) -> int:
+    """Width of the token embeddings."""
+    return int(text_module(model).get_embedding_dimension())
+
+
+def most_positions(model: nn.Module) -> int | None:
+    """Most tokens that the encoder has positions for; None where it tells no limit.
+
+    Families with RoBERTa's position ids start counting behind the padding index, and lose that many.
+    """
+    encoder = encoder_of(model)
+    limit = getattr(encoder.config, "max_position_embeddings", None)
+    if not isinstance(limit, int) or limit <= 0:
+        return None
+    for name, module in encoder.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            return limit - module.padding_idx - 1
+    return limit
+
+
+def own_pooling(model: nn.Module) -> str:
+    """The model's pooling mode, where it is one mode of token width; "cls" otherwise."""
+    for module in unwrap(model):
+        if isinstance(module, Pooling) and isinstance(module.pooling_mode, str):
+            return module.pooling_mode
+    return "cls"
+
+
+def pool(encoded: Encoded, mode: str) -> Tensor:
+    """Token vectors to one vector a sentence, (N, d), by sentence-transformers' own Pooling."""
+    pooling = Pooling(encoded.tokens.shape[-1], mode)
+    pooled = pooling({"token_embeddings": encoded.tokens, "attention_mask": encoded.mask})
+    return cast(Tensor, pooled["sentence_embedding"])
+
+
+POOLING_MODES: tuple[str, ...] = tuple(Pooling.POOLING_MODES)
+
+
+def text_features(features: Features, side: str) -> Features:
+    """The text tensors of one column, right-padded, beside what is not a tensor.
+
+    The model writes into the dict that it is given, so every view takes a copy of this one.
+
+    Raises:
+        ValueError: the batch was flattened for unpadded attention, or is not text.
+    """
+    if "cu_seq_lens_q" in features:
+        raise ValueError(
+            "The batch was flattened into one sequence, which these losses can't take apart. Set "
+            "model[0].unpad_inputs = False."
+        )
+    ids, mask = features.get("input_ids"), features.get("attention_mask")
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or not isinstance(mask, Tensor):
+        raise ValueError(
+            f"Each column must be a batch of tokenised texts, with input_ids (N, L) and attention_mask; got the keys "
+            f"{sorted(features)}. Give text, and let model.preprocess or the trainer's collator tokenise it."
+        )
+    tensors = {key: features[key] for key in _TEXT_KEYS if key in features}
+    if side == "left":
+        # Sentences are composed and fused from their first token on.
+        order = mask.argsort(dim=1, descending=True, stable=True)
+        tensors = {key: value.gather(1, order) for key, value in tensors.items()}
+    carried = {key: value for key, value in features.items() if not isinstance(value, Tensor) or key == "prompt_length"}
+    return {**carried, **tensors}
+
+
+def with_texts(features: Features, texts: Features) -> Features:
+    """``texts`` in place of the text tensors of ``features``; what is not a text tensor is carried along."""
+    return {**{key: value for key, value in features.items() if key not in _TEXT_KEYS}, **texts}
+
+
+def token_arguments(features: Features) -> Features:
+    """What of a column a transformers model takes itself."""
+    return {key: features[key] for key in _TEXT_KEYS if key in features}
+
+
+def encode(model: nn.Module, views: Sequence[Features]) -> list[Encoded]:
+    """All views in one forward pass where sentence-transformers can merge them, else in one pass each."""
+    merged = merge_feature_batches([dict(view) for view in views]) if len(views) > 1 else None
+    if merged is None:
+        return [_encoded(model(dict(view))) for view in views]
+    together = _encoded(model(merged))
+    parts = (tensor.chunk(len(views)) for tensor in (together.sentences, together.tokens, together.mask))
+    return [Encoded(*part) for part in zip(*parts, strict=True)]
+
+
+def _encoded(output: Features) -> Encoded:
+    return Encoded(output["sentence_embedding"], output["token_embeddings"], output["attention_mask"])
+
+
+def is_distributed() -> bool:
+    """Whether more than one process trains."""
+    ready = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return ready and torch.distributed.get_world_size() > 1
+
+
+def gather_with_gradient(tensor: Tensor) -> tuple[Tensor, int]:
+    """The rows of all ranks, with gradient, and the index of this rank's first row among them."""
+    if not is_distributed():
+        return tensor, 0
+    return all_gather_with_grad(tensor), torch.distributed.get_rank() * tensor.shape[0]
+
+
+def gather(tensor: Tensor) -> Tensor:
+    """The rows of all ranks, without gradient."""
+    return all_gather(tensor.detach()) if is_distributed() else tensor.detach()

@@ -1,0 +1,90 @@
+"""Training-only projection heads."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from st_contrastive.components._checks import require_positive
+
+
+class TanhHead(nn.Module):
+    """SimCSE's head, Linear and Tanh: h' = tanh(W h + b). Used in training only (Gao et al., 2021, section 3).
+
+    Example:
+        >>> import torch
+        >>> TanhHead(8)(torch.zeros(3, 8)).shape
+        torch.Size([3, 8])
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        require_positive("width", width)
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """(N, d) to (N, d)."""
+        return torch.tanh(self.linear(embeddings.to(self.linear.weight.dtype)))
+
+
+class InteractionHead(nn.Module):
+    """ConIsI's head g (eq. 2), and its classifier f (eq. 6, 7) on top of the same weights.
+
+    g(x) = ELU(BatchNorm(W1 x + b1)); f(x) = W3 g(x) + b3.
+
+    Args:
+        width: d of the sentence embeddings; W1 is d x d.
+        interaction_dim: length of r = f(x). None takes d, as the paper declares it.
+
+    Example:
+        >>> import torch
+        >>> head = InteractionHead(8, interaction_dim=1)
+        >>> projected = head(torch.randn(6, 8))
+        >>> projected.shape, head.interaction(projected).shape
+        (torch.Size([6, 8]), torch.Size([6, 1]))
+    """
+
+    def __init__(self, width: int, interaction_dim: int | None = None) -> None:
+        super().__init__()
+        require_positive("width", width)
+        if interaction_dim is not None:
+            require_positive("interaction_dim", interaction_dim)
+        self.linear = nn.Linear(width, width)
+        self.norm = nn.BatchNorm1d(width)
+        self.classifier = nn.Linear(width, width if interaction_dim is None else interaction_dim)
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """g: (N, d) to (N, d). One call over all views: the rows of a call share their BatchNorm statistics."""
+        return F.elu(self.norm(self.linear(embeddings.to(self.linear.weight.dtype))))
+
+    def interaction(self, projected: Tensor) -> Tensor:
+        """f, from what ``forward`` gave: (N, d) to (N, interaction_dim)."""
+        return cast(Tensor, self.classifier(projected))
+
+
+class Projector(nn.Module):
+    """InfoCSE's training-only projector, as in its authors' code.
+
+    Linear(d, 2d, no bias), BatchNorm, ReLU, Linear(2d, d, no bias), BatchNorm(no affine).
+
+    Example:
+        >>> import torch
+        >>> Projector(8)(torch.randn(6, 8)).shape
+        torch.Size([6, 8])
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        require_positive("width", width)
+        self.inner = nn.Linear(width, 2 * width, bias=False)
+        self.inner_norm = nn.BatchNorm1d(2 * width)
+        self.outer = nn.Linear(2 * width, width, bias=False)
+        self.outer_norm = nn.BatchNorm1d(width, affine=False)
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """(N, d) to (N, d). One call over both views: the rows of a call share their BatchNorm statistics."""
+        hidden = F.relu(self.inner_norm(self.inner(embeddings.to(self.inner.weight.dtype))))
+        return cast(Tensor, self.outer_norm(self.outer(hidden)))

@@ -1,0 +1,82 @@
+"""The transformer layers of an encoder, whatever its family, and what enters one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+
+def layer_stack(encoder: PreTrainedModel) -> tuple[nn.Module, str]:
+    """The module that owns the encoder's list of layers, and the list's name in it.
+
+    Raises:
+        ValueError: no list with one entry a layer exists, as in families whose layers share their weights (ALBERT).
+    """
+    depth = getattr(encoder.config, "num_hidden_layers", None)
+    for owner in encoder.modules():
+        for name, child in owner.named_children():
+            if isinstance(child, nn.ModuleList) and len(child) == depth and depth > 0:
+                return owner, name
+    raise ValueError(
+        f"{type(encoder).__name__} has no list of {depth} transformer layers of its own: it may share one layer's "
+        "weights among all, as ALBERT does. Take an encoder with separate layers, such as BERT or RoBERTa."
+    )
+
+
+def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
+    """The encoder's transformer layers, lowest first."""
+    owner, name = layer_stack(encoder)
+    layers: nn.ModuleList = getattr(owner, name)
+    return layers
+
+
+def _lowest_layer(encoder: PreTrainedModel) -> tuple[nn.Module, int]:
+    """The module that the embedding layer's output enters, and how often one forward pass calls it."""
+    for name, module in encoder.named_modules():
+        if name.endswith("albert_layer_groups"):
+            # ALBERT runs each of its groups several times in turn.
+            groups = list(module.children())
+            return groups[0], encoder.config.num_hidden_layers // len(groups)
+    return layers_of(encoder)[0], 1
+
+
+@contextmanager
+def editing_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """While open, the hidden states that enter ``layer`` are what ``edit`` makes of them. Nothing stays behind."""
+
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if args:
+            return (edit(args[0]), *args[1:]), kwargs
+        name = "hidden_states" if "hidden_states" in kwargs else next(iter(kwargs))
+        return args, {**kwargs, name: edit(kwargs[name])}
+
+    handle = layer.register_forward_pre_hook(hook, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def embedding_outputs(encoder: PreTrainedModel) -> Iterator[list[Tensor]]:
+    """While open, the list collects the embedding layer's output, (rows, tokens, width), of every forward pass.
+
+    It is what enters the lowest layer: positions, token types, LayerNorm and dropout included. Detached.
+    """
+    captured: list[Tensor] = []
+    layer, calls_a_pass = _lowest_layer(encoder)
+    calls = 0
+
+    def note(hidden: Tensor) -> Tensor:
+        nonlocal calls
+        if calls % calls_a_pass == 0:
+            captured.append(hidden.detach())
+        calls += 1
+        return hidden
+
+    with editing_input(layer, note):
+        yield captured

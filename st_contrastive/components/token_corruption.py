@@ -1,0 +1,92 @@
+"""Random replacement of tokens, drawn on the device that holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from st_contrastive.components._checks import require_share
+
+
+@dataclass(frozen=True)
+class CorruptedTokens:
+    """``input_ids`` (N, L) after corruption, and ``chosen`` (N, L), True where a token was drawn for it."""
+
+    input_ids: Tensor
+    chosen: Tensor
+
+
+@final
+class TokenCorruption(nn.Module):
+    """Chooses a share of the tokens; each becomes the mask token, a random token, or stays.
+
+    Special tokens and padding are never chosen, and a random token is never a special one. Drawn from PyTorch's global
+    generator, so that a seed fixes it.
+
+    Args:
+        tokenizer: knows the vocabulary, the special tokens and the mask token.
+        rate: share of the tokens that are chosen, 0 to 1.
+        mask_share: share of the chosen that become the mask token.
+        random_share: share of the chosen that become a random token; the rest stays as it is.
+
+    Raises:
+        ValueError: a share is not in [0, 1], both shares exceed 1 together, or the tokenizer lacks what is asked for.
+    """
+
+    special: Tensor  # (V,) bool
+    ordinary: Tensor  # ids that a random token is drawn from
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, rate: float, mask_share: float, random_share: float
+    ) -> None:
+        super().__init__()
+        for name, share in (("rate", rate), ("mask_share", mask_share), ("random_share", random_share)):
+            require_share(name, share)
+        if mask_share + random_share > 1:
+            raise ValueError(f"mask_share + random_share must not exceed 1, got {mask_share} + {random_share}.")
+        self.rate, self.mask_share, self.random_share = rate, mask_share, random_share
+        if mask_share and tokenizer.mask_token_id is None:
+            raise ValueError(
+                f"The tokenizer {type(tokenizer).__name__} has no mask token, which masked-LM needs. Set "
+                "model.tokenizer.mask_token to a token of its vocabulary, or take an encoder that was trained with one."
+            )
+        self.mask_id = tokenizer.mask_token_id if mask_share else None
+        ids = sorted(set(tokenizer.get_vocab().values()))
+        specials = set(tokenizer.all_special_ids)
+        ordinary = [i for i in ids if i not in specials]
+        if random_share and not ordinary:
+            raise ValueError(f"The tokenizer {type(tokenizer).__name__} has no token that is not a special one.")
+        # Follow from the tokenizer, so that checkpoints need not hold them.
+        special = torch.zeros(max(ids, default=0) + 1, dtype=torch.bool)
+        special[[i for i in specials if i < len(special)]] = True
+        self.register_buffer("special", special, persistent=False)
+        self.register_buffer("ordinary", torch.tensor(ordinary, dtype=torch.long), persistent=False)
+
+    @classmethod
+    def masking(cls, tokenizer: PreTrainedTokenizerBase, rate: float) -> TokenCorruption:
+        """Masked-LM corruption (Devlin et al., 2019): 80 % mask, 10 % random, 10 % as it is."""
+        return cls(tokenizer, rate=rate, mask_share=0.8, random_share=0.1)
+
+    @classmethod
+    def replacement(cls, tokenizer: PreTrainedTokenizerBase, rate: float) -> TokenCorruption:
+        """ConIsI-o1's subword replacement: 80 % random, 20 % as it is."""
+        return cls(tokenizer, rate=rate, mask_share=0.0, random_share=0.8)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> CorruptedTokens:
+        """Corrupt ``input_ids`` (N, L) wherever ``attention_mask`` (N, L) is not 0; the input is left as it is."""
+        shape, device = input_ids.shape, input_ids.device
+        eligible = attention_mask.bool() & ~self.special[input_ids]
+        chosen = eligible & (torch.rand(shape, device=device) < self.rate)
+        fate = torch.rand(shape, device=device)
+        corrupted = input_ids
+        if self.random_share:
+            drawn = self.ordinary[torch.randint(len(self.ordinary), shape, device=device)]
+            to_random = chosen & (fate >= self.mask_share) & (fate < self.mask_share + self.random_share)
+            corrupted = torch.where(to_random, drawn, corrupted)
+        if self.mask_id is not None:
+            corrupted = torch.where(chosen & (fate < self.mask_share), self.mask_id, corrupted)
+        return CorruptedTokens(corrupted, chosen)

@@ -1,0 +1,33 @@
+"""Sentences to what sentence-transformers trains on: InputExample lists for ``fit``, Datasets for the Trainer."""
+
+from st_contrastive.inputs.conisi import conisi_dataset, conisi_examples
+from st_contrastive.inputs.corpus import (
+    Corpus,
+    CorpusError,
+    CorpusReport,
+    ParallelCorpus,
+    read_corpus,
+    read_parallel,
+)
+from st_contrastive.inputs.documentation import documentation_sentences
+from st_contrastive.inputs.infocse import infocse_dataset, infocse_examples
+from st_contrastive.inputs.simcse import simcse_dataset, simcse_examples
+from st_contrastive.inputs.twins import twins_dataset, twins_examples
+
+__all__ = [
+    "Corpus",
+    "CorpusError",
+    "CorpusReport",
+    "ParallelCorpus",
+    "conisi_dataset",
+    "conisi_examples",
+    "documentation_sentences",
+    "infocse_dataset",
+    "infocse_examples",
+    "read_corpus",
+    "read_parallel",
+    "simcse_dataset",
+    "simcse_examples",
+    "twins_dataset",
+    "twins_examples",
+]

