@@ -1,16 +1,25 @@
-"""Unsupervised sentence embeddings for sentence-transformers: ConIsI, Twins and InfoCSE beside SimCSE."""
+"""Unsupervised sentence embeddings for sentence-transformers: ConIsI, Twins and InfoCSE beside SimCSE.
 
-from st_contrastive.inputs import (
-    conisi_dataset,
-    conisi_examples,
-    infocse_dataset,
-    infocse_examples,
-    simcse_dataset,
-    simcse_examples,
-    twins_dataset,
-    twins_examples,
-)
-from st_contrastive.losses import ConIsILoss, InfoCSELoss, LossTerms, SimCSELoss, TwinsLoss
+The names below are imported when they are first asked for, so that the command line answers before torch is there.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from st_contrastive.inputs import (
+        conisi_dataset,
+        conisi_examples,
+        infocse_dataset,
+        infocse_examples,
+        simcse_dataset,
+        simcse_examples,
+        twins_dataset,
+        twins_examples,
+    )
+    from st_contrastive.losses import ConIsILoss, InfoCSELoss, LossTerms, SimCSELoss, TwinsLoss
 
 __version__ = "0.1.0"
 
@@ -29,3 +38,16 @@ __all__ = [
     "twins_dataset",
     "twins_examples",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    room = "inputs" if name.endswith(("_examples", "_dataset")) else "losses"
+    value = getattr(import_module(f"{__name__}.{room}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -53,8 +53,7 @@ def read_sts(path: str | Path) -> STSPairs:
     path = Path(path)
     rows: list[tuple[str, str, float]] = []
     try:
-        opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-        with opened as file:
+        with _open_text(path) as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     rows.append(_pair(line, f"{path}, line {number}"))
@@ -66,6 +65,10 @@ def read_sts(path: str | Path) -> STSPairs:
         raise STSError(f"{path} holds {len(rows)} pair(s); a correlation needs at least 2.")
     first, second, scores = zip(*rows, strict=True)
     return STSPairs(first, second, scores)
+
+
+def _open_text(path: Path) -> TextIO:
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
 
 
 def _pair(line: str, where: str) -> tuple[str, str, float]:

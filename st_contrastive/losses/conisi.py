@@ -173,7 +173,8 @@ class ConIsILoss(ContrastiveLoss):
     def citation(self) -> str:
         return """
 @inproceedings{sun-huang-2022-conisi,
-    title = "{ConIsI}: A Contrastive Framework with Inter-sentence Interaction for Self-supervised Sentence Representation",
+    title = "{ConIsI}: A Contrastive Framework with Inter-sentence Interaction
+        for Self-supervised Sentence Representation",
     author = "Sun, Meng and Huang, Degen",
     booktitle = "Proceedings of the 21st Chinese National Conference on Computational Linguistics",
     year = "2022",

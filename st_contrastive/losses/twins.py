@@ -149,8 +149,8 @@ class TwinsLoss(ContrastiveLoss):
                 foreign = self.fraternal(translation["input_ids"])
         if foreign.shape[-1] != own.shape[-1]:
             raise ValueError(
-                f"fraternal gives embeddings {foreign.shape[-1]} wide, the encoder's are {own.shape[-1]}: map them into "
-                "the encoder's space first."
+                f"fraternal gives embeddings {foreign.shape[-1]} wide, the encoder's are {own.shape[-1]}: map them "
+                "into the encoder's space first."
             )
         width = max(own.shape[1], foreign.shape[1])
         own, foreign = (F.pad(part, (0, 0, 0, width - part.shape[1])) for part in (own, foreign))

@@ -1,0 +1,32 @@
+"""The front door: ``st-contrastive`` and ``python -m st_contrastive``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+# None of these imports torch, which takes seconds: a command does so when it runs, and --help does not.
+from st_contrastive.cli import demo, evaluate, train
+from st_contrastive.cli._arguments import UserError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; 0 if it worked, 2 with one line on the error stream for bad input."""
+    parser = argparse.ArgumentParser(
+        prog="st-contrastive",
+        description="Unsupervised sentence embeddings: ConIsI, Twins and InfoCSE beside SimCSE.",
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in (train, evaluate, demo):
+        command.add_parser(commands)
+    args = parser.parse_args(argv)
+    try:
+        code: int = args.run(args)
+    except KeyboardInterrupt:
+        print("st-contrastive: stopped", file=sys.stderr)
+        return 130
+    except UserError as error:
+        print(f"st-contrastive: {error}", file=sys.stderr)
+        return 2
+    return code

@@ -1,0 +1,112 @@
+"""What the commands share: errors of the user, methods by name, model loading."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.readers import InputExample
+
+from st_contrastive import inputs, losses
+from st_contrastive.cli._arguments import UserError
+
+
+@dataclass(frozen=True)
+class Method:
+    """A loss, and the builders of its inputs."""
+
+    title: str
+    loss: type[losses.ContrastiveLoss]
+    pooling: str  # as the paper evaluates
+
+    @property
+    def arguments(self) -> list[str]:
+        """Names that the loss's constructor takes from the command line."""
+        names = list(inspect.signature(self.loss).parameters)
+        return [name for name in names if name not in ("model", "auxiliary", "fraternal", "log_terms")]
+
+    def examples(self, *columns: list[str]) -> list[InputExample]:
+        """Examples for ``fit``."""
+        build: Any = getattr(inputs, f"{self.title.lower()}_examples")
+        examples: list[InputExample] = build(*columns)
+        return examples
+
+    def dataset(self, *columns: list[str]) -> Dataset:
+        """Dataset for the Trainer."""
+        build: Any = getattr(inputs, f"{self.title.lower()}_dataset")
+        return build(*columns)
+
+
+METHODS = {
+    "simcse": Method("SimCSE", losses.SimCSELoss, "cls"),
+    "conisi": Method("ConIsI", losses.ConIsILoss, "cls"),
+    "twins": Method("Twins", losses.TwinsLoss, "mean"),
+    "infocse": Method("InfoCSE", losses.InfoCSELoss, "cls"),
+}
+
+
+def load_model(name: str, *, pooling: str = "keep", max_length: int | None = None) -> SentenceTransformer:
+    """A model by folder or hub name: as it is ("keep"), or its encoder under a pooling of its own.
+
+    Raises:
+        UserError: it can't be loaded, or is not a text encoder.
+    """
+    try:
+        if pooling == "keep":
+            model = SentenceTransformer(name)
+            if max_length is not None:
+                model.max_seq_length = max_length
+            return model
+        transformer = Transformer(name, max_seq_length=max_length)
+        return SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)])
+    except (OSError, ValueError, RuntimeError, TypeError, AttributeError) as error:
+        raise UserError(f"--model {name}: it can't be loaded: {first_line(error)}") from error
+
+
+def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` strings as constructor arguments of the method's loss.
+
+    Raises:
+        UserError: a name the loss does not take, or no value.
+    """
+    arguments: dict[str, Any] = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or name not in method.arguments:
+            raise UserError(f"--set {item}: give NAME=VALUE, NAME one of {', '.join(method.arguments)}.")
+        try:
+            arguments[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            arguments[name] = value
+    return arguments
+
+
+def output_folder(path: str, *, overwrite: bool) -> Path:
+    """A folder that may be written: new, empty, or a saved model that may be replaced.
+
+    Raises:
+        UserError: something else is there.
+    """
+    folder = Path(path)
+    if folder.is_file():
+        raise UserError(f"--output {folder} is a file; name a folder.")
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / "modules.json").is_file():
+            raise UserError(f"--output {folder} holds something that is not a saved model; name another folder.")
+        if not overwrite:
+            raise UserError(f"--output {folder} holds a saved model; name another folder, or add --overwrite.")
+    return folder
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class where it has none."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

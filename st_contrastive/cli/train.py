@@ -1,0 +1,124 @@
+"""``st-contrastive train``: a corpus and an encoder to a saved SentenceTransformer."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+from st_contrastive.cli._arguments import UserError, fraction, positive_float, whole
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "train",
+        help="train an encoder on unlabelled sentences",
+        description="Train an encoder on unlabelled sentences, through sentence-transformers' Trainer.",
+    )
+    parser.add_argument("--method", required=True, choices=["simcse", "conisi", "twins", "infocse"], help="the loss")
+    parser.add_argument("--model", required=True, help="folder or hub name of the encoder to start from")
+    parser.add_argument("--data", required=True, metavar="FILE", help="UTF-8 text or .gz, one sentence a line")
+    parser.add_argument("--output", required=True, metavar="DIR", help="where the trained model goes")
+    parser.add_argument(
+        "--translations", metavar="FILE", help="twins: the translations of --data's sentences, line by line"
+    )
+    parser.add_argument(
+        "--pooling",
+        choices=["cls", "mean", "keep"],
+        help="pooling of the saved model; keep takes --model as it is (default: as the paper evaluates, mean for "
+        "twins, cls for the others)",
+    )
+    parser.add_argument("--batch-size", type=whole, default=64, metavar="N", help="default: 64")
+    parser.add_argument("--lr", type=positive_float, default=3e-5, metavar="X", help="learning rate; default: 3e-5")
+    parser.add_argument("--epochs", type=whole, default=1, metavar="N", help="default: 1")
+    parser.add_argument("--steps", type=whole, metavar="N", help="stop after N steps, whatever --epochs says")
+    parser.add_argument("--warmup", type=fraction, default=0.0, metavar="X", help="share of the steps; default: 0")
+    parser.add_argument("--max-length", type=whole, default=32, metavar="N", help="tokens a sentence; default: 32")
+    parser.add_argument("--limit", type=whole, metavar="N", help="take the first N sentences only")
+    parser.add_argument("--seed", type=int, default=42, metavar="N", help="default: 42")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
+    parser.add_argument("--overwrite", action="store_true", help="replace a saved model in --output")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument of the loss, such as interaction_weight=0.1; may be repeated",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train; everything that can be wrong is looked at before the first step."""
+    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from transformers import set_seed
+
+    from st_contrastive.cli._common import METHODS, load_model, loss_arguments, output_folder
+    from st_contrastive.inputs import CorpusError, read_corpus, read_parallel
+
+    method = METHODS[args.method]
+    if args.translations and args.method != "twins":
+        raise UserError(f"--translations goes with --method twins, not {args.method}.")
+    folder = output_folder(args.output, overwrite=args.overwrite)
+    arguments = loss_arguments(method, args.set)
+    if arguments.get("strategy") == "given":
+        raise UserError("--set strategy=given needs a column of constructed sentences; use it from Python.")
+    try:
+        if args.translations:
+            parallel = read_parallel(args.data, args.translations, limit=args.limit)
+            columns, report = [parallel.sentences, parallel.translations], parallel.report
+        else:
+            corpus = read_corpus(args.data, limit=args.limit)
+            columns, report = [corpus.sentences], corpus.report
+    except CorpusError as error:
+        raise UserError(f"--data: {error}") from error
+    print(f"{args.data}: {report}")
+    set_seed(args.seed)
+    model = load_model(args.model, pooling=args.pooling or method.pooling, max_length=args.max_length)
+    try:
+        loss = method.loss(model, **arguments)
+    except (TypeError, ValueError) as error:
+        raise UserError(str(error)) from error
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as work:
+        trainer = SentenceTransformerTrainer(
+            model=model,
+            args=SentenceTransformerTrainingArguments(
+                output_dir=f"{work}/trainer",
+                per_device_train_batch_size=args.batch_size,
+                learning_rate=args.lr,
+                num_train_epochs=args.epochs,
+                max_steps=args.steps or -1,
+                warmup_steps=args.warmup,
+                save_strategy="no",
+                logging_steps=10,
+                seed=args.seed,
+                bf16=args.bf16,
+                report_to="none",
+            ),
+            train_dataset=method.dataset(*columns),
+            loss=loss,
+        )
+        trainer.train()
+        saved = Path(work, "model")
+        model.save_pretrained(str(saved))
+        _move(saved, folder)
+    print(f"Saved to {folder}. Load it with SentenceTransformer({str(folder)!r}).")
+    return 0
+
+
+def _move(saved: Path, folder: Path) -> None:
+    """Put the complete new folder in the old one's place; the old one goes only then."""
+    if folder.exists():
+        old = saved.with_name("replaced")
+        folder.rename(old)
+        try:
+            saved.rename(folder)
+        except OSError:
+            old.rename(folder)
+            raise
+        shutil.rmtree(old)
+    else:
+        saved.rename(folder)

@@ -1,0 +1,163 @@
+"""Tiny encoders of several families, built in code with their real tokenizer classes: no test needs a network."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+SENTENCES = [
+    "the small cat sleeps on a warm chair",
+    "two dogs run along the river",
+    "rain falls",
+    "a man reads the old book in his garden while the sun goes down",
+    "she buys bread and milk",
+    "the train is late again",
+    "birds sing in the morning",
+    "a child paints a blue house with a red door",
+    "we walk to the station",
+    "the lake is cold in winter",
+]
+WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
+PIECES = [*"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"), "##s", "##ing"]
+
+BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SMALL = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}
+
+
+def _vocabulary(specials: list[str]) -> dict[str, int]:
+    return {token: index for index, token in enumerate(dict.fromkeys([*specials, *WORDS, *PIECES]))}
+
+
+def bert_tokenizer() -> transformers.PreTrainedTokenizerBase:
+    return transformers.BertTokenizer(vocab=_vocabulary(BERT_SPECIALS), model_max_length=64)
+
+
+def mpnet_tokenizer() -> transformers.PreTrainedTokenizerBase:
+    vocabulary = _vocabulary(["<s>", "<pad>", "</s>", "[UNK]", "<mask>"])
+    return transformers.MPNetTokenizer(vocab=vocabulary, model_max_length=64)
+
+
+def roberta_tokenizer() -> transformers.PreTrainedTokenizerBase:
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(SENTENCES * 5, trainer)
+    import json
+
+    model = json.loads(bpe.to_str())["model"]
+    merges = [tuple(pair) for pair in model["merges"]]
+    return transformers.RobertaTokenizer(vocab=model["vocab"], merges=merges, model_max_length=64)
+
+
+def _encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
+    common = {"vocab_size": vocabulary, **SMALL}
+    if family == "bert":
+        return transformers.BertModel(transformers.BertConfig(max_position_embeddings=64, **common))
+    if family == "bert-mlm":
+        return transformers.BertForMaskedLM(transformers.BertConfig(max_position_embeddings=64, **common))
+    if family == "roberta":
+        return transformers.RobertaModel(
+            transformers.RobertaConfig(max_position_embeddings=66, pad_token_id=1, type_vocab_size=1, **common)
+        )
+    if family == "mpnet":
+        return transformers.MPNetModel(transformers.MPNetConfig(max_position_embeddings=66, pad_token_id=1, **common))
+    if family == "distilbert":
+        return transformers.DistilBertModel(
+            transformers.DistilBertConfig(
+                vocab_size=vocabulary, dim=32, n_layers=4, n_heads=4, hidden_dim=64, max_position_embeddings=64
+            )
+        )
+    if family == "electra":
+        return transformers.ElectraModel(
+            transformers.ElectraConfig(max_position_embeddings=64, embedding_size=16, **common)
+        )
+    if family == "albert":
+        return transformers.AlbertModel(
+            transformers.AlbertConfig(max_position_embeddings=64, embedding_size=16, hidden_dropout_prob=0.1, **common)
+        )
+    raise KeyError(family)
+
+
+TOKENIZERS = {"roberta": roberta_tokenizer, "mpnet": mpnet_tokenizer}
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    """``checkpoint(family)``: folder with a tiny encoder and its tokenizer; made once."""
+    made: dict[str, Path] = {}
+
+    def make(family: str) -> Path:
+        if family not in made:
+            folder = tmp_path_factory.mktemp(family)
+            tokenizer = TOKENIZERS.get(family, bert_tokenizer)()
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                encoder = _encoder(family, len(tokenizer))
+                for parameter in encoder.parameters():  # away from zero biases and unit scales
+                    if parameter.requires_grad:
+                        parameter.data += 0.1 * torch.randn_like(parameter)
+            encoder.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            made[family] = folder
+        return made[family]
+
+    return make
+
+
+@pytest.fixture
+def build(checkpoint):
+    """``build(family, pooling, dropout)``: a fresh SentenceTransformer in training mode."""
+
+    def make(family: str = "bert", pooling: str = "cls", dropout: bool = True) -> SentenceTransformer:
+        transformer = Transformer(str(checkpoint(family)))
+        model = SentenceTransformer(
+            modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)], device="cpu"
+        )
+        if not dropout:
+            switch_off_dropout(model)
+        return model.train()
+
+    return make
+
+
+def switch_off_dropout(module: torch.nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+
+
+@pytest.fixture
+def no_dropout():
+    return switch_off_dropout
+
+
+@pytest.fixture
+def sentences() -> list[str]:
+    return list(SENTENCES)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """Real data, where they are at hand: $ST_CONTRASTIVE_DATA, with sts/ in it."""
+    folder = os.environ.get("ST_CONTRASTIVE_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("ST_CONTRASTIVE_DATA names no folder with real data")
+    return Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
