@@ -147,9 +147,10 @@ def _score_in_fresh_process(
 ) -> dict[str, dict[str, Any]]:
     """Scores and probe embeddings of the saved models, by a process that starts without this package."""
     request = {"folders": {name: str(folder / name) for name in names}, "sets": scored, "probes": probes}
-    script = Path(__file__).with_name("_score_saved.py")
+    # Not as a file: Python would put this folder, and its `evaluate`, before the installed packages.
+    script = Path(__file__).with_name("_score_saved.py").read_text(encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(script)], input=json.dumps(request), capture_output=True, text=True, check=False
+        [sys.executable, "-c", script], input=json.dumps(request), capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise RuntimeError(f"Scoring the saved models failed:\n{done.stderr}")

@@ -106,18 +106,19 @@ class ConIsILoss(ContrastiveLoss):
 
     @property
     def fallback_share(self) -> float | None:
-        """Share of the last batch's rows whose constructed sentence was the sentence itself; None before any batch."""
+        """Share of the last batch's rows whose constructed sentence was the sentence itself; None before any batch
+        and for strategy "other"."""
         return None if self._fallbacks is None else float(self._fallbacks)
 
     def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:
         sentences = self._content(columns[0])
         rows = sentences.ids.shape[0]
-        views = [self.composer(sentences, sentences)]
-        valid = sentences.lengths.new_zeros(rows, dtype=torch.bool)
+        seconds = [sentences]
         with_interaction = self.interaction_weight > 0
         if with_interaction:
-            sentences, constructed, valid = self._constructed(columns, sentences)
-            views = [self.composer(sentences, other) for other in (sentences, constructed)]
+            sentences, constructed, distinct = self._constructed(columns, sentences)
+            seconds = [sentences, constructed]
+        views = [self.composer(sentences, second) for second in seconds]
         alone = _host.encode(self.model, [columns[0]])[0].sentences
         pairs = _host.encode(self.model, [_host.with_texts(columns[0], view) for view in views])
         # One call of the head: the rows of all views share their BatchNorm statistics.
@@ -126,7 +127,7 @@ class ConIsILoss(ContrastiveLoss):
         contrastive = self.contrast(anchors, positives)
         if with_interaction:
             scores = self.head.interaction(projected[rows:])
-            interactive = interaction(*scores.chunk(2), valid=valid)
+            interactive = interaction(*scores.chunk(2), valid=distinct)
         else:
             interactive = torch.zeros_like(contrastive)
         return {

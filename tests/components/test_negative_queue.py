@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from st_contrastive.components import NegativeQueue
+
+
+@given(st.lists(st.integers(1, 4), max_size=8), st.integers(1, 4))
+def test_holds_the_last_batches_with_their_ages(sizes, batches):
+    queue = NegativeQueue(2, batches, forgetting_rate=0.9 / batches)
+    kept: list[list[list[float]]] = []
+    for number, size in enumerate(sizes, start=1):
+        anchors = torch.full((size, 2), float(number)) + torch.arange(size)[:, None] / 10
+        queue.push(anchors)
+        kept = [anchors.tolist(), *kept][:batches]
+    keys, weights = queue.entries()
+    found = sorted(
+        (round(weight, 5), key) for key, weight in zip(keys.tolist(), weights.tolist(), strict=True) if weight > 0
+    )
+    expected = sorted(
+        (round(1 - 0.9 / batches * age, 5), key) for age, batch in enumerate(kept, start=1) for key in batch
+    )
+    assert [key for _, key in found] == [key for _, key in expected]
+    assert [weight for weight, _ in found] == pytest.approx([weight for weight, _ in expected], abs=1e-4)
+    assert len(queue) == sum(len(batch) for batch in kept)
+
+
+def test_state_survives_a_checkpoint_whatever_the_batch_size():
+    queue = NegativeQueue(2, 3, 0.25)
+    for size in (4, 2, 3, 1):
+        queue.push(torch.randn(size, 2))
+    assert len(queue) == 2 + 3 + 1
+    fresh = NegativeQueue(2, 3, 0.25)
+    fresh.load_state_dict(queue.state_dict())
+    for ours, theirs in zip(queue.entries(), fresh.entries(), strict=True):
+        assert torch.equal(ours, theirs)
+    other = torch.randn(5, 2)
+    queue.push(other), fresh.push(other)
+    assert torch.equal(queue.entries()[0], fresh.entries()[0])
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        NegativeQueue(3, 3, 0.25).load_state_dict(queue.state_dict())
+
+
+def test_keys_are_detached_and_not_the_callers():
+    queue = NegativeQueue(2, 2, 0.1)
+    anchors = torch.ones(3, 2, requires_grad=True)
+    queue.push(anchors)
+    with torch.no_grad():
+        anchors.zero_()
+    keys, weights = queue.entries()
+    assert not keys.requires_grad
+    assert keys[weights > 0].sum() == 6
+
+
+@pytest.mark.parametrize(("batches", "rate"), [(2, 0.5), (4, 0.25), (3, -0.1), (1, 1.0)])
+def test_the_oldest_weight_must_stay_positive(batches, rate):
+    with pytest.raises(ValueError, match="forgetting_rate"):
+        NegativeQueue(2, batches, rate)
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="queue_batches"):
+        NegativeQueue(2, 0, 0.0)
+    with pytest.raises(ValueError, match="anchors"):
+        NegativeQueue(2, 1, 0.0).push(torch.zeros(3, 4))

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from st_contrastive.components import PairComposer
+
+FAMILIES = ["bert", "roberta", "mpnet"]
+
+
+@pytest.fixture
+def tokenizer(checkpoint, request):
+    return AutoTokenizer.from_pretrained(checkpoint(request.param))
+
+
+def compose(tokenizer, first, second, **options):
+    composer = PairComposer(tokenizer, **options)
+    parts = []
+    for texts in (first, second):
+        single = tokenizer(texts, padding=True, return_tensors="pt")
+        parts.append(composer.content(single["input_ids"], single["attention_mask"]))
+    return composer(*parts)
+
+
+def assert_same_pairs(found, expected):
+    """Equal to the tokenizer's output; ours may be wider by padding alone."""
+    width = expected["input_ids"].shape[1]
+    assert expected["attention_mask"].sum() > 0
+    assert set(found) == set(expected.keys())
+    assert found["attention_mask"][:, width:].sum() == 0
+    for key, value in expected.items():
+        assert torch.equal(found[key][:, :width], value), key
+
+
+@pytest.mark.parametrize("tokenizer", FAMILIES, indirect=True)
+@pytest.mark.parametrize("max_length", [None, 30, 17, 12, 8, 7])
+def test_equals_the_tokenizer(tokenizer, sentences, max_length):
+    first, second = [*sentences, "", "rain"], [*reversed(sentences), "rain", ""]
+    truncation = {} if max_length is None else {"truncation": "longest_first", "max_length": max_length}
+    expected = tokenizer(first, second, padding=True, return_tensors="pt", **truncation)
+    assert_same_pairs(compose(tokenizer, first, second, max_length=max_length), expected)
+
+
+@pytest.mark.parametrize("tokenizer", ["roberta"], indirect=True)
+def test_roberta_has_two_separators_and_no_types(tokenizer):
+    pair = compose(tokenizer, ["rain"], ["cat"])
+    assert "token_type_ids" not in pair
+    assert tokenizer.decode(pair["input_ids"][0]) == "<s>rain</s></s>cat</s>"
+
+
+@pytest.mark.parametrize("tokenizer", FAMILIES, indirect=True)
+def test_rows_are_told_apart(tokenizer):
+    composer = PairComposer(tokenizer)
+    single = tokenizer(["rain falls", "rain", "rain falls", ""], padding=True, return_tensors="pt")
+    content = composer.content(single["input_ids"], single["attention_mask"])
+    shifted = content[torch.tensor([2, 0, 1, 3])]
+    assert content.equal_rows(shifted).tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize("tokenizer", ["bert"], indirect=True)
+def test_bad_input(tokenizer):
+    with pytest.raises(ValueError, match="max_length must exceed the 3"):
+        PairComposer(tokenizer, max_length=3)
+    tokenizer.pad_token = None
+    with pytest.raises(ValueError, match="no padding token"):
+        PairComposer(tokenizer)

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from st_contrastive.components import TokenCorruption
+
+
+@pytest.fixture
+def tokenizer(checkpoint):
+    return AutoTokenizer.from_pretrained(checkpoint("bert"))
+
+
+@pytest.fixture
+def batch(tokenizer, sentences):
+    return tokenizer(sentences * 400, padding=True, return_tensors="pt")
+
+
+def shares(before, after, chosen, mask_id):
+    picked = chosen.sum()
+    masked = ((after == mask_id) & chosen).sum() / picked
+    kept = ((after == before) & chosen).sum() / picked
+    return masked.item(), kept.item()
+
+
+def test_masking_is_80_10_10_of_the_rate(tokenizer, batch):
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    before = ids.clone()
+    corrupted = TokenCorruption.masking(tokenizer, 0.4)(ids, mask)
+    special = torch.isin(ids, torch.tensor(tokenizer.all_special_ids))
+    assert torch.equal(ids, before)
+    assert not (corrupted.chosen & (special | (mask == 0))).any()
+    assert torch.equal(corrupted.input_ids[~corrupted.chosen], ids[~corrupted.chosen])
+    eligible = (~special).sum()
+    assert corrupted.chosen.sum() / eligible == pytest.approx(0.4, abs=0.01)
+    masked, kept = shares(ids, corrupted.input_ids, corrupted.chosen, tokenizer.mask_token_id)
+    assert masked == pytest.approx(0.8, abs=0.01)
+    assert kept == pytest.approx(0.1, abs=0.015)  # and a random token that is the same one by chance
+
+
+def test_replacement_is_80_20_and_never_draws_a_special_token(tokenizer, batch):
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    corrupted = TokenCorruption.replacement(tokenizer, 0.5)(ids, mask)
+    masked, kept = shares(ids, corrupted.input_ids, corrupted.chosen, tokenizer.mask_token_id)
+    assert masked == 0
+    assert kept == pytest.approx(0.2, abs=0.02)
+    drawn = corrupted.input_ids[corrupted.chosen]
+    assert not torch.isin(drawn, torch.tensor(tokenizer.all_special_ids)).any()
+    assert len(drawn.unique()) > 0.9 * (len(tokenizer) - len(tokenizer.all_special_ids))
+
+
+def test_a_seed_fixes_the_draw_and_the_rate_its_ends(tokenizer, batch):
+    corruption = TokenCorruption.masking(tokenizer, 0.4)
+    draws = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        draws.append(corruption(batch["input_ids"], batch["attention_mask"]).input_ids)
+    assert torch.equal(*draws)
+    assert not torch.equal(draws[0], corruption(batch["input_ids"], batch["attention_mask"]).input_ids)
+    none, everything = (
+        TokenCorruption.masking(tokenizer, rate)(batch["input_ids"], batch["attention_mask"]).chosen
+        for rate in (0.0, 1.0)
+    )
+    assert not none.any()
+    special = torch.isin(batch["input_ids"], torch.tensor(tokenizer.all_special_ids))
+    assert torch.equal(everything, ~special)
+
+
+def test_checkpoints_hold_nothing_of_it(tokenizer):
+    assert not TokenCorruption.masking(tokenizer, 0.4).state_dict()
+
+
+def test_bad_input(tokenizer):
+    for rate in (-0.1, 1.5, "much"):
+        with pytest.raises(ValueError, match="rate"):
+            TokenCorruption.masking(tokenizer, rate)
+    with pytest.raises(ValueError, match="exceed 1"):
+        TokenCorruption(tokenizer, rate=0.1, mask_share=0.8, random_share=0.3)
+    tokenizer.mask_token = None
+    with pytest.raises(ValueError, match="no mask token"):
+        TokenCorruption.masking(tokenizer, 0.4)

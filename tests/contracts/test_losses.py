@@ -1,0 +1,304 @@
+"""The promises that every public loss keeps."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding
+
+import st_contrastive
+from st_contrastive import ConIsILoss, InfoCSELoss, SimCSELoss, TwinsLoss
+from st_contrastive.losses.base import ContrastiveLoss
+
+CASES = {
+    "simcse": (SimCSELoss, {}, 1, ["contrastive"]),
+    "simcse-pairs": (SimCSELoss, {}, 2, ["contrastive"]),
+    "simcse-no-head": (SimCSELoss, {"head": False}, 1, ["contrastive"]),
+    "conisi-other": (ConIsILoss, {}, 1, ["contrastive", "interactive"]),
+    "conisi-subword": (ConIsILoss, {"strategy": "subword"}, 1, ["contrastive", "interactive"]),
+    "conisi-given": (ConIsILoss, {"strategy": "given", "interaction_dim": 1}, 2, ["contrastive", "interactive"]),
+    "twins": (TwinsLoss, {}, 2, ["identical", "fraternal", "twins"]),
+    "twins-one-column": (TwinsLoss, {}, 1, ["identical"]),
+    "twins-mean": (TwinsLoss, {"train_pooling": "mean"}, 2, ["identical", "fraternal", "twins"]),
+    "twins-own": (TwinsLoss, {"train_pooling": None, "queue_batches": 1, "forgetting_rate": 0.0}, 2,
+                  ["identical", "fraternal", "twins"]),
+    "infocse": (InfoCSELoss, {"mlm_weight": 0.1}, 1, ["contrastive", "mlm"]),
+    "infocse-first": (InfoCSELoss, {"masked_views": "first", "projector": False, "mlm_weight": 0.1}, 1,
+                      ["contrastive", "mlm"]),
+}  # fmt: skip
+
+pytestmark = pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+def columns(model, sentences, count):
+    return [model.preprocess(list(part)) for part in (sentences, sentences[::-1])[:count]]
+
+
+def test_every_public_loss_is_held_to_the_contract():
+    public = {getattr(st_contrastive, name) for name in st_contrastive.__all__ if name.endswith("Loss")}
+    assert public == {case[0] for case in CASES.values()}
+
+
+@pytest.mark.parametrize("loss_class", {case[0] for case in CASES.values()}, ids=lambda c: c.__name__)
+def test_constructs_with_the_model_alone_and_says_what_it_cites(build, loss_class):
+    loss = loss_class(build())
+    assert isinstance(loss, ContrastiveLoss)
+    assert loss.citation.strip().startswith("@")
+    assert loss.citation.count("{") == loss.citation.count("}")
+    assert next(iter(inspect.signature(loss_class).parameters)) == "model"
+
+
+def test_config_round_trips(build, case):
+    loss_class, options, _, _ = case
+    model = build()
+    config = loss_class(model, **options).get_config_dict()
+    parameters = inspect.signature(loss_class).parameters
+    assert set(config) == set(parameters) - {"model"}
+    assert {key: config[key] for key in options} == options
+    assert loss_class(model, **config).get_config_dict() == config
+
+
+def test_terms_are_finite_scalars_and_their_sum_is_the_loss(build, no_dropout, sentences, case):
+    loss_class, options, count, names = case
+    model = build(dropout=False)
+    values = []
+    for log_terms in (True, False):
+        torch.manual_seed(5)
+        loss = loss_class(model, **options, log_terms=log_terms)
+        no_dropout(loss)
+        values.append(loss(columns(model, sentences, count), torch.zeros(len(sentences))))
+    terms, total = values
+    assert list(terms) == names
+    assert all(term.ndim == 0 and math.isfinite(term.item()) for term in terms.values())
+    assert isinstance(total, torch.Tensor)
+    assert total.item() == pytest.approx(sum(term.item() for term in terms.values()))
+    assert terms.total.item() == pytest.approx(total.item())
+
+
+def test_everything_that_is_trained_gets_a_gradient(build, sentences, case):
+    loss_class, options, count, _ = case
+    model = build()
+    loss = loss_class(model, **options)
+    loss(columns(model, sentences, count)).backward()
+    unused = ("pooler", "position_embeddings")  # the model's own pooler; positions behind the batch's longest row
+    for name, parameter in loss.named_parameters():
+        if parameter.requires_grad and not any(part in name for part in unused):
+            assert parameter.grad is not None, name
+            assert parameter.grad.abs().sum() > 0, name
+
+
+def test_evaluation_changes_nothing(build, sentences, case):
+    loss_class, options, count, _ = case
+    model = build()
+    loss = loss_class(model, **options).train()
+    loss(columns(model, sentences, count))
+    before = {key: value.clone() for key, value in loss.state_dict().items()}
+    # The trainer's evaluation: the encoder alone is switched, the loss stays in training mode.
+    model.eval()
+    with torch.no_grad():
+        loss(columns(model, sentences[:4], count))
+    loss(columns(model, sentences[:4], count))  # with gradients, but not training
+    model.train()
+    with torch.no_grad():
+        loss(columns(model, sentences[:4], count))  # training, but without gradients
+    after = loss.state_dict()
+    assert len(before) > 10
+    assert set(after) == set(before)
+    assert all(torch.equal(after[key], value) for key, value in before.items())
+
+
+def test_training_changes_what_it_should(build, sentences):
+    model = build()
+    batch = model.preprocess(sentences)
+    for loss, key in (
+        (TwinsLoss(model), "queue.keys"),
+        (ConIsILoss(model), "head.norm.running_mean"),
+        (InfoCSELoss(model), "projector.outer_norm.running_mean"),
+    ):
+        before = loss.state_dict()[key].clone()
+        loss([batch])
+        assert not torch.equal(loss.state_dict()[key], before)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["rain falls"],
+        ["rain falls"] * 4,
+        ["", "", ""],
+        [""],
+        ["a", "b", "c"],
+        ["rain " * 600, "cat", ""],
+    ],
+    ids=["one", "identical", "empty", "one-empty", "one-token", "long"],
+)
+def test_odd_batches_are_finite(build, case, texts):
+    loss_class, options, count, names = case
+    model = build()
+    loss = loss_class(model, **options)
+    for _ in range(2):  # the second meets what the first left behind
+        terms = loss(columns(model, texts, count))
+        assert list(terms) == names
+        terms.backward()
+    assert all(math.isfinite(term.item()) for term in terms.values())
+    if len(texts) == 1 and "contrastive" in terms:
+        assert terms["contrastive"].item() == 0
+    for parameter in loss.parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all()
+    assert all(value.isfinite().all() for value in loss.state_dict().values() if value.is_floating_point())
+
+
+def test_one_row_leaves_batch_norm_as_it_is(build):
+    model = build()
+    for loss in (ConIsILoss(model), InfoCSELoss(model)):
+        before = {k: v.clone() for k, v in loss.state_dict().items() if "running" in k or "tracked" in k}
+        loss([model.preprocess(["rain falls"])])
+        assert before
+        assert all(torch.equal(loss.state_dict()[key], value) for key, value in before.items())
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_poolings_dense_and_normalize(checkpoint, sentences, case, pooling):
+    from sentence_transformers.base.modules import Dense
+
+    loss_class, options, count, _ = case
+    transformer = Transformer(str(checkpoint("bert")))
+    modules = [transformer, Pooling(32, pooling), Dense(32, 24), Normalize()]
+    model = SentenceTransformer(modules=modules, device="cpu").train()
+    loss_class(model, **options)(columns(model, sentences, count)).backward()
+    assert transformer.model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
+
+
+def test_left_padding_gives_what_right_padding_gives(build, no_dropout, sentences, case):
+    loss_class, options, count, _ = case
+    model = build(dropout=False)
+    values = []
+    for side in ("right", "left"):
+        model.tokenizer.padding_side = side
+        torch.manual_seed(1)
+        loss = loss_class(model, **options)
+        no_dropout(loss)
+        batch = columns(model, sentences, count)
+        assert (batch[0]["attention_mask"][:, 0] == 0).any() == (side == "left")
+        torch.manual_seed(2)
+        values.append({name: term.item() for name, term in loss(batch).items()})
+    assert values[0] == pytest.approx(values[1], rel=1e-5)
+
+
+def test_half_precision_trains(build, sentences, case):
+    loss_class, options, count, _ = case
+    model = build()
+    loss = loss_class(model, **options)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        terms = loss(columns(model, sentences, count))
+    assert all(term.dtype == torch.float32 and term.isfinite() for term in terms.values())
+    terms.backward()
+    model = build().bfloat16()
+    terms = loss_class(model, **options)(columns(model, sentences, count))
+    terms.backward()
+    assert all(term.isfinite() for term in terms.values())
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_wrong_number_of_columns(build, sentences, case, count):
+    loss_class, options, _, _ = case
+    model = build()
+    with pytest.raises(ValueError, match=f"{loss_class.__name__} takes .* got {count}"):
+        loss_class(model, **options)([model.preprocess(sentences)] * count)
+
+
+def test_features_that_are_not_padded_text(build, sentences):
+    model = build()
+    flat = {"input_ids": torch.ones(1, 9, dtype=torch.long), "cu_seq_lens_q": torch.tensor([0, 4, 9])}
+    with pytest.raises(ValueError, match="unpad_inputs"):
+        SimCSELoss(model)([flat])
+    with pytest.raises(ValueError, match="input_ids"):
+        SimCSELoss(model)([{"sentence_embedding": torch.ones(2, 32)}])
+
+
+def test_models_that_can_not_work(build, checkpoint):
+    static = SentenceTransformer(modules=[StaticEmbedding(build().tokenizer, embedding_dim=8)], device="cpu")
+    no_mask = build()
+    no_mask.tokenizer.mask_token = None
+    for case in CASES.values():
+        with pytest.raises(TypeError, match="token-level Transformer"):
+            case[0](static)
+        with pytest.raises(TypeError, match="SentenceTransformer"):
+            case[0](torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="no mask token"):
+        InfoCSELoss(no_mask)
+    with pytest.raises(ValueError, match="ALBERT"):
+        InfoCSELoss(build("albert"))
+
+
+@pytest.mark.parametrize(
+    ("loss_class", "options", "message"),
+    [
+        (SimCSELoss, {"temperature": 0}, "temperature"),
+        (SimCSELoss, {"temperature": "warm"}, "temperature"),
+        (ConIsILoss, {"strategy": "both"}, "strategy"),
+        (ConIsILoss, {"interaction_weight": 1.2}, "interaction_weight"),
+        (ConIsILoss, {"replacement_rate": -1}, "rate"),
+        (ConIsILoss, {"interaction_dim": 0}, "interaction_dim"),
+        (TwinsLoss, {"fusion_rate": 2}, "fusion_rate"),
+        (TwinsLoss, {"queue_batches": -1}, "queue_batches"),
+        (TwinsLoss, {"queue_batches": 4, "forgetting_rate": 0.25}, "forgetting_rate"),
+        (TwinsLoss, {"train_pooling": "middle"}, "train_pooling"),
+        (TwinsLoss, {"fraternal": "german"}, "fraternal"),
+        (InfoCSELoss, {"mlm_weight": -1e-5}, "mlm_weight"),
+        (InfoCSELoss, {"mask_rate": 1.5}, "rate"),
+        (InfoCSELoss, {"split_layer": 9}, "split_layer"),
+        (InfoCSELoss, {"masked_views": "all"}, "masked_views"),
+        (InfoCSELoss, {"auxiliary": "model.pt"}, "auxiliary"),
+    ],
+)
+def test_bad_arguments_are_named_before_training(build, loss_class, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        loss_class(build(), **options)
+
+
+def test_a_fraternal_layer_of_its_own_is_used_frozen(build, sentences):
+    model = build()
+    foreign = torch.nn.Embedding(len(model.tokenizer), 32)
+    loss = TwinsLoss(model, fraternal=foreign)
+    loss(columns(model, sentences, 2)).backward()
+    assert foreign.weight.grad is None
+    with pytest.raises(ValueError, match="fraternal gives embeddings 8 wide"):
+        TwinsLoss(model, fraternal=torch.nn.Embedding(len(model.tokenizer), 8))(columns(model, sentences, 2))
+
+
+def test_one_column_is_said_once(build, sentences):
+    model = build()
+    loss = TwinsLoss(model)
+    with pytest.warns(UserWarning, match="w/o FI, TL") as caught:
+        for _ in range(3):
+            loss(columns(model, sentences, 1))
+    assert len(caught) == 1
+
+
+def test_views_of_like_length_share_a_pass(build, sentences):
+    model = build()
+    passes = []
+    for loss_class, options, count, expected in (
+        (SimCSELoss, {}, 1, 1),
+        (ConIsILoss, {}, 1, 2),
+        (TwinsLoss, {}, 2, 1),
+        (InfoCSELoss, {}, 1, 1),
+    ):
+        loss = loss_class(model, **options)
+        passes.clear()
+        # sentence-transformers calls the model's `forward` itself, past its hooks; its parts are called as usual.
+        handle = model[0].model.encoder.register_forward_hook(lambda *args: passes.append(1))
+        loss(columns(model, sentences, count))
+        handle.remove()
+        assert len(passes) == expected, loss_class.__name__

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import gzip
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from st_contrastive.inputs import CorpusError, read_corpus, read_parallel
+
+
+def write(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def test_every_rule_and_every_count(tmp_path):
+    lines = [
+        b"\xef\xbb\xbfThe first line, after a byte order mark.",
+        b"",
+        b"   \t ",
+        b"\x00\x07",
+        "Straße und Äpfel,  double  spaces.".encode(),
+        b"not utf-8: \xff\xfe",
+        b"tab\there\x00",
+        b"  spaces around  \r",
+        b"x" * 51,
+        b"y" * 5000,
+        b"the last line has no end",
+    ]
+    corpus = read_corpus(write(tmp_path / "c.txt", b"\n".join(lines)), max_characters=50)
+    assert corpus.sentences == [
+        "The first line, after a byte order mark.",
+        "Straße und Äpfel,  double  spaces.",
+        "tab here",
+        "spaces around",
+        "the last line has no end",
+    ]
+    assert asdict(corpus.report) == {
+        "lines": 11, "taken": 5, "blank": 3, "too_long": 2, "undecodable": 1, "without_partner": 0, "cleaned": 1,
+    }  # fmt: skip
+    assert str(corpus.report) == (
+        "5 of 11 lines taken; left out: 3 blank, 2 too long, 1 not UTF-8; 1 had control characters removed"
+    )
+
+
+@given(st.lists(st.binary(max_size=30)))
+def test_no_line_is_lost(tmp_path_factory, lines):
+    path = write(tmp_path_factory.mktemp("c") / "c.txt", b"\n".join([b"One good line.", *lines]))
+    report = read_corpus(path, max_characters=20).report
+    counts = asdict(report)
+    assert report.lines == len(path.read_bytes().removesuffix(b"\n").split(b"\n"))
+    assert report.lines == sum(counts[key] for key in ("taken", "blank", "too_long", "undecodable"))
+
+
+def test_gzip_and_limit(tmp_path):
+    path = write(tmp_path / "c.txt.gz", gzip.compress(b"one line\nsecond line\nthird line\n"))
+    assert read_corpus(path).sentences == ["one line", "second line", "third line"]
+    assert read_corpus(path, limit=2).sentences == ["one line", "second line"]
+    cut = write(tmp_path / "cut.txt.gz", gzip.compress(b"a line of text\n" * 10_000)[:-40])
+    with pytest.raises(CorpusError, match="cut short"):
+        read_corpus(cut)
+    with pytest.raises(CorpusError, match="damaged"):
+        read_corpus(write(tmp_path / "not.gz", b"plain text\n"))
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(CorpusError, match="No such file"):
+        read_corpus(tmp_path / "missing.txt")
+    with pytest.raises(CorpusError, match="directory"):
+        read_corpus(tmp_path)
+    with pytest.raises(CorpusError, match="holds no sentence"):
+        read_corpus(write(tmp_path / "empty.txt", b"\n\n"))
+    for options in ({"limit": 0}, {"max_characters": 0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            read_corpus(tmp_path / "empty.txt", **options)
+
+
+def test_parallel_lines_stay_together(tmp_path):
+    english = write(tmp_path / "en", b"one\n\nthree\nfour\nfive\n")
+    german = write(tmp_path / "de", b"eins\nzwei\n\xff\nvier\n\n")
+    corpus = read_parallel(english, german)
+    assert (corpus.sentences, corpus.translations) == (["one", "four"], ["eins", "vier"])
+    assert (corpus.report.lines, corpus.report.taken, corpus.report.blank) == (5, 2, 1)
+    assert corpus.report.without_partner == 2
+    with pytest.raises(CorpusError, match="fewer lines"):
+        read_parallel(english, write(tmp_path / "short", b"eins\n"))
+    with pytest.raises(CorpusError, match="more lines"):
+        read_parallel(english, write(tmp_path / "long", b"x\n" * 9))

@@ -1,0 +1,283 @@
+"""Every term of every loss against a computation of its own: the encoder called row by row, without padding, in
+float64, dropout 0; the equations as loops."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import AutoTokenizer
+
+from st_contrastive import ConIsILoss, InfoCSELoss, SimCSELoss, TwinsLoss
+from st_contrastive.components import CorruptedTokens
+
+TAU = 0.05
+
+
+@pytest.fixture
+def double(build):
+    def make(family="bert", pooling="cls"):
+        return build(family, pooling, dropout=False).double()
+
+    return make
+
+
+def features(model, *columns):
+    return [model.preprocess(list(column)) for column in columns]
+
+
+def row_vectors(model, rows, pooling="cls"):
+    """Vectors of single rows, each a dict of 1-d lists, from the transformers model itself."""
+    encoder, found = model[0].model, []
+    for row in rows:
+        states = encoder(**{key: torch.tensor([value]) for key, value in row.items()}).last_hidden_state[0]
+        found.append(states[0] if pooling == "cls" else states.mean(0))
+    return torch.stack(found)
+
+
+def cosine(a, b):
+    return (a @ b / a.norm() / b.norm()).item()
+
+
+def nce(anchors, positives, extra=()):
+    """``extra``: (weight, vector) pairs."""
+    losses = []
+    for i, anchor in enumerate(anchors):
+        denominator = sum(math.exp(cosine(anchor, positive) / TAU) for positive in positives)
+        denominator += sum(weight * math.exp(cosine(anchor, key) / TAU) for weight, key in extra)
+        losses.append(math.log(denominator) - cosine(anchor, positives[i]) / TAU)
+    return sum(losses) / len(losses)
+
+
+def batch_norm(x, norm):
+    x = (x - x.mean(0)) / (x.var(0, unbiased=False) + norm.eps).sqrt()
+    return x if norm.weight is None else x * norm.weight + norm.bias
+
+
+def check(terms, expected):
+    assert set(terms) == set(expected)
+    for name, value in expected.items():
+        value = float(torch.as_tensor(value).detach())
+        assert abs(value) > 1e-9, f"{name}: nothing is compared"
+        assert terms[name].dtype == torch.float64
+        assert terms[name].item() == pytest.approx(value, rel=1e-5), name
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_simcse(double, sentences, family, pooling):
+    model = double(family, pooling)
+    loss = SimCSELoss(model).double()
+    h = row_vectors(model, [dict(model.tokenizer(s)) for s in sentences], pooling)
+    h = torch.tanh(h @ loss.head.linear.weight.T + loss.head.linear.bias)
+    check(loss(features(model, sentences)), {"contrastive": nce(h, h)})
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
+@pytest.mark.parametrize("interaction_dim", [None, 1])
+def test_conisi_given(double, sentences, family, interaction_dim):
+    model = double(family)
+    constructed = [sentence.replace("the", "no") + " never" for sentence in sentences]
+    loss = ConIsILoss(model, "given", interaction_weight=0.3, interaction_dim=interaction_dim).double()
+    tokenizer, head = model.tokenizer, loss.head
+    rows = [dict(tokenizer(s)) for s in sentences]
+    rows += [dict(tokenizer(s, s)) for s in sentences]
+    rows += [dict(tokenizer(s, c)) for s, c in zip(sentences, constructed, strict=True)]
+    hidden = row_vectors(model, rows) @ head.linear.weight.T + head.linear.bias
+    x, y, z = F.elu(batch_norm(hidden, head.norm)).chunk(3)
+    scores = [part @ head.classifier.weight.T + head.classifier.bias for part in (y, z)]
+    interactive = (scores[0].exp() / (scores[0].exp() + scores[1].exp())).log().neg().mean()
+    expected = {"contrastive": 0.7 * nce(x, y), "interactive": 0.3 * interactive}
+    check(loss(features(model, sentences, constructed)), expected)
+
+
+@pytest.mark.parametrize("strategy", ["other", "subword"])
+def test_conisi_constructs_what_it_says(double, sentences, strategy):
+    """The sentences that the loss composed are taken from its composer; their form and the term are checked."""
+    model = double()
+    loss = ConIsILoss(model, strategy, replacement_rate=0.3).double()
+    composed, compose = [], loss.composer.forward
+
+    def spy(first, second):
+        composed.append((first, second))
+        return compose(first, second)
+
+    loss.composer.forward = spy
+    terms = loss(features(model, sentences))
+    (first, same), (_, constructed) = composed
+    assert same is first
+    originals = [first.ids[i, : first.lengths[i]].tolist() for i in range(len(sentences))]
+    made = [constructed.ids[i, : constructed.lengths[i]].tolist() for i in range(len(sentences))]
+    assert originals == [model.tokenizer(s, add_special_tokens=False)["input_ids"] for s in sentences]
+    assert all(c != x for c, x in zip(made, originals, strict=True))
+    if strategy == "other":
+        assert all(c in originals for c in made)
+        assert loss.fallback_share is None
+    else:
+        own = [c for c, x in zip(made, originals, strict=True) if c not in originals]
+        assert len(own) == round(len(made) * (1 - loss.fallback_share)) > 0
+        assert all(len(c) == len(x) for c, x in zip(made, originals, strict=True) if c in own)
+    tokenizer, head = model.tokenizer, loss.head
+    pairs = [(x, x) for x in originals] + list(zip(originals, made, strict=True))
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    rows = [dict(tokenizer(s)) for s in sentences]
+    rows += [
+        {
+            "input_ids": [cls, *a, sep, *b, sep],
+            "token_type_ids": [0] * (len(a) + 2) + [1] * (len(b) + 1),
+        }
+        for a, b in pairs
+    ]
+    hidden = row_vectors(model, rows) @ head.linear.weight.T + head.linear.bias
+    x, y, z = F.elu(batch_norm(hidden, head.norm)).chunk(3)
+    interactive = F.softplus(head.classifier(z) - head.classifier(y)).mean()
+    check(terms, {"contrastive": 0.2 * nce(x, y), "interactive": 0.8 * interactive})
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert"])
+def test_twins_with_queue_over_unequal_batches(double, sentences, family):
+    model = double(family)
+    loss = TwinsLoss(model, fusion_rate=0.7, queue_batches=2, forgetting_rate=0.3).double()
+    # The second column is longer, shorter and empty in turn.
+    translations = [" ".join(reversed(s.split())) + " und noch mehr" * (i % 2) for i, s in enumerate(sentences)]
+    translations[3] = ""
+    past: list[torch.Tensor] = []
+    start = 0
+    for size in (3, 2, 1, 4):
+        english, german = sentences[start : start + size], translations[start : start + size]
+        start += size
+        h, twin, x, x_twin = by_hand_views(model, english, german, loss.fusion_rate)
+        extra = [(1 - 0.3 * age, key) for age, keys in enumerate(past, start=1) for key in keys]
+        expected = {
+            "identical": nce(h, h, extra),
+            "fraternal": nce(h, twin),
+            "twins": sum(
+                abs(
+                    math.e - math.exp(cosine(h[i], twin[i])) - (math.e - math.exp(cosine(x[i], x_twin[i])))
+                )
+                for i in range(size)
+            )
+            / size,
+        }
+        terms = loss(features(model, english, german))
+        if size == 1:
+            assert terms.pop("fraternal").item() == 0 == pytest.approx(expected.pop("fraternal"), abs=1e-9)
+        check(terms, expected)
+        past = [h.detach(), *past][:2]
+        assert len(loss.queue) == sum(len(keys) for keys in past)
+
+
+def by_hand_views(model, english, german, rate):
+    encoder, tokenizer = model[0].model, model.tokenizer
+    lookup, found = encoder.get_input_embeddings(), [[], [], [], []]
+    for source, target in zip(english, german, strict=True):
+        y, y_f = (lookup(torch.tensor(tokenizer(text)["input_ids"])) for text in (source, target))
+        fused = []
+        for position in range(max(len(y), len(y_f))):
+            if position >= len(y):
+                fused.append(y_f[position])
+            elif position >= len(y_f):
+                fused.append(y[position])
+            else:
+                fused.append(rate * y[position] + (1 - rate) * y_f[position])
+        for index, embeddings in enumerate((y, torch.stack(fused))):
+            output = encoder(inputs_embeds=embeddings[None], output_hidden_states=True)
+            found[index].append(output.last_hidden_state[0, 0])
+            found[index + 2].append(output.hidden_states[0][0].mean(0))
+    return [torch.stack(part) for part in found]
+
+
+@pytest.mark.parametrize("masked_views", ["both", "first"])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_infocse(double, sentences, masked_views, pooling):
+    model = double(pooling=pooling)
+    loss = InfoCSELoss(model, mlm_weight=0.5, split_layer=2, extra_layers=1, masked_views=masked_views).double()
+    for part in loss.auxiliary.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    drawn = []
+
+    def corrupt(ids, mask):
+        chosen = mask.bool() & (torch.rand(ids.shape) < 0.4) & (ids > 4)
+        drawn.append((torch.where(chosen, model.tokenizer.mask_token_id, ids), chosen, ids, mask))
+        return CorruptedTokens(drawn[-1][0], chosen)
+
+    loss.masking.forward = corrupt
+    terms = loss(features(model, sentences))
+    vectors = row_vectors(model, [dict(model.tokenizer(s)) for s in sentences], pooling)
+    projector = loss.projector
+    both = torch.cat([vectors, vectors])
+    inner = batch_norm(both @ projector.inner.weight.T, projector.inner_norm).relu()
+    outer = batch_norm(inner @ projector.outer.weight.T, projector.outer_norm)
+    ids, chosen, originals, mask = drawn[0]
+    assert len(ids) == len(sentences) * (2 if masked_views == "both" else 1)
+    encoder, losses = model[0].model, []
+    extra, head = encoder.encoder.layer[-1], loss.auxiliary.head.network.cls.predictions
+    for row in range(len(ids)):
+        length = int(mask[row].sum())
+        states = encoder(ids[row : row + 1, :length], output_hidden_states=True).hidden_states[2]
+        states = torch.cat([vectors[row % len(sentences)][None, None], states[:, 1:]], dim=1)
+        states = extra(states)[0] if isinstance(extra(states), tuple) else extra(states)
+        for position in chosen[row].nonzero().flatten().tolist():
+            state = F.gelu(head.transform.dense(states[0, position]))
+            state = F.layer_norm(state, (32,), head.transform.LayerNorm.weight, head.transform.LayerNorm.bias, 1e-12)
+            logits = encoder.get_input_embeddings().weight @ state + head.decoder.bias
+            losses.append((logits.logsumexp(0) - logits[originals[row, position]]).item())
+    assert len(losses) > 10
+    check(terms, {"contrastive": nce(*outer.chunk(2)), "mlm": 0.5 * sum(losses) / len(losses)})
+
+
+def test_a_weight_of_zero_gives_the_simpler_loss_in_value_and_gradient(double, sentences):
+    model = double()
+    batch = features(model, sentences)
+
+    def run(loss):
+        model.zero_grad()
+        total = loss.double()([dict(column) for column in batch])
+        total.backward()
+        return total.item(), model[0].model.encoder.layer[0].attention.self.query.weight.grad.clone()
+
+    simple = run(SimCSELoss(model, head=False, log_terms=False))
+    assert simple[1].abs().sum() > 0
+    for loss in (
+        InfoCSELoss(model, mlm_weight=0, projector=False, log_terms=False),
+        TwinsLoss(model, queue_batches=0, log_terms=False),
+    ):
+        with pytest.warns(UserWarning, match="one column") if isinstance(loss, TwinsLoss) else _nothing():
+            value, gradient = run(loss)
+        assert value == pytest.approx(simple[0], rel=1e-12)
+        torch.testing.assert_close(gradient, simple[1])
+
+
+def test_no_interaction_is_contrast_on_pairs(double, sentences):
+    model = double()
+    loss = ConIsILoss(model, interaction_weight=0).double()
+    rows = [dict(model.tokenizer(s)) for s in sentences] + [dict(model.tokenizer(s, s)) for s in sentences]
+    hidden = row_vectors(model, rows) @ loss.head.linear.weight.T + loss.head.linear.bias
+    x, y = F.elu(batch_norm(hidden, loss.head.norm)).chunk(2)
+    terms = loss(features(model, sentences))
+    assert terms.pop("interactive").item() == 0
+    check(terms, {"contrastive": nce(x, y)})
+
+
+def _nothing():
+    from contextlib import nullcontext
+
+    return nullcontext()
+
+
+def test_the_pair_tokenizer_is_the_same_for_long_texts(double):
+    """Longer than the encoder has positions for: cut as the tokenizer would cut the pair."""
+    model = double("roberta")
+    texts = ["a " * 60, "rain falls", "the river " * 30]
+    loss = ConIsILoss(model, interaction_weight=0.5).double()
+    cut = [model.tokenizer.decode(model.tokenizer(t, truncation=True)["input_ids"], skip_special_tokens=True) for t in texts]
+    assert loss.composer.max_length == 64
+    batch = features(model, texts)
+    pairs = loss.composer(*[loss.composer.content(batch[0]["input_ids"], batch[0]["attention_mask"])] * 2)
+    tokenizer = AutoTokenizer.from_pretrained(model[0].model.config._name_or_path)
+    expected = tokenizer(cut, cut, truncation="longest_first", max_length=64, padding=True, return_tensors="pt")
+    assert torch.equal(pairs["input_ids"], expected["input_ids"])
+    assert math.isfinite(loss(batch).item())

@@ -1,0 +1,210 @@
+"""Every loss through every door: fit, the Trainer, old_fit, a plain loop; saved, and loaded without this package."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from torch.utils.data import DataLoader
+
+import st_contrastive as stc
+
+METHODS = {
+    "simcse": (stc.SimCSELoss, {}, stc.simcse_examples, stc.simcse_dataset, 1),
+    "conisi": (stc.ConIsILoss, {}, stc.conisi_examples, stc.conisi_dataset, 1),
+    "conisi-given": (stc.ConIsILoss, {"strategy": "given"}, stc.conisi_examples, stc.conisi_dataset, 2),
+    "twins": (stc.TwinsLoss, {"queue_batches": 2}, stc.twins_examples, stc.twins_dataset, 2),
+    "twins-one": (stc.TwinsLoss, {}, stc.twins_examples, stc.twins_dataset, 1),
+    "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1}, stc.infocse_examples, stc.infocse_dataset, 1),
+}
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture(params=METHODS)
+def method(request):
+    return METHODS[request.param]
+
+
+@pytest.fixture
+def texts(sentences, method):
+    # 9 rows in batches of 4: the last batch is one row.
+    return [sentences[:9], sentences[:0:-1]][: method[4]]
+
+
+def first_weight(model):
+    return model[0].model.encoder.layer[0].attention.self.query.weight.detach().clone()
+
+
+def assert_trained(model, loss, before, head_before):
+    assert not torch.equal(first_weight(model), before)
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    after = [parameter.detach() for parameter in owned(loss)]
+    assert len(after) == len(head_before)
+    assert all(not torch.equal(new, old) for new, old in zip(after, head_before, strict=True))
+
+
+def owned(loss):
+    mine = {id(parameter) for parameter in loss.model.parameters()}
+    return [p for p in loss.parameters() if id(p) not in mine and p.requires_grad]
+
+
+def copies(loss):
+    return [parameter.detach().clone() for parameter in owned(loss)]
+
+
+@pytest.mark.parametrize("log_terms", [True, False])
+def test_fit(build, method, texts, tmp_path, monkeypatch, log_terms):
+    monkeypatch.chdir(tmp_path)
+    loss_class, options, examples, _, _ = method
+    model = build()
+    before, loss = first_weight(model), loss_class(model, **options, log_terms=log_terms)
+    head_before = copies(loss)
+    loader = DataLoader(examples(*texts), batch_size=4, shuffle=True)
+    model.fit(
+        train_objectives=[(loader, loss)],
+        epochs=2,
+        warmup_steps=0,
+        optimizer_params={"lr": 1e-3},
+        output_path=str(tmp_path / "out"),
+        show_progress_bar=False,
+    )
+    assert_trained(model, loss, before, head_before)
+    if log_terms:  # a process of its own takes seconds; the terms make no difference to it
+        assert_loads_plainly(model, tmp_path / "out", texts[0])
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert f"loss:{loss_class.__name__}" in card
+    assert "@" in loss.citation
+    assert loss.citation.strip().splitlines()[0] in card
+    assert '"temperature": 0.05' in card
+
+
+def assert_loads_plainly(model, folder, texts):
+    """In a process that can't import this package, the same embeddings."""
+    script = (
+        "import sys; sys.modules['st_contrastive'] = None\n"
+        "import numpy as np\n"
+        "from sentence_transformers import SentenceTransformer\n"
+        f"np.save({str(folder / 'found.npy')!r}, SentenceTransformer({str(folder)!r}, device='cpu').encode({texts!r}))"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    found = np.load(folder / "found.npy")
+    assert found.shape == (len(texts), 32)
+    np.testing.assert_allclose(found, model.eval().encode(texts), atol=1e-6)
+
+
+def trainer_arguments(folder, **changes):
+    options = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": 4,
+        "num_train_epochs": 2,
+        "learning_rate": 1e-3,
+        "logging_steps": 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "save_strategy": "no",
+        **changes,
+    }
+    return SentenceTransformerTrainingArguments(**options)
+
+
+@pytest.mark.parametrize("log_terms", [True, False])
+@pytest.mark.parametrize("lazily", [True, False])
+def test_trainer_with_evaluation_between(build, method, texts, tmp_path, log_terms, lazily):
+    loss_class, options, _, dataset, _ = method
+    model = build()
+    before, made = first_weight(model), []
+
+    def make(encoder):
+        made.append(loss_class(encoder, **options, log_terms=log_terms))
+        made.append(copies(made[0]))
+        return made[0]
+
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=trainer_arguments(tmp_path, eval_strategy="steps", eval_steps=1),
+        train_dataset=dataset(*texts),
+        eval_dataset=dataset(*(column[:3] for column in texts)),
+        loss=make if lazily else make(model),
+    )
+    trainer.train()
+    loss, head_before = made
+    assert_trained(model, loss, before, head_before)
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert len(logged) == 6
+    assert all(math.isfinite(entry["loss"]) for entry in logged)
+    if isinstance(loss, stc.TwinsLoss):
+        # Training's batches of 4, 4 and 1 rows, and none of the evaluation's.
+        assert len(loss.queue) == (4 + 1 if loss.queue_batches == 2 else 4 + 4 + 1)
+    if log_terms:
+        for name in loss([model.preprocess(column) for column in texts]):
+            assert all(name in entry for entry in logged)
+            assert any(f"eval_{name}" in entry for entry in trainer.state.log_history)
+
+
+@pytest.mark.parametrize("log_terms", [True, False])
+def test_old_fit(build, method, texts, tmp_path, log_terms):
+    loss_class, options, examples, _, _ = method
+    model = build()
+    before, loss = first_weight(model), loss_class(model, **options, log_terms=log_terms)
+    head_before = copies(loss)
+    model.old_fit(
+        train_objectives=[(DataLoader(examples(*texts), batch_size=4), loss)],
+        epochs=2,
+        warmup_steps=0,
+        optimizer_params={"lr": 1e-3},
+        output_path=str(tmp_path / "out"),
+        show_progress_bar=False,
+    )
+    assert_trained(model, loss, before, head_before)
+    assert SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts[0]).shape == (9, 32)
+
+
+@pytest.mark.parametrize("log_terms", [True, False])
+def test_plain_loop(build, method, texts, log_terms):
+    loss_class, options, _, _, _ = method
+    model = build()
+    before, loss = first_weight(model), loss_class(model, **options, log_terms=log_terms)
+    head_before = copies(loss)
+    optimizer = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-3)
+    for _ in range(3):
+        value = loss([model.preprocess(column) for column in texts])
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert math.isfinite(value.item())
+    assert_trained(model, loss, before, head_before)
+
+
+def test_several_losses_in_one_fit(build, sentences, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = build()
+    objectives = [
+        (DataLoader(stc.simcse_examples(sentences), batch_size=4), stc.SimCSELoss(model)),
+        (DataLoader(stc.twins_examples(sentences, sentences[::-1]), batch_size=4), stc.TwinsLoss(model)),
+    ]
+    before = first_weight(model)
+    model.fit(train_objectives=objectives, epochs=1, warmup_steps=0, show_progress_bar=False)
+    assert not torch.equal(first_weight(model), before)
+
+
+def test_saved_model_has_nothing_of_the_loss(build, sentences, tmp_path):
+    model = build()
+    names = set(model.state_dict())
+    loss = stc.TwinsLoss(model)
+    loss([model.preprocess(sentences), model.preprocess(sentences)]).backward()
+    assert set(model.state_dict()) == names
+    model.save(str(tmp_path))
+    assert not any("queue" in path.name or "head" in path.name for path in tmp_path.rglob("*"))
+    hooks = [h for module in model.modules() for h in (*module._forward_pre_hooks, *module._forward_hooks)]
+    assert not hooks
