@@ -93,9 +93,7 @@ def test_otherwise_a_new_head_tied_to_the_copied_embeddings(checkpoint):
 def test_an_encoder_made_in_code_needs_no_checkpoint():
     from transformers import BertConfig, BertModel
 
-    small = BertConfig(
-        vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
-    )
+    small = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
     auxiliary = AuxiliaryMLM.from_encoder(BertModel(small), split_layer=1, extra_layers=1)
     assert auxiliary.head.source == "tied"
     assert auxiliary.split_layer == auxiliary.extra_layers == 1

@@ -19,9 +19,7 @@ def test_interaction_head_is_the_papers_equation():
     hidden = F.elu(batch_norm(x @ head.linear.weight.T + head.linear.bias, head.norm.weight, head.norm.bias))
     projected = head(x)
     torch.testing.assert_close(projected, hidden)
-    torch.testing.assert_close(
-        head.interaction(projected), hidden @ head.classifier.weight.T + head.classifier.bias
-    )
+    torch.testing.assert_close(head.interaction(projected), hidden @ head.classifier.weight.T + head.classifier.bias)
     assert InteractionHead(6).interaction(torch.zeros(1, 6)).shape == (1, 6)
 
 

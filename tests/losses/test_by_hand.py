@@ -154,9 +154,7 @@ def test_twins_with_queue_over_unequal_batches(double, sentences, family):
             "identical": nce(h, h, extra),
             "fraternal": nce(h, twin),
             "twins": sum(
-                abs(
-                    math.e - math.exp(cosine(h[i], twin[i])) - (math.e - math.exp(cosine(x[i], x_twin[i])))
-                )
+                abs(math.e - math.exp(cosine(h[i], twin[i])) - (math.e - math.exp(cosine(x[i], x_twin[i]))))
                 for i in range(size)
             )
             / size,
@@ -273,7 +271,10 @@ def test_the_pair_tokenizer_is_the_same_for_long_texts(double):
     model = double("roberta")
     texts = ["a " * 60, "rain falls", "the river " * 30]
     loss = ConIsILoss(model, interaction_weight=0.5).double()
-    cut = [model.tokenizer.decode(model.tokenizer(t, truncation=True)["input_ids"], skip_special_tokens=True) for t in texts]
+    cut = [
+        model.tokenizer.decode(model.tokenizer(t, truncation=True)["input_ids"], skip_special_tokens=True)
+        for t in texts
+    ]
     assert loss.composer.max_length == 64
     batch = features(model, texts)
     pairs = loss.composer(*[loss.composer.content(batch[0]["input_ids"], batch[0]["attention_mask"])] * 2)

@@ -20,8 +20,7 @@ def oracle(anchors, positives, temperature, negatives=(), weights=(), offset=0):
     for i, anchor in enumerate(anchors):
         denominator = sum(math.exp(cosine(anchor, positive) / temperature) for positive in positives)
         denominator += sum(
-            p * math.exp(cosine(anchor, negative) / temperature)
-            for p, negative in zip(weights, negatives, strict=True)
+            p * math.exp(cosine(anchor, negative) / temperature) for p, negative in zip(weights, negatives, strict=True)
         )
         total -= cosine(anchor, positives[offset + i]) / temperature - math.log(denominator)
     return total / len(anchors)
@@ -39,9 +38,7 @@ def test_equals_the_loop(shape, temperature):
     count, width, extra, seed = shape
     h, plus, negatives = rows(count, width, seed), rows(count + 2, width, seed + 1), rows(extra, width, seed + 2)
     weights = torch.rand(extra, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    found = info_nce(
-        h, plus, temperature=temperature, negatives=negatives, negative_weights=weights, offset=2
-    )
+    found = info_nce(h, plus, temperature=temperature, negatives=negatives, negative_weights=weights, offset=2)
     expected = oracle(h.tolist(), plus.tolist(), temperature, negatives.tolist(), weights.tolist(), offset=2)
     assert found.dtype == torch.float64
     assert found.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
@@ -79,9 +76,7 @@ def test_weight_zero_takes_a_negative_out_of_value_and_gradient():
     negatives = torch.cat([rows(2, 3, 2), torch.zeros(1, 3, dtype=torch.float64)])
     plain = info_nce(h, plus, temperature=0.05, negatives=negatives[:2])
     plain_gradient = torch.autograd.grad(plain, h)[0]
-    padded = info_nce(
-        h, plus, temperature=0.05, negatives=negatives, negative_weights=torch.tensor([1.0, 1.0, 0.0])
-    )
+    padded = info_nce(h, plus, temperature=0.05, negatives=negatives, negative_weights=torch.tensor([1.0, 1.0, 0.0]))
     assert padded.item() == pytest.approx(plain.item(), rel=1e-12)
     assert plain_gradient.abs().sum() > 0
     torch.testing.assert_close(torch.autograd.grad(padded, h)[0], plain_gradient)

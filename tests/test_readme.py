@@ -1,0 +1,36 @@
+"""The README's Python runs, with a tiny encoder in place of the named ones and a small corpus."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def test_there_are_both_doors():
+    assert len(BLOCKS) == 2
+    assert "model.fit(" in BLOCKS[0]
+    assert "SentenceTransformerTrainer(" in BLOCKS[1]
+    assert len([line for line in BLOCKS[0].splitlines() if line.strip()]) <= 12
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=["fit", "trainer"])
+def test_quick_start_runs(block, checkpoint, sentences, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("corpus.txt", "corpus.en.txt", "corpus.de.txt"):
+        Path(name).write_text("\n".join(sentences), encoding="utf-8")
+    code, replaced = re.subn(r'"bert-base-[a-z-]*"', repr(str(checkpoint("bert"))), block)
+    assert replaced == 1
+    exec(compile(code, str(README), "exec"), {})
+    assert (tmp_path / "out" / "modules.json").is_file()
+    assert (tmp_path / "out" / "model.safetensors").is_file()
