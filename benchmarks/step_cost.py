@@ -76,7 +76,7 @@ def cases(sentences: list[str], length: int) -> dict[str, tuple[Callable[[], Non
         rows, width = tokens.shape
         parameters = [parameter for parameter in loss.parameters() if parameter.requires_grad]
         passes = [(rows, tokens)]
-        if name == "simcse" or name == "twins, one column" or name == "infocse":
+        if name in ("simcse", "twins, one column", "infocse"):
             passes = [(2 * rows, tokens)]
         elif name == "twins, two columns":
             passes = [(3 * rows, tokens)]
@@ -89,7 +89,7 @@ def cases(sentences: list[str], length: int) -> dict[str, tuple[Callable[[], Non
             encoder: Any = encoder, passes: Any = passes, loss: Any = loss, name: str = name, masked: Tensor = masked
         ) -> Tensor:
             total = sum(encoder_pass(encoder, count, ids) for count, ids in passes)
-            return total + bare_auxiliary(loss, passes[0][1][:rows], masked) if name == "infocse" else total
+            return total + bare_auxiliary(loss, passes[0][1], masked) if name == "infocse" else total
 
         def whole(loss: Any = loss, batch: Any = batch) -> Tensor:
             return loss([dict(column) for column in batch])

@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -133,13 +135,24 @@ def _train(
     set_seed(args.seed)
     loss = method.loss(model)
     loader = DataLoader(method.examples(sentences), batch_size=args.batch_size, shuffle=True)
-    model.fit(
-        train_objectives=[(loader, loss)],
-        epochs=1,
-        warmup_steps=0,
-        optimizer_params={"lr": args.lr},
-        output_path=str(output),
-    )
+    with TemporaryDirectory() as scratch, _working_in(scratch):  # `fit` makes a folder "checkpoints" where it runs
+        model.fit(
+            train_objectives=[(loader, loss)],
+            epochs=1,
+            warmup_steps=0,
+            optimizer_params={"lr": args.lr},
+            output_path=str(output),
+        )
+
+
+@contextmanager
+def _working_in(folder: str) -> Iterator[None]:
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _score_in_fresh_process(

@@ -159,6 +159,7 @@ def test_demo_trains_every_method_and_prints_the_table(capsys, tmp_path, sts, mo
     table = out[out.index("our pairs") :]
     for row in ("before training", "SimCSE", "ConIsI", "Twins", "InfoCSE"):
         assert row in table
+    assert [path.name for path in tmp_path.iterdir() if path.name != "sts"] == ["kept"]
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == [
         "before", "conisi", "infocse", "simcse", "twins",
     ]  # fmt: skip
