@@ -84,6 +84,22 @@ def _encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
         return transformers.ElectraModel(
             transformers.ElectraConfig(max_position_embeddings=64, embedding_size=16, **common)
         )
+    if family == "modernbert":
+        ends = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+        return transformers.ModernBertModel(
+            transformers.ModernBertConfig(max_position_embeddings=64, local_attention=8, **ends, **common)
+        )
+    if family == "deberta":
+        return transformers.DebertaV2Model(
+            transformers.DebertaV2Config(
+                max_position_embeddings=64,
+                relative_attention=True,
+                position_buckets=16,
+                pos_att_type=["p2c", "c2p"],
+                position_biased_input=False,
+                **common,
+            )
+        )
     if family == "albert":
         return transformers.AlbertModel(
             transformers.AlbertConfig(max_position_embeddings=64, embedding_size=16, hidden_dropout_prob=0.1, **common)

@@ -87,6 +87,9 @@ class AuxiliaryMLM(nn.Module):
         upper = [copy.deepcopy(layer) for layer in copies[depth - extra_layers :]]
         setattr(owner, name, nn.ModuleList([*copies[:split], *upper]))
         network.config.num_hidden_layers = split + extra_layers
+        types = getattr(network.config, "layer_types", None)
+        if types:  # some families take each layer's kind of attention from their configuration
+            network.config.layer_types = [*types[:split], *types[depth - extra_layers :]]
         return cls(network, MaskedLMHead.for_encoder(encoder, network.get_input_embeddings()), split)
 
     @property

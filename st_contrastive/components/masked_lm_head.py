@@ -53,7 +53,9 @@ class MaskedLMHead(nn.Module):
             ValueError: transformers has no masked-LM class for this family.
         """
         config = copy.deepcopy(encoder.config)
-        config.num_hidden_layers = 0  # the head alone is wanted
+        config.num_hidden_layers = 1  # the head alone is wanted, but some families divide by the depth
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[:1]
         name = encoder.config._name_or_path
         if name:
             try:

@@ -7,7 +7,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.components.layer_stack import editing_input, embedding_outputs, layers_of
 
-FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra"]
+FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert", "deberta"]
 
 
 @pytest.fixture
