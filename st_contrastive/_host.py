@@ -32,6 +32,7 @@ class Encoded:
     sentences: Tensor
     tokens: Tensor
     mask: Tensor
+    prompt_length: Any = None
 
 
 def unwrap(model: nn.Module) -> SentenceTransformer:
@@ -63,6 +64,12 @@ def text_module(model: nn.Module) -> Transformer:
             "model has no tokenizer, which these losses need to tell words from special tokens. Load the Transformer "
             "module from a folder or name that holds one."
         )
+    if len(first.tokenizer) <= len(set(first.tokenizer.all_special_ids)):
+        # What transformers makes of a folder without tokenizer files: every word is unknown to it.
+        raise ValueError(
+            f"model's tokenizer ({type(first.tokenizer).__name__}) knows no word: its folder holds no tokenizer files. "
+            "Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
+        )
     return cast(Transformer, first)
 
 
@@ -77,11 +84,12 @@ def tokenizer_of(model: nn.Module) -> PreTrainedTokenizerBase:
 
 
 def embedding_width(model: nn.Module) -> int:
-    """Width of the sentence embeddings."""
-    width = unwrap(model).get_embedding_dimension()
-    if width is None:
-        raise ValueError("model does not tell its embedding dimension; give its Pooling or Dense module one.")
-    return width
+    """Width of the sentence embeddings in training, where ``truncate_dim`` does not cut them."""
+    for module in reversed(list(unwrap(model))):
+        width = getattr(module, "get_embedding_dimension", None)
+        if callable(width):
+            return int(width())
+    raise ValueError("model does not tell its embedding dimension; end it with a Pooling or Dense module.")
 
 
 def token_width(model: nn.Module) -> int:
@@ -104,19 +112,32 @@ def most_positions(model: nn.Module) -> int | None:
     return limit
 
 
-def own_pooling(model: nn.Module) -> str:
-    """The model's pooling mode, where it is one mode of token width; "cls" otherwise."""
-    for module in unwrap(model):
-        if isinstance(module, Pooling) and isinstance(module.pooling_mode, str):
-            return module.pooling_mode
-    return "cls"
-
-
 def pool(encoded: Encoded, mode: str) -> Tensor:
     """Token vectors to one vector a sentence, (N, d), by sentence-transformers' own Pooling."""
-    pooling = Pooling(encoded.tokens.shape[-1], mode)
-    pooled = pooling({"token_embeddings": encoded.tokens, "attention_mask": encoded.mask})
-    return cast(Tensor, pooled["sentence_embedding"])
+    return _pooled(Pooling(encoded.tokens.shape[-1], mode), encoded)
+
+
+def pool_as_model(model: nn.Module, encoded: Encoded) -> Tensor:
+    """The model's own Pooling alone, (N, d), without what follows it; [CLS] where its width is another."""
+    for module in unwrap(model):
+        if isinstance(module, Pooling) and module.get_embedding_dimension() == encoded.tokens.shape[-1]:
+            return _pooled(module, encoded)
+    return pool(encoded, "cls")
+
+
+def _pooled(pooling: Pooling, encoded: Encoded) -> Tensor:
+    features: Features = {"token_embeddings": encoded.tokens, "attention_mask": encoded.mask}
+    if encoded.prompt_length is not None:
+        features["prompt_length"] = encoded.prompt_length
+    return cast(Tensor, pooling(features)["sentence_embedding"])
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Whether two passes of the encoder in training can differ."""
+    encoder = encoder_of(model)
+    layers = any(isinstance(module, nn.Dropout) and module.p > 0 for module in encoder.modules())
+    # Some families apply it to the attention weights without a module.
+    return layers or bool(getattr(encoder.config, "attention_dropout", 0))
 
 
 POOLING_MODES: tuple[str, ...] = tuple(Pooling.POOLING_MODES)
@@ -167,11 +188,14 @@ def encode(model: nn.Module, views: Sequence[Features]) -> list[Encoded]:
         return [_encoded(model(dict(view))) for view in views]
     together = _encoded(model(merged))
     parts = (tensor.chunk(len(views)) for tensor in (together.sentences, together.tokens, together.mask))
-    return [Encoded(*part) for part in zip(*parts, strict=True)]
+    return [
+        Encoded(sentences, tokens, mask, together.prompt_length) for sentences, tokens, mask in zip(*parts, strict=True)
+    ]
 
 
 def _encoded(output: Features) -> Encoded:
-    return Encoded(output["sentence_embedding"], output["token_embeddings"], output["attention_mask"])
+    vectors, tokens, mask = (output[key] for key in ("sentence_embedding", "token_embeddings", "attention_mask"))
+    return Encoded(vectors, tokens, mask, output.get("prompt_length"))
 
 
 def is_distributed() -> bool:

@@ -20,6 +20,17 @@ def whole(text: str) -> int:
     return value
 
 
+def seed(text: str) -> int:
+    """A whole number from 0 to 2**32 - 1, as numpy takes it."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 2**32:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 2**32 - 1")
+    return value
+
+
 def positive_float(text: str) -> float:
     """A finite number above 0."""
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -62,13 +63,19 @@ def load_model(name: str, *, pooling: str = "keep", max_length: int | None = Non
     try:
         if pooling == "keep":
             model = SentenceTransformer(name)
-            if max_length is not None:
-                model.max_seq_length = max_length
-            return model
-        transformer = Transformer(name, max_seq_length=max_length)
-        return SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)])
-    except (OSError, ValueError, RuntimeError, TypeError, AttributeError) as error:
+        else:
+            transformer = Transformer(name)
+            model = SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)])
+    except (OSError, ValueError, RuntimeError, TypeError, AttributeError, SafetensorError) as error:
         raise UserError(f"--model {name}: it can't be loaded: {first_line(error)}") from error
+    if max_length is not None:
+        if not isinstance(model[0], Transformer):
+            raise UserError(f"--model {name} starts with {type(model[0]).__name__}, not with a Transformer module.")
+        longest = model.max_seq_length
+        if longest is not None and max_length > longest:
+            raise UserError(f"--max-length {max_length}: --model {name} takes {longest} tokens at most.")
+        model.max_seq_length = max_length
+    return model
 
 
 def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:
@@ -82,11 +89,19 @@ def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:
         name, equals, value = item.partition("=")
         if not equals or name not in method.arguments:
             raise UserError(f"--set {item}: give NAME=VALUE, NAME one of {', '.join(method.arguments)}.")
-        try:
-            arguments[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            arguments[name] = value
+        arguments[name] = _value(value)
     return arguments
+
+
+def _value(text: str) -> Any:
+    """A Python literal, a truth value or None in any case, or the text itself."""
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
 def output_folder(path: str, *, overwrite: bool) -> Path:
@@ -95,14 +110,15 @@ def output_folder(path: str, *, overwrite: bool) -> Path:
     Raises:
         UserError: something else is there.
     """
-    folder = Path(path)
-    if folder.is_file():
-        raise UserError(f"--output {folder} is a file; name a folder.")
+    folder = Path(path).resolve()
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise UserError(f"--output {path}: {place} is a file; name a folder.")
     if folder.is_dir() and any(folder.iterdir()):
         if not (folder / "modules.json").is_file():
-            raise UserError(f"--output {folder} holds something that is not a saved model; name another folder.")
+            raise UserError(f"--output {path} holds something that is not a saved model; name another folder.")
         if not overwrite:
-            raise UserError(f"--output {folder} holds a saved model; name another folder, or add --overwrite.")
+            raise UserError(f"--output {path} holds a saved model; name another folder, or add --overwrite.")
     return folder
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import UserError, positive_float, whole
+from st_contrastive.cli._arguments import UserError, positive_float, seed, whole
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -38,7 +38,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--steps", type=whole, default=24, metavar="N", help="of each method; default: 24")
     parser.add_argument("--batch-size", type=whole, default=32, metavar="N", help="default: 32")
     parser.add_argument("--lr", type=positive_float, default=3e-5, metavar="X", help="learning rate; default: 3e-5")
-    parser.add_argument("--seed", type=int, default=42, metavar="N", help="default: 42")
+    parser.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
     parser.add_argument("--output", metavar="DIR", help="keep the trained models there")
     parser.add_argument(
         "--sts",
@@ -67,15 +67,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _scored_sets(sts: str | None) -> dict[str, str]:
     """Files to score on, by the heading of their column."""
-    from st_contrastive.evaluation import STSError, sts_files
+    from st_contrastive.evaluation import STSError, read_sts, sts_files
 
     scored = {"our pairs": str(resources.files("st_contrastive.cli") / "graded_pairs.jsonl")}
     if sts:
         try:
-            files = sts_files(sts)
+            files = {key: path for key, path in sts_files(sts).items() if key[0] == "stsb"}
+            for path in files.values():
+                read_sts(path)  # before minutes are spent
         except STSError as error:
             raise UserError(f"--sts: {error}") from error
-        scored |= {f"STS-B {split}": str(path.resolve()) for (task, split), path in files.items() if task == "stsb"}
+        scored |= {f"STS-B {split}": str(path.resolve()) for (_, split), path in files.items()}
     return scored
 
 
@@ -89,6 +91,8 @@ def _demo(args: argparse.Namespace, folder: Path, scored: dict[str, str]) -> int
     started = time.perf_counter()
     print("Mining sentences from Python's documentation ...", flush=True)
     sentences = documentation_sentences(args.steps * args.batch_size, seed=args.seed)
+    if len(sentences) < args.steps * args.batch_size:
+        raise UserError(f"the documentation has {len(sentences):,} sentences: lower --steps or --batch-size.")
     probes = sentences[:4]
     base = _encoder()
     base.save_pretrained(str(folder / "before"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from st_contrastive.cli._arguments import UserError, whole
 
@@ -36,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from st_contrastive.cli._common import load_model
     from st_contrastive.evaluation import STSError, evaluate_sts, sts_files
 
+    if args.json and Path(args.json).is_dir():
+        raise UserError(f"--json {args.json} is a folder; name a file.")
     try:
         sts_files(args.data, args.splits)  # before the model is loaded
         model = load_model(args.model, pooling=args.pooling)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from st_contrastive.cli._arguments import UserError, fraction, positive_float, whole
+from st_contrastive.cli._arguments import UserError, fraction, positive_float, seed, whole
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,7 +39,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--warmup", type=fraction, default=0.0, metavar="X", help="share of the steps; default: 0")
     parser.add_argument("--max-length", type=whole, default=32, metavar="N", help="tokens a sentence; default: 32")
     parser.add_argument("--limit", type=whole, metavar="N", help="take the first N sentences only")
-    parser.add_argument("--seed", type=int, default=42, metavar="N", help="default: 42")
+    parser.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--overwrite", action="store_true", help="replace a saved model in --output")
     parser.add_argument(
@@ -55,15 +57,15 @@ def run(args: argparse.Namespace) -> int:
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
     from transformers import set_seed
 
-    from st_contrastive.cli._common import METHODS, load_model, loss_arguments, output_folder
+    from st_contrastive.cli._common import METHODS, first_line, load_model, loss_arguments, output_folder
     from st_contrastive.inputs import CorpusError, read_corpus, read_parallel
 
     method = METHODS[args.method]
     if args.translations and args.method != "twins":
         raise UserError(f"--translations goes with --method twins, not {args.method}.")
     folder = output_folder(args.output, overwrite=args.overwrite)
-    arguments = loss_arguments(method, args.set)
-    if arguments.get("strategy") == "given":
+    options = loss_arguments(method, args.set)
+    if options.get("strategy") == "given":
         raise UserError("--set strategy=given needs a column of constructed sentences; use it from Python.")
     try:
         if args.translations:
@@ -73,19 +75,17 @@ def run(args: argparse.Namespace) -> int:
             corpus = read_corpus(args.data, limit=args.limit)
             columns, report = [corpus.sentences], corpus.report
     except CorpusError as error:
-        raise UserError(f"--data: {error}") from error
+        raise UserError(str(error)) from error
     print(f"{args.data}: {report}")
     set_seed(args.seed)
     model = load_model(args.model, pooling=args.pooling or method.pooling, max_length=args.max_length)
     try:
-        loss = method.loss(model, **arguments)
+        loss = method.loss(model, **options)
     except (TypeError, ValueError) as error:
-        raise UserError(str(error)) from error
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as work:
-        trainer = SentenceTransformerTrainer(
-            model=model,
-            args=SentenceTransformerTrainingArguments(
+        raise UserError(first_line(error)) from error
+    with _work_folder(folder) as work:
+        try:
+            arguments = SentenceTransformerTrainingArguments(
                 output_dir=f"{work}/trainer",
                 per_device_train_batch_size=args.batch_size,
                 learning_rate=args.lr,
@@ -97,28 +97,58 @@ def run(args: argparse.Namespace) -> int:
                 seed=args.seed,
                 bf16=args.bf16,
                 report_to="none",
-            ),
-            train_dataset=method.dataset(*columns),
-            loss=loss,
-        )
-        trainer.train()
-        saved = Path(work, "model")
+            )
+        except ValueError as error:
+            raise UserError(first_line(error)) from error
+        SentenceTransformerTrainer(
+            model=model, args=arguments, train_dataset=method.dataset(*columns), loss=loss
+        ).train()
+        saved = work / "model"
         model.save_pretrained(str(saved))
-        _move(saved, folder)
+        _put_in_place(saved, folder)
     print(f"Saved to {folder}. Load it with SentenceTransformer({str(folder)!r}).")
     return 0
 
 
-def _move(saved: Path, folder: Path) -> None:
-    """Put the complete new folder in the old one's place; the old one goes only then."""
-    if folder.exists():
-        old = saved.with_name("replaced")
-        folder.rename(old)
-        try:
-            saved.rename(folder)
-        except OSError:
-            old.rename(folder)
-            raise
-        shutil.rmtree(old)
-    else:
+@contextmanager
+def _work_folder(folder: Path) -> Iterator[Path]:
+    """A hidden folder beside the output, on the same disk, so that the finished model can be moved in one step."""
+    missing = [place for place in folder.parents if not place.exists()]
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise UserError(f"--output {folder} can't be made: {error.strerror or error}.") from error
+    try:
+        yield work
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        for place in missing:  # nearest first
+            with suppress(OSError):
+                place.rmdir()
+        raise
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _put_in_place(saved: Path, folder: Path) -> None:
+    """Move the complete new model to the output; a model that was there goes only when the new one is in place."""
+    if not folder.exists():
         saved.rename(folder)
+        return
+    # The folder itself may be a mount point or somebody's working directory: its entries are moved, not the folder.
+    old = saved.with_name("replaced")
+    old.mkdir()
+    moved: list[Path] = []
+    try:
+        for entry in sorted(folder.iterdir()):
+            shutil.move(entry, old / entry.name)
+            moved.append(entry)
+        for entry in sorted(saved.iterdir()):
+            shutil.move(entry, folder / entry.name)
+    except OSError:
+        for entry in moved:
+            if not entry.exists():
+                shutil.move(old / entry.name, entry)
+        kept = folder.parent / f"{folder.name}.unsaved"
+        saved.rename(kept)
+        raise UserError(f"--output {folder} could not be written; the trained model is in {kept}.") from None

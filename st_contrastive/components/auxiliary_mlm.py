@@ -77,6 +77,9 @@ class AuxiliaryMLM(nn.Module):
         # What a trained encoder carries along and this network does not use.
         network.zero_grad(set_to_none=True)
         for module in network.modules():
+            # The caller's hooks are on the encoder, not on this copy.
+            for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
+                hooks.clear()
             # Recomputing a layer in the backward pass would miss the sentence vector.
             if getattr(module, "gradient_checkpointing", False):
                 module.gradient_checkpointing = False  # type: ignore[assignment]
@@ -93,9 +96,15 @@ class AuxiliaryMLM(nn.Module):
         return cls(network, MaskedLMHead.for_encoder(encoder, network.get_input_embeddings()), split)
 
     @property
-    def width(self) -> int:
-        """d of the hidden states, and so of the sentence vectors that are taken."""
-        return int(self.network.config.hidden_size)
+    def signature(self) -> tuple[str, int, int]:
+        """Family, vocabulary and width: what it must have in common with the encoder that it is trained beside."""
+        return self.signature_of(self.network)
+
+    @staticmethod
+    def signature_of(encoder: PreTrainedModel) -> tuple[str, int, int]:
+        """:attr:`signature`, of an encoder."""
+        config = encoder.config
+        return str(config.model_type), int(config.vocab_size), int(config.hidden_size)
 
     @property
     def _extra(self) -> nn.ModuleList:

@@ -18,9 +18,14 @@ def layer_stack(encoder: PreTrainedModel) -> tuple[nn.Module, str]:
     """
     depth = getattr(encoder.config, "num_hidden_layers", None)
     for owner in encoder.modules():
-        for name, child in owner.named_children():
-            if isinstance(child, nn.ModuleList) and len(child) == depth and depth > 0:
-                return owner, name
+        names = [n for n, child in owner.named_children() if isinstance(child, nn.ModuleList) and len(child) == depth]
+        if len(names) == 1:
+            return owner, names[0]
+        if names:
+            raise ValueError(
+                f"{type(encoder).__name__} keeps the parts of its layers in separate lists ({', '.join(names)}): "
+                "no layer can be taken out. Take an encoder with one list of layers, such as BERT or RoBERTa."
+            )
     raise ValueError(
         f"{type(encoder).__name__} has no list of {depth} transformer layers of its own: it may share one layer's "
         "weights among all, as ALBERT does. Take an encoder with separate layers, such as BERT or RoBERTa."

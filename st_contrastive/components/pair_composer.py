@@ -54,6 +54,7 @@ class PairComposer(nn.Module):
         tokenizer: a fast tokenizer (each of transformers 5 is one).
         max_length: most tokens that a pair may have, special tokens included; the longer sentence is cut first, as by
             the tokenizer's ``longest_first``. None cuts nothing.
+        types: how many token types the encoder knows; higher ones become its last. None keeps the tokenizer's.
 
     Raises:
         ValueError: the tokenizer is not a fast one, has no padding token, or gives no pair template.
@@ -72,7 +73,9 @@ class PairComposer(nn.Module):
         [0, 0, 0, 0, 1, 1, 1, 0, 0]
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, types: int | None = None
+    ) -> None:
         super().__init__()
         if tokenizer.pad_token_id is None:
             raise ValueError(
@@ -82,13 +85,14 @@ class PairComposer(nn.Module):
         self.pad_id = int(tokenizer.pad_token_id)
         self.pad_type = int(getattr(tokenizer, "pad_token_type_id", 0) or 0)
         self.has_types = "token_type_ids" in tokenizer.model_input_names
+        self.type_count = types or None
         probe = _probe_text(tokenizer)
         single, pair = _template(tokenizer, probe), _template(tokenizer, probe, probe)
         self.single_prefix, self.single_suffix = (len(part) for part in single.special)
         for position, name in enumerate(("prefix", "middle", "suffix")):
-            ids, types = pair.special[position], pair.special_types[position]
+            ids, kinds = pair.special[position], pair.special_types[position]
             self.register_buffer(f"{name}_ids", torch.tensor(ids, dtype=torch.long), persistent=False)
-            self.register_buffer(f"{name}_types", torch.tensor(types, dtype=torch.long), persistent=False)
+            self.register_buffer(f"{name}_types", torch.tensor(kinds, dtype=torch.long), persistent=False)
         self.content_types = pair.content_types
         self.pair_specials = sum(len(part) for part in pair.special)
         if max_length is not None and max_length <= self.pair_specials:
@@ -131,7 +135,8 @@ class PairComposer(nn.Module):
         index = torch.where(attended, index, width)
         pairs = {"input_ids": source.gather(1, index), "attention_mask": attended.long()}
         if self.has_types:
-            pairs["token_type_ids"] = self._source_types(widths)[index]
+            types = self._source_types(widths)[index]
+            pairs["token_type_ids"] = types if self.type_count is None else types.clamp(max=self.type_count - 1)
         return pairs
 
     def _truncated(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

@@ -56,7 +56,8 @@ class TokenCorruption(nn.Module):
             )
         self.mask_id = tokenizer.mask_token_id if mask_share else None
         ids = sorted(set(tokenizer.get_vocab().values()))
-        specials = set(tokenizer.all_special_ids)
+        added = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+        specials = added | set(tokenizer.all_special_ids)
         ordinary = [i for i in ids if i not in specials]
         if random_share and not ordinary:
             raise ValueError(f"The tokenizer {type(tokenizer).__name__} has no token that is not a special one.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -56,12 +57,20 @@ class Report:
         return align([("task", "split", "items", metrics), *rows])
 
     def write(self, path: str | Path) -> None:
-        """Write the report as JSON; a file that was there stays whole until the new one is complete."""
+        """Write the report as JSON, NaN as null; a file that was there stays whole until the new one is complete."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
+        content = asdict(self)
+        for score in content["scores"]:
+            score["value"] = score["value"] if math.isfinite(score["value"]) else None
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        partial.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        partial.replace(target)
+        try:
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(target)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
 
 
 def align(rows: Iterable[tuple[str, ...]]) -> str:

@@ -6,7 +6,7 @@ import gzip
 import unicodedata
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,7 +27,7 @@ class CorpusReport:
     too_long: int = 0
     undecodable: int = 0
     without_partner: int = 0
-    cleaned: int = field(default=0, metadata={"note": "taken after control characters were removed"})
+    cleaned: int = 0  # had control characters, and were not left out for what remained
 
     def __str__(self) -> str:
         notes = {
@@ -68,8 +68,8 @@ def read_corpus(path: str | Path, *, limit: int | None = None, max_characters: i
 
     1. A line ends at a line feed. A byte order mark at the start of the file is dropped.
     2. A line that is not UTF-8 is left out.
-    3. Control characters (Unicode category Cc) are removed, a tab becomes a space, and white space at both ends is
-       stripped. What is inside stays, double spaces included.
+    3. Control characters (Unicode category Cc) are removed, but a tab and the like, which part words, become a space;
+       white space at both ends is stripped. What is inside stays, double spaces included.
     4. A blank line is left out.
     5. A line of more than ``max_characters`` characters is left out: it is no sentence.
 
@@ -142,6 +142,13 @@ def read_parallel(
     return ParallelCorpus([pair[0] for pair in pairs], [pair[1] for pair in pairs], report)
 
 
+def _printed(character: str) -> str:
+    """The character, or a space or nothing for a control character."""
+    if unicodedata.category(character) != "Cc":
+        return character
+    return " " if character.isspace() else ""
+
+
 @dataclass
 class _Counts:
     lines: int = 0
@@ -164,10 +171,8 @@ class _Counts:
         except UnicodeDecodeError:
             self.undecodable += 1
             return None
-        plain = text.strip()
-        sentence = plain.replace("\t", " ")
-        if not sentence.isprintable():
-            sentence = "".join(c for c in sentence if unicodedata.category(c) != "Cc").strip()
+        plain = text.strip(" \t\r\n")
+        sentence = (plain if plain.isprintable() else "".join(map(_printed, plain))).strip()
         if not sentence:
             self.blank += 1
             return None

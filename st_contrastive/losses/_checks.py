@@ -13,6 +13,12 @@ def require_weight(name: str, value: float, *, most: float | None = None) -> Non
         raise ValueError(f"{name} must be a number {span}, got {value!r}.")
 
 
+def require_flag(name: str, value: bool) -> None:
+    """Refuse anything but True and False: a string would count as True, whatever it says."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
 def require_choice(name: str, value: str | None, choices: Sequence[str | None]) -> None:
     """Refuse what is not among the choices, and list them."""
     if value not in choices:

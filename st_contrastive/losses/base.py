@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
@@ -11,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive import _host
+from st_contrastive.losses._checks import require_flag
 from st_contrastive.objectives import info_nce
 
 
@@ -55,8 +57,9 @@ class ContrastiveLoss(nn.Module, ABC):
         model: a SentenceTransformer that starts with a token-level Transformer module.
         temperature: tau of InfoNCE, positive.
         gather_across_devices: take the other devices' sentences as negatives too.
-        log_terms: return a :class:`LossTerms` (True), or the sum as one 0-d tensor (False) as wrapper losses such as
-            ``MatryoshkaLoss`` and mixed precision under ``old_fit`` need it.
+        log_terms: return a :class:`LossTerms` (True), or the sum as one 0-d tensor (False), for what can't take a dict:
+            mixed precision under ``old_fit``, or ``MatryoshkaLoss`` around ``SimCSELoss(head=False)``. (A head has one
+            width, so that wrappers that cut the embeddings can't go around a loss with one.)
     """
 
     #: How many text columns the loss takes, and what they are.
@@ -66,9 +69,12 @@ class ContrastiveLoss(nn.Module, ABC):
         self, model: SentenceTransformer, *, temperature: float, gather_across_devices: bool, log_terms: bool
     ) -> None:
         super().__init__()
-        if not isinstance(temperature, (int, float)) or not temperature > 0:
+        number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
+        if not number or not 0 < temperature < float("inf"):
             raise ValueError(f"temperature must be a positive number, got {temperature!r}; the papers use 0.05.")
-        self._padding_side = _host.tokenizer_of(model).padding_side
+        require_flag("gather_across_devices", gather_across_devices)
+        require_flag("log_terms", log_terms)
+        _host.text_module(model)
         # Under this name alone the trainer puts its DDP or compiled wrapper in.
         self.model = model
         self.temperature = temperature
@@ -108,7 +114,8 @@ class ContrastiveLoss(nn.Module, ABC):
                 f"{type(self).__name__} takes {takes} text column(s), got {len(columns)}. Select the columns of the "
                 "dataset, or build it with the builders of st_contrastive.inputs."
             )
-        texts = [_host.text_features(column, self._padding_side) for column in columns]
+        side = _host.tokenizer_of(self.model).padding_side
+        texts = [_host.text_features(column, side) for column in columns]
         self._set_modes(rows=texts[0]["input_ids"].shape[0])
         terms = LossTerms(self.compute_terms(texts))
         return terms if self.log_terms else terms.total
@@ -145,6 +152,15 @@ class ContrastiveLoss(nn.Module, ABC):
                 for module in part.modules():
                     if isinstance(module, nn.BatchNorm1d):
                         module.eval()
+
+    def _warn_without_dropout(self) -> None:
+        if not _host.has_dropout(self.model):
+            warnings.warn(
+                f"{type(self).__name__} takes the encoder's dropout as its only augmentation, and this encoder has "
+                "none: both views of a sentence are the same. Load it with dropout, for instance "
+                "Transformer(name, config_kwargs={'hidden_dropout_prob': 0.1}).",
+                stacklevel=3,
+            )
 
     def _owned(self) -> list[nn.Module]:
         return [part for name, part in self.named_children() if name != "model"]

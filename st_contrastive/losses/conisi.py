@@ -59,6 +59,8 @@ class ConIsILoss(ContrastiveLoss):
         +----------------------------------------------------+--------+
 
     Recommendations:
+        - With ``gather_across_devices`` the head's BatchNorm statistics remain those of one device, so that several
+          devices do not give exactly the gradient of one with all sentences.
         - A pair is up to twice as long as the sentence. Where the encoder has no position for that, the pair is cut as
           its tokenizer would cut it.
 
@@ -99,7 +101,11 @@ class ConIsILoss(ContrastiveLoss):
         self.interaction_dim = interaction_dim
         tokenizer = _host.tokenizer_of(model)
         self.head = InteractionHead(_host.embedding_width(model), interaction_dim)
-        self.composer = PairComposer(tokenizer, _host.most_positions(model))
+        self.composer = PairComposer(
+            tokenizer,
+            _host.most_positions(model),
+            types=getattr(_host.encoder_of(model).config, "type_vocab_size", None),
+        )
         self.replacement = TokenCorruption.replacement(tokenizer, replacement_rate)
         self._fallbacks: Tensor | None = None
         self._ready()

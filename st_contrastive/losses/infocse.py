@@ -10,7 +10,7 @@ from torch import Tensor
 
 from st_contrastive import _host
 from st_contrastive.components import AuxiliaryMLM, Projector, TokenCorruption
-from st_contrastive.losses._checks import require_choice, require_weight
+from st_contrastive.losses._checks import require_choice, require_flag, require_weight
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import masked_lm
 
@@ -46,6 +46,9 @@ class InfoCSELoss(ContrastiveLoss):
 
     The sentence vector is the [CLS] vector for a model with [CLS] pooling. With another pooling it is that pooling's
     vector, since that is what will be used.
+
+    The projector's BatchNorm statistics are those of one device: with ``gather_across_devices`` several devices do not
+    give exactly the gradient of one with all sentences, as they do with ``projector=False``.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -98,18 +101,19 @@ class InfoCSELoss(ContrastiveLoss):
             auxiliary = AuxiliaryMLM.from_encoder(encoder, split_layer=split_layer, extra_layers=extra_layers)
         elif not isinstance(auxiliary, AuxiliaryMLM):
             raise TypeError(f"auxiliary must be an AuxiliaryMLM or None, got {type(auxiliary).__name__}.")
-        elif auxiliary.width != encoder.config.hidden_size:
+        elif auxiliary.signature != (own := AuxiliaryMLM.signature_of(encoder)):
             raise ValueError(
-                f"auxiliary is {auxiliary.width} wide, the encoder {encoder.config.hidden_size}: the auxiliary network "
-                "must come from an encoder of the same family and width."
+                f"auxiliary was made from an encoder of (family, vocabulary, width) {auxiliary.signature}, this one is "
+                f"{own}: make it with AuxiliaryMLM.from_encoder from the same checkpoint."
             )
         self.auxiliary = auxiliary
         self.split_layer = split_layer
         self.extra_layers = extra_layers
         self.mlm_weight = mlm_weight
         self.masked_views = masked_views
+        require_flag("projector", projector)
         self.projector = Projector(_host.embedding_width(model)) if projector else None
-        self._pooling = _host.own_pooling(model)
+        self._warn_without_dropout()
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:
@@ -126,7 +130,7 @@ class InfoCSELoss(ContrastiveLoss):
             views = views[:1]
         texts = {key: torch.cat([value] * len(views)) for key, value in _host.token_arguments(column).items()}
         corrupted = self.masking(texts["input_ids"], texts["attention_mask"])
-        sentences = torch.cat([_host.pool(view, self._pooling) for view in views])
+        sentences = torch.cat([_host.pool_as_model(self.model, view) for view in views])
         logits = self.auxiliary({**texts, "input_ids": corrupted.input_ids}, corrupted.chosen, sentences)
         return masked_lm(logits, texts["input_ids"][corrupted.chosen])
 

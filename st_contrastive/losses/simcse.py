@@ -10,6 +10,7 @@ from torch import Tensor
 
 from st_contrastive import _host
 from st_contrastive.components import TanhHead
+from st_contrastive.losses._checks import require_flag
 from st_contrastive.losses.base import ContrastiveLoss
 
 
@@ -39,7 +40,7 @@ class SimCSELoss(ContrastiveLoss):
         +-----------------------------------------+--------+
 
     Requirements:
-        1. The encoder's dropout must not be 0, or both views are the same.
+        1. With one column, the encoder's dropout must not be 0, or both views are the same.
 
     Relations:
         - With two columns and ``head=False`` this is ``MultipleNegativesRankingLoss`` with ``scale=20``.
@@ -69,7 +70,9 @@ class SimCSELoss(ContrastiveLoss):
         super().__init__(
             model, temperature=temperature, gather_across_devices=gather_across_devices, log_terms=log_terms
         )
+        require_flag("head", head)
         self.head = TanhHead(_host.embedding_width(model)) if head else None
+        self._warn_without_dropout()
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:

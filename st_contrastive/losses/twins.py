@@ -46,7 +46,8 @@ class TwinsLoss(ContrastiveLoss):
         forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches. Not published;
             this default is ours.
         train_pooling: pooling of the vectors that are trained. The paper trains on "cls" and evaluates the mean of the
-            last layer. None takes the model's own sentence embeddings.
+            last layer. None takes the model's own sentence embeddings. Under a causal decoder, whose first token sees
+            nothing but itself, take "mean" or "lasttoken".
         gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
@@ -100,6 +101,13 @@ class TwinsLoss(ContrastiveLoss):
             raise TypeError(
                 f"fraternal must be an embedding layer (nn.Module) or None, got {type(fraternal).__name__}."
             )
+        if fraternal is not None:
+            own = {id(parameter) for parameter in model.parameters()}
+            if any(id(parameter) in own for parameter in fraternal.parameters()):
+                raise ValueError(
+                    "fraternal is a part of the model, and would be frozen; None takes the model's own layer."
+                )
+            fraternal.requires_grad_(False)
         self.fraternal = fraternal
         self.fusion_rate = fusion_rate
         self.queue_batches = queue_batches
@@ -107,9 +115,8 @@ class TwinsLoss(ContrastiveLoss):
         self.train_pooling = train_pooling
         width = _host.embedding_width(model) if train_pooling is None else _host.token_width(model)
         self.queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
-        if fraternal is not None:
-            fraternal.requires_grad_(False)
         self._warned = False
+        self._warn_without_dropout()
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:

@@ -58,6 +58,17 @@ def test_train_then_evaluate(checkpoint, corpus, sts, tmp_path, capsys, method):
     assert main(["evaluate", str(output), "--data", str(sts)]) == 0
 
 
+def test_train_into_the_working_directory_and_with_flags(checkpoint, corpus, tmp_path, monkeypatch):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    arguments = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    assert main([*arguments, "--output", ".", "--steps", "1", "--batch-size", "4", "--set", "head=false"]) == 0
+    assert (folder / "modules.json").is_file()
+    assert '"head": false' in (folder / "README.md").read_text(encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "here"]
+
+
 def test_train_twins_on_translations(checkpoint, corpus, tmp_path):
     translations = tmp_path / "de.txt"
     translations.write_text("\n".join(reversed(corpus.read_text(encoding="utf-8").split("\n"))), encoding="utf-8")
@@ -78,6 +89,10 @@ def test_train_twins_on_translations(checkpoint, corpus, tmp_path):
         ({"--set": "strategy=given"}, "strategy=given"),
         ({"--translations": "de.txt"}, "--translations goes with --method twins"),
         ({"--output": "."}, "holds something that is not a saved model"),
+        ({"--output": "corpus.txt/x"}, "corpus.txt is a file"),
+        ({"--max-length": "200"}, "--max-length 200"),
+        ({"--set": "temperature=1e999"}, "temperature must be a positive number, got inf"),
+        ({"--set": "interaction_dim=1.5"}, "interaction_dim must be a whole number"),
     ],
 )
 def test_bad_input_is_one_line_and_2(checkpoint, corpus, tmp_path, monkeypatch, capfd, change, message):
@@ -107,6 +122,7 @@ def test_bad_input_is_one_line_and_2(checkpoint, corpus, tmp_path, monkeypatch, 
         ["train", "--method", "simcse", "--model", "m", "--data", "d", "--output", "o", "--lr", "-1"],
         ["evaluate"],
         ["demo", "--steps", "none"],
+        ["demo", "--seed", "-1"],
     ],
 )
 def test_usage_errors_exit_with_2(arguments, capsys):
@@ -119,6 +135,8 @@ def test_usage_errors_exit_with_2(arguments, capsys):
 def test_evaluate_bad_input(sts, tmp_path, capsys):
     assert main(["evaluate", "/no/such/model", "--data", str(tmp_path / "none")]) == 2
     assert "not a folder" in capsys.readouterr().err
+    assert main(["evaluate", "/no/such/model", "--data", str(sts), "--json", str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
     assert main(["evaluate", "/no/such/model", "--data", str(sts)]) == 2
     assert "can't be loaded" in capsys.readouterr().err
 

@@ -33,7 +33,10 @@ CASES = {
                       ["contrastive", "mlm"]),
 }  # fmt: skip
 
-pytestmark = pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
+]
 
 
 @pytest.fixture(params=CASES)
@@ -183,12 +186,14 @@ def test_poolings_dense_and_normalize(checkpoint, sentences, case, pooling):
 def test_left_padding_gives_what_right_padding_gives(build, no_dropout, sentences, case):
     loss_class, options, count, _ = case
     model = build(dropout=False)
+    loss = loss_class(model, **options)
+    no_dropout(loss)
+    loss(columns(model, sentences, count))  # something in the queue, the same for both
+    state = {key: value.clone() for key, value in loss.state_dict().items()}
     values = []
     for side in ("right", "left"):
+        loss.load_state_dict(state)
         model.tokenizer.padding_side = side
-        torch.manual_seed(1)
-        loss = loss_class(model, **options)
-        no_dropout(loss)
         batch = columns(model, sentences, count)
         assert (batch[0]["attention_mask"][:, 0] == 0).any() == (side == "left")
         torch.manual_seed(2)
@@ -196,14 +201,22 @@ def test_left_padding_gives_what_right_padding_gives(build, no_dropout, sentence
     assert values[0] == pytest.approx(values[1], rel=1e-5)
 
 
-def test_half_precision_trains(build, sentences, case):
+def test_half_precision_trains(build, no_dropout, sentences, case):
     loss_class, options, count, _ = case
-    model = build()
+    model = build(dropout=False)
     loss = loss_class(model, **options)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        terms = loss(columns(model, sentences, count))
-    assert all(term.dtype == torch.float32 and term.isfinite() for term in terms.values())
-    terms.backward()
+    no_dropout(loss)
+    state = {key: value.clone() for key, value in loss.state_dict().items()}
+    values = []
+    for enabled in (False, True):
+        loss.load_state_dict(state)
+        torch.manual_seed(3)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            terms = loss(columns(model, sentences, count))
+        assert all(term.dtype == torch.float32 for term in terms.values())
+        values.append({name: term.item() for name, term in terms.items()})
+        terms.backward()
+    assert values[1] == pytest.approx(values[0], rel=0.1, abs=0.02)
     model = build().bfloat16()
     terms = loss_class(model, **options)(columns(model, sentences, count))
     terms.backward()
@@ -247,6 +260,10 @@ def test_models_that_can_not_work(build, checkpoint):
     [
         (SimCSELoss, {"temperature": 0}, "temperature"),
         (SimCSELoss, {"temperature": "warm"}, "temperature"),
+        (SimCSELoss, {"temperature": float("inf")}, "temperature"),
+        (SimCSELoss, {"head": "false"}, "head must be True or False"),
+        (SimCSELoss, {"gather_across_devices": 1}, "gather_across_devices must be True or False"),
+        (InfoCSELoss, {"projector": "no"}, "projector must be True or False"),
         (ConIsILoss, {"strategy": "both"}, "strategy"),
         (ConIsILoss, {"interaction_weight": 1.2}, "interaction_weight"),
         (ConIsILoss, {"replacement_rate": -1}, "rate"),
@@ -276,6 +293,97 @@ def test_a_fraternal_layer_of_its_own_is_used_frozen(build, sentences):
     assert foreign.weight.grad is None
     with pytest.raises(ValueError, match="fraternal gives embeddings 8 wide"):
         TwinsLoss(model, fraternal=torch.nn.Embedding(len(model.tokenizer), 8))(columns(model, sentences, 2))
+
+
+def test_parts_of_the_model_and_strangers_are_refused(build, checkpoint):
+    from transformers import AutoModel
+
+    from st_contrastive.components import AuxiliaryMLM
+
+    model = build()
+    with pytest.raises(ValueError, match="part of the model"):
+        TwinsLoss(model, fraternal=model[0].model.get_input_embeddings())
+    stranger = AuxiliaryMLM.from_encoder(AutoModel.from_pretrained(checkpoint("roberta")))
+    with pytest.raises(ValueError, match="auxiliary was made from"):
+        InfoCSELoss(model, auxiliary=stranger)
+    own = AuxiliaryMLM.from_encoder(model[0].model, split_layer=1)
+    loss = InfoCSELoss(model, auxiliary=own)
+    assert loss.auxiliary is own is loss.get_config_dict()["auxiliary"]
+    assert not any(name.startswith("_") for name in loss.state_dict())
+
+
+def test_a_model_without_dropout_is_told(build):
+    for loss_class in (SimCSELoss, TwinsLoss, InfoCSELoss):
+        with pytest.warns(UserWarning, match=f"{loss_class.__name__} takes the encoder's dropout"):
+            loss_class(build(dropout=False))
+
+
+def test_a_model_without_a_tokenizer_is_told(checkpoint, tmp_path):
+    import shutil
+
+    folder = tmp_path / "bare"
+    shutil.copytree(checkpoint("bert"), folder)
+    for file in folder.glob("*token*"):
+        file.unlink()
+    model = SentenceTransformer(modules=[Transformer(str(folder)), Pooling(32, "cls")], device="cpu")
+    for case in CASES.values():
+        with pytest.raises(ValueError, match="no tokenizer files"):
+            case[0](model)
+
+
+def test_truncated_dimensions_and_prompts(build, sentences, case):
+    loss_class, options, count, names = case
+    model = build(pooling="mean")
+    model.truncate_dim = 16
+    model[1].include_prompt = False
+    loss = loss_class(model, **options)
+    terms = loss([model.preprocess(list(part), prompt="the red ") for part in (sentences, sentences[::-1])[:count]])
+    assert list(terms) == names
+    assert all(term.isfinite() for term in terms.values())
+
+
+def test_the_vector_that_is_asked_leaves_the_prompt_out_as_the_model_does(build, no_dropout, sentences):
+    from st_contrastive import _host
+
+    model = build(pooling="mean", dropout=False)
+    model[1].include_prompt = False
+    encoded = _host.encode(model, [model.preprocess(sentences, prompt="the red ")] * 2)
+    for view in encoded:
+        torch.testing.assert_close(_host.pool_as_model(model, view), view.sentences)
+        assert not torch.allclose(_host.pool(view, "mean"), view.sentences)
+
+
+def test_gradient_checkpointing_and_the_users_hooks(build, no_dropout, sentences, case):
+    loss_class, options, count, _ = case
+    values = []
+    for checkpointing in (False, True):
+        model = build(dropout=False)
+        if checkpointing:
+            encoder = model[0].model  # transformers is renaming it
+            getattr(encoder, "activation_checkpointing_enable", encoder.gradient_checkpointing_enable)()
+            assert any(getattr(module, "gradient_checkpointing", False) for module in encoder.modules())
+        calls = []
+        model[0].model.encoder.layer[0].output.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        torch.manual_seed(1)
+        loss = loss_class(model, **options)
+        no_dropout(loss)
+        torch.manual_seed(2)
+        total = loss(columns(model, sentences, count)).total
+        assert len(calls) == (2 if loss_class is ConIsILoss else 1)  # the encoder's passes, and no copy's
+        total.backward()
+        values.append((total.item(), model[0].model.encoder.layer[0].attention.self.query.weight.grad))
+    assert values[0][0] == pytest.approx(values[1][0], rel=1e-5)
+    assert values[0][1].abs().sum() > 0
+    torch.testing.assert_close(values[0][1], values[1][1], rtol=1e-4, atol=1e-6)
+
+
+def test_matryoshka_around_simcse_without_a_head(build, sentences):
+    from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
+
+    model = build()
+    inner = SimCSELoss(model, head=False, log_terms=False)
+    MatryoshkaLoss(model, inner, matryoshka_dims=[32, 16])([model.preprocess(sentences)]).backward()
+    assert model[0].model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
 
 
 def test_one_column_is_said_once(build, sentences):

@@ -56,6 +56,16 @@ def test_folder_with_whatever_sets_it_holds(tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.json"]
 
 
+def test_a_report_is_json_whatever_is_in_it(tmp_path):
+    report = Report("m", (Score("a", "test", "spearman", float("nan"), 2),))
+    report.write(tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text())["scores"][0]["value"] is None
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        report.write(tmp_path / "folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "r.json"]
+
+
 def test_table():
     report = Report("m", (Score("a", "test", "spearman", 0.5, 1000), Score("b", "test", "spearman", 0.25, 10)))
     assert report.table().splitlines()[2:] == [

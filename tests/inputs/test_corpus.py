@@ -23,7 +23,7 @@ def test_every_rule_and_every_count(tmp_path):
         b"\x00\x07",
         "Straße und Äpfel,  double  spaces.".encode(),
         b"not utf-8: \xff\xfe",
-        b"tab\there\x00",
+        b"tab\there\x00, and\x0bhere",
         b"  spaces around  \r",
         b"x" * 51,
         b"y" * 5000,
@@ -33,7 +33,7 @@ def test_every_rule_and_every_count(tmp_path):
     assert corpus.sentences == [
         "The first line, after a byte order mark.",
         "Straße und Äpfel,  double  spaces.",
-        "tab here",
+        "tab here, and here",
         "spaces around",
         "the last line has no end",
     ]

@@ -15,6 +15,8 @@ from st_contrastive.components import CorruptedTokens
 
 TAU = 0.05
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only")
+
 
 @pytest.fixture
 def double(build):
