@@ -382,7 +382,7 @@ def test_matryoshka_around_simcse_without_a_head(build, sentences):
 
     model = build()
     inner = SimCSELoss(model, head=False, log_terms=False)
-    MatryoshkaLoss(model, inner, matryoshka_dims=[32, 16])([model.preprocess(sentences)]).backward()
+    MatryoshkaLoss(model, inner, matryoshka_dims=[32, 16])([model.preprocess(sentences)], None).backward()
     assert model[0].model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
 
 
