@@ -50,7 +50,6 @@ def text_module(model: nn.Module) -> Transformer:
 
     Raises:
         TypeError: the model has none, or it gives no token embeddings.
-        ValueError: it has no tokenizer.
     """
     first = unwrap(model)[0]
     if not isinstance(first, Transformer) or first.module_output_name != "token_embeddings":
@@ -59,6 +58,17 @@ def text_module(model: nn.Module) -> Transformer:
             "dropout and token embeddings. Build the model as SentenceTransformer(modules=[Transformer(name), "
             "Pooling(width, 'cls')])."
         )
+    return cast(Transformer, first)
+
+
+def require_text_encoder(model: nn.Module) -> None:
+    """Refuse what none of the losses can work with: looked at once, when a loss is built.
+
+    Raises:
+        TypeError: the model does not start with a token-level Transformer module.
+        ValueError: it has no tokenizer, or one that knows no word.
+    """
+    first = text_module(model)
     if not isinstance(first.tokenizer, PreTrainedTokenizerBase):
         raise ValueError(
             "model has no tokenizer, which these losses need to tell words from special tokens. Load the Transformer "
@@ -70,7 +80,6 @@ def text_module(model: nn.Module) -> Transformer:
             f"model's tokenizer ({type(first.tokenizer).__name__}) knows no word: its folder holds no tokenizer files. "
             "Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
         )
-    return cast(Transformer, first)
 
 
 def encoder_of(model: nn.Module) -> PreTrainedModel:

@@ -130,25 +130,38 @@ def _work_folder(folder: Path) -> Iterator[Path]:
     shutil.rmtree(work, ignore_errors=True)
 
 
+def _renamed(source: Path, target: Path) -> bool:
+    """Whether the folder could be renamed; a mount point can't."""
+    try:
+        source.rename(target)
+    except OSError:
+        return False
+    return True
+
+
 def _put_in_place(saved: Path, folder: Path) -> None:
     """Move the complete new model to the output; a model that was there goes only when the new one is in place."""
     if not folder.exists():
         saved.rename(folder)
         return
-    # The folder itself may be a mount point or somebody's working directory: its entries are moved, not the folder.
     old = saved.with_name("replaced")
-    old.mkdir()
-    moved: list[Path] = []
+    if any(folder.iterdir()) and folder != Path.cwd() and _renamed(folder, old):
+        if _renamed(saved, folder):
+            return
+        old.rename(folder)
+    # The folder stays, for it may be a mount point or the working directory: its entries are exchanged.
+    old.mkdir(exist_ok=True)
+    moved: list[tuple[Path, Path]] = []
     try:
-        for entry in sorted(folder.iterdir()):
-            shutil.move(entry, old / entry.name)
-            moved.append(entry)
-        for entry in sorted(saved.iterdir()):
-            shutil.move(entry, folder / entry.name)
-    except OSError:
-        for entry in moved:
-            if not entry.exists():
-                shutil.move(old / entry.name, entry)
-        kept = folder.parent / f"{folder.name}.unsaved"
+        for source, target in ((folder, old), (saved, folder)):
+            for entry in sorted(source.iterdir()):
+                shutil.move(entry, target / entry.name)
+                moved.append((entry, target / entry.name))
+    except OSError as error:
+        for before, after in reversed(moved):
+            shutil.move(after, before)
+        kept = folder.with_name(f"{folder.name}.unsaved")
         saved.rename(kept)
-        raise UserError(f"--output {folder} could not be written; the trained model is in {kept}.") from None
+        raise UserError(
+            f"--output {folder} can't be written ({error.strerror or error}); the trained model is in {kept}."
+        ) from error

@@ -74,7 +74,7 @@ class ContrastiveLoss(nn.Module, ABC):
             raise ValueError(f"temperature must be a positive number, got {temperature!r}; the papers use 0.05.")
         require_flag("gather_across_devices", gather_across_devices)
         require_flag("log_terms", log_terms)
-        _host.text_module(model)
+        _host.require_text_encoder(model)
         # Under this name alone the trainer puts its DDP or compiled wrapper in.
         self.model = model
         self.temperature = temperature

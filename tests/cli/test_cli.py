@@ -69,6 +69,32 @@ def test_train_into_the_working_directory_and_with_flags(checkpoint, corpus, tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "here"]
 
 
+def test_a_model_that_can_not_be_put_in_place_is_kept(checkpoint, corpus, tmp_path, monkeypatch, capsys):
+    import shutil
+
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / "modules.json").write_text("the old model")
+    (folder / "z.txt").write_text("and more of it")
+    monkeypatch.chdir(folder)  # so that the folder's entries are exchanged, not the folder
+    move, done = shutil.move, []
+
+    def fails_late(source, target):
+        done.append(source)
+        if len(done) == 4:
+            raise OSError(28, "No space left on device")
+        return move(source, target)
+
+    monkeypatch.setattr(shutil, "move", fails_late)
+    arguments = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    assert main([*arguments, "--output", ".", "--overwrite", "--steps", "1", "--batch-size", "4"]) == 2
+    assert "No space left on device); the trained model is in" in capsys.readouterr().err
+    assert (folder / "modules.json").read_text() == "the old model"
+    assert sorted(path.name for path in folder.iterdir()) == ["modules.json", "z.txt"]
+    assert (tmp_path / "here.unsaved" / "model.safetensors").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "here", "here.unsaved"]
+
+
 def test_train_twins_on_translations(checkpoint, corpus, tmp_path):
     translations = tmp_path / "de.txt"
     translations.write_text("\n".join(reversed(corpus.read_text(encoding="utf-8").split("\n"))), encoding="utf-8")
