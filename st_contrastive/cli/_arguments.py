@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TypeVar
+
+Number = TypeVar("Number", int, float)
 
 
 class UserError(ValueError):
@@ -11,43 +15,30 @@ class UserError(ValueError):
 
 def whole(text: str) -> int:
     """A whole number of at least 1."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return value
+    return _number(text, int, lambda value: value >= 1, "a whole number of at least 1")
 
 
 def seed(text: str) -> int:
     """A whole number from 0 to 2**32 - 1, as numpy takes it."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = -1
-    if not 0 <= value < 2**32:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 2**32 - 1")
-    return value
+    return _number(text, int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 2**32 - 1")
 
 
 def positive_float(text: str) -> float:
     """A finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
+    return _number(text, float, lambda value: 0 < value < float("inf"), "a number above 0")
 
 
 def fraction(text: str) -> float:
     """A number of at least 0 and below 1."""
+    return _number(text, float, lambda value: 0 <= value < 1, "a number from 0 to below 1")
+
+
+def _number(text: str, convert: Callable[[str], Number], accepted: Callable[[Number], bool], what: str) -> Number:
+    """The converted text; argparse turns the error into usage, one line and exit code 2."""
     try:
-        value = float(text)
+        value = convert(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to below 1")
+        value = None
+    if value is None or not accepted(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return value
