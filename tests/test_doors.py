@@ -23,6 +23,9 @@ METHODS = {
     "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1}, stc.infocse_examples, stc.infocse_dataset, 1),
 }
 
+#: What `fit` and `old_fit` are called with alike.
+FIT_OPTIONS = {"epochs": 2, "warmup_steps": 0, "optimizer_params": {"lr": 1e-3}, "show_progress_bar": False}
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
     pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
@@ -73,11 +76,8 @@ def test_fit(build, method, texts, tmp_path, monkeypatch, log_terms):
     loader = DataLoader(examples(*texts), batch_size=4, shuffle=True)
     model.fit(
         train_objectives=[(loader, loss)],
-        epochs=2,
-        warmup_steps=0,
-        optimizer_params={"lr": 1e-3},
         output_path=str(tmp_path / "out"),
-        show_progress_bar=False,
+        **FIT_OPTIONS,
     )
     assert_trained(model, loss, before, head_before)
     if log_terms:  # a process of its own takes seconds; the terms make no difference to it
@@ -160,11 +160,8 @@ def test_old_fit(build, method, texts, tmp_path, log_terms):
     head_before = copies(loss)
     model.old_fit(
         train_objectives=[(DataLoader(examples(*texts), batch_size=4), loss)],
-        epochs=2,
-        warmup_steps=0,
-        optimizer_params={"lr": 1e-3},
         output_path=str(tmp_path / "out"),
-        show_progress_bar=False,
+        **FIT_OPTIONS,
     )
     assert_trained(model, loss, before, head_before)
     assert SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts[0]).shape == (9, 32)
