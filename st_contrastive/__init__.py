@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from st_contrastive.components import FraternalEmbedding
     from st_contrastive.inputs import (
         conisi_dataset,
         conisi_examples,
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ConIsILoss",
+    "FraternalEmbedding",
     "InfoCSELoss",
     "LossTerms",
     "SimCSELoss",
@@ -43,7 +45,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = "inputs" if name.endswith(("_examples", "_dataset")) else "losses"
+    room = "losses"
+    if name.endswith(("_examples", "_dataset")):
+        room = "inputs"
+    elif name == "FraternalEmbedding":
+        room = "components"
     value = getattr(import_module(f"{__name__}.{room}"), name)
     globals()[name] = value
     return value

@@ -106,6 +106,11 @@ def token_width(model: nn.Module) -> int:
     return int(text_module(model).get_embedding_dimension())
 
 
+def input_embedding_width(model: nn.Module) -> int:
+    """Width of the embedding matrix, which some families (ALBERT, ELECTRA) project to that of the layers."""
+    return cast(Tensor, encoder_of(model).get_input_embeddings().weight).shape[1]
+
+
 def most_positions(model: nn.Module) -> int | None:
     """Most tokens that the encoder has positions for; None where it tells no limit.
 

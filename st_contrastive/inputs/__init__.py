@@ -5,20 +5,25 @@ from st_contrastive.inputs.corpus import (
     Corpus,
     CorpusError,
     CorpusReport,
-    ParallelCorpus,
+    CorpusStream,
     read_corpus,
-    read_parallel,
+    stream_corpus,
 )
 from st_contrastive.inputs.documentation import documentation_sentences
 from st_contrastive.inputs.infocse import infocse_dataset, infocse_examples
+from st_contrastive.inputs.parallel import ParallelCorpus, read_parallel
 from st_contrastive.inputs.simcse import simcse_dataset, simcse_examples
+from st_contrastive.inputs.translation import TranslationError, Translator, translate_corpus
 from st_contrastive.inputs.twins import twins_dataset, twins_examples
 
 __all__ = [
     "Corpus",
     "CorpusError",
     "CorpusReport",
+    "CorpusStream",
     "ParallelCorpus",
+    "TranslationError",
+    "Translator",
     "conisi_dataset",
     "conisi_examples",
     "documentation_sentences",
@@ -28,6 +33,8 @@ __all__ = [
     "read_parallel",
     "simcse_dataset",
     "simcse_examples",
+    "stream_corpus",
+    "translate_corpus",
     "twins_dataset",
     "twins_examples",
 ]

@@ -1,15 +1,14 @@
-"""Text checks that the builders share."""
+"""Rows of text, checked as they come, and the examples made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sized
 
-from datasets import Dataset
 from sentence_transformers.sentence_transformer.readers import InputExample
 
 
-def texts(name: str, values: Iterable[str]) -> list[str]:
-    """``values`` as a list of strings.
+def texts(name: str, values: Iterable[str]) -> Iterator[str]:
+    """``values``, each checked to be a string.
 
     Raises:
         TypeError: it is one string, not an iterable, or holds what is not a string; the first such row is named.
@@ -17,33 +16,49 @@ def texts(name: str, values: Iterable[str]) -> list[str]:
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a sequence of strings, one a sentence, got {type(values).__name__}.")
-    rows = list(values)
-    for index, row in enumerate(rows):
+    return _checked(name, values)
+
+
+def _checked(name: str, values: Iterable[str]) -> Iterator[str]:
+    index = -1
+    for index, row in enumerate(values):
         if not isinstance(row, str):
-            raise TypeError(f"{name}[{index}] must be a string, got {type(row).__name__}: {row!r:.80}.")
-    if not rows:
+            cure = " Give one column of it, such as dataset['sentence']." if isinstance(row, dict) else ""
+            raise TypeError(f"{name}[{index}] must be a string, got {type(row).__name__}: {row!r:.80}.{cure}")
+        yield row
+    if index < 0:
         raise ValueError(f"{name} is empty; there is nothing to train on.")
-    return rows
 
 
-def columns(**given: Iterable[str] | None) -> dict[str, list[str]]:
-    """The given columns, checked and of equal length; None is left out.
+def rows(**given: Iterable[str] | None) -> Iterator[tuple[str, ...]]:
+    """The given columns row by row, checked; None is left out.
 
     Raises:
         TypeError, ValueError: as in :func:`texts`, or the lengths differ.
     """
-    checked = {name: texts(name, values) for name, values in given.items() if values is not None}
-    if len({len(rows) for rows in checked.values()}) > 1:
-        lengths = ", ".join(f"{name} {len(rows)}" for name, rows in checked.items())
-        raise ValueError(f"The columns must be equally long, row for row: {lengths}.")
-    return checked
+    columns = {name: values for name, values in given.items() if values is not None}
+    # Those of the arguments that are no columns at all are told apart at once.
+    streams = {name: texts(name, values) for name, values in columns.items()}
+    lengths = {name: len(values) for name, values in columns.items() if isinstance(values, Sized)}
+    if len(lengths) == len(columns) and len(set(lengths.values())) > 1:
+        said = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise ValueError(f"The columns must be equally long, row for row: {said}.")
+    return _together(streams)
 
 
-def examples(table: dict[str, list[str]]) -> list[InputExample]:
+def _together(streams: dict[str, Iterator[str]]) -> Iterator[tuple[str, ...]]:
+    count = 0
+    while True:
+        row = {name: next(stream, None) for name, stream in streams.items()}
+        ended = [name for name, text in row.items() if text is None]
+        if len(ended) == len(streams):
+            return
+        if ended:
+            raise ValueError(f"The columns must be equally long, row for row: {ended[0]} ends after {count} rows.")
+        count += 1
+        yield tuple(text for text in row.values() if text is not None)
+
+
+def examples(table: Iterable[tuple[str, ...]]) -> list[InputExample]:
     """One InputExample a row, its texts in the order of the columns."""
-    return [InputExample(texts=list(row)) for row in zip(*table.values(), strict=True)]
-
-
-def dataset(table: dict[str, list[str]], names: Sequence[str]) -> Dataset:
-    """A Dataset with the columns under ``names``."""
-    return Dataset.from_dict(dict(zip(names, table.values(), strict=False)))
+    return [InputExample(texts=list(row)) for row in table]

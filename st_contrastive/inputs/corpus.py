@@ -52,15 +52,6 @@ class Corpus:
     report: CorpusReport
 
 
-@dataclass(frozen=True)
-class ParallelCorpus:
-    """The sentences of a file with the lines of a second file as their translations, and the report."""
-
-    sentences: list[str]
-    translations: list[str]
-    report: CorpusReport
-
-
 def read_corpus(path: str | Path, *, limit: int | None = None, max_characters: int = MAX_CHARACTERS) -> Corpus:
     """Read a text file, or a .gz of one, with one sentence a line.
 
@@ -91,55 +82,57 @@ def read_corpus(path: str | Path, *, limit: int | None = None, max_characters: i
         >>> print(corpus.report)
         2 of 4 lines taken; left out: 1 blank, 1 not UTF-8
     """
-    _check_limits(limit, max_characters)
-    counts = _Counts()
-    sentences: list[str] = []
-    for line in _lines(Path(path), max_characters):
-        if limit is not None and len(sentences) >= limit:
-            break
-        sentence = counts.take(line, max_characters)
-        if sentence is not None:
-            sentences.append(sentence)
-    return Corpus(sentences, counts.report(Path(path), len(sentences)))
+    stream = stream_corpus(path, limit=limit, max_characters=max_characters)
+    return Corpus(list(stream), stream.report)
 
 
-def read_parallel(
-    path: str | Path,
-    translations: str | Path,
-    *,
-    limit: int | None = None,
-    max_characters: int = MAX_CHARACTERS,
-) -> ParallelCorpus:
-    """Read two files whose lines are translations of each other, by the rules of :func:`read_corpus`.
+class CorpusStream:
+    """The sentences of a file one by one, for a corpus that need not be held in memory; see :func:`stream_corpus`.
 
-    Where one line of a pair is left out, so is its partner. ``report`` counts the lines of the first file.
+    Each iteration reads the file anew.
+    """
+
+    def __init__(self, path: Path, limit: int | None, max_characters: int) -> None:
+        self.path = path
+        self.limit = limit
+        self.max_characters = max_characters
+        self._counts = LineCounts()
+        self._taken = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self._counts, self._taken = LineCounts(), 0
+        for line in lines(self.path, self.max_characters):
+            if self.limit is not None and self._taken >= self.limit:
+                break
+            sentence = self._counts.take(line, self.max_characters)
+            if sentence is not None:
+                self._taken += 1
+                yield sentence
+        self._counts.report(self.path, self._taken)  # no sentence at all is an error
+
+    @property
+    def report(self) -> CorpusReport:
+        """What became of the lines read so far."""
+        return CorpusReport(taken=self._taken, **asdict(self._counts))
+
+
+def stream_corpus(path: str | Path, *, limit: int | None = None, max_characters: int = MAX_CHARACTERS) -> CorpusStream:
+    """The sentences that :func:`read_corpus` reads, one by one; ``report`` tells of the lines when they are through.
 
     Raises:
-        CorpusError: as for one file, or the files have unequally many lines.
+        CorpusError: when the file is read, as for :func:`read_corpus`.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "corpus.txt"
+        >>> _ = path.write_text("A cat sleeps.\\n\\nIt rains.\\n")
+        >>> stream = stream_corpus(path)
+        >>> from st_contrastive import simcse_dataset
+        >>> simcse_dataset(stream).num_rows, stream.report.blank
+        (2, 1)
     """
-    _check_limits(limit, max_characters)
-    counts, foreign_counts = _Counts(), _Counts()
-    pairs: list[tuple[str, str]] = []
-    ours, theirs = _lines(Path(path), max_characters), _lines(Path(translations), max_characters)
-    for line in ours:
-        if limit is not None and len(pairs) >= limit:
-            break
-        partner = next(theirs, None)
-        if partner is None:
-            raise CorpusError(f"{translations} has fewer lines than {path}: they must be translations line by line.")
-        sentence, translation = (
-            counts.take(line, max_characters),
-            foreign_counts.take(partner, max_characters),
-        )
-        if sentence is not None and translation is not None:
-            pairs.append((sentence, translation))
-        elif sentence is not None:
-            counts.without_partner += 1
-    else:
-        if next(theirs, None) is not None:
-            raise CorpusError(f"{translations} has more lines than {path}: they must be translations line by line.")
-    report = counts.report(Path(path), len(pairs))
-    return ParallelCorpus([pair[0] for pair in pairs], [pair[1] for pair in pairs], report)
+    check_limits(limit, max_characters)
+    return CorpusStream(Path(path), limit, max_characters)
 
 
 def _printed(character: str) -> str:
@@ -150,7 +143,9 @@ def _printed(character: str) -> str:
 
 
 @dataclass
-class _Counts:
+class LineCounts:
+    """What became of the lines so far, and the rules that decide it."""
+
     lines: int = 0
     blank: int = 0
     too_long: int = 0
@@ -171,6 +166,10 @@ class _Counts:
         except UnicodeDecodeError:
             self.undecodable += 1
             return None
+        return self.clean(text, max_characters)
+
+    def clean(self, text: str, max_characters: int) -> str | None:
+        """The text of a line that has been counted, as a sentence; None where it is left out."""
         plain = text.strip(" \t\r\n")
         sentence = (plain if plain.isprintable() else "".join(map(_printed, plain))).strip()
         if not sentence:
@@ -183,24 +182,26 @@ class _Counts:
         return sentence
 
     def report(self, path: Path, taken: int) -> CorpusReport:
+        """The counts so far; a file without any sentence is an error."""
         report = CorpusReport(taken=taken, **asdict(self))
         if not taken:
             raise CorpusError(f"{path} holds no sentence ({report}). It must be UTF-8 text, one sentence a line.")
         return report
 
 
-def _check_limits(limit: int | None, max_characters: int) -> None:
+def check_limits(limit: int | None, max_characters: int) -> None:
+    """Refuse limits that leave nothing."""
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1 or None, got {limit!r}.")
     if max_characters < 1:
         raise ValueError(f"max_characters must be at least 1, got {max_characters!r}.")
 
 
-def _lines(path: Path, max_characters: int) -> Iterator[bytes | None]:
+def lines(path: Path, max_characters: int) -> Iterator[bytes | None]:
     """The file's lines, and None for each that is longer than any sentence: a file without line ends is not held."""
     most_bytes = 8 * max_characters + 64
     try:
-        with _open(path) as file:
+        with open_bytes(path) as file:
             while line := file.readline(most_bytes):
                 if line.endswith(b"\n") or len(line) < most_bytes:
                     yield line
@@ -214,5 +215,6 @@ def _lines(path: Path, max_characters: int) -> Iterator[bytes | None]:
         raise CorpusError(f"{path} can't be read: {error.strerror or error}.") from error
 
 
-def _open(path: Path) -> BinaryIO:
+def open_bytes(path: Path) -> BinaryIO:
+    """A file, or what a .gz holds."""
     return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datasets import Dataset
 from sentence_transformers.sentence_transformer.readers import InputExample
 
-from st_contrastive.inputs import _checks
+from st_contrastive.inputs import _checks, _tables
 
 
 def infocse_examples(sentences: Iterable[str]) -> list[InputExample]:
@@ -17,14 +17,15 @@ def infocse_examples(sentences: Iterable[str]) -> list[InputExample]:
         >>> infocse_examples(["A cat sleeps."])[0].texts
         ['A cat sleeps.']
     """
-    return _checks.examples(_checks.columns(sentences=sentences))
+    return _checks.examples(_checks.rows(sentences=sentences))
 
 
 def infocse_dataset(sentences: Iterable[str]) -> Dataset:
-    """A Dataset with the column ``sentence`` for the Trainer.
+    """A memory-mapped Dataset with the column ``sentence`` for the Trainer; ``sentences`` may be an iterator of any
+    length.
 
     Example:
         >>> infocse_dataset(["A cat sleeps."]).column_names
         ['sentence']
     """
-    return _checks.dataset(_checks.columns(sentences=sentences), ["sentence"])
+    return _tables.dataset(_checks.rows(sentences=sentences), ["sentence"])

@@ -2,37 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 from datasets import Dataset
 from sentence_transformers.sentence_transformer.readers import InputExample
 
-from st_contrastive.inputs import _checks
+from st_contrastive.inputs import _checks, _tables
+from st_contrastive.inputs.parallel import cleaned, stream_pairs
+
+_NO_TOKEN = -1  # as the fraternal embedding reads it
+
+Translations: TypeAlias = str | Path | Iterable[str] | Callable[[list[str]], list[str]]
 
 
-def twins_examples(sentences: Iterable[str], translations: Iterable[str] | None = None) -> list[InputExample]:
+class Fraternal(Protocol):
+    """What is used of a FraternalEmbedding: translations to int32 rows of tokens."""
+
+    def rows(self, texts: list[str]) -> list[Any]: ...
+
+
+def twins_examples(
+    sentences: Iterable[str],
+    translations: Translations | None = None,
+    *,
+    fraternal: Fraternal | None = None,
+    languages: tuple[str, str] | None = None,
+    batch_size: int = 64,
+) -> list[InputExample]:
     """Examples for ``model.fit``.
 
     Args:
         sentences: the sentences.
-        translations: the translation of each. None gives one column: identical twins and the queue alone.
+        translations: the translation of each: an iterable; or a .tsv or .jsonl (.gz) of pairs, as
+            :func:`translate_corpus` writes and :func:`read_parallel` reads, which holds the sentences in the same
+            order and may hold others between them; or a function from a list of sentences to the list of their
+            translations. None gives one column: identical twins and the queue alone.
+        fraternal: the FraternalEmbedding of the loss. The translations are tokenised by it here, once, and stand in
+            the label of each example. None leaves a second text column, which the model's own tokenizer reads.
+        languages: the fields of a file of pairs, sentence first; see :func:`read_parallel`.
+        batch_size: how many sentences a function gets at a time.
 
     Raises:
-        TypeError, ValueError: a row is not a string, or the columns are not equally long.
+        TypeError, ValueError: a row is not a string, the columns are not equally long, or an argument does not fit.
+        CorpusError: a file can't be read, or lacks a sentence.
 
     Example:
         >>> twins_examples(["A cat sleeps."], ["Eine Katze schläft."])[0].texts
         ['A cat sleeps.', 'Eine Katze schläft.']
+        >>> twins_examples(["A cat", "It rains"], lambda batch: [text.upper() for text in batch])[1].texts
+        ['It rains', 'IT RAINS']
     """
-    return _checks.examples(_checks.columns(sentences=sentences, translations=translations))
+    table = _rows(sentences, translations, fraternal, languages, batch_size)
+    if fraternal is None:
+        return _checks.examples(table)
+    texts, tokens = zip(*_tokenised(table, fraternal), strict=True)
+    labels = _tables.padded(list(tokens), _NO_TOKEN)
+    return [InputExample(texts=[text], label=label) for text, label in zip(texts, labels, strict=True)]
 
 
-def twins_dataset(sentences: Iterable[str], translations: Iterable[str] | None = None) -> Dataset:
-    """A Dataset with the columns ``sentence`` and, if given, ``translation`` for the Trainer; see
-    :func:`twins_examples`.
+def twins_dataset(
+    sentences: Iterable[str],
+    translations: Translations | None = None,
+    *,
+    fraternal: Fraternal | None = None,
+    languages: tuple[str, str] | None = None,
+    batch_size: int = 64,
+) -> Dataset:
+    """A memory-mapped Dataset for the Trainer; see :func:`twins_examples`.
+
+    Its columns are ``sentence`` and, if given, ``translation`` (text) or, with ``fraternal``, ``label`` (its tokens).
+    The arguments may be iterators of any length.
 
     Example:
         >>> twins_dataset(["A cat sleeps."], ["Eine Katze schläft."]).column_names
         ['sentence', 'translation']
     """
-    return _checks.dataset(_checks.columns(sentences=sentences, translations=translations), ["sentence", "translation"])
+    table = _rows(sentences, translations, fraternal, languages, batch_size)
+    if fraternal is not None:
+        return _tables.dataset_with_tokens(_tokenised(table, fraternal), ["sentence", "label"], _NO_TOKEN)
+    return _tables.dataset(table, ["sentence"] if translations is None else ["sentence", "translation"])
+
+
+def _rows(
+    sentences: Iterable[str],
+    translations: Translations | None,
+    fraternal: Fraternal | None,
+    languages: tuple[str, str] | None,
+    batch_size: int,
+) -> Iterator[tuple[str, ...]]:
+    if fraternal is not None and not callable(getattr(fraternal, "rows", None)):
+        raise TypeError(f"fraternal must be a FraternalEmbedding or None, got {type(fraternal).__name__}.")
+    if fraternal is not None and translations is None:
+        raise ValueError("fraternal is another language's embedding layer, and needs translations=....")
+    if isinstance(translations, (str, Path)):
+        return _looked_up(_checks.texts("sentences", sentences), Path(translations), languages)
+    if languages is not None:
+        raise ValueError("languages names the fields of a file of translations; translations is none.")
+    if callable(translations):
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
+        return _translated(_checks.texts("sentences", sentences), translations, batch_size)
+    return _checks.rows(sentences=sentences, translations=translations)
+
+
+def _looked_up(sentences: Iterator[str], path: Path, languages: tuple[str, str] | None) -> Iterator[tuple[str, str]]:
+    """Each sentence with its translation from the file, which is read once, in step with the sentences."""
+    pairs = stream_pairs(path, languages)
+    found: str | None = ""
+    before: str | None = None
+    for index, sentence in enumerate(sentences):
+        wanted = cleaned(sentence)
+        if wanted != before:  # a sentence that stands twice in a row needs no second line
+            found = next((translation for source, translation in pairs if source == wanted), None)
+            if found is None:
+                raise ValueError(
+                    f"{path} has no translation of sentences[{index}], {sentence!r:.80}, behind the one before it. The "
+                    "file must hold the sentences in their order; read_parallel(path) gives both columns as they are."
+                )
+        before = wanted
+        yield sentence, found or ""
+
+
+def _translated(
+    sentences: Iterator[str], translate: Callable[[list[str]], list[str]], batch_size: int
+) -> Iterator[tuple[str, str]]:
+    while batch := list(itertools.islice(sentences, batch_size)):
+        made = list(translate(list(batch)))
+        if len(made) != len(batch):
+            raise ValueError(f"translations returned {len(made)} texts for {len(batch)} sentences.")
+        yield from zip(batch, _checks.texts("translations' result", made), strict=True)
+
+
+def _tokenised(table: Iterator[tuple[str, ...]], fraternal: Fraternal) -> Iterator[tuple[str, Any]]:
+    while batch := list(itertools.islice(table, 1000)):
+        sentences, translations = zip(*batch, strict=True)
+        yield from zip(sentences, fraternal.rows(list(translations)), strict=True)

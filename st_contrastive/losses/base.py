@@ -64,6 +64,7 @@ class ContrastiveLoss(nn.Module, ABC):
 
     #: How many text columns the loss takes, and what they are.
     columns: dict[int, str]
+    columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
 
     def __init__(
         self, model: SentenceTransformer, *, temperature: float, gather_across_devices: bool, log_terms: bool
@@ -82,8 +83,8 @@ class ContrastiveLoss(nn.Module, ABC):
         self.log_terms = log_terms
 
     @abstractmethod
-    def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:
-        """The weighted terms, from one dict of right-padded text tensors a column."""
+    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+        """The weighted terms, from one dict of right-padded text tensors a column, and the labels that came along."""
 
     @abstractmethod
     def get_config_dict(self) -> dict[str, Any]:
@@ -102,7 +103,7 @@ class ContrastiveLoss(nn.Module, ABC):
     def forward(
         self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
     ) -> dict[str, Tensor] | Tensor:
-        """Terms, or their sum, of one batch; ``labels`` are not used.
+        """Terms, or their sum, of one batch. Labels are used where a loss says so, by TwinsLoss with ``fraternal``.
 
         Raises:
             ValueError: the columns are not as many as the loss takes, or not tokenised text.
@@ -111,13 +112,12 @@ class ContrastiveLoss(nn.Module, ABC):
         if len(columns) not in self.columns:
             takes = " or ".join(f"{count} ({what})" for count, what in self.columns.items())
             raise ValueError(
-                f"{type(self).__name__} takes {takes} text column(s), got {len(columns)}. Select the columns of the "
-                "dataset, or build it with the builders of st_contrastive.inputs."
+                f"{type(self).__name__} takes {takes} text column(s), got {len(columns)}. {self.columns_hint}"
             )
         side = _host.tokenizer_of(self.model).padding_side
         texts = [_host.text_features(column, side) for column in columns]
         self._set_modes(rows=texts[0]["input_ids"].shape[0])
-        terms = LossTerms(self.compute_terms(texts))
+        terms = LossTerms(self.compute_terms(texts, labels))
         return terms if self.log_terms else terms.total
 
     def contrast(

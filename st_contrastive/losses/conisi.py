@@ -116,7 +116,7 @@ class ConIsILoss(ContrastiveLoss):
         and for strategy "other"."""
         return None if self._fallbacks is None else float(self._fallbacks)
 
-    def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         sentences = self._content(columns[0])
         rows = sentences.ids.shape[0]
         seconds = [sentences]

@@ -116,7 +116,7 @@ class InfoCSELoss(ContrastiveLoss):
         self._warn_without_dropout()
         self._ready()
 
-    def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         views = _host.encode(self.model, [columns[0], columns[0]])
         vectors = torch.cat([view.sentences for view in views])
         if self.projector is not None:

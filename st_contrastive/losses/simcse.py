@@ -75,7 +75,7 @@ class SimCSELoss(ContrastiveLoss):
         self._warn_without_dropout()
         self._ready()
 
-    def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         views = _host.encode(self.model, [columns[0], columns[-1]])
         vectors = torch.cat([view.sentences for view in views])
         if self.head is not None:

@@ -8,10 +8,10 @@ from typing import Any, final
 import torch
 import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from st_contrastive import _host
-from st_contrastive.components import NegativeQueue
+from st_contrastive.components import FraternalEmbedding, NegativeQueue
 from st_contrastive.components.layer_stack import embedding_outputs
 from st_contrastive.losses._checks import require_choice, require_weight
 from st_contrastive.losses.base import ContrastiveLoss
@@ -37,9 +37,9 @@ class TwinsLoss(ContrastiveLoss):
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
-        fraternal: the translations' embedding layer: called with token ids (N, L), it gives (N, L, w), w as wide as the
-            encoder's own. It is used frozen. None takes the encoder's own embedding layer, for an encoder whose
-            tokenizer covers both languages. Both columns are read by the model's tokenizer.
+        fraternal: the other language's tokenizer and embedding layer, a :class:`FraternalEmbedding`, frozen. The
+            translations then come in the labels of the examples that the builders make. None takes the encoder's own
+            tokenizer and embedding layer for the second column too, for an encoder that covers both languages.
         temperature: tau.
         fusion_rate: epsilon, the sentence's share of the fused embedding, 0 to 1. Not published; this default is ours.
         queue_batches: k, how many past batches are kept; 0 keeps none. Not published; this default is ours.
@@ -55,13 +55,21 @@ class TwinsLoss(ContrastiveLoss):
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
 
     Inputs:
-        +------------------------------------+--------+
-        | Inputs                             | Labels |
-        +====================================+========+
-        | (sentence, translation) pairs      | none   |
-        +------------------------------------+--------+
-        | sentences                          | none   |
-        +------------------------------------+--------+
+        +----------------------------------------------------+---------------------------------------------------+
+        | Inputs                                             | Labels                                            |
+        +====================================================+===================================================+
+        | sentences, with ``fraternal``                      | the translations' tokens, by ``twins_examples``   |
+        |                                                    | or ``twins_dataset`` with the same ``fraternal``  |
+        +----------------------------------------------------+---------------------------------------------------+
+        | (sentence, translation) pairs, without             | none                                              |
+        +----------------------------------------------------+---------------------------------------------------+
+        | sentences, without                                 | none                                              |
+        +----------------------------------------------------+---------------------------------------------------+
+
+    The stock collator reads every text column with the model's tokenizer and says of none which column it is. German
+    in a second column would be read as English, so the translations travel as labels, which no tokenizer touches:
+    already tokenised, with the tokenizer's fingerprint, and each with its own example, so that shuffled, filtered,
+    concatenated or saved data, worker processes and several devices need nothing else.
 
     Relations:
         - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=False``.
@@ -83,7 +91,7 @@ class TwinsLoss(ContrastiveLoss):
     def __init__(
         self,
         model: SentenceTransformer,
-        fraternal: nn.Module | None = None,
+        fraternal: FraternalEmbedding | None = None,
         temperature: float = 0.05,
         fusion_rate: float = 0.8,
         queue_batches: int = 3,
@@ -97,17 +105,18 @@ class TwinsLoss(ContrastiveLoss):
         )
         require_weight("fusion_rate", fusion_rate, most=1)
         require_choice("train_pooling", train_pooling, (*_host.POOLING_MODES, None))
-        if fraternal is not None and not isinstance(fraternal, nn.Module):
+        if fraternal is not None and not isinstance(fraternal, FraternalEmbedding):
             raise TypeError(
-                f"fraternal must be an embedding layer (nn.Module) or None, got {type(fraternal).__name__}."
+                f"fraternal must be a FraternalEmbedding or None, got {type(fraternal).__name__}: "
+                "FraternalEmbedding.from_pretrained(name, model) makes one of a checkpoint."
             )
         if fraternal is not None:
-            own = {id(parameter) for parameter in model.parameters()}
-            if any(id(parameter) in own for parameter in fraternal.parameters()):
-                raise ValueError(
-                    "fraternal is a part of the model, and would be frozen; None takes the model's own layer."
-                )
-            fraternal.requires_grad_(False)
+            self._require_width(fraternal)
+            self.columns = {1: "sentences, the translations in their labels"}
+            self.columns_hint = (
+                "Plain (sentence, translation) pairs would be read by the model's own tokenizer. Build the data with "
+                "twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
+            )
         self.fraternal = fraternal
         self.fusion_rate = fusion_rate
         self.queue_batches = queue_batches
@@ -119,13 +128,14 @@ class TwinsLoss(ContrastiveLoss):
         self._warn_without_dropout()
         self._ready()
 
-    def compute_terms(self, columns: list[dict[str, Any]]) -> dict[str, Tensor]:
-        if len(columns) == 1:
+    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+        translations = self._translations(columns, labels)
+        if translations is None:
             self._warn_once()
             encoded = _host.encode(self.model, [columns[0], columns[0]])
             inputs: list[Tensor] = []
         else:
-            views = self._views(*columns)
+            views = self._views(columns[0], translations)
             with embedding_outputs(_host.encoder_of(self.model)) as captured:
                 encoded = _host.encode(self.model, views)
             embedded = torch.cat(captured).chunk(3)
@@ -145,26 +155,42 @@ class TwinsLoss(ContrastiveLoss):
             self.queue.push(_host.gather(vectors[0]) if self.gather_across_devices else vectors[0].detach())
         return terms
 
+    def _require_width(self, fraternal: FraternalEmbedding) -> None:
+        width = _host.input_embedding_width(self.model)
+        if fraternal.width != width:
+            raise ValueError(
+                f"fraternal maps into embeddings {fraternal.width} wide, the encoder's are {width}: it was made for "
+                "another model. Make it with this one."
+            )
+
+    def _translations(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Any] | None:
+        """Token ids and mask of the translations, whichever way they came; None where there are none."""
+        if self.fraternal is not None:
+            if labels is None:
+                labels = torch.empty(0)  # refused, with the cure
+            limits = (_host.unwrap(self.model).max_seq_length, _host.most_positions(self.model))
+            limit = min((limit for limit in limits if limit is not None), default=None)
+            ids, mask = self.fraternal.read(labels.to(self.fraternal.weight.device), limit)
+            return {"input_ids": ids, "attention_mask": mask}
+        if labels is not None and labels.ndim == 2 and not labels.is_floating_point():
+            raise ValueError(
+                "The examples carry translations for a fraternal embedding, and the loss has none. Give TwinsLoss the "
+                "one that they were built with, as fraternal=..."
+            )
+        return columns[1] if len(columns) == 2 else None
+
     def _views(self, sentence: dict[str, Any], translation: dict[str, Any]) -> list[dict[str, Any]]:
         """Anchor, identical and fraternal twin as ``inputs_embeds`` of one width."""
         own_layer = _host.encoder_of(self.model).get_input_embeddings()
         own = own_layer(sentence["input_ids"])
-        if self.fraternal is None:
-            foreign = own_layer(translation["input_ids"])
-        else:
-            with torch.no_grad():
-                foreign = self.fraternal(translation["input_ids"])
-        if foreign.shape[-1] != own.shape[-1]:
-            raise ValueError(
-                f"fraternal gives embeddings {foreign.shape[-1]} wide, the encoder's are {own.shape[-1]}: map them "
-                "into the encoder's space first."
-            )
+        layer = own_layer if self.fraternal is None else self.fraternal
+        foreign = layer(translation["input_ids"]).to(own.dtype)
         width = max(own.shape[1], foreign.shape[1])
         own, foreign = (F.pad(part, (0, 0, 0, width - part.shape[1])) for part in (own, foreign))
         sentence, translation = (_padded(column, width) for column in (sentence, translation))
         has_own, has_foreign = (column["attention_mask"].bool()[..., None] for column in (sentence, translation))
-        fused = self.fusion_rate * own + (1 - self.fusion_rate) * foreign.to(own.dtype)
-        fused = torch.where(has_own & has_foreign, fused, torch.where(has_own, own, foreign.to(own.dtype)))
+        fused = self.fusion_rate * own + (1 - self.fusion_rate) * foreign
+        fused = torch.where(has_own & has_foreign, fused, torch.where(has_own, own, foreign))
         anchor = {key: value for key, value in sentence.items() if key != "input_ids"}
         union = torch.maximum(sentence["attention_mask"], translation["attention_mask"])
         anchor["inputs_embeds"] = own

@@ -1,0 +1,97 @@
+"""What does the fraternal language do? Twins on one column, with the model's own tokenizer on both, and with a German
+tokenizer and embedding layer of its own.
+
+python -m benchmarks.fraternal --data multi30k/train.jsonl.gz --german german/ --sts sts/ --json fraternal.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from transformers import set_seed
+
+from benchmarks._training import Recorder, build, by_fit, by_trainer, tenths
+from st_contrastive import FraternalEmbedding, TwinsLoss, twins_dataset, twins_examples
+from st_contrastive.evaluation import read_sts, sts_spearman
+from st_contrastive.inputs import read_parallel
+
+ARMS = ("one column", "same tokenizer", "German embedding")
+
+
+def run(arm: str, door: str, seed: int, corpus: Any, args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    set_seed(seed)
+    model = build(args.length)
+    fraternal = FraternalEmbedding.from_pretrained(args.german, model) if arm == "German embedding" else None
+    loss = Recorder(TwinsLoss(model, fraternal=fraternal))
+    make = twins_examples if door == "fit" else twins_dataset
+    data = make(
+        corpus.sentences,
+        None if arm == "one column" else corpus.translations,
+        fraternal=fraternal,
+    )
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as out, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (by_fit if door == "fit" else by_trainer)(model, loss, data, args, out)
+    row = {"arm": arm, "door": door, "seed": seed, "steps": len(loss.history)}
+    row.update(seconds=round(time.perf_counter() - started, 1), terms=tenths(loss.history))
+    if fraternal is not None and fraternal.alignment is not None:
+        row["alignment"] = asdict(fraternal.alignment)
+    return model.eval(), row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="English-German pairs")
+    parser.add_argument("--german", required=True, help="the German checkpoint; see benchmarks.german_embedding")
+    parser.add_argument("--sts", required=True, help="folder with stsb/dev and stsb/test")
+    parser.add_argument("--json", required=True, help="where the results go; what is there is not run again")
+    parser.add_argument("--doors", nargs="+", default=["trainer"], choices=["fit", "trainer"])
+    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--lr", type=float, default=3e-5)
+    args = parser.parse_args()
+    corpus = read_parallel(args.data, languages=("en", "de"), limit=args.steps * args.batch_size)
+    dev, test = (read_sts(next(Path(args.sts, "stsb").glob(f"{split}.jsonl*"))) for split in ("dev", "test"))
+    results = Path(args.json)
+    rows: list[dict[str, Any]] = json.loads(results.read_text())["rows"] if results.is_file() else []
+    if not rows:
+        base = build(args.length)
+        rows.append({"arm": "untrained", "dev": sts_spearman(base, dev), "test": sts_spearman(base, test)})
+    for seed in args.seeds:
+        for door in args.doors:
+            for arm in args.arms:
+                if any((row.get("arm"), row.get("door"), row.get("seed")) == (arm, door, seed) for row in rows):
+                    continue
+                model, row = run(arm, door, seed, corpus, args)
+                row.update(dev=sts_spearman(model, dev), test=sts_spearman(model, test))
+                rows.append(row)
+                print(row, flush=True)
+                arguments = {
+                    key: value for key, value in vars(args).items() if key in ("steps", "batch_size", "length", "lr")
+                }
+                results.write_text(json.dumps({"arguments": arguments, "rows": rows}, indent=2) + "\n")
+    print("| | door | runs | STS-B dev | STS-B test | s a run |\n|---|---|---|---|---|---|")
+    for door in args.doors:
+        for arm in args.arms:
+            cells = [row for row in rows if (row["arm"], row.get("door")) == (arm, door)]
+            scores = [[100 * row[split] for row in cells] for split in ("dev", "test")]
+            spread = [f"{mean(part):.2f} ± {stdev(part) if len(part) > 1 else 0:.2f}" for part in scores]
+            print(
+                f"| {arm} | {door} | {len(cells)} | {' | '.join(spread)} | {mean(row['seconds'] for row in cells):.0f} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

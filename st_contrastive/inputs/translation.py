@@ -1,0 +1,315 @@
+"""A corpus through a translation model into a file of pairs, which survives being stopped."""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from st_contrastive.inputs import _checks
+
+_WINDOW = 8  # batches that are sorted by length together
+
+
+class TranslationError(ValueError):
+    """A translation that can't be started or gone on with; the message names the cure."""
+
+
+class Translator:
+    """A transformers sequence-to-sequence model (Marian, T5, mBART, NLLB, ...) as a function on batches of sentences.
+
+    Args:
+        model: folder or hub name, whose weights must be safetensors; or a loaded model, with ``tokenizer``.
+        tokenizer: of a loaded model.
+        languages: from and to, as the model names them: ("en", "de") for T5, ("eng_Latn", "deu_Latn") for NLLB,
+            ("en_XX", "de_DE") for mBART, the second one alone counts for a Marian model of many languages. None where
+            the model knows but one direction.
+        prefix: put before each sentence, as T5 wants it. None takes the model's own for ``languages``.
+        batch_size: sentences a batch.
+        max_length: tokens that are read of a sentence, and that are written at most.
+        num_beams: 1 is greedy.
+        device: None takes a GPU where there is one.
+
+    Raises:
+        TranslationError: the model can't be loaded, or does not know a language; those that it knows are named.
+    """
+
+    def __init__(
+        self,
+        model: str | PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        languages: tuple[str, str] | None = None,
+        prefix: str | None = None,
+        batch_size: int = 32,
+        max_length: int = 128,
+        num_beams: int = 1,
+        device: str | None = None,
+    ) -> None:
+        for name, value in (("batch_size", batch_size), ("max_length", max_length), ("num_beams", num_beams)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+        if languages is not None and (isinstance(languages, str) or len(languages) != 2):
+            raise ValueError(f'languages must be two names, such as ("en", "de"), got {languages!r}.')
+        if isinstance(model, PreTrainedModel):
+            if tokenizer is None:
+                raise TypeError("a loaded model needs its tokenizer=....")
+            self.name = model.name_or_path or type(model).__name__
+        else:
+            self.name = str(model)
+            model, tokenizer = _loaded(self.name)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = model.to(device).eval()
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        self.prefix, self.options = _direction(self.name, model, tokenizer, languages)
+        if prefix is not None:
+            self.prefix = prefix
+        self.options.update(max_new_tokens=max_length, num_beams=num_beams, do_sample=False)
+        # A model's own lengths would contradict it.
+        self.options["max_length"] = None
+        self.max_length = max_length
+        self.settings = {
+            "model": self.name,
+            "languages": languages,
+            "prefix": self.prefix,
+            "max_length": max_length,
+            "num_beams": num_beams,
+        }
+
+    def __call__(self, sentences: Sequence[str]) -> list[str]:
+        """The translations, in the order of the sentences. Batches are made of sentences of like length."""
+        order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
+        made: dict[int, str] = {}
+        for start in range(0, len(order), self.batch_size):
+            places = order[start : start + self.batch_size]
+            made.update(zip(places, self._batch([sentences[place] for place in places]), strict=True))
+        return [made[index] for index in range(len(sentences))]
+
+    def _batch(self, sentences: list[str]) -> list[str]:
+        inputs = self.tokenizer(
+            [self.prefix + sentence for sentence in sentences],
+            padding=True,
+            truncation=True,
+            max_length=self.max_length,
+            return_tensors="pt",
+        ).to(self.model.device)
+        inputs.pop("token_type_ids", None)
+        with torch.inference_mode():
+            ids = self.model.generate(**inputs, **self.options)  # type: ignore[operator]
+        decoded: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return [" ".join(text.split()) for text in decoded]
+
+
+def translate_corpus(
+    sentences: Iterable[str],
+    output: str | Path,
+    translate: Callable[[list[str]], list[str]],
+    *,
+    batch_size: int | None = None,
+    progress: bool = True,
+) -> Path:
+    """Translate a corpus into a .jsonl or .jsonl.gz of ``{"sentence": ..., "translation": ...}`` lines.
+
+    What is done is kept in ``<output>.partial`` after every batch. Killed at any moment and called again with the same
+    corpus and settings, it goes on where it stopped; ``output`` itself appears when it is complete. A complete output
+    of the same corpus is left as it is.
+
+    Args:
+        sentences: the corpus, an iterable of any length.
+        output: the file to write.
+        translate: a :class:`Translator`, or any function from a list of sentences to the list of their translations.
+        batch_size: sentences that are kept at a time; None takes eight of the translator's batches, or 256.
+        progress: show a bar.
+
+    Returns:
+        ``output``, which ``twins_examples(sentences, translations=output)`` and ``read_parallel`` read.
+
+    Raises:
+        TranslationError: ``output`` or its partial file is there and of something else.
+
+    Example:
+        >>> import tempfile
+        >>> path = f"{tempfile.mkdtemp()}/pairs.jsonl"
+        >>> def shout(batch):
+        ...     return [text.upper() for text in batch]
+        >>> written = translate_corpus(["a cat", "rain"], path, shout, progress=False)
+        >>> from st_contrastive.inputs import read_parallel
+        >>> read_parallel(written).translations
+        ['A CAT', 'RAIN']
+    """
+    from tqdm.auto import tqdm
+
+    path = Path(output)
+    if Path(path.name.removesuffix(".gz")).suffix != ".jsonl":
+        raise TranslationError(f"output {path} must end in .jsonl or .jsonl.gz.")
+    if batch_size is None:
+        batch_size = _WINDOW * getattr(translate, "batch_size", 32)
+    stream = _checks.texts("sentences", sentences)
+    partial = path.with_name(path.name + ".partial")
+    if path.exists():
+        with _text(path) as file:
+            _pass_over(stream, file, path)
+        if next(stream, None) is not None:
+            raise TranslationError(f"output {path} is there and ends before the corpus does. Name another file.")
+        partial.unlink(missing_ok=True)
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = json.dumps({"settings": getattr(translate, "settings", None)}, ensure_ascii=False).encode() + b"\n"
+    with _appending(partial, header) as file:
+        done = _pass_over(stream, file, partial)
+        file.seek(0, os.SEEK_END)
+        with tqdm(desc="translate", unit=" sentences", initial=done, disable=not progress) as bar:
+            while batch := list(itertools.islice(stream, batch_size)):
+                made = list(_checks.texts("translate's result", translate(list(batch))))
+                if len(made) != len(batch):
+                    raise TranslationError(f"translate returned {len(made)} texts for {len(batch)} sentences.")
+                file.write(b"".join(_line(*pair) for pair in zip(batch, made, strict=True)))
+                file.flush()
+                os.fsync(file.fileno())
+                bar.update(len(batch))
+    _finish(partial, path, len(header))
+    return path
+
+
+def _line(sentence: str, translation: str) -> bytes:
+    pair = {"sentence": sentence, "translation": translation}
+    # JSON escapes the line ends that a sentence may hold.
+    try:
+        return json.dumps(pair, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(pair).encode() + b"\n"
+
+
+def _appending(partial: Path, header: bytes) -> BinaryIO:
+    """The partial file behind its header, without the half line that a kill may have left."""
+    try:
+        file = partial.open("r+b")
+    except FileNotFoundError:
+        file = partial.open("w+b")
+    try:
+        first = file.readline()
+        if not first.endswith(b"\n"):
+            file.seek(0)
+            file.truncate()
+            file.write(header)
+            file.flush()
+        elif first != header:
+            raise TranslationError(
+                f"{partial} was begun with other settings: {first.decode(errors='replace').strip():.200}. Delete it to "
+                "start again, or go on with those."
+            )
+        start = file.tell()
+        end = start
+        while (line := file.readline()).endswith(b"\n"):
+            end = file.tell()
+        if line:
+            file.truncate(end)
+        file.seek(start)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _pass_over(sentences: Iterator[str], file: Iterable[bytes], path: Path) -> int:
+    """Take the sentences off the corpus that the file has; how many."""
+    count = 0
+    try:
+        for line in file:
+            if json.loads(line)["sentence"] != next(sentences, None):
+                raise TranslationError(
+                    f"{path} is there and is not of this corpus: its sentence {count + 1} is another one. Name another "
+                    "file, or delete it."
+                )
+            count += 1
+    except (EOFError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise TranslationError(f"{path} is there and is no file of pairs, or is damaged ({error}).") from error
+    return count
+
+
+def _finish(partial: Path, path: Path, header: int) -> None:
+    """The finished file under its name in one step; a crash leaves the partial one."""
+    ready = path.with_name(path.name + ".ready")
+    with partial.open("rb") as source, _compressed(ready, path) as target:
+        source.seek(header)
+        shutil.copyfileobj(source, target)
+    os.replace(ready, path)
+    partial.unlink()
+
+
+def _compressed(ready: Path, path: Path) -> Any:
+    return gzip.open(ready, "wb") if path.suffix == ".gz" else ready.open("wb")
+
+
+def _text(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+
+
+def _loaded(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    try:
+        model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TranslationError(
+            f"model {name} can't be loaded as a sequence-to-sequence model: {first} Its weights must be safetensors; "
+            f"AutoModelForSeq2SeqLM.from_pretrained({name!r}).save_pretrained(folder) makes them of others."
+        ) from error
+    return model, tokenizer
+
+
+def _direction(
+    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, languages: tuple[str, str] | None
+) -> tuple[str, dict[str, Any]]:
+    """What is put before a sentence, and what ``generate`` is told, for a pair of languages."""
+    tasks = getattr(model.config, "task_specific_params", None) or {}
+    directions = {task.removeprefix("translation_"): params for task, params in tasks.items() if "prefix" in params}
+    codes: list[str] = getattr(tokenizer, "supported_language_codes", None) or []
+    if languages is None:
+        if codes or hasattr(tokenizer, "src_lang"):
+            raise TranslationError(f"model {name} knows several languages: say languages=(from, to).")
+        return "", {}
+    source, target = languages
+    if hasattr(tokenizer, "src_lang"):  # mBART, NLLB, M2M-100
+        ids = {language: _language_id(tokenizer, language) for language in languages}
+        for language, token_id in ids.items():
+            if token_id is None:
+                _unknown(name, language, sorted(tokenizer.all_special_tokens))
+        tokenizer.src_lang = source
+        return "", {"forced_bos_token_id": ids[target]}
+    if codes:  # Marian models of several target languages
+        if f">>{target}<<" not in codes:
+            _unknown(name, target, [code.strip("<>") for code in codes])
+        return f">>{target}<< ", {}
+    if directions:
+        if f"{source}_to_{target}" not in directions:
+            _unknown(name, f"{source}_to_{target}", sorted(directions))
+        return directions[f"{source}_to_{target}"]["prefix"], {}
+    raise TranslationError(
+        f"model {name} has no languages to choose from, so that languages={languages!r} can't be looked up. Leave it "
+        'out, or say what goes before each sentence: prefix="translate English to German: ".'
+    )
+
+
+def _language_id(tokenizer: PreTrainedTokenizerBase, language: str) -> int | None:
+    # M2M-100 writes its language tokens as __de__.
+    for token in (language, f"__{language}__"):
+        token_id = tokenizer.convert_tokens_to_ids(token)
+        if isinstance(token_id, int) and token_id != tokenizer.unk_token_id and token in tokenizer.all_special_tokens:
+            return token_id
+    return None
+
+
+def _unknown(name: str, language: str, known: list[str]) -> NoReturn:
+    near = difflib.get_close_matches(language, known, n=5, cutoff=0.3) or known[:5]
+    raise TranslationError(f"model {name} does not know {language!r}; among what it knows: {', '.join(near)}.")
