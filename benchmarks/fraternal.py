@@ -88,9 +88,8 @@ def main() -> None:
             cells = [row for row in rows if (row["arm"], row.get("door")) == (arm, door)]
             scores = [[100 * row[split] for row in cells] for split in ("dev", "test")]
             spread = [f"{mean(part):.2f} ± {stdev(part) if len(part) > 1 else 0:.2f}" for part in scores]
-            print(
-                f"| {arm} | {door} | {len(cells)} | {' | '.join(spread)} | {mean(row['seconds'] for row in cells):.0f} |"
-            )
+            seconds = mean(row["seconds"] for row in cells)
+            print(f"| {arm} | {door} | {len(cells)} | {' | '.join(spread)} | {seconds:.0f} |")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 python -m benchmarks.german_embedding --data train.jsonl.gz --output german/
 
 It stands in for a pretrained one where none can be fetched: an uncased WordPiece vocabulary, and the leading singular
-vectors of the tokens' positive pointwise mutual information in a window of four, as an ALBERT whose layers are untrained.
+vectors of the tokens' positive pointwise mutual information in a window of four, in an ALBERT with untrained layers.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from st_contrastive.inputs.corpus import (
     stream_corpus,
 )
 from st_contrastive.inputs.documentation import documentation_sentences
+from st_contrastive.inputs.fresh import FreshAugmentation
 from st_contrastive.inputs.infocse import infocse_dataset, infocse_examples
 from st_contrastive.inputs.parallel import ParallelCorpus, read_parallel
 from st_contrastive.inputs.simcse import simcse_dataset, simcse_examples
@@ -21,6 +22,7 @@ __all__ = [
     "CorpusError",
     "CorpusReport",
     "CorpusStream",
+    "FreshAugmentation",
     "ParallelCorpus",
     "TranslationError",
     "Translator",

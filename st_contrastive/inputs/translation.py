@@ -60,15 +60,13 @@ class Translator:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
         if languages is not None and (isinstance(languages, str) or len(languages) != 2):
             raise ValueError(f'languages must be two names, such as ("en", "de"), got {languages!r}.')
-        if isinstance(model, PreTrainedModel):
-            if tokenizer is None:
-                raise TypeError("a loaded model needs its tokenizer=....")
-            self.name = model.name_or_path or type(model).__name__
-        else:
-            self.name = str(model)
-            model, tokenizer = _loaded(self.name)
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self.model = model.to(device).eval()
+        self.name = model if isinstance(model, str) else model.name_or_path or type(model).__name__
+        if isinstance(model, str):
+            model, tokenizer = _loaded(model)
+        if tokenizer is None:
+            raise TypeError("a loaded model needs its tokenizer=....")
+        model.to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))  # type: ignore[arg-type]
+        self.model = model.train(False)
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.prefix, self.options = _direction(self.name, model, tokenizer, languages)
@@ -105,7 +103,7 @@ class Translator:
         ).to(self.model.device)
         inputs.pop("token_type_ids", None)
         with torch.inference_mode():
-            ids = self.model.generate(**inputs, **self.options)  # type: ignore[operator]
+            ids = self.model.generate(**inputs, **self.options)
         decoded: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return [" ".join(text.split()) for text in decoded]
 

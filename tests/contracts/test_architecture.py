@@ -12,13 +12,14 @@ MAY_IMPORT = {
     "objectives": {"objectives"},
     "components": {"components"},
     "losses": {"losses", "components", "objectives", "_host"},
-    "inputs": {"inputs"},
+    "augmentations": {"augmentations"},
+    "inputs": {"inputs", "augmentations"},
     "evaluation": {"evaluation"},
     "cli": {"cli", "losses", "inputs", "evaluation"},
     "_host": set(),
 }
 HOST_ONLY = ("sentence_transformers.base.losses", "sentence_transformers.util")
-NO_HOST = ("objectives", "components")
+NO_HOST = ("objectives", "components", "augmentations")
 
 
 def imports(path: Path) -> set[str]:

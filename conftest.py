@@ -1,0 +1,21 @@
+"""Doctests and tests read the miniature WordNet of tests/, whatever the machine has."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import nltk
+import pytest
+
+from tests.miniature_wordnet import write_database
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before anything asks for WordNet."""
+    from st_contrastive.augmentations import wordnet
+
+    folder = tempfile.TemporaryDirectory(prefix="miniature-wordnet-")
+    config.add_cleanup(folder.cleanup)
+    nltk.data.path[:] = [folder.name]
+    wordnet(write_database(Path(folder.name, "database")))

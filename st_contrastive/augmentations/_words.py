@@ -1,0 +1,46 @@
+"""A text as words and what stands between them."""
+
+from __future__ import annotations
+
+import re
+
+IDEOGRAPH = "\u2e80-\u2fdf\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
+_PIECE = re.compile(rf"(\s*)([{IDEOGRAPH}]|[^\s{IDEOGRAPH}]+)")
+_IS_IDEOGRAPH = re.compile(f"[{IDEOGRAPH}]")
+
+
+def split(text: str) -> list[tuple[str, str]]:
+    """The words, each with the white space before it. Between spaces; a Chinese or Japanese character is a word."""
+    return _PIECE.findall(text)
+
+
+def words(text: str) -> list[str]:
+    """The words alone."""
+    return [word for _, word in split(text)]
+
+
+def join(pieces: list[tuple[str, str]]) -> str:
+    """The text of such pieces, with a space where two words would become one."""
+    out: list[str] = []
+    for space, word in pieces:
+        if out and not space and not _IS_IDEOGRAPH.match(word) and not _IS_IDEOGRAPH.match(out[-1]):
+            space = " "
+        out += [space if out else "", word]
+    return "".join(out)
+
+
+def space_before(word: str) -> str:
+    """What is written before an added word."""
+    return "" if _IS_IDEOGRAPH.match(word) else " "
+
+
+def check_rate(rate: float, *, least: float = 0.0) -> None:
+    """Refuse anything but a number from ``least`` to 1."""
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not least <= rate <= 1:
+        raise ValueError(f"rate must be a number from {least:g} to 1, got {rate!r}.")
+
+
+def check_text(text: str) -> None:
+    """Refuse what is not a string."""
+    if not isinstance(text, str):
+        raise TypeError(f"text must be a string, got {type(text).__name__}: {text!r:.80}.")

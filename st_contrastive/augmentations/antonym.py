@@ -1,0 +1,97 @@
+"""ConIsI-o2: words replaced with their antonyms."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any, final
+
+from st_contrastive.augmentations._words import check_rate, check_text
+from st_contrastive.augmentations.lexicon import Lexicon
+
+# Words of letters; one with a hyphen or an apostrophe is one word, and has no antonym.
+_WORD = re.compile(r"[^\W\d_]+(?:['’\-][^\W\d_]+)*")
+_AUXILIARY = frozenset("have has had having am is are was were be been being get gets got getting".split())
+_ARTICLES = {"a": "an", "an": "a", "A": "An", "An": "A"}
+_VOWELS = frozenset("aeiou")
+
+
+@final
+class AntonymReplacement:
+    """Replaces words with their WordNet antonyms (Sun and Huang, CCL 2022, construction -o2).
+
+    - The antonym has the part of speech that the word has most often, and the word's form and casing: see
+      :class:`~st_contrastive.augmentations.lexicon.Lexicon`. ``better`` becomes ``worse``. A past form that is also
+      a participle is one behind a form of "have", "be" or "get".
+    - Function words and negation are left alone (``not``, ``never``, ``without``, ``isn't``), and so are words with a
+      capital inside a sentence, which are names, and words with a hyphen or an apostrophe.
+    - ``a`` and ``an`` follow the word behind them.
+
+    A text without any antonym comes back unchanged; ``ConIsILoss(strategy="given")`` takes another sentence for such a
+    row, and tells their share.
+
+    Args:
+        rate: each word that has an antonym is replaced with this probability, but one at least. The paper gives none;
+            1, ours, replaces all.
+        lexicon: None takes one on NLTK's WordNet.
+
+    Raises:
+        WordNetError: when it is made, where there is no WordNet.
+        ValueError: a rate out of range.
+
+    Example:
+        >>> import random
+        >>> from st_contrastive.augmentations import AntonymReplacement
+        >>> replace = AntonymReplacement()
+        >>> replace("An easy day was not hotter.", random.Random(0))
+        'A difficult night was not colder.'
+    """
+
+    def __init__(self, rate: float = 1.0, lexicon: Lexicon | None = None) -> None:
+        check_rate(rate)
+        self.rate = rate
+        self.lexicon = Lexicon() if lexicon is None else lexicon
+        self.lexicon.load()
+
+    def __call__(self, text: str, rng: random.Random) -> str:
+        """``text`` with antonyms in it; ``rng`` is asked only for a rate below 1."""
+        check_text(text)
+        found: list[tuple[re.Match[str], str]] = []
+        before, first = "", True
+        shouted = text.isupper()
+        for match in _WORD.finditer(text):
+            word = match.group()
+            # A capital inside a sentence is a name's.
+            if word.islower() or (first and word[1:].islower()) or shouted:
+                lowered = word.lower()
+                antonyms = self.lexicon.antonyms(lowered)
+                forms = antonyms.as_participle if before in _AUXILIARY else antonyms.forms
+                if forms:
+                    found.append((match, _cased(forms[0], word)))
+                before = lowered
+            else:
+                before = word.lower()
+            first = False
+        if found and self.rate < 1:
+            sure = rng.randrange(len(found))
+            found = [item for place, item in enumerate(found) if rng.random() < self.rate or place == sure]
+        return _replaced(text, found)
+
+
+def _cased(antonym: str, word: str) -> str:
+    if len(word) > 1 and word.isupper():
+        return antonym.upper()
+    return antonym[0].upper() + antonym[1:] if word[0].isupper() else antonym
+
+
+def _replaced(text: str, found: list[tuple[re.Match[str], Any]]) -> str:
+    parts: list[str] = []
+    end = 0
+    for match, antonym in found:
+        between = text[end : match.start()]
+        article = re.search(r"\b([Aa]n?)\s+$", between)
+        if article and (antonym[0].lower() in _VOWELS) != (match.group()[0].lower() in _VOWELS):
+            between = between[: article.start(1)] + _ARTICLES[article[1]] + between[article.end(1) :]
+        parts += [between, antonym]
+        end = match.end()
+    return "".join([*parts, text[end:]])

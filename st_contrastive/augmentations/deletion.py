@@ -1,0 +1,39 @@
+"""Random deletion."""
+
+from __future__ import annotations
+
+import random
+from typing import final
+
+from st_contrastive.augmentations._words import check_rate, check_text, join, split
+
+
+@final
+class RandomDeletion:
+    """Deletes each word with a probability, but never all (Wei and Zou, EMNLP 2019).
+
+    Args:
+        rate: the probability.
+
+    Raises:
+        ValueError: a rate out of range.
+
+    Example:
+        >>> import random
+        >>> RandomDeletion(0.5)("It rains in Oslo again.", random.Random(3))
+        'It rains in again.'
+    """
+
+    def __init__(self, rate: float = 0.1) -> None:
+        check_rate(rate)
+        self.rate = rate
+
+    def __call__(self, text: str, rng: random.Random) -> str:
+        """``text`` with words left out."""
+        check_text(text)
+        pieces = split(text)
+        if not pieces:
+            return text
+        sure = rng.randrange(len(pieces))
+        kept = [piece for place, piece in enumerate(pieces) if rng.random() >= self.rate or place == sure]
+        return text if len(kept) == len(pieces) else join(kept)

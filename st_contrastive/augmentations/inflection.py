@@ -1,0 +1,122 @@
+"""Inflection of English words by simple rules and WordNet's lists of irregular forms."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Any
+
+_SIBILANT = re.compile(r"(?:s|x|z|ch|sh)$")
+_CONSONANT_Y = re.compile(r"[^aeiou]y$")
+_VOWELS = re.compile(r"[aeiouy]+")
+#: Plurals that WordNet lists beside the usual ones.
+_ARCHAIC = {"brethren", "sistren", "kine"}
+_FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
+
+
+class Inflections:
+    """Which form of its lemma a word is, and the same form of another lemma.
+
+    Args:
+        reader: NLTK's WordNet reader, for its files of exceptions.
+    """
+
+    def __init__(self, reader: Any) -> None:
+        self._irregular: dict[str, dict[str, list[str]]] = {}
+        self._lemmas: dict[tuple[str, str], list[str]] = {}
+        for pos, name in _FILES.items():
+            forms: dict[str, list[str]] = defaultdict(list)
+            with reader.open(f"{name}.exc") as file:
+                for line in file:
+                    form, *lemmas = line.split()
+                    self._lemmas[form, pos] = lemmas
+                    for lemma in lemmas:
+                        if form != lemma and form not in _ARCHAIC:
+                            forms[lemma].append(form)
+            self._irregular[pos] = dict(forms)
+
+    def lemmas(self, form: str, pos: str) -> list[str]:
+        """What an irregular form may be a form of."""
+        return self._lemmas.get((form, pos), [])
+
+    def feature(self, form: str, lemma: str, pos: str) -> str:
+        """What ``form`` is of ``lemma``: base, plural, s, ing, past, participle, comparative or superlative.
+
+        "past" where past tense and participle are the same form.
+        """
+        if form == lemma:
+            return "base"
+        if pos == "n":
+            return "plural"
+        if pos in "ar":
+            return "superlative" if form.endswith("st") else "comparative"
+        if form.endswith("ing"):
+            return "ing"
+        if form.endswith("s"):
+            return "s"
+        two = len(self._pasts(lemma)) == 2
+        return "participle" if two and _is_participle(form) else "past"
+
+    def is_ambiguous(self, lemma: str) -> bool:
+        """Whether a "past" form of a verb may as well be its participle."""
+        return len(self._pasts(lemma)) != 2
+
+    def inflect(self, lemma: str, pos: str, feature: str) -> str | None:
+        """The form of ``lemma``; None where the rules can't tell."""
+        if feature == "base":
+            return lemma
+        irregular = self._irregular[pos].get(lemma, [])
+        if feature == "plural":
+            if irregular:
+                return irregular[0]
+            return lemma[:-2] + "en" if lemma.endswith("man") and lemma != "human" else _with_s(lemma)
+        if feature in ("comparative", "superlative"):
+            return self._compared(lemma, irregular, feature)
+        if feature == "s":
+            return _with_s(lemma)
+        if feature == "ing":
+            return next((form for form in irregular if form.endswith("ing")), None) or _with_ing(lemma)
+        pasts = self._pasts(lemma)
+        if len(pasts) == 2:
+            chosen = [form for form in pasts if _is_participle(form) == (feature == "participle")]
+            return chosen[0] if len(chosen) == 1 else None
+        return pasts[0] if len(pasts) == 1 else (None if pasts else _with_ed(lemma))
+
+    def _pasts(self, lemma: str) -> list[str]:
+        return [form for form in self._irregular["v"].get(lemma, []) if not form.endswith(("ing", "s"))]
+
+    def _compared(self, lemma: str, irregular: list[str], feature: str) -> str:
+        superlative = feature == "superlative"
+        for form in irregular:
+            if form.endswith("st") == superlative:
+                return form
+        syllables = len(_VOWELS.findall(lemma.removesuffix("e")))
+        if syllables > 2 or (syllables == 2 and not lemma.endswith(("y", "le", "ow", "er"))):
+            return ("most " if superlative else "more ") + lemma
+        ending = "est" if superlative else "er"
+        if lemma.endswith("e"):
+            return lemma + ending[1:]
+        return lemma[:-1] + "i" + ending if _CONSONANT_Y.search(lemma) else lemma + ending
+
+
+def _is_participle(form: str) -> bool:
+    """Of the two forms of a strong verb: written, not wrote."""
+    return form.endswith(("n", "ne"))
+
+
+def _with_s(lemma: str) -> str:
+    if _CONSONANT_Y.search(lemma):
+        return lemma[:-1] + "ies"
+    return lemma + ("es" if _SIBILANT.search(lemma) else "s")
+
+
+def _with_ed(lemma: str) -> str:
+    if lemma.endswith("e"):
+        return lemma + "d"
+    return lemma[:-1] + "ied" if _CONSONANT_Y.search(lemma) else lemma + "ed"
+
+
+def _with_ing(lemma: str) -> str:
+    if lemma.endswith("ie"):
+        return lemma[:-2] + "ying"
+    return (lemma[:-1] if lemma.endswith("e") and not lemma.endswith(("ee", "oe", "ye")) else lemma) + "ing"

@@ -1,0 +1,62 @@
+"""Random insertion."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import final
+
+from st_contrastive.augmentations._words import check_rate, check_text, join, space_before, split
+from st_contrastive.augmentations.lexicon import Lexicon
+from st_contrastive.augmentations.synonym import candidates
+
+
+@final
+class RandomInsertion:
+    """Inserts synonyms of random words at random places, as EDA does (Wei and Zou, EMNLP 2019).
+
+    Args:
+        rate: max(1, rate * words) words are inserted.
+        words: the words to draw from instead, for a language without WordNet.
+        lexicon: None takes one on NLTK's WordNet, unless ``words`` is given.
+
+    Raises:
+        WordNetError: when it is made without ``words``, where there is no WordNet.
+        TypeError, ValueError: a rate out of range, or ``words`` that are none.
+
+    Example:
+        >>> import random
+        >>> RandomInsertion(words=["so", "well"])("It rains in Oslo.", random.Random(4))
+        'It rains so in Oslo.'
+    """
+
+    def __init__(self, rate: float = 0.1, words: Sequence[str] | None = None, lexicon: Lexicon | None = None) -> None:
+        check_rate(rate)
+        self.rate = rate
+        self.words = words
+        self.lexicon: Lexicon | None = None
+        if words is not None:
+            single = isinstance(words, str) or not all(
+                isinstance(word, str) and len(split(word)) == 1 for word in words
+            )
+            if single or not words:
+                raise TypeError("words must be a sequence of single words, each a string without spaces.")
+            return
+        self.lexicon = Lexicon() if lexicon is None else lexicon
+        self.lexicon.load()
+
+    def __call__(self, text: str, rng: random.Random) -> str:
+        """``text`` with words inserted; unchanged where there is none to insert."""
+        check_text(text)
+        pieces = split(text)
+        pool = self.words
+        if pool is None:
+            assert self.lexicon is not None
+            words = [word for _, word in pieces]
+            pool = [form for *_, synonyms in candidates(self.lexicon, words) for form in synonyms.forms]
+        if not pieces or not pool:
+            return text
+        for _ in range(max(1, int(self.rate * len(pieces)))):
+            word = rng.choice(pool)
+            pieces.insert(rng.randint(0, len(pieces)), (space_before(word), word))
+        return join(pieces)

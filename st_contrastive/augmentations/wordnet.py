@@ -1,0 +1,126 @@
+"""WordNet through NLTK, wherever the machine has it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import nltk
+
+#: Folders where WordNet's own database files lie, Debian's first.
+DATABASE_FOLDERS = ("/usr/share/wordnet", "/usr/local/share/wordnet", "/usr/local/WordNet-3.0/dict")
+
+_POS = ("adj", "adv", "noun", "verb")
+_NEEDED = tuple(f"{kind}.{pos}" for kind in ("index", "data") for pos in _POS) + tuple(f"{pos}.exc" for pos in _POS)
+#: WordNet's lexicographer files in their order, which NLTK reads from a file that Debian leaves out.
+_LEXNAMES = (
+    "adj.all adj.pert adv.all noun.Tops noun.act noun.animal noun.artifact noun.attribute noun.body noun.cognition "
+    "noun.communication noun.event noun.feeling noun.food noun.group noun.location noun.motive noun.object "
+    "noun.person noun.phenomenon noun.plant noun.possession noun.process noun.quantity noun.relation noun.shape "
+    "noun.state noun.substance noun.time verb.body verb.change verb.cognition verb.communication verb.competition "
+    "verb.consumption verb.contact verb.creation verb.emotion verb.motion verb.perception verb.possession "
+    "verb.social verb.stative verb.weather adj.ppl "
+).split()
+_POS_NUMBERS = {"noun": 1, "verb": 2, "adj": 3, "adv": 4}
+
+
+class WordNetError(LookupError):
+    """No WordNet is to be found; the message has the commands that get it."""
+
+
+def wordnet(source: str | Path | None = None) -> Any:
+    """NLTK's WordNet reader.
+
+    Where NLTK has no WordNet but the machine has its database, as Debian's package ``wordnet-base`` puts it there, the
+    database is copied to the first folder on ``nltk.data.path`` that can be written, with the two files that NLTK
+    needs besides. That happens once.
+
+    Args:
+        source: a folder with WordNet's database. None looks at :data:`DATABASE_FOLDERS`, ``$WNSEARCHDIR`` and
+            ``$WNHOME/dict``, if NLTK has none.
+
+    Raises:
+        WordNetError: there is none, or it can't be copied.
+    """
+    from nltk.corpus import wordnet as reader
+
+    if source is None:
+        with suppress(LookupError):
+            reader.ensure_loaded()
+            return reader
+    database = next((folder for folder in _databases(source) if _is_database(folder)), None)
+    if database is None:
+        if source is not None:
+            missing = next((name for name in _NEEDED if not Path(source, name).is_file()), "")
+            raise WordNetError(f"source {source} is no WordNet database: it has no file {missing}.")
+        raise WordNetError(
+            "NLTK finds no WordNet. Fetch it with `python -m nltk.downloader wordnet`, or install the database with "
+            "`apt install wordnet-base`."
+        )
+    _import(database)
+    try:
+        reader.ensure_loaded()
+    except LookupError as error:
+        raise WordNetError(f"NLTK does not read the WordNet copied from {database}: {error}") from error
+    return reader
+
+
+def _databases(source: str | Path | None) -> Iterator[Path]:
+    if source is not None:
+        yield Path(source)
+        return
+    if "WNSEARCHDIR" in os.environ:
+        yield Path(os.environ["WNSEARCHDIR"])
+    if "WNHOME" in os.environ:
+        yield Path(os.environ["WNHOME"], "dict")
+    yield from map(Path, DATABASE_FOLDERS)
+
+
+def _is_database(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in _NEEDED)
+
+
+def _import(database: Path) -> None:
+    """Copy a database to where NLTK looks, whole or not at all: NLTK takes neither links nor other places."""
+    refused = []
+    for root in nltk.data.path:
+        corpora = Path(root, "corpora")
+        if (corpora / "wordnet").exists():
+            return
+        try:
+            corpora.mkdir(parents=True, exist_ok=True)
+            copy = Path(tempfile.mkdtemp(prefix=".wordnet-", dir=corpora))
+        except OSError as error:
+            refused.append(f"{root} ({error.strerror or error})")
+            continue
+        try:
+            _copy(database, copy)
+            copy.chmod(0o755)
+            copy.rename(corpora / "wordnet")
+        except OSError as error:
+            shutil.rmtree(copy, ignore_errors=True)
+            if (corpora / "wordnet").exists():  # another process was faster
+                return
+            raise WordNetError(f"WordNet can't be copied from {database} to {corpora}: {error}.") from error
+        return
+    raise WordNetError(
+        f"WordNet can't be copied from {database}: no folder of NLTK's can be written: {', '.join(refused)}. Set "
+        "NLTK_DATA to one that can."
+    )
+
+
+def _copy(database: Path, folder: Path) -> None:
+    for name in (*_NEEDED, "cntlist.rev", "lexnames", "index.sense"):
+        if (database / name).is_file():
+            shutil.copyfile(database / name, folder / name)
+    if not (folder / "lexnames").exists():
+        lines = [f"{n:02d}\t{name}\t{_POS_NUMBERS[name.split('.')[0]]}\n" for n, name in enumerate(_LEXNAMES)]
+        (folder / "lexnames").write_text("".join(lines), encoding="utf-8")
+    # NLTK wants them to be there; without counts all senses count the same, the sense index is not used here.
+    for name in ("cntlist.rev", "index.sense"):
+        (folder / name).touch()

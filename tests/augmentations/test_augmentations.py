@@ -1,0 +1,125 @@
+"""Length laws of the augmentations, for any text."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from st_contrastive.augmentations import (
+    AntonymReplacement,
+    RandomDeletion,
+    RandomInsertion,
+    SynonymReplacement,
+    WordRepetition,
+)
+from st_contrastive.augmentations._words import words
+
+KNOWN = ["large", "city", "good", "day,", "(quickly)", "happy", "started", "not", "Oslo", "42", "猫", "很大"]
+TEXTS = st.one_of(
+    st.text(max_size=60),
+    st.lists(st.sampled_from(KNOWN), max_size=12).map(" ".join),
+    st.lists(st.sampled_from(KNOWN), max_size=12).map("".join),
+)
+RATES = st.sampled_from([0.0, 0.1, 0.32, 0.5, 1.0])
+SEEDS = st.integers(0, 2**32)
+
+ALL = [
+    AntonymReplacement,
+    RandomDeletion,
+    RandomInsertion,
+    SynonymReplacement,
+    WordRepetition,
+    lambda rate: RandomInsertion(rate, words=["so", "猫"]),
+]
+
+
+def is_subsequence(part: list[str], whole: list[str]) -> bool:
+    rest = iter(whole)
+    return all(word in rest for word in part)
+
+
+@given(TEXTS, RATES, SEEDS, st.sampled_from(range(len(ALL))))
+def test_the_seed_alone_decides_and_nothing_becomes_empty(text, rate, seed, which):
+    augment = ALL[which](rate)
+    made = augment(text, random.Random(seed))
+    assert made == ALL[which](rate)(text, random.Random(seed))
+    assert bool(words(made)) == bool(words(text))
+
+
+@given(TEXTS, RATES, SEEDS)
+def test_deletion_leaves_a_part_in_order(text, rate, seed):
+    made = words(RandomDeletion(rate)(text, random.Random(seed)))
+    assert is_subsequence(made, words(text))
+    if words(text):
+        assert 1 <= len(made) <= len(words(text))
+        assert len(made) == 1 or rate < 1
+    if rate == 0:
+        assert made == words(text)
+
+
+@given(TEXTS, RATES, SEEDS)
+def test_insertion_adds_that_many_words_and_keeps_the_others(text, rate, seed):
+    before = words(text)
+    given_words = words(RandomInsertion(rate, words=["so", "猫"])(text, random.Random(seed)))
+    assert is_subsequence(before, given_words)
+    assert len(given_words) == (len(before) + max(1, int(rate * len(before))) if before else 0)
+    synonyms = words(RandomInsertion(rate)(text, random.Random(seed)))
+    assert is_subsequence(before, synonyms)
+    assert len(synonyms) in (len(before), len(before) + max(1, int(rate * len(before))))
+
+
+@given(TEXTS, RATES, SEEDS)
+def test_synonyms_stand_one_for_one(text, rate, seed):
+    before, after = words(text), words(SynonymReplacement(rate)(text, random.Random(seed)))
+    assert len(before) == len(after)
+    changed = sum(one != two for one, two in zip(before, after, strict=True))
+    assert changed <= max(1, int(rate * len(before)))
+
+
+@given(TEXTS, RATES, SEEDS)
+def test_repetition_says_some_words_twice(text, rate, seed):
+    before, after = words(text), words(WordRepetition(rate)(text, random.Random(seed)))
+    assert is_subsequence(before, after)
+    assert len(before) <= len(after) <= len(before) + min(len(before), max(2, int(rate * len(before))))
+    place = 0
+    for word in after:  # each word is the next one, or the last one again
+        if place < len(before) and word == before[place]:
+            place += 1
+        else:
+            assert word == before[place - 1]
+    assert place == len(before)
+
+
+def test_spaces_and_scripts_are_kept():
+    assert WordRepetition()("a  b\tc", random.Random(2)).replace(" ", "").replace("\t", "").strip("abc") == ""
+    assert RandomDeletion(0.0)(" a  b\t", random.Random(0)) == " a  b\t"
+    chinese = "猫在睡觉"
+    repeated = {WordRepetition()(chinese, random.Random(seed)) for seed in range(20)}
+    assert any(len(text) > 4 for text in repeated)
+    assert not any(" " in text for text in repeated)
+
+
+def test_synonyms_and_insertions_do_happen():
+    made = SynonymReplacement(1.0)("(quickly) to a large city", random.Random(0))
+    assert made == "(fast) to a big town"
+    inserted = RandomInsertion()("the large sea", random.Random(0)).split()
+    assert sorted(inserted) == ["big", "large", "sea", "the"]
+
+
+@pytest.mark.parametrize("make", ALL[:5])
+def test_bad_arguments_are_named(make):
+    with pytest.raises(ValueError, match=r"rate must be a number from 0 to 1, got 1\.5"):
+        make(1.5)
+    with pytest.raises(ValueError, match="rate"):
+        make("often")
+    with pytest.raises(TypeError, match="text must be a string, got NoneType"):
+        make(0.5)(None, random.Random(0))
+
+
+@pytest.mark.parametrize("words", ["so", [], ["two words"], [1]])
+def test_words_to_insert_are_words(words):
+    with pytest.raises(TypeError, match="words must be a sequence of single words"):
+        RandomInsertion(words=words)
