@@ -1,0 +1,60 @@
+"""A small foreign checkpoint: German words, another width than the encoders of conftest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import transformers
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzäöüß"
+GERMAN = [
+    "die kleine katze schläft auf einem warmen stuhl",
+    "zwei hunde laufen den fluss entlang",
+    "regen fällt",
+    "ein mann liest im garten das alte buch während die sonne untergeht und der abend kommt",
+    "sie kauft brot und milch",
+    "der zug ist wieder spät",
+    "vögel singen am morgen",
+    "ein kind malt ein blaues haus mit einer roten tür",
+    "wir gehen zum bahnhof",
+    "der see ist im winter kalt",
+]
+#: Tokens that the conftest's BERT vocabulary has too: 26 letters twice, five special tokens, two words.
+SHARED = 26 + 26 + 5 + 2
+
+
+def tokenizer() -> transformers.PreTrainedTokenizerBase:
+    words = sorted({word for sentence in GERMAN for word in sentence.split()} - set("abcdefghijklmnopqrstuvwxyz"))
+    vocabulary = [
+        "[UNK]",
+        "[MASK]",
+        "[SEP]",
+        "[CLS]",
+        "[PAD]",
+        *words,
+        *LETTERS,
+        *(f"##{letter}" for letter in LETTERS),
+    ]
+    vocabulary += ["garden", "winters"]  # one of these is an English word of conftest
+    ids = {token: index for index, token in enumerate(dict.fromkeys(vocabulary))}
+    return transformers.BertTokenizer(vocab=ids, strip_accents=False, model_max_length=64)
+
+
+def checkpoint(folder: Path, width: int = 8) -> Path:
+    own = tokenizer()
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = transformers.AlbertModel(
+            transformers.AlbertConfig(
+                vocab_size=len(own),
+                embedding_size=width,
+                hidden_size=16,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                intermediate_size=16,
+            )
+        )
+    model.save_pretrained(folder)
+    own.save_pretrained(folder)
+    return folder

@@ -1,0 +1,257 @@
+"""Twins with a fraternal language of its own tokenizer: fusion against a loop, and every door."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+
+from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsLoss, twins_dataset, twins_examples
+from tests import foreign
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:TwinsLoss takes the encoder's dropout"),
+]
+
+
+@pytest.fixture(scope="session")
+def german(tmp_path_factory):
+    return str(foreign.checkpoint(tmp_path_factory.mktemp("german")))
+
+
+def batch(dataset):
+    return torch.tensor(dataset["label"][:])
+
+
+def fused(model, fraternal, sentence, translation, rate, limit):
+    """Position by position, one number at a time (eq. 3)."""
+    own_matrix = model.transformers_model.get_input_embeddings().weight.double()
+    own = model.tokenizer(sentence, truncation=True, max_length=limit)["input_ids"]
+    foreign_ids = fraternal.tokenizer(translation)["input_ids"]
+    if len(foreign_ids) > limit:
+        foreign_ids = [*foreign_ids[: limit - 1], foreign_ids[-1]]
+    rows = []
+    for place in range(max(len(own), len(foreign_ids))):
+        y = own_matrix[own[place]] if place < len(own) else None
+        other = None
+        if place < len(foreign_ids):
+            raw = fraternal.weight[foreign_ids[place]].double()
+            other = raw @ fraternal.map.double() + fraternal.shift.double()
+        if y is None:
+            rows.append(other)
+        elif other is None:
+            rows.append(y)
+        else:
+            rows.append(rate * y + (1 - rate) * other)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "albert", "mpnet"])
+def test_fusion_is_that_of_the_loop(build, german, family):
+    model = build(family, dropout=False)
+    model.max_seq_length = 10
+    fraternal = FraternalEmbedding.from_pretrained(german, model, max_length=30)
+    pairs = [
+        ("the lake is cold in winter", "der see ist kalt"),  # the translation is shorter
+        ("rain falls", "regen fällt auf den kleinen see und auf das haus"),  # longer, and cut
+        ("birds sing in the morning", ""),
+        ("", "vögel singen"),
+        ("the train is late again and the rain falls on the old house by the river", "spät"),  # cut
+    ]
+    labels = batch(twins_dataset(*zip(*pairs, strict=True), fraternal=fraternal))
+    seen = {}
+
+    def note(module, args, kwargs):
+        seen["embeddings"], seen["mask"] = kwargs["inputs_embeds"], kwargs.get("attention_mask")
+
+    loss = TwinsLoss(model, fraternal=fraternal, fusion_rate=0.7)
+    encoder = model.transformers_model
+    original = encoder.forward
+
+    def forward(*args, **kwargs):
+        note(encoder, args, kwargs)
+        return original(*args, **kwargs)
+
+    encoder.forward = forward
+    loss([model.preprocess([sentence for sentence, _ in pairs])], labels)
+    del encoder.forward
+    embeddings = seen["embeddings"].chunk(3)[2].detach().double()
+    masks = seen["mask"].chunk(3)
+    assert embeddings.shape[1] == 10
+    for row, (sentence, translation) in enumerate(pairs):
+        expected = fused(model, fraternal, sentence, translation, 0.7, 10)
+        assert masks[2][row].sum() == len(expected)
+        assert masks[2][row, : len(expected)].all()
+        torch.testing.assert_close(embeddings[row, : len(expected)], expected, rtol=1e-5, atol=1e-6)
+        own = len(model.tokenizer(sentence, truncation=True, max_length=10)["input_ids"])
+        assert masks[0][row].sum() == own == masks[1][row].sum()  # the anchor is the sentence alone
+
+
+def test_the_translation_matters_and_the_matrix_is_frozen(build, german, sentences):
+    model = build(dropout=False)
+    fraternal = FraternalEmbedding.from_pretrained(german, model)
+    loss = TwinsLoss(model, fraternal=fraternal, queue_batches=0)
+    features = [model.preprocess(sentences)]
+    right = loss([dict(features[0])], batch(twins_dataset(sentences, foreign.GERMAN, fraternal=fraternal)))
+    wrong = loss([dict(features[0])], batch(twins_dataset(sentences, foreign.GERMAN[::-1], fraternal=fraternal)))
+    assert right["identical"] == wrong["identical"]
+    assert right["fraternal"] != wrong["fraternal"]
+    right.backward()
+    assert all(not part.requires_grad for part in fraternal.buffers())
+    matrix = model.transformers_model.get_input_embeddings().weight
+    assert matrix.grad.abs().sum() > 0
+    assert loss.get_config_dict()["fraternal"] is fraternal
+    assert TwinsLoss(model, **loss.get_config_dict()).fraternal is fraternal
+
+
+def train(door, model, loss, data, folder, workers=0, **options):
+    if door == "fit":
+        loader = DataLoader(data, batch_size=4, shuffle=False, num_workers=workers)
+        model.fit(
+            train_objectives=[(loader, loss)],
+            epochs=2,
+            warmup_steps=0,
+            optimizer_params={"lr": 1e-3},
+            show_progress_bar=False,
+            checkpoint_path=str(folder),
+            checkpoint_save_steps=10**6,
+        )
+        return None
+    arguments = SentenceTransformerTrainingArguments(
+        str(folder),
+        per_device_train_batch_size=4,
+        num_train_epochs=2,
+        learning_rate=1e-3,
+        dataloader_num_workers=workers,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        **options.pop("arguments", {}),
+    )
+    trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=data, loss=loss, **options)
+    trainer.train()
+    return trainer
+
+
+def plain_encode(model, texts):
+    """The embeddings that a model with these weights gives without any loss around."""
+    copy = SentenceTransformer(modules=list(model), device="cpu")
+    was = model.training
+    copy.eval()
+    with torch.no_grad():
+        vectors = copy(dict(copy.preprocess(texts)))["sentence_embedding"].numpy()
+    model.train(was)
+    return vectors
+
+
+@pytest.mark.parametrize(("door", "workers"), [("fit", 0), ("trainer", 0), ("trainer", 2)])
+def test_every_door_and_nothing_is_left_behind(build, german, sentences, tmp_path, monkeypatch, door, workers):
+    monkeypatch.chdir(tmp_path)
+    model = build()
+    before = model.encode(sentences)
+    fraternal = FraternalEmbedding.from_pretrained(german, model)
+    make = twins_examples if door == "fit" else twins_dataset
+    # 9 rows in batches of 4: the last batch is one row.
+    data = make(sentences[:9], foreign.GERMAN[:9], fraternal=fraternal)
+    loss = TwinsLoss(model, fraternal=fraternal, queue_batches=2)
+    assert np.array_equal(model.encode(sentences), before)
+    matrix = fraternal.weight.clone()
+    seen = []
+
+    class Encodes(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            mode = model.training
+            seen.append(
+                np.abs(model.encode(["Die Katze", *sentences]) - plain_encode(model, ["Die Katze", *sentences]))
+            )
+            model.train(mode)
+
+    options = {} if door == "fit" else {"callbacks": [Encodes()], "eval_dataset": data}
+    if door == "trainer":
+        options["arguments"] = {"eval_strategy": "epoch"}
+    trainer = train(door, model, loss, data, tmp_path / "work", workers, **options)
+    if trainer is not None:
+        assert len(seen) == 6
+        assert max(difference.max() for difference in seen) < 1e-5
+        assert math.isfinite(trainer.evaluate()["eval_loss"])
+        logged = {key for entry in trainer.state.log_history for key in entry}
+        assert {"eval_fraternal", "eval_twins", "eval_identical"} <= logged
+    assert torch.equal(fraternal.weight, matrix)
+    assert not np.allclose(model.encode(sentences), before, atol=1e-3)
+    model.save_pretrained(str(tmp_path / "out"))
+    reference = build()
+    reference.save_pretrained(str(tmp_path / "reference"))
+    files = [sorted(p.relative_to(f) for p in f.rglob("*")) for f in (tmp_path / "out", tmp_path / "reference")]
+    assert files[0] == files[1]
+    code = (
+        "import sys; sys.modules['st_contrastive'] = None\n"
+        "from sentence_transformers import SentenceTransformer\n"
+        f"print(SentenceTransformer({str(tmp_path / 'out')!r}, device='cpu').encode(['the lake']).sum())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(done.stdout) == pytest.approx(float(model.encode(["the lake"]).sum()), abs=1e-4)
+
+
+def test_workers_and_saved_data_change_nothing(build, german, sentences, tmp_path):
+    from datasets import load_from_disk
+    from transformers import set_seed
+
+    weights = []
+    for workers, saved in ((0, False), (2, False), (0, True)):
+        model = build(dropout=False)
+        fraternal = FraternalEmbedding.from_pretrained(german, model)
+        data = twins_dataset(iter(sentences), iter(foreign.GERMAN), fraternal=fraternal)
+        if saved:
+            data.save_to_disk(str(tmp_path / "data"))
+            data = load_from_disk(str(tmp_path / "data"))
+        set_seed(0)
+        train("trainer", model, TwinsLoss(model, fraternal=fraternal), data, tmp_path / "work", workers)
+        weights.append({name: value.clone() for name, value in model.state_dict().items()})
+    for other in weights[1:]:
+        for name, value in weights[0].items():
+            assert torch.equal(value, other[name]), name
+
+
+def test_what_does_not_go_together_is_refused(build, german, sentences):
+    model = build()
+    fraternal = FraternalEmbedding.from_pretrained(german, model)
+    loss = TwinsLoss(model, fraternal=fraternal)
+    pair = [model.preprocess(sentences), model.preprocess(foreign.GERMAN)]
+    labels = batch(twins_dataset(sentences, foreign.GERMAN, fraternal=fraternal))
+    with pytest.raises(ValueError, match=r"would be read by the model's own tokenizer. Build the data with"):
+        loss(pair, labels)
+    for none in (None, torch.zeros(10, dtype=torch.long)):  # what fit gives for examples without a label
+        with pytest.raises(ValueError, match="labels are no translations"):
+            loss(pair[:1], none)
+    for count in (1, 2):
+        with pytest.raises(ValueError, match="carry translations for a fraternal embedding, and the loss has none"):
+            TwinsLoss(model)(pair[:count], labels)
+    with pytest.raises(ValueError, match="maps into embeddings 32 wide, the encoder's are 16"):
+        TwinsLoss(build("electra"), fraternal=fraternal)
+    with pytest.raises(TypeError, match=r"FraternalEmbedding\.from_pretrained"):
+        TwinsLoss(model, fraternal=german)
+    assert SimCSELoss(model)(pair[:1], labels)  # a loss without use for the labels does not mind
+
+
+@pytest.mark.parametrize("door", ["fit", "trainer"])
+def test_plain_pairs_are_an_error_before_the_first_update(build, german, sentences, tmp_path, monkeypatch, door):
+    monkeypatch.chdir(tmp_path)
+    model = build()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    loss = TwinsLoss(model, fraternal=FraternalEmbedding.from_pretrained(german, model))
+    data = (twins_examples if door == "fit" else twins_dataset)(sentences, foreign.GERMAN)
+    with pytest.raises(ValueError, match="own tokenizer"):
+        train(door, model, loss, data, tmp_path)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
