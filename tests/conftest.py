@@ -13,6 +13,8 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from tests import foreign
+
 SENTENCES = [
     "the small cat sleeps on a warm chair",
     "two dogs run along the river",
@@ -131,6 +133,42 @@ def checkpoint(tmp_path_factory):
         return made[family]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def seq2seq(tmp_path_factory):
+    """Folder of a tiny translation model, which knows English to German by name."""
+    folder = tmp_path_factory.mktemp("t5")
+    words = ["<pad>", "</s>", "<unk>", *foreign.LETTERS, *(f"##{letter}" for letter in foreign.LETTERS), ":", "regen"]
+    tokenizer = transformers.BertTokenizer(
+        vocab={token: index for index, token in enumerate(words)},
+        pad_token="<pad>",
+        sep_token="</s>",
+        cls_token="</s>",
+        unk_token="<unk>",
+        mask_token="<unk>",
+        eos_token="</s>",
+    )
+    config = transformers.T5Config(
+        vocab_size=len(tokenizer),
+        d_model=16,
+        d_kv=4,
+        d_ff=32,
+        num_layers=1,
+        num_heads=4,
+        pad_token_id=0,
+        eos_token_id=1,
+        decoder_start_token_id=0,
+        task_specific_params={"translation_en_to_de": {"prefix": "translate english to german : ", "max_length": 300}},
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = transformers.T5ForConditionalGeneration(config)
+        for parameter in model.parameters():  # else its first token is its last
+            parameter.data += torch.randn_like(parameter)
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
 
 
 @pytest.fixture

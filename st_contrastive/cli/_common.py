@@ -40,10 +40,10 @@ class Method:
         examples: list[InputExample] = build(*columns)
         return examples
 
-    def dataset(self, *columns: list[str]) -> Dataset:
+    def dataset(self, *columns: Any, **options: Any) -> Dataset:
         """Dataset for the Trainer."""
         build: Any = getattr(inputs, f"{self.title.lower()}_dataset")
-        return build(*columns)
+        return build(*columns, **options)
 
 
 METHODS = {

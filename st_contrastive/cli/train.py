@@ -24,7 +24,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--data", required=True, metavar="FILE", help="UTF-8 text or .gz, one sentence a line")
     parser.add_argument("--output", required=True, metavar="DIR", help="where the trained model goes")
     parser.add_argument(
-        "--translations", metavar="FILE", help="twins: the translations of --data's sentences, line by line"
+        "--translations",
+        metavar="FILE",
+        help="twins: the translations of --data's sentences, a text file line by line, or a .tsv or .jsonl (.gz) of "
+        "pairs",
+    )
+    parser.add_argument(
+        "--languages", nargs=2, metavar=("FROM", "TO"), help="the fields of a file of pairs, where they must be said"
+    )
+    parser.add_argument(
+        "--fraternal",
+        metavar="NAME",
+        help="twins: folder or hub name of the checkpoint whose tokenizer and embedding layer read the translations "
+        "(default: the model's own)",
+    )
+    parser.add_argument(
+        "--antonyms", action="store_true", help="conisi: construct sentences with WordNet antonyms (o2)"
     )
     parser.add_argument(
         "--pooling",
@@ -57,30 +72,38 @@ def run(args: argparse.Namespace) -> int:
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
     from transformers import set_seed
 
+    from st_contrastive.augmentations import AntonymReplacement, WordNetError
+    from st_contrastive.cli._columns import check_together, read_columns
     from st_contrastive.cli._common import METHODS, first_line, load_model, loss_arguments, output_folder
-    from st_contrastive.inputs import CorpusError, read_corpus, read_parallel
+    from st_contrastive.components import FraternalEmbedding
 
     method = METHODS[args.method]
-    if args.translations and args.method != "twins":
-        raise UserError(f"--translations goes with --method twins, not {args.method}.")
+    check_together(args)
     folder = output_folder(args.output, overwrite=args.overwrite)
     options = loss_arguments(method, args.set)
-    if options.get("strategy") == "given":
-        raise UserError("--set strategy=given needs a column of constructed sentences; use it from Python.")
-    try:
-        if args.translations:
-            parallel = read_parallel(args.data, args.translations, limit=args.limit)
-            columns, report = [parallel.sentences, parallel.translations], parallel.report
-        else:
-            corpus = read_corpus(args.data, limit=args.limit)
-            columns, report = [corpus.sentences], corpus.report
-    except CorpusError as error:
-        raise UserError(str(error)) from error
-    print(f"{args.data}: {report}")
+    if args.antonyms:
+        options["strategy"] = "given"
+    elif options.get("strategy") == "given":
+        raise UserError("--set strategy=given needs constructed sentences: add --antonyms, or use it from Python.")
+    columns = read_columns(args)
+    if args.antonyms:
+        try:
+            columns.append(AntonymReplacement())
+        except WordNetError as error:
+            raise UserError(f"--antonyms: {error}") from error
     set_seed(args.seed)
     model = load_model(args.model, pooling=args.pooling or method.pooling, max_length=args.max_length)
     try:
+        if args.fraternal:
+            longest = args.max_length
+            fraternal = FraternalEmbedding.from_pretrained(args.fraternal, model, max_length=longest)
+            print(f"{args.fraternal}: {fraternal.alignment}")
+            options["fraternal"] = fraternal
         loss = method.loss(model, **options)
+    except (OSError, TypeError, ValueError) as error:
+        raise UserError(first_line(error)) from error
+    try:
+        dataset = method.dataset(*columns, **({"fraternal": options["fraternal"]} if args.fraternal else {}))
     except (TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
     with _work_folder(folder) as work:
@@ -100,9 +123,7 @@ def run(args: argparse.Namespace) -> int:
             )
         except ValueError as error:
             raise UserError(first_line(error)) from error
-        SentenceTransformerTrainer(
-            model=model, args=arguments, train_dataset=method.dataset(*columns), loss=loss
-        ).train()
+        SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
         saved = work / "model"
         model.save_pretrained(str(saved))
         _put_in_place(saved, folder)

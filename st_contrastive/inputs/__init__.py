@@ -12,7 +12,7 @@ from st_contrastive.inputs.corpus import (
 from st_contrastive.inputs.documentation import documentation_sentences
 from st_contrastive.inputs.fresh import FreshAugmentation
 from st_contrastive.inputs.infocse import infocse_dataset, infocse_examples
-from st_contrastive.inputs.parallel import ParallelCorpus, read_parallel
+from st_contrastive.inputs.parallel import ParallelCorpus, is_pairs_file, read_parallel
 from st_contrastive.inputs.simcse import simcse_dataset, simcse_examples
 from st_contrastive.inputs.translation import TranslationError, Translator, translate_corpus
 from st_contrastive.inputs.twins import twins_dataset, twins_examples
@@ -31,6 +31,7 @@ __all__ = [
     "documentation_sentences",
     "infocse_dataset",
     "infocse_examples",
+    "is_pairs_file",
     "read_corpus",
     "read_parallel",
     "simcse_dataset",

@@ -129,13 +129,12 @@ class TwinsLoss(ContrastiveLoss):
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        translations = self._translations(columns, labels)
-        if translations is None:
+        views = self.views(columns, labels)
+        if len(views) == 2:
             self._warn_once()
-            encoded = _host.encode(self.model, [columns[0], columns[0]])
+            encoded = _host.encode(self.model, views)
             inputs: list[Tensor] = []
         else:
-            views = self._views(columns[0], translations)
             with embedding_outputs(_host.encoder_of(self.model)) as captured:
                 encoded = _host.encode(self.model, views)
             embedded = torch.cat(captured).chunk(3)
@@ -154,6 +153,21 @@ class TwinsLoss(ContrastiveLoss):
         if self.queue is not None and self.is_learning:
             self.queue.push(_host.gather(vectors[0]) if self.gather_across_devices else vectors[0].detach())
         return terms
+
+    def views(self, columns: list[dict[str, Any]], labels: Tensor | None = None) -> list[dict[str, Any]]:
+        """Anchor, identical and, where there are translations, fraternal twin, each as features for the model.
+
+        Args:
+            columns: tokenised text columns, as the loss takes them, padded on the right.
+            labels: with ``fraternal``, the translations' tokens.
+
+        Raises:
+            ValueError: the labels are not what ``fraternal`` wants.
+        """
+        translations = self._translations(columns, labels)
+        if translations is None:
+            return [columns[0], columns[0]]
+        return self._fused(columns[0], translations)
 
     def _require_width(self, fraternal: FraternalEmbedding) -> None:
         width = _host.input_embedding_width(self.model)
@@ -179,8 +193,8 @@ class TwinsLoss(ContrastiveLoss):
             )
         return columns[1] if len(columns) == 2 else None
 
-    def _views(self, sentence: dict[str, Any], translation: dict[str, Any]) -> list[dict[str, Any]]:
-        """Anchor, identical and fraternal twin as ``inputs_embeds`` of one width."""
+    def _fused(self, sentence: dict[str, Any], translation: dict[str, Any]) -> list[dict[str, Any]]:
+        """The three as ``inputs_embeds`` of one width."""
         own_layer = _host.encoder_of(self.model).get_input_embeddings()
         own = own_layer(sentence["input_ids"])
         layer = own_layer if self.fraternal is None else self.fraternal

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from st_contrastive.cli import main
 from st_contrastive.evaluation import read_sts
+from tests import foreign
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
@@ -208,3 +210,69 @@ def test_demo_trains_every_method_and_prints_the_table(capsys, tmp_path, sts, mo
         "before", "conisi", "infocse", "simcse", "twins",
     ]  # fmt: skip
     assert main(["demo", "--output", "kept"]) == 2
+
+
+@pytest.fixture
+def pairs(tmp_path, sentences):
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"en": one, "de": two} for one, two in zip(sentences, foreign.GERMAN, strict=True)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"en": "more", "de": "mehr"}]), encoding="utf-8")
+    return path
+
+
+def train(checkpoint, corpus, tmp_path, method, *options):
+    arguments = ["train", "--method", method, "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    return main([*arguments, "--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "2", *options])
+
+
+def test_train_with_a_fraternal_language(checkpoint, corpus, pairs, tmp_path, capsys):
+    german = foreign.checkpoint(tmp_path / "german")
+    options = ["--translations", str(pairs), "--fraternal", str(german)]
+    assert train(checkpoint, corpus, tmp_path, "twins", *options) == 0
+    said = capsys.readouterr().out
+    assert "20 of 20 sentences have a translation" in said
+    assert "shared tokens" in said
+    assert "FraternalEmbedding" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    options = ["--translations", str(pairs), "--languages", "en", "de", "--overwrite"]
+    assert train(checkpoint, pairs, tmp_path, "twins", *options) == 0  # the file of pairs is the corpus
+
+
+def test_train_with_antonyms(checkpoint, tmp_path):
+    corpus = tmp_path / "c.txt"
+    corpus.write_text("a good day\nan easy man\nrain falls\nthe lake is cold in winter\n" * 3)
+    assert train(checkpoint, corpus, tmp_path, "conisi", "--antonyms") == 0
+    assert '"strategy": "given"' in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_options_that_do_not_go_together(checkpoint, corpus, pairs, tmp_path, capsys):
+    german = str(foreign.checkpoint(tmp_path / "german"))
+    other = tmp_path / "other.txt"
+    other.write_text("an unknown sentence\n")
+    cases = [
+        ("simcse", ["--antonyms"], "--antonyms goes with --method conisi"),
+        ("conisi", ["--fraternal", german], "--fraternal goes with --method twins"),
+        ("twins", ["--fraternal", german], "add --translations FILE"),
+        ("twins", ["--languages", "en", "de"], "names the fields of --translations"),
+        ("twins", ["--translations", str(pairs), "--languages", "en", "fr"], "no field 'fr', only en, de"),
+        ("twins", ["--translations", str(pairs), "--data", str(other)], "has a translation of no sentence"),
+        ("twins", ["--translations", str(pairs), "--fraternal", str(tmp_path / "none")], "none is not a folder"),
+    ]
+    for method, options, message in cases:
+        assert train(checkpoint, corpus, tmp_path, method, *options) == 2
+        error = capsys.readouterr().err
+        said = [line for line in error.splitlines() if line and "it/s]" not in line]  # but for progress bars
+        assert len(said) == 1
+        assert said[0].startswith("st-contrastive: ")
+        assert message in said[0]
+        assert not (tmp_path / "out").exists()
+
+
+def test_translate(seq2seq, corpus, tmp_path, capsys):
+    output = tmp_path / "pairs.jsonl.gz"
+    arguments = ["translate", "--model", seq2seq, "--data", str(corpus), "--max-length", "60"]
+    assert main([*arguments, "--languages", "en", "fr", "--output", str(output)]) == 2
+    assert "does not know 'en_to_fr'" in capsys.readouterr().err
+    assert main([*arguments, "--languages", "en", "de", "--output", str(tmp_path / "pairs.txt")]) == 2
+    assert main([*arguments, "--languages", "en", "de", "--output", str(output)]) == 0
+    with gzip.open(output, "rt") as file:
+        assert len(file.readlines()) == 20

@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "augmentations": {"augmentations"},
     "inputs": {"inputs", "augmentations"},
     "evaluation": {"evaluation"},
-    "cli": {"cli", "losses", "inputs", "evaluation"},
+    "cli": {"cli", "losses", "inputs", "evaluation", "components", "augmentations"},
     "_host": set(),
 }
 HOST_ONLY = ("sentence_transformers.base.losses", "sentence_transformers.util")

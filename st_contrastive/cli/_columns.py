@@ -1,0 +1,51 @@
+"""The text columns of a training run, from the files that its options name."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from st_contrastive.cli._arguments import UserError
+from st_contrastive.inputs import CorpusError, ParallelCorpus, is_pairs_file, read_corpus, read_parallel
+
+
+def check_together(args: argparse.Namespace) -> None:
+    """Refuse options that belong to another method, or lack their partner."""
+    for option, wanted in (("translations", "twins"), ("fraternal", "twins"), ("antonyms", "conisi")):
+        if getattr(args, option) and args.method != wanted:
+            raise UserError(f"--{option} goes with --method {wanted}, not {args.method}.")
+    if args.fraternal and not args.translations:
+        raise UserError("--fraternal reads translations: add --translations FILE.")
+    if args.languages and not args.translations:
+        raise UserError("--languages names the fields of --translations.")
+
+
+def read_columns(args: argparse.Namespace) -> list[Any]:
+    """The text columns that the files hold."""
+    languages = tuple(args.languages) if args.languages else None
+    try:
+        if not args.translations:
+            corpus = read_corpus(args.data, limit=args.limit)
+            print(f"{args.data}: {corpus.report}")
+            return [corpus.sentences]
+        if not is_pairs_file(args.translations):
+            parallel = read_parallel(args.data, args.translations, languages=languages, limit=args.limit)
+            print(f"{args.data}: {parallel.report}")
+            return [parallel.sentences, parallel.translations]
+        known = read_parallel(args.translations, languages=languages)
+        print(f"{args.translations}: {known.report}")
+        if args.data == args.translations:
+            return [known.sentences[: args.limit], known.translations[: args.limit]]
+        return _looked_up(read_corpus(args.data, limit=args.limit).sentences, known, args)
+    except (CorpusError, ValueError) as error:
+        raise UserError(str(error)) from error
+
+
+def _looked_up(sentences: list[str], known: ParallelCorpus, args: argparse.Namespace) -> list[Any]:
+    """Those of the sentences that have a translation; none at all is an error, a share is said."""
+    table = dict(zip(known.sentences, known.translations, strict=True))
+    kept = [sentence for sentence in sentences if sentence in table]
+    if not kept:
+        raise UserError(f"--translations {args.translations} has a translation of no sentence of --data {args.data}.")
+    print(f"{args.data}: {len(kept):,} of {len(sentences):,} sentences have a translation")
+    return [kept, [table[sentence] for sentence in kept]]

@@ -1,0 +1,127 @@
+"""Fresh augmentation through the Trainer, the same whatever the workers; and memory of large corpora."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+
+from st_contrastive import ConIsILoss, conisi_dataset, conisi_examples, simcse_dataset
+from st_contrastive.augmentations import RandomDeletion, WordRepetition
+from st_contrastive.inputs import FreshAugmentation
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+class Seen(torch.nn.Module):
+    """Passes batches on and keeps the tokens of both columns."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.wrapped, self.model, self.batches = loss, loss.model, []
+
+    def forward(self, features, labels=None):
+        features = list(features)
+        self.batches.append([column["input_ids"].tolist() for column in features])
+        return self.wrapped(features, labels)
+
+
+def drawn(build, sentences, folder, workers, seed=1):
+    from transformers import set_seed
+
+    set_seed(0)
+    model = build()
+    fresh = FreshAugmentation({"constructed": ("sentence", RandomDeletion(0.4))}, seed=seed)
+    dataset = conisi_dataset(sentences)
+    dataset.set_transform(fresh)
+    loss = Seen(ConIsILoss(model, strategy="given"))
+    arguments = SentenceTransformerTrainingArguments(
+        str(folder),
+        per_device_train_batch_size=5,
+        num_train_epochs=3,
+        dataloader_num_workers=workers,
+        dataloader_persistent_workers=workers > 0,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss, callbacks=[fresh]).train()
+    pad = model.tokenizer.pad_token_id
+    epochs = [{}, {}, {}]
+    for place, (own, other) in enumerate(loss.batches):
+        for row, made in zip(own, other, strict=True):
+            clean = [tuple(i for i in ids if i != pad) for ids in (row, made)]
+            epochs[place // 2][clean[0]] = clean[1]
+    return epochs
+
+
+def test_every_epoch_is_fresh_and_workers_change_nothing(build, sentences, tmp_path):
+    epochs = drawn(build, sentences, tmp_path, workers=0)
+    assert [len(epoch) for epoch in epochs] == [10, 10, 10]
+    for one, two in ((0, 1), (1, 2), (0, 2)):
+        same = sum(epochs[one][row] == epochs[two][row] for row in epochs[0])
+        assert same < 6
+    assert drawn(build, sentences, tmp_path, workers=2) == epochs
+    assert drawn(build, sentences, tmp_path, workers=0, seed=2) != epochs
+
+
+def test_it_replaces_or_adds_columns_and_names_what_is_wrong():
+    dataset = simcse_dataset(["one two three four five six"] * 3)
+    dataset.set_transform(FreshAugmentation({"sentence": WordRepetition(1.0)}))
+    assert dataset[0]["sentence"] == dataset[2]["sentence"]  # of the text, not of the place
+    dataset.set_transform(FreshAugmentation({"other": ("text", WordRepetition())}))
+    with pytest.raises(ValueError, match="no column 'text' to augment, only sentence"):
+        dataset[0]
+    for bad in ({}, "sentence", {"sentence": 3}, {"sentence": (1, WordRepetition())}):
+        with pytest.raises(TypeError, match="columns"):
+            FreshAugmentation(bad)
+
+
+def test_constructed_sentences_come_from_a_column_or_an_augmentation():
+    texts = ["one two three four", "five six seven eight"] * 2
+    made = conisi_dataset(texts, RandomDeletion(0.5), seed=3)
+    examples = conisi_examples(iter(texts), RandomDeletion(0.5), seed=3)
+    assert made["constructed"][:] == [example.texts[1] for example in examples]
+    assert made["constructed"][0] != made["constructed"][2]  # each row draws for itself
+    assert conisi_dataset(texts, RandomDeletion(0.5), seed=4)["constructed"][:] != made["constructed"][:]
+    with pytest.raises(TypeError, match=r"must return a string, got NoneType for sentences\[0\]"):
+        conisi_examples(texts, lambda text, rng: None)
+
+
+MEMORY = """
+import resource, sys
+import psutil
+from st_contrastive import {name}
+from st_contrastive.inputs import stream_corpus
+
+def corpus(n):
+    for i in range(n):
+        yield f"Sentence number {{i}} of a corpus, as long as those of an encyclopedia are, is {{i * 7919 % 99991}}."
+
+extra = {extra}
+{name}(corpus(10), *extra)
+before = psutil.Process().memory_info().rss
+data = {name}(corpus({rows}), *extra)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+assert len(data) == {rows}
+assert "number 199999 of" in data[199_999]["sentence"]
+print((peak - before) // 2**20)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"), [("simcse_dataset", "()"), ("conisi_dataset", "(lambda text, rng: text[::-1],)")]
+)
+def test_a_large_corpus_is_not_held_in_memory(name, extra):
+    code = MEMORY.format(name=name, extra=extra, rows=200_000)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout.splitlines()[-1]) < 100  # MiB; a list of these texts takes three times that

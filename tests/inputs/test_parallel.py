@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from st_contrastive import twins_dataset, twins_examples
+from st_contrastive.inputs import CorpusError, read_parallel, stream_corpus
+
+PAIRS = [("A cat sleeps.", "Eine Katze schläft."), ("It rains.", "Es regnet."), ("Good day", "Guten Tag")]
+
+
+def jsonl(path, rows):
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def tsv(path, rows):
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.jsonl.gz"])
+@pytest.mark.parametrize(
+    ("fields", "languages"),
+    [
+        (("sentence", "translation"), None),
+        (("en", "de"), None),
+        (("de", "en"), ("de", "en")),
+        (("en", "de"), ("en", "de")),
+    ],
+)
+def test_a_file_of_pairs_is_read_by_its_fields(tmp_path, name, fields, languages):
+    path = jsonl(tmp_path / name, [dict(zip(fields, pair, strict=True)) for pair in PAIRS])
+    corpus = read_parallel(path, languages=languages)
+    assert list(zip(corpus.sentences, corpus.translations, strict=True)) == PAIRS
+    assert corpus.report.taken == corpus.report.lines == 3
+
+
+def test_tables_between_tabs_with_and_without_a_heading(tmp_path):
+    plain = read_parallel(tsv(tmp_path / "p.tsv", PAIRS))
+    headed = tsv(tmp_path / "h.tsv", [("id", "de", "en"), *((str(n), de, en) for n, (en, de) in enumerate(PAIRS))])
+    named = read_parallel(headed, languages=("en", "de"))
+    assert plain.sentences == named.sentences == [pair[0] for pair in PAIRS]
+    assert plain.translations == named.translations == [pair[1] for pair in PAIRS]
+    assert named.report.lines == 3
+
+
+def test_rows_are_left_out_by_the_rules_and_counted(tmp_path):
+    rows = [*PAIRS, ("  ", "leer"), ("x" * 60, "lang"), ("no partner", " "), ("clea\x00n", "sau\x07ber")]
+    corpus = read_parallel(jsonl(tmp_path / "p.jsonl", [{"a": one, "b": two} for one, two in rows]), max_characters=50)
+    assert corpus.sentences == [*(pair[0] for pair in PAIRS), "clean"]
+    assert corpus.translations[-1] == "sauber"
+    report = corpus.report
+    assert (report.lines, report.taken, report.blank, report.too_long, report.without_partner) == (7, 4, 1, 1, 1)
+    assert read_parallel(tmp_path / "p.jsonl", limit=2).sentences == [pair[0] for pair in PAIRS[:2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "languages", "message"),
+    [
+        ("p.txt", "a\tb\n", None, r"p\.txt is no file of pairs by its name: it must end in \.tsv or \.jsonl"),
+        ("p.tsv", "a\tb\nc\n", None, r"line 2 has 1 column\(s\) between tabs; 2 are needed"),
+        ("p.tsv", "en\tde\na\tb\n", ("en", "fr"), r"line 1 has no field 'fr', only en, de"),
+        ("p.jsonl", '{"en": "a", "de": "b"}\n', ("en", "xx"), "no field 'xx', only en, de"),
+        ("p.jsonl", '{"en": "a", "de": null}\n', ("en", "de"), "de must be a string, got NoneType"),
+        ("p.jsonl", '{"en": "a", "de": "b", "fr": "c"}\n', None, "has the text fields en, de, fr: say which two"),
+        ("p.jsonl", '{"en": "a", "de": 3}\n', None, "has the text fields en: say which two"),
+        ("p.jsonl", "{broken\n", None, "line 1 is not JSON"),
+        ("p.jsonl", '["a", "b"]\n', None, "must be an object"),
+        ("p.jsonl", "\n\n", None, "holds no sentence"),
+        ("p.jsonl.gz", "not gzip", None, "damaged or cut short"),
+    ],
+)
+def test_bad_files_are_named_in_one_line(tmp_path, name, content, languages, message):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(CorpusError, match=message) as info:
+        read_parallel(path, languages=languages)
+    assert str(path) in str(info.value)
+    assert "\n" not in str(info.value)
+
+
+def test_bad_arguments_are_named(tmp_path):
+    with pytest.raises(CorpusError, match="can't be read"):
+        read_parallel(tmp_path / "none.tsv")
+    with pytest.raises(ValueError, match="languages must be two names"):
+        read_parallel(tmp_path / "none.tsv", languages="en")
+    with pytest.raises(ValueError, match="languages names the fields of one file"):
+        read_parallel(tmp_path / "a.txt", tmp_path / "b.txt", languages=("en", "de"))
+
+
+def test_an_overlong_line_costs_its_partner_too(tmp_path):
+    english, german = tmp_path / "en", tmp_path / "de"
+    english.write_text("one\n" + "x" * 90_000 + "\nthree\n")
+    german.write_text("eins\nzwei\n" + "y" * 90_000)
+    corpus = read_parallel(english, german)
+    assert (corpus.sentences, corpus.translations) == (["one"], ["eins"])
+
+
+def texts(examples):
+    return [tuple(example.texts) for example in examples]
+
+
+def test_the_builders_take_a_file_a_function_and_an_iterator(tmp_path):
+    sentences, german = (list(column) for column in zip(*PAIRS, strict=True))
+    path = jsonl(tmp_path / "p.jsonl.gz", [{"en": en, "de": de} for en, de in [("other", "x"), *PAIRS, ("last", "y")]])
+    lookup = dict(PAIRS)
+    sizes = []
+
+    def translate(batch):
+        sizes.append(len(batch))
+        return [lookup[text] for text in batch]
+
+    for translations in (german, iter(german), path, str(path), translate):
+        assert texts(twins_examples(iter(sentences), translations, batch_size=2)) == PAIRS
+        if not hasattr(translations, "__next__"):
+            dataset = twins_dataset(iter(sentences), translations, batch_size=2)
+            assert dataset.to_dict() == {"sentence": sentences, "translation": german}
+    assert sizes == [2, 1, 2, 1]
+
+
+def test_a_file_is_read_in_step_with_the_sentences(tmp_path):
+    path = jsonl(tmp_path / "p.jsonl", [{"sentence": en, "translation": de} for en, de in [*PAIRS, ("empty", "")]])
+    doubled = [" It  rains.".replace("  ", " "), "It rains.", "Good\x00 day", "empty"]
+    assert [text[1] for text in texts(twins_examples(doubled, path))] == ["Es regnet.", "Es regnet.", "Guten Tag", ""]
+    for wrong in (["Good day", "It rains."], ["It rains.", "It snows."]):
+        with pytest.raises(ValueError, match=r"has no translation of sentences\[1\], 'It "):
+            twins_examples(wrong, path)
+
+
+def test_columns_that_do_not_fit_are_named(tmp_path):
+    with pytest.raises(ValueError, match="sentences 2, translations 1"):
+        twins_examples(["a", "b"], ["A"])
+    with pytest.raises(ValueError, match="translations ends after 1 rows"):
+        twins_dataset(iter(["a", "b"]), iter(["A"]))
+    with pytest.raises(ValueError, match="translations returned 1 texts for 2 sentences"):
+        twins_examples(["a", "b"], lambda batch: ["A"])
+    with pytest.raises(TypeError, match=r"translations' result\[1\] must be a string, got NoneType"):
+        twins_examples(["a", "b"], lambda batch: ["A", None])
+    with pytest.raises(TypeError, match=r"sentences\[0\] must be a string, got dict.*Give one column of it"):
+        twins_examples([{"sentence": "a"}], ["A"])
+    with pytest.raises(TypeError, match=r"translations\[0\] must be a string, got float"):
+        twins_examples(["a"], [float("nan")])
+    with pytest.raises(ValueError, match="batch_size"):
+        twins_examples(["a"], lambda batch: batch, batch_size=0)
+    with pytest.raises(ValueError, match="languages names the fields of a file"):
+        twins_examples(["a"], ["A"], languages=("en", "de"))
+    with pytest.raises(ValueError, match=r"fraternal is another language's embedding layer, and needs translations"):
+        twins_examples(["a"], fraternal=type("F", (), {"rows": print})())
+    with pytest.raises(TypeError, match="fraternal must be a FraternalEmbedding"):
+        twins_dataset(["a"], ["A"], fraternal="german")
+
+
+def test_a_stream_is_read_anew_and_reports(tmp_path):
+    path = tmp_path / "c.txt"
+    path.write_text("one\n\ntwo\nthree\n")
+    stream = stream_corpus(path, limit=2)
+    assert list(stream) == list(stream) == ["one", "two"]
+    assert (stream.report.taken, stream.report.blank) == (2, 1)
+    path.write_text("\n")
+    with pytest.raises(CorpusError, match="holds no sentence"):
+        list(stream_corpus(path))

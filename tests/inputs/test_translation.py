@@ -1,0 +1,192 @@
+"""Translation with a tiny sequence-to-sequence model, stopped at any moment."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import transformers
+
+from st_contrastive import twins_examples
+from st_contrastive.inputs import TranslationError, Translator, read_parallel, translate_corpus
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
+
+
+def test_a_model_translates_in_the_order_of_the_sentences(seq2seq, tmp_path):
+    translator = Translator(seq2seq, languages=("en", "de"), batch_size=3, max_length=80)
+    assert translator.prefix == "translate english to german : "
+    sentences = ["rain falls", "a", "the lake is cold in winter", "birds sing", "two dogs"]
+    made = translator(sentences)
+    # One at a time gives the same, so padding and sorting change nothing.
+    alone = Translator(seq2seq, languages=("en", "de"), batch_size=1, max_length=80)
+    assert made == [alone([sentence])[0] for sentence in sentences]
+    assert len(set(made)) > 1
+    assert all(isinstance(text, str) for text in made)
+    path = translate_corpus(iter(sentences), tmp_path / "out.jsonl.gz", translator, progress=False)
+    assert read_parallel(path).sentences == [s for s, t in zip(sentences, made, strict=True) if t]
+    assert [example.texts for example in twins_examples(sentences, path)] == [
+        list(pair) for pair in zip(sentences, made, strict=True)
+    ]
+    loaded = Translator(translator.model, translator.tokenizer, prefix=translator.prefix, max_length=80)
+    assert loaded(sentences) == made
+    assert [example.texts[1] for example in twins_examples(sentences, translator)] == made
+
+
+def test_unknown_models_and_languages_are_named(seq2seq, tmp_path):
+    with pytest.raises(TranslationError, match="does not know 'en_to_fr'; among what it knows: en_to_de") as info:
+        Translator(seq2seq, languages=("en", "fr"))
+    assert "\n" not in str(info.value)
+    with pytest.raises(ValueError, match="languages must be two names"):
+        Translator(seq2seq, languages="de")
+    with pytest.raises(ValueError, match="batch_size"):
+        Translator(seq2seq, batch_size=0)
+    with pytest.raises(TranslationError, match="can't be loaded as a sequence-to-sequence model"):
+        Translator(str(tmp_path))
+    with pytest.raises(TypeError, match="needs its tokenizer"):
+        Translator(Translator(seq2seq).model)
+
+
+@pytest.mark.parametrize(
+    ("languages", "expected"),
+    [
+        (("en_XX", "de_DE"), {"forced_bos_token_id": 6}),
+        (("en_XX", "deu"), "does not know 'deu'; among"),
+        (None, "several"),
+    ],
+)
+def test_models_of_many_languages_are_told_both(seq2seq, languages, expected):
+    model = Translator(seq2seq).model
+
+    class ManyLanguages(transformers.BertTokenizer):
+        src_lang = None
+
+    tokens = ["<pad>", "</s>", "<unk>", "a", "b", "en_XX", "de_DE"]
+    tokenizer = ManyLanguages(
+        vocab={token: index for index, token in enumerate(tokens)},
+        pad_token="<pad>",
+        unk_token="<unk>",
+        sep_token="</s>",
+        cls_token="</s>",
+        mask_token="<unk>",
+        additional_special_tokens=["en_XX", "de_DE"],
+    )
+    if isinstance(expected, str):
+        with pytest.raises(TranslationError, match=expected):
+            Translator(model, tokenizer, languages=languages)
+    else:
+        translator = Translator(model, tokenizer, languages=languages)
+        assert tokenizer.src_lang == "en_XX"
+        assert translator.options.items() >= expected.items()
+
+
+def shout(batch):
+    return [text.upper() for text in batch]
+
+
+def pairs(path):
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        return [tuple(json.loads(line).values()) for line in file]
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
+def test_it_goes_on_where_it_stopped(tmp_path, name):
+    sentences = [f"sentence {n}\n\u2028\ud800 é" for n in range(25)]
+    path = tmp_path / name
+    seen = []
+
+    def fails(batch):
+        if len(seen) >= 15:
+            raise KeyboardInterrupt
+        seen.extend(batch)
+        return shout(batch)
+
+    with pytest.raises(KeyboardInterrupt):
+        translate_corpus(sentences, path, fails, batch_size=5, progress=False)
+    assert not path.exists()
+    partial = path.with_name(name + ".partial")
+    whole = partial.read_bytes()
+    partial.write_bytes(whole[:-7])  # a kill in the middle of a line
+    seen.clear()
+
+    def counts(batch):
+        seen.extend(batch)
+        return shout(batch)
+
+    assert translate_corpus(iter(sentences), path, counts, batch_size=5, progress=False) == path
+    assert seen == sentences[14:]
+    assert pairs(path) == [(sentence, sentence.upper()) for sentence in sentences]
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    seen.clear()
+    translate_corpus(sentences, path, counts, progress=False)
+    assert not seen  # complete
+
+
+def test_files_of_another_corpus_or_setting_are_left_alone(tmp_path):
+    path = tmp_path / "out.jsonl"
+    translate_corpus(["a", "b"], path, shout, progress=False)
+    before = path.read_bytes()
+    for corpus in (["a", "c"], ["a"], ["a", "b", "c"]):
+        with pytest.raises(TranslationError, match="is there and"):
+            translate_corpus(corpus, path, shout, progress=False)
+    assert path.read_bytes() == before
+    with pytest.raises(TranslationError, match=r"must end in \.jsonl"):
+        translate_corpus(["a"], tmp_path / "out.csv", shout)
+    with pytest.raises(TranslationError, match="returned 1 texts for 2"):
+        translate_corpus(["a", "b"], tmp_path / "two.jsonl", lambda batch: ["A"], progress=False)
+    (tmp_path / "junk.jsonl").write_text("junk\n")
+    with pytest.raises(TranslationError, match="no file of pairs, or is damaged"):
+        translate_corpus(["a"], tmp_path / "junk.jsonl", shout, progress=False)
+
+    def other(batch):
+        return shout(batch)
+
+    other.settings = {"model": "another"}
+    stopped = tmp_path / "stopped.jsonl.partial"
+    stopped.write_text('{"settings": null}\n{"sentence": "a", "translation": "A"}\n')
+    with pytest.raises(TranslationError, match="begun with other settings"):
+        translate_corpus(["a", "b"], tmp_path / "stopped.jsonl", other, progress=False)
+    assert stopped.exists()
+
+
+SLOW = """
+import sys, time
+from st_contrastive.inputs import translate_corpus
+
+def slow(batch):
+    time.sleep(0.01)
+    return [text.upper() for text in batch]
+
+translate_corpus((f"sentence {n} " + "x" * 500 for n in range(300)), sys.argv[1], slow, batch_size=3, progress=False)
+"""
+
+
+def test_killed_at_any_moment_it_ends_complete(tmp_path):
+    path = tmp_path / "out.jsonl.gz"
+    partial = tmp_path / "out.jsonl.gz.partial"
+    kills = 0
+    for wait in (0.05, 0.3, 0.12, 0.5, 60):
+        process = subprocess.Popen([sys.executable, "-c", SLOW, str(path)])
+        start = partial.stat().st_size if partial.exists() else 0
+        deadline = time.time() + 60
+        while process.poll() is None and time.time() < deadline:
+            if partial.exists() and partial.stat().st_size > start:
+                break
+            time.sleep(0.01)
+        try:
+            process.wait(wait)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+            assert not path.exists()  # absent or complete
+    assert kills >= 2
+    assert process.returncode == 0
+    assert [pair[0].split()[1] for pair in pairs(path)] == [str(n) for n in range(300)]
+    assert all(one.upper() == two for one, two in pairs(path))

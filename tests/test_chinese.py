@@ -1,0 +1,123 @@
+"""Sentences without spaces under a Chinese tokenizer: builders, augmentations, every loss, and the evaluator."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import pytest
+import torch
+import transformers
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.utils.data import DataLoader
+
+import st_contrastive as stc
+from st_contrastive.augmentations import RandomDeletion, RandomInsertion, WordRepetition
+from st_contrastive.evaluation import evaluate_sts, read_sts, sts_spearman
+from st_contrastive.inputs import read_corpus
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+MANDARIN = [
+    "小猫在暖和的椅子上睡觉。",
+    "两只狗沿着河跑。",
+    "下雨了。",
+    "他在花园里看一本旧书。",
+    "她买面包和牛奶。",
+    "火车又晚点了。",
+]
+CANTONESE = [
+    "貓仔喺暖笠笠嘅凳上面瞓覺。",
+    "兩隻狗沿住條河跑。",
+    "落雨喇。",
+    "佢喺花園度睇緊本舊書。",
+    "佢買麵包同牛奶。",
+    "架火車又遲到。",
+]
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def tokenizer(sentences, most=5000):
+    characters = [c for c, _ in Counter("".join(sentences)).most_common(most) if not c.isspace()]
+    vocabulary = dict.fromkeys([*SPECIALS, *characters])
+    return transformers.BertTokenizer(vocab={token: index for index, token in enumerate(vocabulary)})
+
+
+def encoder(folder, sentences):
+    own = tokenizer(sentences)
+    config = transformers.BertConfig(
+        vocab_size=len(own),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=130,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    own.save_pretrained(folder)
+    return SentenceTransformer(modules=[Transformer(str(folder), max_seq_length=64), Pooling(32, "mean")], device="cpu")
+
+
+def losses(model):
+    yield stc.SimCSELoss(model), stc.simcse_examples(MANDARIN)
+    yield stc.ConIsILoss(model, strategy="subword", replacement_rate=0.5), stc.conisi_examples(MANDARIN)
+    given = stc.conisi_examples(MANDARIN, RandomDeletion(0.3))
+    assert all(0 < len(row.texts[1]) <= len(row.texts[0]) for row in given)
+    yield stc.ConIsILoss(model, strategy="given"), given
+    yield stc.TwinsLoss(model), stc.twins_examples(MANDARIN, CANTONESE)
+    own = tokenizer(CANTONESE)
+    fraternal = stc.FraternalEmbedding(own, torch.randn(len(own), 8), model)
+    assert fraternal.alignment.anchors == len(set("".join(CANTONESE)) & set("".join(MANDARIN))) + len(SPECIALS)
+    yield stc.TwinsLoss(model, fraternal=fraternal), stc.twins_examples(MANDARIN, CANTONESE, fraternal=fraternal)
+    yield stc.InfoCSELoss(model, extra_layers=1), stc.infocse_examples(MANDARIN)
+
+
+def test_every_loss_trains_on_characters(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = encoder(tmp_path / "zh", MANDARIN)
+    assert model.tokenizer.tokenize("下雨了。") == ["下", "雨", "了", "。"]
+    trained = 0
+    for loss, examples in losses(model):
+        before = model[0].model.encoder.layer[0].attention.self.query.weight.detach().clone()
+        loader = DataLoader(examples, batch_size=3)
+        model.fit(train_objectives=[(loader, loss)], warmup_steps=0, show_progress_bar=False)
+        assert not torch.equal(before, model[0].model.encoder.layer[0].attention.self.query.weight)
+        assert all(parameter.isfinite().all() for parameter in model.parameters())
+        trained += 1
+    assert trained == 6
+    model.save_pretrained(str(tmp_path / "out"))
+    assert SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(MANDARIN).shape == (6, 32)
+
+
+def test_augmentations_take_a_character_for_a_word():
+    text = MANDARIN[0]
+    for augment in (RandomDeletion(0.3), WordRepetition(), RandomInsertion(words=["很"])):
+        made = {augment(text, random.Random(seed)) for seed in range(10)}
+        assert len(made) > 3
+        assert not any(" " in one for one in made)
+
+
+def test_chinese_sts_and_wikipedia(data_folder, tmp_path):
+    """The same reader, builder and evaluator on real Chinese data."""
+    corpus = read_corpus(data_folder / "zh" / "wiki_zh_40k.txt.gz", limit=3000)
+    assert corpus.report.taken == 3000
+    model = encoder(tmp_path / "zh", corpus.sentences)
+    data = stc.simcse_dataset(corpus.sentences)
+    unknown = [model.tokenizer.unk_token_id in ids for ids in model.tokenizer(data["sentence"][:200])["input_ids"]]
+    assert sum(unknown) < 10
+    report = evaluate_sts(model, data_folder / "zh", splits=["test"])
+    score = {(s.task, s.split): s for s in report.scores}["cnsd_stsb", "test"]
+    assert score.size == 1361
+    pairs = read_sts(data_folder / "zh" / "cnsd_stsb" / "test.jsonl.gz")
+    assert score.value == sts_spearman(model, pairs)
+    # Mean vectors of even untrained characters know more than chance.
+    assert math.isfinite(score.value)
+    assert score.value > 0.2
