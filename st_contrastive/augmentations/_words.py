@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-IDEOGRAPH = "\u2e80-\u2fdf\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
+#: Characters of scripts without spaces, and their punctuation.
+IDEOGRAPH = (
+    "\u2e80-\u2fdf\u3001-\u303f\uff01-\uff60\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
+)
 _PIECE = re.compile(rf"(\s*)([{IDEOGRAPH}]|[^\s{IDEOGRAPH}]+)")
 _IS_IDEOGRAPH = re.compile(f"[{IDEOGRAPH}]")
 
