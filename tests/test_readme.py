@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import foreign
+
 README = Path(__file__).parent.parent / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
 
@@ -27,10 +29,12 @@ def test_there_are_both_doors():
 @pytest.mark.parametrize("block", BLOCKS, ids=["fit", "trainer"])
 def test_quick_start_runs(block, checkpoint, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("corpus.txt", "corpus.en.txt", "corpus.de.txt"):
-        Path(name).write_text("\n".join(sentences), encoding="utf-8")
+    Path("corpus.txt").write_text("\n".join(sentences), encoding="utf-8")
+    pairs = zip(sentences, foreign.GERMAN, strict=True)
+    Path("pairs.tsv").write_text("".join(f"{one}\t{two}\n" for one, two in pairs), encoding="utf-8")
     code, replaced = re.subn(r'"bert-base-[a-z-]*"', repr(str(checkpoint("bert"))), block)
     assert replaced == 1
+    code = code.replace('"distilbert/distilbert-base-german-cased"', repr(str(foreign.checkpoint(tmp_path / "german"))))
     exec(compile(code, str(README), "exec"), {})
     assert (tmp_path / "out" / "modules.json").is_file()
     assert (tmp_path / "out" / "model.safetensors").is_file()

@@ -38,7 +38,7 @@ class FraternalEmbedding(nn.Module):
     (names, digits, punctuation, word pieces, special tokens). It is fitted once, on the encoder as it is now.
 
     A translation is tokenised once, when the training data are built, and travels as its example's label: see
-    :meth:`rows`. Neither the model nor its tokenizer is touched.
+    :meth:`labels`. Neither the model nor its tokenizer is touched.
 
     Args:
         tokenizer: of the other language.
@@ -164,17 +164,22 @@ class FraternalEmbedding(nn.Module):
             vectors = nn.functional.embedding(ids, self.weight)
             return vectors if self.align == "none" else vectors @ self.map + self.shift
 
-    def rows(self, texts: Sequence[str]) -> list[Any]:
-        """Translations as int32 arrays: the tokenizer's fingerprint, then the tokens; of unequal lengths.
+    def labels(self, texts: Sequence[str]) -> Any:
+        """Translations as an int32 array (N, 1 + max_length): the tokenizer's fingerprint, the tokens, and -1 behind.
 
-        The builders of ``st_contrastive.inputs`` pad them with -1 and put them in the label of each example: what
-        the model's own tokenizer reads, in a collator, in a worker process or under ``encode``, is the sentence alone.
+        The builders of ``st_contrastive.inputs`` put a row in the label of each example: what the model's own tokenizer
+        reads, in a collator, in a worker process or under ``encode``, is the sentence alone. The width is always the
+        same, so that data built apart can be put together.
         """
-        encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, padding=False)
-        return [np.array([self.fingerprint, *ids], dtype=np.int32) for ids in encoded["input_ids"]]
+        encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, padding=False)["input_ids"]
+        rows = np.full((len(encoded), 1 + self.max_length), NO_TOKEN, dtype=np.int32)
+        rows[:, 0] = self.fingerprint
+        for row, ids in zip(rows, encoded, strict=True):
+            row[1 : 1 + len(ids)] = ids
+        return rows
 
     def read(self, labels: Tensor, limit: int | None = None) -> tuple[Tensor, Tensor]:
-        """Labels (N, 1 + L) of :meth:`rows` as token ids and mask, (N, L') each, cut to ``limit`` tokens.
+        """Labels (N, 1 + L) of :meth:`labels` as token ids and mask, (N, L') each, cut to ``limit`` tokens.
 
         What is cut is the end of the sentence; the special tokens behind it stay.
 

@@ -18,51 +18,33 @@ from datasets import Dataset
 from datasets.config import HF_DATASETS_CACHE
 
 _ROWS = 5_000  # a record batch
-_TOKENS = pa.list_(pa.int32())
 
 
-def dataset(table: Iterable[tuple[Any, ...]], names: Sequence[str]) -> Dataset:
+def dataset(table: Iterable[tuple[str, ...]], names: Sequence[str]) -> Dataset:
     """A memory-mapped Dataset of text columns under ``names``."""
-    kinds = [pa.string()] * len(names)
-    return _opened(_written(_batches(table, kinds), names, kinds))
+    schema = pa.schema([(name, pa.string()) for name in names])
+    return _written(([pa.array(column) for column in zip(*rows, strict=True)] for rows in _some(table)), schema)
 
 
-def dataset_with_tokens(table: Iterable[tuple[str, Any]], names: Sequence[str], padding: int) -> Dataset:
-    """A memory-mapped Dataset of texts and int32 rows, these padded to the longest: collators take one width only."""
-    kinds = [pa.string(), _TOKENS]
-    ragged = _written(_batches(table, kinds), names, kinds)
-    width = max((int(_lengths(batch.column(1)).max()) for batch in _read(ragged)), default=0)
-    padded = _written((_padded(batch, width, padding) for batch in _read(ragged)), names, kinds)
-    ragged.unlink()
-    return _opened(padded)
+def dataset_with_labels(table: Iterable[tuple[list[str], Any]]) -> Dataset:
+    """A memory-mapped Dataset of ``sentence`` and ``label``, from batches of texts and int32 arrays (texts, width)."""
+    schema = pa.schema([("sentence", pa.string()), ("label", pa.list_(pa.int32()))])
+    return _written(([pa.array(texts), _lists(labels)] for texts, labels in table), schema)
 
 
-def padded(rows: list[Any], padding: int) -> list[Any]:
-    """int32 arrays of unequal lengths, in one width."""
-    width = max(len(row) for row in rows)
-    return [np.pad(row, (0, width - len(row)), constant_values=padding) for row in rows]
-
-
-def _batches(table: Iterable[tuple[Any, ...]], kinds: Sequence[pa.DataType]) -> Iterator[list[pa.Array]]:
+def _some(table: Iterable[tuple[str, ...]]) -> Iterator[list[tuple[str, ...]]]:
     rows = iter(table)
     while some := list(itertools.islice(rows, _ROWS)):
-        yield [pa.array(values, kind) for values, kind in zip(zip(*some, strict=True), kinds, strict=True)]
+        yield some
 
 
-def _padded(batch: pa.RecordBatch, width: int, padding: int) -> list[pa.Array]:
-    tokens = batch.column(1)
-    square = np.full((len(tokens), width), padding, dtype=np.int32)
-    square[np.arange(width) < _lengths(tokens)[:, None]] = tokens.flatten().to_numpy()
-    offsets = np.arange(0, len(tokens) * width + 1, width, dtype=np.int32)
-    return [batch.column(0), pa.ListArray.from_arrays(pa.array(offsets), pa.array(square.ravel()))]
+def _lists(labels: Any) -> pa.ListArray:
+    count, width = labels.shape
+    offsets = np.arange(0, count * width + 1, width, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(labels.ravel()))
 
 
-def _lengths(tokens: pa.ListArray) -> Any:
-    return np.diff(tokens.offsets.to_numpy())
-
-
-def _written(batches: Iterable[list[pa.Array]], names: Sequence[str], kinds: Sequence[pa.DataType]) -> Path:
-    schema = pa.schema(list(zip(names, kinds, strict=True)))
+def _written(batches: Iterable[list[pa.Array]], schema: pa.Schema) -> Dataset:
     handle, name = tempfile.mkstemp(suffix=".arrow", dir=_folder())
     os.close(handle)
     path = Path(name)
@@ -73,16 +55,7 @@ def _written(batches: Iterable[list[pa.Array]], names: Sequence[str], kinds: Seq
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return path
-
-
-def _read(path: Path) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
-        yield from reader
-
-
-def _opened(path: Path) -> Dataset:
-    return Dataset.from_file(str(path))
+    return Dataset.from_file(name)
 
 
 @lru_cache(maxsize=1)

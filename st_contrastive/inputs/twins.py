@@ -13,15 +13,13 @@ from sentence_transformers.sentence_transformer.readers import InputExample
 from st_contrastive.inputs import _checks, _tables
 from st_contrastive.inputs.parallel import cleaned, stream_pairs
 
-_NO_TOKEN = -1  # as the fraternal embedding reads it
-
 Translations: TypeAlias = str | Path | Iterable[str] | Callable[[list[str]], list[str]]
 
 
 class Fraternal(Protocol):
-    """What is used of a FraternalEmbedding: translations to int32 rows of tokens."""
+    """What is used of a FraternalEmbedding: translations to an int32 array with a row of tokens for each."""
 
-    def rows(self, texts: list[str]) -> list[Any]: ...
+    def labels(self, texts: list[str]) -> Any: ...
 
 
 def twins_examples(
@@ -58,9 +56,11 @@ def twins_examples(
     table = _rows(sentences, translations, fraternal, languages, batch_size)
     if fraternal is None:
         return _checks.examples(table)
-    texts, tokens = zip(*_tokenised(table, fraternal), strict=True)
-    labels = _tables.padded(list(tokens), _NO_TOKEN)
-    return [InputExample(texts=[text], label=label) for text, label in zip(texts, labels, strict=True)]
+    return [
+        InputExample(texts=[text], label=label)
+        for texts, labels in _tokenised(table, fraternal)
+        for text, label in zip(texts, labels, strict=True)
+    ]
 
 
 def twins_dataset(
@@ -82,7 +82,7 @@ def twins_dataset(
     """
     table = _rows(sentences, translations, fraternal, languages, batch_size)
     if fraternal is not None:
-        return _tables.dataset_with_tokens(_tokenised(table, fraternal), ["sentence", "label"], _NO_TOKEN)
+        return _tables.dataset_with_labels(_tokenised(table, fraternal))
     return _tables.dataset(table, ["sentence"] if translations is None else ["sentence", "translation"])
 
 
@@ -93,7 +93,7 @@ def _rows(
     languages: tuple[str, str] | None,
     batch_size: int,
 ) -> Iterator[tuple[str, ...]]:
-    if fraternal is not None and not callable(getattr(fraternal, "rows", None)):
+    if fraternal is not None and not callable(getattr(fraternal, "labels", None)):
         raise TypeError(f"fraternal must be a FraternalEmbedding or None, got {type(fraternal).__name__}.")
     if fraternal is not None and translations is None:
         raise ValueError("fraternal is another language's embedding layer, and needs translations=....")
@@ -136,7 +136,7 @@ def _translated(
         yield from zip(batch, _checks.texts("translations' result", made), strict=True)
 
 
-def _tokenised(table: Iterator[tuple[str, ...]], fraternal: Fraternal) -> Iterator[tuple[str, Any]]:
+def _tokenised(table: Iterator[tuple[str, ...]], fraternal: Fraternal) -> Iterator[tuple[list[str], Any]]:
     while batch := list(itertools.islice(table, 1000)):
         sentences, translations = zip(*batch, strict=True)
-        yield from zip(sentences, fraternal.rows(list(translations)), strict=True)
+        yield list(sentences), fraternal.labels(list(translations))

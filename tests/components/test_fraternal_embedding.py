@@ -129,16 +129,15 @@ def test_ideographs_and_punctuation_match_in_any_place(build):
     assert len(shared_tokens(tokenizer, chinese)[0]) == 5 + 2  # special tokens, "a" and "##a"
 
 
-def test_rows_carry_the_tokens_and_are_read_back(build, german):
+def test_labels_carry_the_tokens_and_are_read_back(build, german):
     fraternal = FraternalEmbedding.from_pretrained(str(german), build(), max_length=6)
     texts = ["regen fällt", "", "sie kauft brot und milch und brot"]
-    rows = fraternal.rows(texts)
+    labels = fraternal.labels(texts)
     expected = [fraternal.tokenizer(text, truncation=True, max_length=6)["input_ids"] for text in texts]
-    assert [row[1:].tolist() for row in rows] == expected
     assert [len(row) for row in expected] == [4, 2, 6]
-    labels = torch.full((3, 9), -1)
-    for place, row in enumerate(rows):
-        labels[place, : len(row)] = torch.from_numpy(row)
+    assert labels[:, 1:].tolist() == [row + [-1] * (6 - len(row)) for row in expected]
+    assert set(labels[:, 0]) == {fraternal.fingerprint}
+    labels = torch.from_numpy(labels)
     ids, mask = fraternal.read(labels)
     assert mask.tolist() == [[1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0], [1] * 6]
     assert [row[: len(e)].tolist() for row, e in zip(ids, expected, strict=True)] == expected

@@ -149,7 +149,7 @@ def test_columns_that_do_not_fit_are_named(tmp_path):
     with pytest.raises(ValueError, match="languages names the fields of a file"):
         twins_examples(["a"], ["A"], languages=("en", "de"))
     with pytest.raises(ValueError, match=r"fraternal is another language's embedding layer, and needs translations"):
-        twins_examples(["a"], fraternal=type("F", (), {"rows": print})())
+        twins_examples(["a"], fraternal=type("F", (), {"labels": print})())
     with pytest.raises(TypeError, match="fraternal must be a FraternalEmbedding"):
         twins_dataset(["a"], ["A"], fraternal="german")
 

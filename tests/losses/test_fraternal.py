@@ -205,15 +205,18 @@ def test_every_door_and_nothing_is_left_behind(build, german, sentences, tmp_pat
 
 
 def test_workers_and_saved_data_change_nothing(build, german, sentences, tmp_path):
-    from datasets import load_from_disk
+    from datasets import concatenate_datasets, load_from_disk
     from transformers import set_seed
 
     weights = []
-    for workers, saved in ((0, False), (2, False), (0, True)):
+    for workers, kind in ((0, "whole"), (2, "whole"), (0, "saved"), (0, "put together")):
         model = build(dropout=False)
         fraternal = FraternalEmbedding.from_pretrained(german, model)
         data = twins_dataset(iter(sentences), iter(foreign.GERMAN), fraternal=fraternal)
-        if saved:
+        if kind == "put together":
+            parts = [twins_dataset(sentences[a:b], foreign.GERMAN[a:b], fraternal=fraternal) for a, b in ((0, 3), (3, 10))]
+            data = concatenate_datasets(parts)
+        if kind == "saved":
             data.save_to_disk(str(tmp_path / "data"))
             data = load_from_disk(str(tmp_path / "data"))
         set_seed(0)
