@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -18,4 +19,5 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.TemporaryDirectory(prefix="miniature-wordnet-")
     config.add_cleanup(folder.cleanup)
     nltk.data.path[:] = [folder.name]
-    wordnet(write_database(Path(folder.name, "database")))
+    os.environ["WNSEARCHDIR"] = str(write_database(Path(folder.name, "database")))
+    wordnet()

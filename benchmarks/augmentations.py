@@ -82,6 +82,11 @@ def translations(sentences: list[str], args: argparse.Namespace) -> tuple[list[s
     if args.translations:
         parallel = read_parallel(args.translations, languages=args.languages)
         known = dict(zip(parallel.sentences, parallel.translations, strict=True))
+        missing = [sentence for sentence in sentences if sentence not in known]
+        if missing:
+            raise SystemExit(
+                f"--translations {args.translations} lacks {len(missing)} sentences, such as {missing[0]!r}."
+            )
         return [known[sentence] for sentence in sentences], "from a file"
     if args.translator:
         return Translator(args.translator, languages=args.languages)(sentences), args.translator
@@ -126,6 +131,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--json", help="where the results go; the plot goes beside, as .png")
     args = parser.parse_args()
+    ways = [args.translations, args.translator, args.lexicon]
+    if (args.german is None) != (not any(ways)):
+        parser.error("the fraternal twin needs --german and one of --translations, --translator, --lexicon")
     wordnet_reason = None
     try:
         wordnet()

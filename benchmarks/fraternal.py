@@ -65,7 +65,11 @@ def main() -> None:
     corpus = read_parallel(args.data, languages=("en", "de"), limit=args.steps * args.batch_size)
     dev, test = (read_sts(next(Path(args.sts, "stsb").glob(f"{split}.jsonl*"))) for split in ("dev", "test"))
     results = Path(args.json)
-    rows: list[dict[str, Any]] = json.loads(results.read_text())["rows"] if results.is_file() else []
+    arguments = {key: value for key, value in vars(args).items() if key in ("steps", "batch_size", "length", "lr")}
+    before = json.loads(results.read_text()) if results.is_file() else {"arguments": arguments, "rows": []}
+    if before["arguments"] != arguments:
+        raise SystemExit(f"--json {results} holds runs with {before['arguments']}; name another file.")
+    rows: list[dict[str, Any]] = before["rows"]
     if not rows:
         base = build(args.length)
         rows.append({"arm": "untrained", "dev": sts_spearman(base, dev), "test": sts_spearman(base, test)})
@@ -78,9 +82,6 @@ def main() -> None:
                 row.update(dev=sts_spearman(model, dev), test=sts_spearman(model, test))
                 rows.append(row)
                 print(row, flush=True)
-                arguments = {
-                    key: value for key, value in vars(args).items() if key in ("steps", "batch_size", "length", "lr")
-                }
                 results.write_text(json.dumps({"arguments": arguments, "rows": rows}, indent=2) + "\n")
     print("| | door | runs | STS-B dev | STS-B test | s a run |\n|---|---|---|---|---|---|")
     for door in args.doors:

@@ -12,8 +12,10 @@ from st_contrastive.augmentations.lexicon import Lexicon
 # Words of letters; one with a hyphen or an apostrophe is one word, and has no antonym.
 _WORD = re.compile(r"[^\W\d_]+(?:['’\-][^\W\d_]+)*")
 _AUXILIARY = frozenset("have has had having am is are was were be been being get gets got getting".split())
-_ARTICLES = {"a": "an", "an": "a", "A": "An", "An": "A"}
-_VOWELS = frozenset("aeiou")
+_ARTICLE = re.compile(r"\b(an?)\s+$", re.IGNORECASE)
+# By sound: "an hour", "a union", but "an unimportant day".
+_TAKES_AN = re.compile(r"[aeio]|u(?!ni(?!m|n|dent)|s[aeu]|t[eio]|b)|hono|honest|hour|heir")
+_TAKES_A = re.compile(r"eu|ewe|once|one(?![a-z])")
 
 
 @final
@@ -89,9 +91,20 @@ def _replaced(text: str, found: list[tuple[re.Match[str], Any]]) -> str:
     end = 0
     for match, antonym in found:
         between = text[end : match.start()]
-        article = re.search(r"\b([Aa]n?)\s+$", between)
-        if article and (antonym[0].lower() in _VOWELS) != (match.group()[0].lower() in _VOWELS):
-            between = between[: article.start(1)] + _ARTICLES[article[1]] + between[article.end(1) :]
+        article = _ARTICLE.search(between)
+        if article:
+            between = between[: article.start(1)] + _article(article[1], antonym) + between[article.end(1) :]
         parts += [between, antonym]
         end = match.end()
     return "".join([*parts, text[end:]])
+
+
+def _article(article: str, word: str) -> str:
+    """ "a" or "an" before the word, in the casing of the article that stood there."""
+    lowered = word.lower()
+    right = "an" if _TAKES_AN.match(lowered) and not _TAKES_A.match(lowered) else "a"
+    if right == article.lower():
+        return article
+    if (len(article) > 1 and article.isupper()) or (len(article) == 1 and article.isupper() and word.isupper()):
+        return right.upper()
+    return right.capitalize() if article[0].isupper() else right

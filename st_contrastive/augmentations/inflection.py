@@ -7,10 +7,17 @@ from collections import defaultdict
 from typing import Any
 
 _SIBILANT = re.compile(r"(?:s|x|z|ch|sh)$")
+_CONSONANT_O = re.compile(r"[^aeiou]o$")
 _CONSONANT_Y = re.compile(r"[^aeiou]y$")
 _VOWELS = re.compile(r"[aeiouy]+")
 #: Plurals that WordNet lists beside the usual ones.
 _ARCHAIC = {"brethren", "sistren", "kine"}
+#: Verbs whose participle is their base form; WordNet lists no forms that equal the lemma.
+_BASE_PARTICIPLES = frozenset(
+    "become bet burst cast come cost cut hit hurt let outrun overcome put quit rerun run set shed shut split spread "
+    "upset".split()
+)
+_SUPPLETIVE = {"many": ("more", "most"), "much": ("more", "most")}
 _FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 
 
@@ -57,9 +64,13 @@ class Inflections:
         two = len(self._pasts(lemma)) == 2
         return "participle" if two and _is_participle(form) else "past"
 
-    def is_ambiguous(self, lemma: str) -> bool:
-        """Whether a "past" form of a verb may as well be its participle."""
-        return len(self._pasts(lemma)) != 2
+    def may_be_participle(self, lemma: str, pos: str, feature: str) -> bool:
+        """Whether a form that has another feature may as well be the participle."""
+        if pos != "v":
+            return False
+        if lemma in _BASE_PARTICIPLES:
+            return feature == "base"
+        return feature == "past" and len(self._pasts(lemma)) != 2
 
     def inflect(self, lemma: str, pos: str, feature: str) -> str | None:
         """The form of ``lemma``; None where the rules can't tell."""
@@ -73,10 +84,12 @@ class Inflections:
         if feature in ("comparative", "superlative"):
             return self._compared(lemma, irregular, feature)
         if feature == "s":
-            return _with_s(lemma)
+            return lemma + "es" if _CONSONANT_O.search(lemma) else _with_s(lemma)
         if feature == "ing":
             return next((form for form in irregular if form.endswith("ing")), None) or _with_ing(lemma)
         pasts = self._pasts(lemma)
+        if lemma in _BASE_PARTICIPLES and (feature == "participle" or not pasts):
+            return lemma
         if len(pasts) == 2:
             chosen = [form for form in pasts if _is_participle(form) == (feature == "participle")]
             return chosen[0] if len(chosen) == 1 else None
@@ -87,6 +100,8 @@ class Inflections:
 
     def _compared(self, lemma: str, irregular: list[str], feature: str) -> str:
         superlative = feature == "superlative"
+        if lemma in _SUPPLETIVE:
+            return _SUPPLETIVE[lemma][superlative]
         for form in irregular:
             if form.endswith("st") == superlative:
                 return form

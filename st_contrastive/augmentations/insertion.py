@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import final
 
 from st_contrastive.augmentations._words import check_rate, check_text, join, space_before, split
@@ -33,13 +33,13 @@ class RandomInsertion:
     def __init__(self, rate: float = 0.1, words: Sequence[str] | None = None, lexicon: Lexicon | None = None) -> None:
         check_rate(rate)
         self.rate = rate
-        self.words = words
+        self.words: tuple[str, ...] | None = None
         self.lexicon: Lexicon | None = None
         if words is not None:
-            single = isinstance(words, str) or not all(
-                isinstance(word, str) and len(split(word)) == 1 for word in words
-            )
-            if single or not words:
+            # A set has an order of its own in each process.
+            refused = isinstance(words, (str, set, frozenset)) or not isinstance(words, Iterable)
+            self.words = () if refused else tuple(words)
+            if not self.words or not all(isinstance(word, str) and len(split(word)) == 1 for word in self.words):
                 raise TypeError("words must be a sequence of single words, each a string without spaces.")
             return
         self.lexicon = Lexicon() if lexicon is None else lexicon
@@ -49,7 +49,7 @@ class RandomInsertion:
         """``text`` with words inserted; unchanged where there is none to insert."""
         check_text(text)
         pieces = split(text)
-        pool = self.words
+        pool: Sequence[str] | None = self.words
         if pool is None:
             assert self.lexicon is not None
             words = [word for _, word in pieces]

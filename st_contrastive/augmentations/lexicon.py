@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 from st_contrastive.augmentations.inflection import Inflections
-from st_contrastive.augmentations.wordnet import wordnet
+from st_contrastive.augmentations.wordnet import reopened, sense_counts, wordnet
 
 #: Words that carry grammar, and negation. WordNet knows some of them as other words: "in" as an adverb and an inch,
 #: "no" as a noun, "he" as helium, "will" and "have" as nouns and verbs.
@@ -65,17 +66,19 @@ class Lexicon:
     def __init__(self, reader: Any | None = None) -> None:
         self._given = reader
         self._reader: Any = None
+        self._process: int | None = None
         self._inflections: Inflections | None = None
         self._counts: dict[str, int] = {}
         self._antonyms: dict[str, Words] = {}
         self._synonyms: dict[str, Words] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker process opens the files itself.
-        return {"reader": None}
+        # A worker process opens the files itself; only a folder can be sent there.
+        root = None if self._given is None else self._given.root
+        return {"root": root if isinstance(root, str) else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__()  # type: ignore[misc]
+        self.__init__(None if state["root"] is None else reopened(state["root"]))  # type: ignore[misc]
 
     def load(self) -> None:
         """Open WordNet now, so that its absence is known before any work is done.
@@ -85,10 +88,12 @@ class Lexicon:
         """
         if self._inflections is None:
             self._reader = wordnet() if self._given is None else self._given
-            with self._reader.open("cntlist.rev") as file:
-                # NLTK's own count of a lemma searches the file each time.
-                self._counts = {key: int(count) for key, _, count in map(str.split, file)}
+            self._counts = sense_counts(self._reader)
             self._inflections = Inflections(self._reader)
+        elif self._process != os.getpid():
+            # A forked worker shares the places in the open files with its parent, and they would read each other's.
+            self._reader = reopened(self._reader.root)
+        self._process = os.getpid()
 
     def antonyms(self, word: str) -> Words:
         """Of the lower-case ``word``: one form at most, by the most frequent sense that has an antonym."""
@@ -131,7 +136,7 @@ class Lexicon:
         inflections = self._inflections
         assert inflections is not None
         feature = inflections.feature(word, lemma.name, pos)
-        ambiguous = feature == "past" and inflections.is_ambiguous(lemma.name)
+        ambiguous = inflections.may_be_participle(lemma.name, pos, feature)
 
         def forms(kind: str) -> list[str]:
             return [form for name in names if (form := inflections.inflect(name, pos, kind)) and form != word]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import warnings
+import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,47 +34,66 @@ class WordNetError(LookupError):
     """No WordNet is to be found; the message has the commands that get it."""
 
 
-def wordnet(source: str | Path | None = None) -> Any:
+def wordnet() -> Any:
     """NLTK's WordNet reader.
 
     Where NLTK has no WordNet but the machine has its database, as Debian's package ``wordnet-base`` puts it there, the
     database is copied to the first folder on ``nltk.data.path`` that can be written, with the two files that NLTK
-    needs besides. That happens once.
-
-    Args:
-        source: a folder with WordNet's database. None looks at :data:`DATABASE_FOLDERS`, ``$WNSEARCHDIR`` and
-            ``$WNHOME/dict``, if NLTK has none.
+    needs besides. That happens once. It is looked for in ``$WNSEARCHDIR``, ``$WNHOME/dict`` and
+    :data:`DATABASE_FOLDERS`.
 
     Raises:
-        WordNetError: there is none, or it can't be copied.
+        WordNetError: there is none, it is damaged, or it can't be copied.
     """
     from nltk.corpus import wordnet as reader
 
-    if source is None:
-        with suppress(LookupError):
-            reader.ensure_loaded()
-            return reader
-    database = next((folder for folder in _databases(source) if _is_database(folder)), None)
+    if _is_loaded(reader):
+        return reader
+    database = next((folder for folder in _databases() if _is_database(folder)), None)
     if database is None:
-        if source is not None:
-            missing = next((name for name in _NEEDED if not Path(source, name).is_file()), "")
-            raise WordNetError(f"source {source} is no WordNet database: it has no file {missing}.")
         raise WordNetError(
             "NLTK finds no WordNet. Fetch it with `python -m nltk.downloader wordnet`, or install the database with "
             "`apt install wordnet-base`."
         )
     _import(database)
-    try:
-        reader.ensure_loaded()
-    except LookupError as error:
-        raise WordNetError(f"NLTK does not read the WordNet copied from {database}: {error}") from error
+    if not _is_loaded(reader):
+        raise WordNetError(f"NLTK does not find the WordNet that was copied from {database}.")
     return reader
 
 
-def _databases(source: str | Path | None) -> Iterator[Path]:
-    if source is not None:
-        yield Path(source)
-        return
+def _is_loaded(reader: Any) -> bool:
+    try:
+        reader.ensure_loaded()
+    except LookupError:
+        return False
+    except (OSError, zipfile.BadZipFile, ValueError) as error:
+        raise WordNetError(
+            f"NLTK's WordNet is damaged ({error}). Delete corpora/wordnet and corpora/wordnet.zip in NLTK's data "
+            f"folder, one of {', '.join(map(str, nltk.data.path))}, and fetch it again with `python -m nltk.downloader "
+            "wordnet`."
+        ) from error
+    return True
+
+
+def reopened(root: Any) -> Any:
+    """A reader of the WordNet at an NLTK path, with files of its own."""
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is English alone
+        return WordNetCorpusReader(root, None)
+
+
+def sense_counts(reader: Any) -> dict[str, int]:
+    """How often each sense was met, by its key. NLTK's own count searches the file each time."""
+    try:
+        with reader.open("cntlist.rev") as file:
+            return {key: int(count) for key, _, count in map(str.split, file)}
+    except OSError:  # a database without: all senses count the same
+        return {}
+
+
+def _databases() -> Iterator[Path]:
     if "WNSEARCHDIR" in os.environ:
         yield Path(os.environ["WNSEARCHDIR"])
     if "WNHOME" in os.environ:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from st_contrastive.cli._arguments import UserError
@@ -34,7 +35,7 @@ def read_columns(args: argparse.Namespace) -> list[Any]:
             return [parallel.sentences, parallel.translations]
         known = read_parallel(args.translations, languages=languages)
         print(f"{args.translations}: {known.report}")
-        if args.data == args.translations:
+        if Path(args.data).resolve() == Path(args.translations).resolve():
             return [known.sentences[: args.limit], known.translations[: args.limit]]
         return _looked_up(read_corpus(args.data, limit=args.limit).sentences, known, args)
     except (CorpusError, ValueError) as error:

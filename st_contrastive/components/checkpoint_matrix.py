@@ -25,16 +25,17 @@ def read_tokenizer_and_matrix(name_or_path: str, **options: Any) -> tuple[PreTra
         OSError: there is no such checkpoint, or it holds no safetensors file.
         ValueError: it needs code of its own, or holds no input-embedding matrix.
     """
-    name = str(name_or_path)
+    name = str(Path(name_or_path).expanduser()) if str(name_or_path).startswith("~") else str(name_or_path)
     # Said before transformers takes it for the name of a repository.
-    if (name.startswith((".", "/", "~")) or name.count("/") > 1) and not Path(name).expanduser().is_dir():
+    if (name.startswith((".", "/", "~")) or name.count("/") > 1) and not Path(name).is_dir():
         raise OSError(f"fraternal checkpoint {name} is not a folder.")
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # of a damaged file transformers raises whatever comes
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise type(error)(f"fraternal checkpoint {name} can't be loaded: {first}") from error
+        kind = OSError if isinstance(error, OSError) else ValueError
+        raise kind(f"fraternal checkpoint {name} can't be loaded: {first}") from error
     # The model's shape alone: where its family keeps the matrix.
     with torch.device("meta"):
         model = AutoModel.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
@@ -56,14 +57,19 @@ def _tensor(name: str, keys: list[str], shape: tuple[int, ...], options: dict[st
     index = cached_file(name, "model.safetensors.index.json", **options, **missing)
     file_name: str | None = "model.safetensors"
     if index is not None:
-        files = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"]
-        file_name = next((files[key] for key in keys if key in files), None)
+        try:
+            files = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"]
+            file_name = next((files[key] for key in keys if key in files), None)
+        except (ValueError, KeyError, TypeError) as error:
+            raise OSError(f"fraternal checkpoint {name}: {index} is damaged ({error}).") from error
     path = cached_file(name, file_name, **options, **missing) if file_name is not None else None
     if path is None and index is None:
         raise OSError(
             f"fraternal checkpoint {name} has no model.safetensors. Save it as one: "
             f"AutoModel.from_pretrained({name!r}).save_pretrained(folder), and its tokenizer beside it."
         )
+    if path is None and file_name is not None:
+        raise OSError(f"fraternal checkpoint {name} lacks {file_name}, which its index names.")
     if path is not None:
         try:
             with safe_open(path, framework="pt") as tensors:

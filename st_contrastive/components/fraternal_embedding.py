@@ -17,6 +17,7 @@ from st_contrastive.components.shared_tokens import Alignment, least_squares, sh
 
 #: In a row of tokens: no token here.
 NO_TOKEN = -1
+_LONGEST = 128
 
 
 class Encoder(Protocol):
@@ -45,8 +46,8 @@ class FraternalEmbedding(nn.Module):
         weight: its input embeddings, (vocabulary, w). Copied, and frozen.
         model: the SentenceTransformer that is going to be trained.
         align: "shared_tokens" for the map; "none" takes the vectors as they are, where w is the encoder's width.
-        max_length: most tokens of a translation, special tokens included; None takes ``model.max_seq_length``. A loss
-            cuts to the model's own limit besides.
+        max_length: most tokens of a translation, special tokens included. Each example takes four bytes for each. None
+            takes ``model.max_seq_length``, but no more than 128. A loss cuts to the model's own limit besides.
 
     Raises:
         ValueError: too few shared tokens for the map (no more than w), unequal widths without it, or a tokenizer with
@@ -95,8 +96,14 @@ class FraternalEmbedding(nn.Module):
                 f"tokenizer has token ids up to {largest}, weight has {weight.shape[0]} rows: they are not of one "
                 "model."
             )
-        own = _embedding_matrix(model)
-        longest = model.max_seq_length if max_length is None else max_length
+        if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
+            raise ValueError(
+                f"tokenizer ({type(tokenizer).__name__}) knows no word: its folder holds no tokenizer files. Save the "
+                "tokenizer beside the checkpoint."
+            )
+        layer = _embedding_layer(model)
+        own = cast(Tensor, layer.weight)
+        longest = min(model.max_seq_length or _LONGEST, _LONGEST) if max_length is None else max_length
         self.max_length = _checked_length(longest, tokenizer)
         self.tokenizer = tokenizer
         self.align = align
@@ -113,6 +120,14 @@ class FraternalEmbedding(nn.Module):
                     f'align="none" needs embeddings of the encoder\'s width {self.width}, got {weight.shape[1]}; '
                     'align="shared_tokens" maps them.'
                 )
+            with torch.no_grad():
+                some = torch.arange(min(10, own.shape[0]), device=own.device)
+                scaled = not torch.allclose(layer(some), own[some])
+            if scaled:
+                raise ValueError(
+                    f'align="none" does not go with {type(layer).__name__}, which scales its vectors; '
+                    'align="shared_tokens" maps onto them as they are.'
+                )
             return
         foreign_ids, own_ids = (ids.to(own.device) for ids in shared_tokens(tokenizer, model.tokenizer))
         # A tokenizer may know tokens that its matrix has no row for, such as one added by hand.
@@ -124,7 +139,9 @@ class FraternalEmbedding(nn.Module):
                 f"wide: more than {weight.shape[1] + 1} are needed. Take a checkpoint whose vocabulary overlaps the "
                 'model\'s, or one of its width with align="none".'
             )
-        fitted, shift, self.alignment = least_squares(frozen[foreign_ids].cpu(), own.detach()[own_ids].cpu())
+        with torch.no_grad():
+            targets = layer(own_ids)  # some families scale the matrix
+        fitted, shift, self.alignment = least_squares(frozen[foreign_ids].cpu(), targets.cpu())
         self.register_buffer("map", fitted.to(own.device), persistent=False)
         self.register_buffer("shift", shift.to(own.device), persistent=False)
 
@@ -211,7 +228,7 @@ class FraternalEmbedding(nn.Module):
         return f"vocabulary={vocabulary}, width={width} -> {self.width}, align={self.align!r}"
 
 
-def _embedding_matrix(model: Encoder) -> Tensor:
+def _embedding_layer(model: Encoder) -> nn.Module:
     encoder = getattr(model, "transformers_model", None)
     if not isinstance(encoder, PreTrainedModel) or not isinstance(
         getattr(model, "tokenizer", None), PreTrainedTokenizerBase
@@ -220,12 +237,10 @@ def _embedding_matrix(model: Encoder) -> Tensor:
             f"model must be a SentenceTransformer with a transformers encoder and its tokenizer, got "
             f"{type(model).__name__}."
         )
-    return cast(Tensor, encoder.get_input_embeddings().weight)
+    return encoder.get_input_embeddings()
 
 
-def _checked_length(length: int | None, tokenizer: PreTrainedTokenizerBase) -> int:
-    if length is None:
-        length = 512
+def _checked_length(length: int, tokenizer: PreTrainedTokenizerBase) -> int:
     least = len(tokenizer("")["input_ids"]) + 1
     if isinstance(length, bool) or not isinstance(length, int) or length < least:
         raise ValueError(f"max_length must be a whole number of at least {least} tokens, got {length!r}.")

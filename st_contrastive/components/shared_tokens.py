@@ -47,10 +47,10 @@ class Alignment:
 def shared_tokens(foreign: PreTrainedTokenizerBase, own: PreTrainedTokenizerBase) -> tuple[Tensor, Tensor]:
     """Ids of the tokens that stand for the same text in both vocabularies, (n,) and (n,).
 
-    The vocabularies may mark word beginnings or continuations in different ways (``##ing``, ``▁the``, ``Ġthe``); what
-    counts is the text and whether it begins a word. Punctuation and ideographs, which are words of their own in one
-    scheme and not in another, are compared by text alone. Special tokens are compared by their role, such as [CLS].
-    Where the encoder's tokenizer lowers the case, so is the foreign text.
+    The vocabularies may mark word beginnings or continuations in different ways (``##ing``, ``▁the``, ``Ġthe``,
+    ``the</w>``); what counts is the text and whether it begins a word. Punctuation and ideographs, which are words
+    of their own in one scheme and not in another, are compared by text alone. Special tokens are compared by their
+    role, such as [CLS]. Where the encoder's tokenizer lowers the case, so is the foreign text.
     """
     lowers = own.tokenize("A") == own.tokenize("a") != [own.unk_token]
     ours: dict[object, int] = {}
@@ -70,6 +70,7 @@ def _canonical(tokenizer: PreTrainedTokenizerBase, lowers: bool) -> list[tuple[o
         marks["##"] += token.startswith("##")
         marks["▁"] += token.startswith("▁")
         marks["Ġ"] += token.startswith("Ġ")
+        marks["</w>"] += token.endswith("</w>")
     mark = max(marks, key=marks.__getitem__, default="")
     if marks[mark] < 0.01 * len(vocabulary):
         mark = ""  # whole words or characters
@@ -77,8 +78,13 @@ def _canonical(tokenizer: PreTrainedTokenizerBase, lowers: bool) -> list[tuple[o
     for token, token_id in sorted(vocabulary.items(), key=lambda item: item[1]):
         if token_id in special:
             continue
-        begins = token.startswith(mark) != (mark == "##") if mark else True
-        text = token.removeprefix(mark) if mark else token
+        if mark == "</w>":
+            if not token.endswith(mark):
+                continue  # it may begin a word or not
+            begins, text = True, token.removesuffix(mark)
+        else:
+            begins = token.startswith(mark) != (mark == "##") if mark else True
+            text = token.removeprefix(mark) if mark else token
         if mark == "Ġ":
             text = _decoded_bytes(text)
         if text:

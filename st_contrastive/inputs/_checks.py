@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Set, Sized
 
 from sentence_transformers.sentence_transformer.readers import InputExample
 
@@ -16,6 +16,12 @@ def texts(name: str, values: Iterable[str]) -> Iterator[str]:
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a sequence of strings, one a sentence, got {type(values).__name__}.")
+    if isinstance(values, (Mapping, Set)) or hasattr(values, "columns") or hasattr(values, "column_names"):
+        # What iterates over its keys, or in no order, would train on the wrong thing.
+        raise TypeError(
+            f"{name} is a {type(values).__name__}; give a sequence of strings, such as one column of it: "
+            "table['sentence']."
+        )
     return _checked(name, values)
 
 
@@ -25,6 +31,14 @@ def _checked(name: str, values: Iterable[str]) -> Iterator[str]:
         if not isinstance(row, str):
             cure = " Give one column of it, such as dataset['sentence']." if isinstance(row, dict) else ""
             raise TypeError(f"{name}[{index}] must be a string, got {type(row).__name__}: {row!r:.80}.{cure}")
+        if not row.isascii():
+            try:
+                row.encode()
+            except UnicodeEncodeError:
+                raise ValueError(
+                    f"{name}[{index}] holds half of a surrogate pair, which no tokenizer takes: {row!r:.80}. Mend it "
+                    "with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
+                ) from None
         yield row
     if index < 0:
         raise ValueError(f"{name} is empty; there is nothing to train on.")

@@ -18,6 +18,7 @@ from datasets import Dataset
 from datasets.config import HF_DATASETS_CACHE
 
 _ROWS = 5_000  # a record batch
+_PREFIX = "st_contrastive-"
 
 
 def dataset(table: Iterable[tuple[str, ...]], names: Sequence[str]) -> Dataset:
@@ -58,15 +59,51 @@ def _written(batches: Iterable[list[pa.Array]], schema: pa.Schema) -> Dataset:
     return Dataset.from_file(name)
 
 
+_locks: list[Any] = []
+
+
+def _locked(folder: Path) -> Any:
+    """An exclusive lock on the folder; None where another process has it, or the system has none."""
+    try:
+        import fcntl
+
+        file = (folder / "lock").open("a")
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+def _sweep(cache: Path) -> None:
+    """Remove what killed processes left: folders whose lock nobody holds."""
+    for folder in cache.glob(f"{_PREFIX}*"):
+        if (folder / "lock").exists() and (lock := _locked(folder)) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.close()
+
+
 @lru_cache(maxsize=1)
 def _folder() -> str:
     """This process's folder for them, in datasets' cache where it can be written; removed when the process ends."""
     try:
         Path(HF_DATASETS_CACHE).mkdir(parents=True, exist_ok=True)
-        folder = tempfile.mkdtemp(prefix="st_contrastive-", dir=HF_DATASETS_CACHE)
+        _sweep(Path(HF_DATASETS_CACHE))
+        folder = tempfile.mkdtemp(prefix=_PREFIX, dir=HF_DATASETS_CACHE)
     except OSError:
-        folder = tempfile.mkdtemp(prefix="st_contrastive-")
-    owner = os.getpid()
-    # A forked worker that ends must leave it.
-    atexit.register(lambda: shutil.rmtree(folder, ignore_errors=True) if os.getpid() == owner else None)
+        folder = tempfile.mkdtemp(prefix=_PREFIX)
+    _locks.append(_locked(Path(folder)))  # held for as long as the process lives
+    atexit.register(_remove, folder, os.getpid())
     return folder
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() != owner:  # a forked worker that ends must leave it
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    for lock in _locks:
+        if lock is not None:
+            lock.close()

@@ -170,6 +170,12 @@ class LineCounts:
 
     def clean(self, text: str, max_characters: int) -> str | None:
         """The text of a line that has been counted, as a sentence; None where it is left out."""
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:  # half of a surrogate pair, which JSON can write
+                self.undecodable += 1
+                return None
         plain = text.strip(" \t\r\n")
         sentence = (plain if plain.isprintable() else "".join(map(_printed, plain))).strip()
         if not sentence:
@@ -191,10 +197,11 @@ class LineCounts:
 
 def check_limits(limit: int | None, max_characters: int) -> None:
     """Refuse limits that leave nothing."""
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1 or None, got {limit!r}.")
-    if max_characters < 1:
-        raise ValueError(f"max_characters must be at least 1, got {max_characters!r}.")
+    for name, value in (("limit", limit), ("max_characters", max_characters)):
+        if value is None and name == "limit":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
 
 
 def lines(path: Path, max_characters: int) -> Iterator[bytes | None]:

@@ -83,7 +83,7 @@ def is_pairs_file(path: str | Path) -> bool:
 
 
 def stream_pairs(path: str | Path, languages: tuple[str, str] | None = None) -> Iterator[tuple[str, str]]:
-    """The pairs of a table one by one, those with an empty translation too; see :func:`read_parallel`."""
+    """The pairs of a table one by one, those with an empty side too; see :func:`read_parallel`."""
     return _table_rows(Path(path), languages, LineCounts(), _ANY_LENGTH, keep_empty=True)
 
 
@@ -123,9 +123,9 @@ def _table_rows(
             f"{path} is no file of pairs by its name: it must end in .tsv or .jsonl, or one of these and .gz. Two text "
             "files are read as read_parallel(sentences, translations)."
         )
-    if languages is not None and (isinstance(languages, str) or len(languages) != 2):
+    if languages is not None and (isinstance(languages, str) or len(set(languages)) != 2 or len(languages) != 2):
         raise ValueError(f'languages must be two names, such as ("en", "de"), got {languages!r}.')
-    parse = _TSV(languages) if ".tsv" in path.suffixes else _JSONLines(languages)
+    parse = _TSV(languages) if path.name.removesuffix(".gz").endswith(".tsv") else _JSONLines(languages)
     for number, line in enumerate(lines(path, 8 * max_characters), start=1):
         counts.lines += 1
         if line is None:
@@ -144,10 +144,12 @@ def _table_rows(
             counts.lines -= 1
             continue
         sentence = counts.clean(pair[0], max_characters)
+        if sentence is None and keep_empty and not cleaned(pair[0]):
+            sentence = ""
         if sentence is None:
             continue
         translation = LineCounts().clean(pair[1], max_characters)
-        if translation is None and keep_empty and not pair[1].strip():
+        if translation is None and keep_empty and not cleaned(pair[1]):
             translation = ""
         if translation is None:
             counts.without_partner += 1
@@ -180,8 +182,8 @@ class _JSONLines:
     def __call__(self, text: str, where: str) -> tuple[str, str]:
         try:
             row: Any = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise CorpusError(f"{where} is not JSON ({error.msg}).") from error
+        except (ValueError, RecursionError) as error:  # also of numbers and nestings that are too long
+            raise CorpusError(f"{where} is not JSON ({str(error).splitlines()[0]}).") from error
         if not isinstance(row, dict):
             raise CorpusError(f"{where} must be an object with a sentence and its translation.")
         if self.fields is None:

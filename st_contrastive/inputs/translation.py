@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -45,7 +46,7 @@ class Translator:
 
     def __init__(
         self,
-        model: str | PreTrainedModel,
+        model: str | Path | PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase | None = None,
         *,
         languages: tuple[str, str] | None = None,
@@ -56,22 +57,26 @@ class Translator:
         device: str | None = None,
     ) -> None:
         for name, value in (("batch_size", batch_size), ("max_length", max_length), ("num_beams", num_beams)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+            _require_count(name, value)
         if languages is not None and (isinstance(languages, str) or len(languages) != 2):
             raise ValueError(f'languages must be two names, such as ("en", "de"), got {languages!r}.')
-        self.name = model if isinstance(model, str) else model.name_or_path or type(model).__name__
-        if isinstance(model, str):
-            model, tokenizer = _loaded(model)
+        if isinstance(model, (str, Path)):
+            self.name = str(model)
+            model, tokenizer = _loaded(self.name)
+        elif isinstance(model, PreTrainedModel):
+            self.name = model.name_or_path or type(model).__name__
+        else:
+            raise TypeError(f"model must be a folder, a hub name or a loaded model, got {type(model).__name__}.")
         if tokenizer is None:
             raise TypeError("a loaded model needs its tokenizer=....")
-        model.to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))  # type: ignore[arg-type]
+        try:
+            model.to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))  # type: ignore[arg-type]
+        except RuntimeError as error:
+            raise TranslationError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from error
         self.model = model.train(False)
         self.tokenizer = tokenizer
         self.batch_size = batch_size
-        self.prefix, self.options = _direction(self.name, model, tokenizer, languages)
-        if prefix is not None:
-            self.prefix = prefix
+        self.prefix, self.options = _direction(self.name, model, tokenizer, languages, prefix)
         self.options.update(max_new_tokens=max_length, num_beams=num_beams, do_sample=False)
         # A model's own lengths would contradict it.
         self.options["max_length"] = None
@@ -86,6 +91,7 @@ class Translator:
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:
         """The translations, in the order of the sentences. Batches are made of sentences of like length."""
+        sentences = list(_checks.texts("sentences", sentences)) if len(sentences) else []
         order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
         made: dict[int, str] = {}
         for start in range(0, len(order), self.batch_size):
@@ -119,8 +125,9 @@ def translate_corpus(
     """Translate a corpus into a .jsonl or .jsonl.gz of ``{"sentence": ..., "translation": ...}`` lines.
 
     What is done is kept in ``<output>.partial`` after every batch. Killed at any moment and called again with the same
-    corpus and settings, it goes on where it stopped; ``output`` itself appears when it is complete. A complete output
-    of the same corpus is left as it is.
+    corpus and settings, it goes on where it stopped; ``output`` itself appears when it is complete, with the
+    translator's settings beside it (``<output>.settings.json``). A complete output of the same corpus and settings is
+    left as it is.
 
     Args:
         sentences: the corpus, an iterable of any length.
@@ -152,9 +159,16 @@ def translate_corpus(
         raise TranslationError(f"output {path} must end in .jsonl or .jsonl.gz.")
     if batch_size is None:
         batch_size = _WINDOW * getattr(translate, "batch_size", 32)
+    _require_count("batch_size", batch_size)
     stream = _checks.texts("sentences", sentences)
+    # An empty corpus is an error before there is any file.
+    stream = itertools.chain([next(stream)], stream)
+    told = path.with_name(path.name + ".settings.json")
+    settings = json.dumps(getattr(translate, "settings", None), ensure_ascii=False)
     partial = path.with_name(path.name + ".partial")
     if path.exists():
+        if told.exists() and told.read_text(encoding="utf-8") != settings:
+            raise TranslationError(f"output {path} was made with other settings, see {told.name}. Name another file.")
         with _text(path) as file:
             _pass_over(stream, file, path)
         if next(stream, None) is not None:
@@ -162,7 +176,7 @@ def translate_corpus(
         partial.unlink(missing_ok=True)
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    header = json.dumps({"settings": getattr(translate, "settings", None)}, ensure_ascii=False).encode() + b"\n"
+    header = settings.encode() + b"\n"
     with _appending(partial, header) as file:
         done = _pass_over(stream, file, partial)
         file.seek(0, os.SEEK_END)
@@ -175,17 +189,15 @@ def translate_corpus(
                 file.flush()
                 os.fsync(file.fileno())
                 bar.update(len(batch))
+    if settings != "null":
+        told.write_text(settings, encoding="utf-8")
     _finish(partial, path, len(header))
     return path
 
 
 def _line(sentence: str, translation: str) -> bytes:
-    pair = {"sentence": sentence, "translation": translation}
     # JSON escapes the line ends that a sentence may hold.
-    try:
-        return json.dumps(pair, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return json.dumps(pair).encode() + b"\n"
+    return json.dumps({"sentence": sentence, "translation": translation}, ensure_ascii=False).encode() + b"\n"
 
 
 def _appending(partial: Path, header: bytes) -> BinaryIO:
@@ -230,7 +242,9 @@ def _pass_over(sentences: Iterator[str], file: Iterable[bytes], path: Path) -> i
                     "file, or delete it."
                 )
             count += 1
-    except (EOFError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except TranslationError:
+        raise
+    except (EOFError, OSError, KeyError, TypeError, ValueError, zlib.error) as error:
         raise TranslationError(f"{path} is there and is no file of pairs, or is damaged ({error}).") from error
     return count
 
@@ -267,16 +281,23 @@ def _loaded(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 def _direction(
-    name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, languages: tuple[str, str] | None
+    name: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    languages: tuple[str, str] | None,
+    prefix: str | None,
 ) -> tuple[str, dict[str, Any]]:
     """What is put before a sentence, and what ``generate`` is told, for a pair of languages."""
     tasks = getattr(model.config, "task_specific_params", None) or {}
     directions = {task.removeprefix("translation_"): params for task, params in tasks.items() if "prefix" in params}
     codes: list[str] = getattr(tokenizer, "supported_language_codes", None) or []
     if languages is None:
-        if codes or hasattr(tokenizer, "src_lang"):
+        if prefix is None and (codes or hasattr(tokenizer, "src_lang")):
             raise TranslationError(f"model {name} knows several languages: say languages=(from, to).")
-        return "", {}
+        if prefix is None and directions:
+            known = ", ".join(sorted(directions))
+            raise TranslationError(f"model {name} must be told what to do: say languages=(from, to), of {known}.")
+        return prefix or "", {}
     source, target = languages
     if hasattr(tokenizer, "src_lang"):  # mBART, NLLB, M2M-100
         ids = {language: _language_id(tokenizer, language) for language in languages}
@@ -284,7 +305,9 @@ def _direction(
             if token_id is None:
                 _unknown(name, language, sorted(tokenizer.all_special_tokens))
         tokenizer.src_lang = source
-        return "", {"forced_bos_token_id": ids[target]}
+        return prefix or "", {"forced_bos_token_id": ids[target]}
+    if prefix is not None:
+        return prefix, {}
     if codes:  # Marian models of several target languages
         if f">>{target}<<" not in codes:
             _unknown(name, target, [code.strip("<>") for code in codes])
@@ -311,3 +334,8 @@ def _language_id(tokenizer: PreTrainedTokenizerBase, language: str) -> int | Non
 def _unknown(name: str, language: str, known: list[str]) -> NoReturn:
     near = difflib.get_close_matches(language, known, n=5, cutoff=0.3) or known[:5]
     raise TranslationError(f"model {name} does not know {language!r}; among what it knows: {', '.join(near)}.")
+
+
+def _require_count(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")

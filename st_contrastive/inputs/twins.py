@@ -111,19 +111,22 @@ def _rows(
 def _looked_up(sentences: Iterator[str], path: Path, languages: tuple[str, str] | None) -> Iterator[tuple[str, str]]:
     """Each sentence with its translation from the file, which is read once, in step with the sentences."""
     pairs = stream_pairs(path, languages)
-    found: str | None = ""
-    before: str | None = None
+    waiting = next(pairs, None)
+    before, translation = None, ""
     for index, sentence in enumerate(sentences):
         wanted = cleaned(sentence)
-        if wanted != before:  # a sentence that stands twice in a row needs no second line
-            found = next((translation for source, translation in pairs if source == wanted), None)
-            if found is None:
+        # A sentence that stands twice in a row may have one line, or one for each.
+        if wanted != before or (waiting is not None and waiting[0] == wanted):
+            while waiting is not None and waiting[0] != wanted:
+                waiting = next(pairs, None)
+            if waiting is None:
                 raise ValueError(
                     f"{path} has no translation of sentences[{index}], {sentence!r:.80}, behind the one before it. The "
                     "file must hold the sentences in their order; read_parallel(path) gives both columns as they are."
                 )
-        before = wanted
-        yield sentence, found or ""
+            translation, before = waiting[1], wanted
+            waiting = next(pairs, None)
+        yield sentence, translation
 
 
 def _translated(

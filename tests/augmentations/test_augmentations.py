@@ -119,7 +119,7 @@ def test_bad_arguments_are_named(make):
         make(0.5)(None, random.Random(0))
 
 
-@pytest.mark.parametrize("words", ["so", [], ["two words"], [1]])
+@pytest.mark.parametrize("words", ["so", [], ["two words"], [1], {"so"}, 5])
 def test_words_to_insert_are_words(words):
     with pytest.raises(TypeError, match="words must be a sequence of single words"):
         RandomInsertion(words=words)

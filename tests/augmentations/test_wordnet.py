@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import random
 import subprocess
@@ -11,9 +12,9 @@ import nltk
 import pytest
 from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
-from st_contrastive.augmentations import AntonymReplacement, Lexicon, WordNetError, wordnet
+from st_contrastive.augmentations import AntonymReplacement, Lexicon, wordnet
 from st_contrastive.augmentations.inflection import Inflections
-from tests.miniature_wordnet import write_database
+from tests.miniature_wordnet import SYNSETS, write_database
 
 ANTONYMS = [
     ("An easy day.", "A difficult night."),
@@ -34,6 +35,13 @@ ANTONYMS = [
     ("We met Good, at Large.", "We met Good, at Large."),  # names
     ("a well-loved man", "a well-loved woman"),
     ("A good idea, an early train", "A bad idea, a late train"),
+    ("a usual day, an unusual day", "an unusual night, a usual night"),
+    ("an honest man, A dishonest man", "a dishonest woman, An honest woman"),
+    ("a unilateral and a multilateral city", "a multilateral and a unilateral city"),
+    ("AN EASY DAY", "A DIFFICULT NIGHT"),
+    ("He comes, came, had come.", "He goes, went, had gone."),
+    ("He goes, went, had gone.", "He comes, came, had come."),
+    ("fewer cities, the fewest", "more cities, the most"),
     ("naïve Straße 42 day!", "naïve Straße 42 night!"),
     ("", ""),
     ("Xylophones abound.", "Xylophones abound."),
@@ -65,6 +73,53 @@ def test_a_rate_replaces_a_share_but_one_at_least():
 def test_a_lexicon_survives_pickling():
     replace = pickle.loads(pickle.dumps(AntonymReplacement()))
     assert replace("a good day", random.Random(0)) == "a bad night"
+
+
+def in_child(lexicon, words, queue):
+    before = lexicon._reader
+    queue.put(([lexicon.antonyms(word) for word in words], lexicon._reader is before))
+
+
+def test_a_forked_worker_reads_files_of_its_own():
+    """Open files shared with the parent would share the place in them."""
+    words = [word for _, (word, *_), _, _ in SYNSETS]
+    lexicon = Lexicon()
+    lexicon.antonyms("hot")
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this process has threads
+        workers = [context.Process(target=in_child, args=(lexicon, words, queue)) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+    found = [queue.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join()
+    expected = [lexicon.antonyms(word) for word in words]
+    assert sum(bool(words.forms) for words in expected) > 30
+    assert found == [(expected, False)] * 2
+
+
+@pytest.mark.parametrize("damage", ["empty", "zip", "half"])
+def test_a_damaged_wordnet_is_one_error(tmp_path, damage):
+    corpora = tmp_path / "data" / "corpora"
+    corpora.mkdir(parents=True)
+    if damage == "zip":
+        (corpora / "wordnet.zip").write_bytes(b"PK half a file")
+    elif damage == "empty":
+        (corpora / "wordnet").mkdir()
+    else:
+        write_database(corpora / "wordnet")
+    done = run(FIND + "module()", tmp_path)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "WordNetError: NLTK's WordNet is damaged" in last
+    assert "python -m nltk.downloader wordnet" in last
+
+
+def test_a_database_without_counts_is_read(tmp_path):
+    (write_database(tmp_path / "dict") / "cntlist.rev").unlink()
+    code = FIND + "import sys; from st_contrastive.augmentations import Lexicon; print(Lexicon().antonyms('hot').forms)"
+    assert run(code, tmp_path, WNHOME=str(tmp_path)).stdout == "('cold',)\n"
 
 
 def test_rare_senses_and_rare_parts_of_speech_are_passed_over():
@@ -143,8 +198,6 @@ def test_without_wordnet_one_error_names_both_cures(tmp_path):
     assert "WordNetError" in last
     assert "python -m nltk.downloader wordnet" in last
     assert "apt install wordnet-base" in last
-    with pytest.raises(WordNetError, match=r"has no file index\.adj"):
-        wordnet(tmp_path)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

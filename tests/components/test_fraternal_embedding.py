@@ -83,6 +83,32 @@ def test_the_report_equals_refitting_without_each_anchor():
     assert "14 shared tokens" in str(report)
 
 
+class Scaled(torch.nn.Embedding):
+    """As Gemma has it: what the layer gives is not its matrix."""
+
+    def forward(self, ids):
+        return 5 * super().forward(ids)
+
+
+def test_a_scaled_embedding_layer_is_mapped_onto_what_it_gives(build):
+    model = build()
+    scaled = Scaled(len(model.tokenizer), 32)
+    model.transformers_model.set_input_embeddings(scaled)
+    weight = scaled.weight.detach() @ torch.linalg.qr(torch.randn(32, 32))[0]
+    fraternal = FraternalEmbedding(model.tokenizer, weight, model)
+    ids = torch.arange(40)
+    torch.testing.assert_close(fraternal(ids), scaled(ids).detach(), atol=1e-4, rtol=1e-3)
+    refused(ValueError, "scales its vectors", FraternalEmbedding, model.tokenizer, weight, model, align="none")
+
+
+def test_words_that_end_with_a_mark_are_matched_whole(build):
+    pieces = ["<unk>", "<s>", "</s>", "<pad>", "the</w>", "river</w>", "in", "s", ".</w>"]
+    own = build().tokenizer
+    theirs, ours = shared_tokens(sentencepiece(pieces), own)
+    tokens = dict(zip(theirs.tolist()[4:], own.convert_ids_to_tokens(ours.tolist()[4:]), strict=True))
+    assert tokens == {4: "the", 5: "river"}
+
+
 def sentencepiece(tokens):
     model = Tokenizer(models.Unigram([(token, -1.0) for token in tokens], unk_id=0))
     model.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -177,6 +203,13 @@ def test_bad_checkpoints_and_arguments_are_named(build, german, tmp_path, checkp
     refused(OSError, "has no model.safetensors. Save it as one", load, str(bare), model)
     (bare / "model.safetensors").write_bytes(b"not safetensors")
     refused(OSError, "is damaged", load, str(bare), model)
+    (bare / "model.safetensors").unlink()
+    (bare / "model.safetensors.index.json").write_text("{}")
+    refused(OSError, "index.json is damaged", load, str(bare), model)
+    lacks = {"weight_map": {"embeddings.word_embeddings.weight": "two.safetensors"}}
+    (bare / "model.safetensors.index.json").write_text(json.dumps(lacks))
+    refused(OSError, "lacks two.safetensors, which its index names", load, str(bare), model)
+    (bare / "model.safetensors.index.json").unlink()
     matrix = tensors.pop("embeddings.word_embeddings.weight")
     save_file({"classifier.weight": torch.zeros(2, 2)}, bare / "model.safetensors")
     refused(ValueError, "holds no tensor embeddings.word_embeddings", load, str(bare), model)
@@ -192,6 +225,11 @@ def test_bad_checkpoints_and_arguments_are_named(build, german, tmp_path, checkp
     (bare / "config.json").write_text(json.dumps(config))
     (bare / "code.py").write_text("raise SystemExit('code was run')")
     refused((ValueError, OSError), "bare can't be loaded", load, str(bare), model)
+
+    for file in bare.glob("*token*"):
+        file.unlink()
+    shutil.copy(german / "config.json", bare)
+    refused(ValueError, "knows no word: its folder holds no tokenizer", load, str(bare), model, align="none")
 
     tokenizer = foreign.tokenizer()
     rows = len(tokenizer)

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+
+import pandas
 import pytest
+from datasets import Dataset, DatasetDict
 
 import st_contrastive as stc
-from st_contrastive.inputs import documentation_sentences
+from st_contrastive.inputs import _tables, documentation_sentences
 
 ONE, TWO = ["a cat", "a dog"], ["eine Katze", "ein Hund"]
 BUILDERS = {
@@ -34,6 +40,12 @@ def test_rows_and_columns(name):
         (7, TypeError, "got int"),
         (["fine", None], TypeError, r"sentences\[1\] must be a string, got NoneType"),
         (["fine", 3.5], TypeError, r"sentences\[1\]"),
+        (["fine", "half \ud83d"], ValueError, r"sentences\[1\] holds half of a surrogate pair"),
+        ({"sentence": ["a"]}, TypeError, "sentences is a dict; give a sequence of strings"),
+        ({"a", "b"}, TypeError, "sentences is a set"),
+        (Dataset.from_dict({"sentence": ["a"]}), TypeError, r"sentences is a Dataset; .* one column of it"),
+        (DatasetDict(train=Dataset.from_dict({"sentence": ["a"]})), TypeError, "sentences is a DatasetDict"),
+        (pandas.DataFrame({"sentence": ["a"]}), TypeError, "sentences is a DataFrame"),
         ([], ValueError, "empty"),
     ],
 )
@@ -41,6 +53,33 @@ def test_bad_rows_are_named(name, bad, error, message):
     for build in BUILDERS[name][:2]:
         with pytest.raises(error, match=message):
             build(bad)
+
+
+def test_columns_of_tables_are_taken():
+    table = Dataset.from_dict({"sentence": ONE})
+    for column in (table["sentence"], pandas.Series(ONE), pandas.Index(ONE), tuple(ONE), iter(ONE)):
+        assert stc.simcse_dataset(column)["sentence"][:] == ONE
+
+
+def build_and_end(cache, killed):
+    _tables.HF_DATASETS_CACHE = cache
+    _tables._folder.cache_clear()
+    assert len(stc.simcse_dataset(["a"])) == 1
+    assert len(list(cache.iterdir())) == 1
+    if killed:
+        os.kill(os.getpid(), signal.SIGKILL)
+    _tables._remove(_tables._folder(), os.getpid())  # a forked process runs no exit handlers
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it is forked while it has threads
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    context = multiprocessing.get_context("fork")
+    for killed, left in ((True, 1), (True, 1), (False, 0)):
+        process = context.Process(target=build_and_end, args=(tmp_path, killed))
+        process.start()
+        process.join()
+        assert process.exitcode == (-signal.SIGKILL if killed else 0)
+        assert len(list(tmp_path.iterdir())) == left
 
 
 def test_documentation_is_prose_and_reproducible():

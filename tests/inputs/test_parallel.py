@@ -71,6 +71,8 @@ def test_rows_are_left_out_by_the_rules_and_counted(tmp_path):
         ("p.jsonl", "{broken\n", None, "line 1 is not JSON"),
         ("p.jsonl", '["a", "b"]\n', None, "must be an object"),
         ("p.jsonl", "\n\n", None, "holds no sentence"),
+        ("p.jsonl", "[" * 100_000 + "\n", None, r"line 1 (is not JSON|must be)"),
+        ("p.tsv.jsonl", "a\tb\n", None, "line 1 is not JSON"),
         ("p.jsonl.gz", "not gzip", None, "damaged or cut short"),
     ],
 )
@@ -88,6 +90,10 @@ def test_bad_arguments_are_named(tmp_path):
         read_parallel(tmp_path / "none.tsv")
     with pytest.raises(ValueError, match="languages must be two names"):
         read_parallel(tmp_path / "none.tsv", languages="en")
+    with pytest.raises(ValueError, match="languages must be two names"):
+        read_parallel(tmp_path / "none.tsv", languages=("en", "en"))
+    with pytest.raises(ValueError, match="limit must be a whole number"):
+        read_parallel(tmp_path / "none.tsv", limit="5")
     with pytest.raises(ValueError, match="languages names the fields of one file"):
         read_parallel(tmp_path / "a.txt", tmp_path / "b.txt", languages=("en", "de"))
 
@@ -126,6 +132,8 @@ def test_a_file_is_read_in_step_with_the_sentences(tmp_path):
     path = jsonl(tmp_path / "p.jsonl", [{"sentence": en, "translation": de} for en, de in [*PAIRS, ("empty", "")]])
     doubled = [" It  rains.".replace("  ", " "), "It rains.", "Good\x00 day", "empty"]
     assert [text[1] for text in texts(twins_examples(doubled, path))] == ["Es regnet.", "Es regnet.", "Guten Tag", ""]
+    twice = jsonl(tmp_path / "t.jsonl", [{"sentence": "x", "translation": t} for t in ("one", "two")])
+    assert texts(twins_examples(["x", "x"], twice)) == [("x", "one"), ("x", "two")]
     for wrong in (["Good day", "It rains."], ["It rains.", "It snows."]):
         with pytest.raises(ValueError, match=r"has no translation of sentences\[1\], 'It "):
             twins_examples(wrong, path)
