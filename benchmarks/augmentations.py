@@ -54,7 +54,10 @@ def load_pairs(name: str, data: str | None, split: str) -> STSPairs:
         )
     from datasets import load_dataset
 
-    rows = load_dataset(HUB[name], split=split)
+    try:
+        rows = load_dataset(HUB[name], split=split)
+    except Exception as error:
+        raise SystemExit(f"{HUB[name]} can't be had from the hub ({type(error).__name__}): give --data.") from error
     return STSPairs(tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(map(float, rows["score"])))
 
 

@@ -117,10 +117,11 @@ class Translator:
 def translate_corpus(
     sentences: Iterable[str],
     output: str | Path,
-    translate: Callable[[list[str]], list[str]],
+    translate: str | Path | Callable[[list[str]], list[str]],
     *,
     batch_size: int | None = None,
     progress: bool = True,
+    **options: Any,
 ) -> Path:
     """Translate a corpus into a .jsonl or .jsonl.gz of ``{"sentence": ..., "translation": ...}`` lines.
 
@@ -132,9 +133,11 @@ def translate_corpus(
     Args:
         sentences: the corpus, an iterable of any length.
         output: the file to write.
-        translate: a :class:`Translator`, or any function from a list of sentences to the list of their translations.
+        translate: the folder or hub name of a sequence-to-sequence model, a :class:`Translator`, or any function from a
+            list of sentences to the list of their translations.
         batch_size: sentences that are kept at a time; None takes eight of the translator's batches, or 256.
         progress: show a bar.
+        options: with a name, arguments of :class:`Translator`, such as ``languages=("en", "de")``.
 
     Returns:
         ``output``, which ``twins_examples(sentences, translations=output)`` and ``read_parallel`` read.
@@ -157,6 +160,13 @@ def translate_corpus(
     path = Path(output)
     if Path(path.name.removesuffix(".gz")).suffix != ".jsonl":
         raise TranslationError(f"output {path} must end in .jsonl or .jsonl.gz.")
+    if isinstance(translate, (str, Path)):
+        translate = Translator(translate, **options)
+    elif options or not callable(translate):
+        raise TypeError(
+            f"translate must be a model's name or a function from a list of sentences to a list of translations, got "
+            f"{type(translate).__name__}; the arguments {', '.join(options) or '(none)'} go with a name."
+        )
     if batch_size is None:
         batch_size = _WINDOW * getattr(translate, "batch_size", 32)
     _require_count("batch_size", batch_size)

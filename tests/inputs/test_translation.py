@@ -28,6 +28,8 @@ def test_a_model_translates_in_the_order_of_the_sentences(seq2seq, tmp_path):
     assert len(set(made)) > 1
     assert all(isinstance(text, str) for text in made)
     path = translate_corpus(iter(sentences), tmp_path / "out.jsonl.gz", translator, progress=False)
+    named = translate_corpus(sentences, tmp_path / "n.jsonl", seq2seq, languages=("en", "de"), max_length=36)
+    assert pairs(named) == list(zip(sentences, made, strict=True))
     assert read_parallel(path).sentences == [s for s, t in zip(sentences, made, strict=True) if t]
     assert [example.texts for example in twins_examples(sentences, path)] == [
         list(pair) for pair in zip(sentences, made, strict=True)
@@ -156,6 +158,9 @@ def test_files_of_another_corpus_or_setting_are_left_alone(tmp_path):
             translate_corpus(["a"], tmp_path / "n.jsonl", shout, batch_size=bad)
     with pytest.raises(ValueError, match="sentences is empty"):
         translate_corpus([], tmp_path / "n.jsonl", shout)
+    for wrong, options in ((None, {}), (shout, {"languages": ("en", "de")})):
+        with pytest.raises(TypeError, match="translate must be a model's name or a function"):
+            translate_corpus(["a"], tmp_path / "n.jsonl", wrong, **options)
     assert [file.name for file in tmp_path.iterdir()] == ["out.jsonl"]
     blank = ["a", "", "\x00", "\U0001f600x", "a"]
     assert [e.texts[1] for e in twins_examples(blank, translate_corpus(blank, tmp_path / "b.jsonl", shout))] == [
