@@ -136,11 +136,15 @@ def least_squares(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Align
     source, target = source.double(), target.double()
     rows = source.shape[0]
     design = torch.cat([source, source.new_ones(rows, 1)], dim=1)
-    # gelsd also where coordinates depend on each other: the solution of least norm.
-    solution = torch.linalg.lstsq(design, target, driver="gelsd").solution
-    fitted = design @ solution
-    basis, values, _ = torch.linalg.svd(design, full_matrices=False)
-    basis = basis[:, values > values.max() * max(design.shape) * torch.finfo(torch.float64).eps]
+    # By QR and the singular values of R: once for the solution and the leverages, and, where coordinates depend on each
+    # other, the solution of least norm.
+    orthogonal, triangular = torch.linalg.qr(design)
+    left, values, right = torch.linalg.svd(triangular)
+    kept = values > values.max() * max(design.shape) * torch.finfo(torch.float64).eps
+    basis = orthogonal @ left[:, kept]
+    coordinates = basis.T @ target
+    solution = right[kept].T @ (coordinates / values[kept, None])
+    fitted = basis @ coordinates
     leverage = basis.square().sum(dim=1, keepdim=True).clamp(max=1 - 1e-9)
     predicted = target - (target - fitted) / (1 - leverage)
     return solution[:-1].float(), solution[-1].float(), _report(source, predicted, target)
