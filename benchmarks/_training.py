@@ -46,7 +46,9 @@ def by_fit(model: SentenceTransformer, loss: Recorder, examples: list[Any], args
     )
 
 
-def by_trainer(model: SentenceTransformer, loss: Recorder, dataset: Any, args: argparse.Namespace, out: str) -> None:
+def by_trainer(
+    model: SentenceTransformer, loss: Recorder, dataset: Any, args: argparse.Namespace, out: str, seed: int
+) -> None:
     arguments = SentenceTransformerTrainingArguments(
         output_dir=out,
         per_device_train_batch_size=args.batch_size,
@@ -57,6 +59,7 @@ def by_trainer(model: SentenceTransformer, loss: Recorder, dataset: Any, args: a
         save_strategy="no",
         disable_tqdm=True,
         report_to="none",
+        seed=seed,  # the Trainer sets it again when it starts
     )
     SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
 

@@ -40,7 +40,10 @@ def run(arm: str, door: str, seed: int, corpus: Any, args: argparse.Namespace) -
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as out, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        (by_fit if door == "fit" else by_trainer)(model, loss, data, args, out)
+        if door == "fit":
+            by_fit(model, loss, data, args, out)
+        else:
+            by_trainer(model, loss, data, args, out, seed)
     row = {"arm": arm, "door": door, "seed": seed, "steps": len(loss.history)}
     row.update(seconds=round(time.perf_counter() - started, 1), terms=tenths(loss.history))
     if fraternal is not None and fraternal.alignment is not None:

@@ -59,7 +59,7 @@ def main() -> None:
                 if door == "fit":
                     by_fit(model, loss, make_examples(sentences), args, out)
                 else:
-                    by_trainer(model, loss, make_dataset(sentences), args, out)
+                    by_trainer(model, loss, make_dataset(sentences), args, out, args.seed)
             seconds = time.perf_counter() - started
             means = tenths(loss.history)
             model.eval()
