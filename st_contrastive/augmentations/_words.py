@@ -37,10 +37,10 @@ def space_before(word: str) -> str:
     return "" if _IS_IDEOGRAPH.match(word) else " "
 
 
-def check_rate(rate: float, *, least: float = 0.0) -> None:
-    """Refuse anything but a number from ``least`` to 1."""
-    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not least <= rate <= 1:
-        raise ValueError(f"rate must be a number from {least:g} to 1, got {rate!r}.")
+def check_rate(rate: float) -> None:
+    """Refuse anything but a number from 0 to 1."""
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
+        raise ValueError(f"rate must be a number from 0 to 1, got {rate!r}.")
 
 
 def check_text(text: str) -> None:

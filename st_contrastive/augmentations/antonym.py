@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any, final
+from typing import final
 
 from st_contrastive.augmentations._words import check_rate, check_text
 from st_contrastive.augmentations.lexicon import Lexicon
@@ -52,8 +52,7 @@ class AntonymReplacement:
     def __init__(self, rate: float = 1.0, lexicon: Lexicon | None = None) -> None:
         check_rate(rate)
         self.rate = rate
-        self.lexicon = Lexicon() if lexicon is None else lexicon
-        self.lexicon.load()
+        self.lexicon = Lexicon.loaded(lexicon)
 
     def __call__(self, text: str, rng: random.Random) -> str:
         """``text`` with antonyms in it; ``rng`` is asked only for a rate below 1."""
@@ -64,16 +63,13 @@ class AntonymReplacement:
         for match in _WORD.finditer(text):
             word = match.group()
             # A capital inside a sentence is a name's.
+            lowered = word.lower()
             if word.islower() or (first and word[1:].islower()) or shouted:
-                lowered = word.lower()
                 antonyms = self.lexicon.antonyms(lowered)
                 forms = antonyms.as_participle if before in _AUXILIARY else antonyms.forms
                 if forms:
                     found.append((match, _cased(forms[0], word)))
-                before = lowered
-            else:
-                before = word.lower()
-            first = False
+            before, first = lowered, False
         if found and self.rate < 1:
             sure = rng.randrange(len(found))
             found = [item for place, item in enumerate(found) if rng.random() < self.rate or place == sure]
@@ -86,7 +82,7 @@ def _cased(antonym: str, word: str) -> str:
     return antonym[0].upper() + antonym[1:] if word[0].isupper() else antonym
 
 
-def _replaced(text: str, found: list[tuple[re.Match[str], Any]]) -> str:
+def _replaced(text: str, found: list[tuple[re.Match[str], str]]) -> str:
     parts: list[str] = []
     end = 0
     for match, antonym in found:
@@ -105,6 +101,6 @@ def _article(article: str, word: str) -> str:
     right = "an" if _TAKES_AN.match(lowered) and not _TAKES_A.match(lowered) else "a"
     if right == article.lower():
         return article
-    if (len(article) > 1 and article.isupper()) or (len(article) == 1 and article.isupper() and word.isupper()):
+    if article.isupper() and (len(article) > 1 or word.isupper()):
         return right.upper()
     return right.capitalize() if article[0].isupper() else right

@@ -42,8 +42,7 @@ class RandomInsertion:
             if not self.words or not all(isinstance(word, str) and len(split(word)) == 1 for word in self.words):
                 raise TypeError("words must be a sequence of single words, each a string without spaces.")
             return
-        self.lexicon = Lexicon() if lexicon is None else lexicon
-        self.lexicon.load()
+        self.lexicon = Lexicon.loaded(lexicon)
 
     def __call__(self, text: str, rng: random.Random) -> str:
         """``text`` with words inserted; unchanged where there is none to insert."""

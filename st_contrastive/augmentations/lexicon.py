@@ -80,6 +80,13 @@ class Lexicon:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(None if state["root"] is None else reopened(state["root"]))  # type: ignore[misc]
 
+    @classmethod
+    def loaded(cls, lexicon: Lexicon | None) -> Lexicon:
+        """``lexicon``, or one on NLTK's WordNet, opened now; see :meth:`load`."""
+        lexicon = cls() if lexicon is None else lexicon
+        lexicon.load()
+        return lexicon
+
     def load(self) -> None:
         """Open WordNet now, so that its absence is known before any work is done.
 

@@ -40,8 +40,7 @@ class SynonymReplacement:
     def __init__(self, rate: float = 0.1, lexicon: Lexicon | None = None) -> None:
         check_rate(rate)
         self.rate = rate
-        self.lexicon = Lexicon() if lexicon is None else lexicon
-        self.lexicon.load()
+        self.lexicon = Lexicon.loaded(lexicon)
 
     def __call__(self, text: str, rng: random.Random) -> str:
         """``text`` with synonyms in it; unchanged where no word has one."""

@@ -14,7 +14,8 @@ from st_contrastive.inputs.fresh import FreshAugmentation
 from st_contrastive.inputs.infocse import infocse_dataset, infocse_examples
 from st_contrastive.inputs.parallel import ParallelCorpus, is_pairs_file, read_parallel
 from st_contrastive.inputs.simcse import simcse_dataset, simcse_examples
-from st_contrastive.inputs.translation import TranslationError, Translator, translate_corpus
+from st_contrastive.inputs.translation import translate_corpus
+from st_contrastive.inputs.translator import TranslationError, Translator
 from st_contrastive.inputs.twins import twins_dataset, twins_examples
 
 __all__ = [

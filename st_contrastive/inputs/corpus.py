@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from st_contrastive.inputs._checks import require_count
+
 MAX_CHARACTERS = 2000
 
 
@@ -197,11 +199,9 @@ class LineCounts:
 
 def check_limits(limit: int | None, max_characters: int) -> None:
     """Refuse limits that leave nothing."""
-    for name, value in (("limit", limit), ("max_characters", max_characters)):
-        if value is None and name == "limit":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+    if limit is not None:
+        require_count("limit", limit)
+    require_count("max_characters", max_characters)
 
 
 def lines(path: Path, max_characters: int) -> Iterator[bytes | None]:

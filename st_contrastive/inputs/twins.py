@@ -12,6 +12,7 @@ from sentence_transformers.sentence_transformer.readers import InputExample
 
 from st_contrastive.inputs import _checks, _tables
 from st_contrastive.inputs.parallel import cleaned, stream_pairs
+from st_contrastive.inputs.translation import in_batches
 
 Translations: TypeAlias = str | Path | Iterable[str] | Callable[[list[str]], list[str]]
 
@@ -102,9 +103,9 @@ def _rows(
     if languages is not None:
         raise ValueError("languages names the fields of a file of translations; translations is none.")
     if callable(translations):
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
-        return _translated(_checks.texts("sentences", sentences), translations, batch_size)
+        _checks.require_count("batch_size", batch_size)
+        batches = in_batches("translations", translations, _checks.texts("sentences", sentences), batch_size)
+        return itertools.chain.from_iterable(batches)
     return _checks.rows(sentences=sentences, translations=translations)
 
 
@@ -127,16 +128,6 @@ def _looked_up(sentences: Iterator[str], path: Path, languages: tuple[str, str] 
             translation, before = waiting[1], wanted
             waiting = next(pairs, None)
         yield sentence, translation
-
-
-def _translated(
-    sentences: Iterator[str], translate: Callable[[list[str]], list[str]], batch_size: int
-) -> Iterator[tuple[str, str]]:
-    while batch := list(itertools.islice(sentences, batch_size)):
-        made = list(translate(list(batch)))
-        if len(made) != len(batch):
-            raise ValueError(f"translations returned {len(made)} texts for {len(batch)} sentences.")
-        yield from zip(batch, _checks.texts("translations' result", made), strict=True)
 
 
 def _tokenised(table: Iterator[tuple[str, ...]], fraternal: Fraternal) -> Iterator[tuple[list[str], Any]]:

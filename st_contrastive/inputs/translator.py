@@ -1,0 +1,175 @@
+"""A sequence-to-sequence model as a function on batches of sentences."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from st_contrastive.inputs import _checks
+
+
+class TranslationError(ValueError):
+    """A translation that can't be started or gone on with; the message names the cure."""
+
+
+class Translator:
+    """A transformers sequence-to-sequence model (Marian, T5, mBART, NLLB, ...) as a function on batches of sentences.
+
+    Args:
+        model: folder or hub name, whose weights must be safetensors; or a loaded model, with ``tokenizer``.
+        tokenizer: of a loaded model.
+        languages: from and to, as the model names them: ("en", "de") for T5, ("eng_Latn", "deu_Latn") for NLLB,
+            ("en_XX", "de_DE") for mBART, the second one alone counts for a Marian model of many languages. None where
+            the model knows but one direction.
+        prefix: put before each sentence, as T5 wants it. None takes the model's own for ``languages``.
+        batch_size: sentences a batch.
+        max_length: tokens that are read of a sentence, and that are written at most.
+        num_beams: 1 is greedy.
+        device: None takes a GPU where there is one.
+
+    Raises:
+        TranslationError: the model can't be loaded, or does not know a language; those that it knows are named.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        languages: tuple[str, str] | None = None,
+        prefix: str | None = None,
+        batch_size: int = 32,
+        max_length: int = 128,
+        num_beams: int = 1,
+        device: str | None = None,
+    ) -> None:
+        for name, value in (("batch_size", batch_size), ("max_length", max_length), ("num_beams", num_beams)):
+            _checks.require_count(name, value)
+        if languages is not None and (isinstance(languages, str) or len(languages) != 2):
+            raise ValueError(f'languages must be two names, such as ("en", "de"), got {languages!r}.')
+        if isinstance(model, (str, Path)):
+            self.name = str(model)
+            model, tokenizer = _loaded(self.name)
+        elif isinstance(model, PreTrainedModel):
+            self.name = model.name_or_path or type(model).__name__
+        else:
+            raise TypeError(f"model must be a folder, a hub name or a loaded model, got {type(model).__name__}.")
+        if tokenizer is None:
+            raise TypeError("a loaded model needs its tokenizer=....")
+        try:
+            model.to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))  # type: ignore[arg-type]
+        except RuntimeError as error:
+            raise TranslationError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from error
+        self.model = model.train(False)
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        self.prefix, self.options = _direction(self.name, model, tokenizer, languages, prefix)
+        self.options.update(max_new_tokens=max_length, num_beams=num_beams, do_sample=False)
+        # A model's own lengths would contradict it.
+        self.options["max_length"] = None
+        self.max_length = max_length
+        self.settings = {
+            "model": self.name,
+            "languages": languages,
+            "prefix": self.prefix,
+            "max_length": max_length,
+            "num_beams": num_beams,
+        }
+
+    def __call__(self, sentences: Sequence[str]) -> list[str]:
+        """The translations, in the order of the sentences. Batches are made of sentences of like length."""
+        sentences = list(_checks.texts("sentences", sentences)) if len(sentences) else []
+        order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
+        made: dict[int, str] = {}
+        for start in range(0, len(order), self.batch_size):
+            places = order[start : start + self.batch_size]
+            made.update(zip(places, self._batch([sentences[place] for place in places]), strict=True))
+        return [made[index] for index in range(len(sentences))]
+
+    def _batch(self, sentences: list[str]) -> list[str]:
+        inputs = self.tokenizer(
+            [self.prefix + sentence for sentence in sentences],
+            padding=True,
+            truncation=True,
+            max_length=self.max_length,
+            return_tensors="pt",
+        ).to(self.model.device)
+        inputs.pop("token_type_ids", None)
+        with torch.inference_mode():
+            ids = self.model.generate(**inputs, **self.options)
+        decoded: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return [" ".join(text.split()) for text in decoded]
+
+
+def _loaded(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    try:
+        model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TranslationError(
+            f"model {name} can't be loaded as a sequence-to-sequence model: {first} Its weights must be safetensors; "
+            f"AutoModelForSeq2SeqLM.from_pretrained({name!r}).save_pretrained(folder) makes them of others."
+        ) from error
+    return model, tokenizer
+
+
+def _direction(
+    name: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    languages: tuple[str, str] | None,
+    prefix: str | None,
+) -> tuple[str, dict[str, Any]]:
+    """What is put before a sentence, and what ``generate`` is told, for a pair of languages."""
+    tasks = getattr(model.config, "task_specific_params", None) or {}
+    directions = {task.removeprefix("translation_"): params for task, params in tasks.items() if "prefix" in params}
+    codes: list[str] = getattr(tokenizer, "supported_language_codes", None) or []
+    if languages is None:
+        if prefix is None and (codes or hasattr(tokenizer, "src_lang")):
+            raise TranslationError(f"model {name} knows several languages: say languages=(from, to).")
+        if prefix is None and directions:
+            known = ", ".join(sorted(directions))
+            raise TranslationError(f"model {name} must be told what to do: say languages=(from, to), of {known}.")
+        return prefix or "", {}
+    source, target = languages
+    if hasattr(tokenizer, "src_lang"):  # mBART, NLLB, M2M-100
+        ids = {language: _language_id(tokenizer, language) for language in languages}
+        for language, token_id in ids.items():
+            if token_id is None:
+                _unknown(name, language, sorted(tokenizer.all_special_tokens))
+        tokenizer.src_lang = source
+        return prefix or "", {"forced_bos_token_id": ids[target]}
+    if prefix is not None:
+        return prefix, {}
+    if codes:  # Marian models of several target languages
+        if f">>{target}<<" not in codes:
+            _unknown(name, target, [code.strip("<>") for code in codes])
+        return f">>{target}<< ", {}
+    if directions:
+        if f"{source}_to_{target}" not in directions:
+            _unknown(name, f"{source}_to_{target}", sorted(directions))
+        return directions[f"{source}_to_{target}"]["prefix"], {}
+    raise TranslationError(
+        f"model {name} has no languages to choose from, so that languages={languages!r} can't be looked up. Leave it "
+        'out, or say what goes before each sentence: prefix="translate English to German: ".'
+    )
+
+
+def _language_id(tokenizer: PreTrainedTokenizerBase, language: str) -> int | None:
+    # M2M-100 writes its language tokens as __de__.
+    for token in (language, f"__{language}__"):
+        token_id = tokenizer.convert_tokens_to_ids(token)
+        if isinstance(token_id, int) and token_id != tokenizer.unk_token_id and token in tokenizer.all_special_tokens:
+            return token_id
+    return None
+
+
+def _unknown(name: str, language: str, known: list[str]) -> NoReturn:
+    near = difflib.get_close_matches(language, known, n=5, cutoff=0.3) or known[:5]
+    raise TranslationError(f"model {name} does not know {language!r}; among what it knows: {', '.join(near)}.")
