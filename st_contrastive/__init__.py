@@ -20,12 +20,22 @@ if TYPE_CHECKING:
         twins_dataset,
         twins_examples,
     )
-    from st_contrastive.losses import ConIsILoss, InfoCSELoss, LossTerms, SimCSELoss, TwinsLoss
+    from st_contrastive.losses import (
+        AuxiliaryMLMPretrainingLoss,
+        ConIsILoss,
+        DiffCSELoss,
+        InfoCSELoss,
+        LossTerms,
+        SimCSELoss,
+        TwinsLoss,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AuxiliaryMLMPretrainingLoss",
     "ConIsILoss",
+    "DiffCSELoss",
     "FraternalEmbedding",
     "InfoCSELoss",
     "LossTerms",

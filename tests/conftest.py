@@ -68,8 +68,9 @@ def _encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
     common = {"vocab_size": vocabulary, **SMALL}
     if family == "bert":
         return transformers.BertModel(transformers.BertConfig(max_position_embeddings=64, **common))
-    if family == "bert-mlm":
-        return transformers.BertForMaskedLM(transformers.BertConfig(max_position_embeddings=64, **common))
+    if family.endswith("-mlm"):
+        config = _encoder(family.removesuffix("-mlm"), vocabulary).config
+        return transformers.AutoModelForMaskedLM.from_config(config)
     if family == "roberta":
         return transformers.RobertaModel(
             transformers.RobertaConfig(max_position_embeddings=66, pad_token_id=1, type_vocab_size=1, **common)
@@ -120,7 +121,7 @@ def checkpoint(tmp_path_factory):
     def make(family: str) -> Path:
         if family not in made:
             folder = tmp_path_factory.mktemp(family)
-            tokenizer = TOKENIZERS.get(family, bert_tokenizer)()
+            tokenizer = TOKENIZERS.get(family.removesuffix("-mlm"), bert_tokenizer)()
             with torch.random.fork_rng():
                 torch.manual_seed(0)
                 encoder = _encoder(family, len(tokenizer))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 # None of these imports torch, which takes seconds: a command does so when it runs, and --help does not.
-from st_contrastive.cli import demo, evaluate, train, translate
+from st_contrastive.cli import demo, evaluate, pretrain, train, translate
 from st_contrastive.cli._arguments import UserError
 
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Unsupervised sentence embeddings: ConIsI, Twins and InfoCSE beside SimCSE.",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (train, evaluate, translate, demo):
+    for command in (train, pretrain, evaluate, translate, demo):
         command.add_parser(commands)
     args = parser.parse_args(argv)
     try:

@@ -12,7 +12,14 @@ from st_contrastive.inputs import CorpusError, ParallelCorpus, is_pairs_file, re
 
 def check_together(args: argparse.Namespace) -> None:
     """Refuse options that belong to another method, or lack their partner."""
-    for option, wanted in (("translations", "twins"), ("fraternal", "twins"), ("antonyms", "conisi")):
+    belongs = {
+        "translations": "twins",
+        "fraternal": "twins",
+        "antonyms": "conisi",
+        "auxiliary": "infocse",
+        "generator": "diffcse",
+    }
+    for option, wanted in belongs.items():
         if getattr(args, option) and args.method != wanted:
             raise UserError(f"--{option} goes with --method {wanted}, not {args.method}.")
     if args.fraternal and not args.translations:

@@ -19,39 +19,45 @@ from sentence_transformers.sentence_transformer.readers import InputExample
 from st_contrastive import inputs, losses
 from st_contrastive.cli._arguments import UserError
 
+#: Arguments of losses that have an option of their own, or none.
+_OBJECTS = ("model", "auxiliary", "fraternal", "generator", "detector", "log_terms")
+
 
 @dataclass(frozen=True)
 class Method:
     """A loss, and the builders of its inputs."""
 
     title: str
-    loss: type[losses.ContrastiveLoss]
+    loss: type[losses.TextLoss]
     pooling: str  # as the paper evaluates
+    builders: str  # whose inputs it takes
 
     @property
     def arguments(self) -> list[str]:
         """Names that the loss's constructor takes from the command line."""
         names = list(inspect.signature(self.loss).parameters)
-        return [name for name in names if name not in ("model", "auxiliary", "fraternal", "log_terms")]
+        return [name for name in names if name not in _OBJECTS]
 
     def examples(self, *columns: list[str]) -> list[InputExample]:
         """Examples for ``fit``."""
-        build: Any = getattr(inputs, f"{self.title.lower()}_examples")
+        build: Any = getattr(inputs, f"{self.builders}_examples")
         examples: list[InputExample] = build(*columns)
         return examples
 
     def dataset(self, *columns: Any, **options: Any) -> Dataset:
         """Dataset for the Trainer."""
-        build: Any = getattr(inputs, f"{self.title.lower()}_dataset")
+        build: Any = getattr(inputs, f"{self.builders}_dataset")
         return build(*columns, **options)
 
 
 METHODS = {
-    "simcse": Method("SimCSE", losses.SimCSELoss, "cls"),
-    "conisi": Method("ConIsI", losses.ConIsILoss, "cls"),
-    "twins": Method("Twins", losses.TwinsLoss, "mean"),
-    "infocse": Method("InfoCSE", losses.InfoCSELoss, "cls"),
+    "simcse": Method("SimCSE", losses.SimCSELoss, "cls", "simcse"),
+    "conisi": Method("ConIsI", losses.ConIsILoss, "cls", "conisi"),
+    "twins": Method("Twins", losses.TwinsLoss, "mean", "twins"),
+    "infocse": Method("InfoCSE", losses.InfoCSELoss, "cls", "infocse"),
+    "diffcse": Method("DiffCSE", losses.DiffCSELoss, "cls", "simcse"),
 }
+PRETRAINING = Method("InfoCSE, stage 1", losses.AuxiliaryMLMPretrainingLoss, "cls", "infocse")
 
 
 def load_model(name: str, *, pooling: str = "keep", max_length: int | None = None) -> SentenceTransformer:

@@ -1,11 +1,13 @@
 """Modules that own parameters or memory; tensors in, tensors out. The losses wire them to the objectives."""
 
+from st_contrastive.components.auxiliary_files import load_auxiliary, save_auxiliary
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM
 from st_contrastive.components.fraternal_embedding import FraternalEmbedding
 from st_contrastive.components.heads import InteractionHead, Projector, TanhHead
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.negative_queue import NegativeQueue
 from st_contrastive.components.pair_composer import Content, PairComposer
+from st_contrastive.components.replaced_tokens import ReplacedTokenDetector
 from st_contrastive.components.shared_tokens import Alignment
 from st_contrastive.components.token_corruption import CorruptedTokens, TokenCorruption
 
@@ -20,6 +22,9 @@ __all__ = [
     "NegativeQueue",
     "PairComposer",
     "Projector",
+    "ReplacedTokenDetector",
     "TanhHead",
     "TokenCorruption",
+    "load_auxiliary",
+    "save_auxiliary",
 ]

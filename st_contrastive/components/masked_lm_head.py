@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any, Literal, cast, final
 
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, PreTrainedModel
+from torch.func import functional_call
+from transformers import AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging as transformers_logging
 
@@ -27,74 +28,119 @@ class _PassThrough(nn.Module):
 class MaskedLMHead(nn.Module):
     """Vocabulary logits from hidden states, by transformers' own masked-LM class of the encoder's family.
 
+    The decoder's matrix, the largest part, is the head's own and trained, or tied: then it is the embedding matrix
+    that each call lends it, and the head owns the rest alone.
+
     Use :meth:`for_encoder`. The encoder inside the masked-LM model is taken out, so that only the head remains.
 
     Args:
         model: a masked-LM model; its encoder is replaced by a stand-in.
-        source: "checkpoint" where the head's weights were loaded, "tied" where they are new and the decoder is tied to
-            an embedding matrix.
+        source: "checkpoint" where the head's weights were trained, "new" where they are not yet.
+        tied: whether calls lend the decoder's matrix.
     """
 
-    def __init__(self, model: PreTrainedModel, source: Literal["checkpoint", "tied"]) -> None:
+    def __init__(self, model: PreTrainedModel, source: Literal["checkpoint", "new"], *, tied: bool) -> None:
         super().__init__()
         setattr(model, model.base_model_prefix, _PassThrough())
         self.network = model
-        self.source: Literal["checkpoint", "tied"] = source
+        self.source: Literal["checkpoint", "new"] = source
+        self.tied = tied
+        decoder = _decoder(model)
+        self._matrix_name = next(name for name, part in model.named_modules() if part is decoder) + ".weight"
+        # Without a parameter of its own, nothing is trained, saved or sent between devices twice.
+        decoder.register_parameter("weight", None if tied else nn.Parameter(decoder.weight.detach().clone()))
 
     @classmethod
-    def for_encoder(cls, encoder: PreTrainedModel, embeddings: nn.Module) -> MaskedLMHead:
-        """The checkpoint's head where it has one; otherwise a new one, its decoder tied to ``embeddings.weight``.
+    def for_encoder(cls, encoder: PreTrainedModel, *, tied: bool = False) -> MaskedLMHead:
+        """The checkpoint's head where it has one; otherwise a new one, its decoder starting as the embedding matrix.
 
         Args:
             encoder: its config names the family and the checkpoint (a folder or a hub name).
-            embeddings: an input-embedding layer of the same vocabulary and width as the encoder's.
+            tied: see the class.
 
         Raises:
-            ValueError: transformers has no masked-LM class for this family.
+            ValueError: transformers has no masked-LM class for this family, or one of another width.
         """
-        config = copy.deepcopy(encoder.config)
-        config.num_hidden_layers = 1  # the head alone is wanted, but some families divide by the depth
-        if getattr(config, "layer_types", None):
-            config.layer_types = config.layer_types[:1]
-        name = encoder.config._name_or_path
-        if name:
-            try:
-                with _quiet_transformers():
-                    model, report = AutoModelForMaskedLM.from_pretrained(
-                        name, config=config, output_loading_info=True, use_safetensors=True
-                    )
-            except ValueError as error:
-                raise _no_head(encoder) from error
-            except (OSError, RuntimeError) as error:
-                logger.warning("No masked-LM head could be loaded from %s (%s).", name, str(error).splitlines()[0])
-            else:
-                prefix = f"{model.base_model_prefix}."
-                if not any(not key.startswith(prefix) for key in report["missing_keys"]):
-                    return cls(model.to(encoder.dtype), "checkpoint")
-        try:
-            model = AutoModelForMaskedLM.from_config(config)  # type: ignore[no-untyped-call]
-        except ValueError as error:
-            raise _no_head(encoder) from error
-        model.to(encoder.dtype)
-        decoder, matrix = model.get_output_embeddings(), cast(nn.Parameter, embeddings.weight)
+        matrix = cast(Tensor, encoder.get_input_embeddings().weight)
+        config = _head_config(encoder.config)
+        model = _from_checkpoint(encoder, config)
+        source: Literal["checkpoint", "new"] = "new" if model is None else "checkpoint"
+        if model is None:
+            model = _empty(config)
+            name = encoder.config._name_or_path
+            logger.info("%s holds no masked-LM head: a new one is trained.", name or "The encoder")
+        nn.Module.to(model, device=matrix.device, dtype=matrix.dtype)
+        decoder = _decoder(model)
         if decoder.weight.shape != matrix.shape:
             raise ValueError(
                 f"The masked-LM head of {type(model).__name__} has a decoder of shape {tuple(decoder.weight.shape)}, "
-                f"the encoder's embeddings {tuple(matrix.shape)}: they cannot be tied."
+                f"the encoder's embeddings {tuple(matrix.shape)}: they can't go together."
             )
-        decoder.weight = matrix
-        logger.info("%s holds no masked-LM head: a new one, tied to the embeddings, is trained.", name or "The encoder")
-        return cls(model, "tied")
+        if source == "new":
+            decoder.weight = nn.Parameter(matrix.detach().clone())
+        return cls(model, source, tied=tied)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(M, d) hidden states, the masked positions alone, to (M, V) logits."""
-        return cast(Tensor, self.network(inputs_embeds=hidden[None]).logits[0])
+    @classmethod
+    def from_config(cls, config: PretrainedConfig, *, tied: bool) -> MaskedLMHead:
+        """A head for an encoder of that configuration, its weights to be loaded."""
+        return cls(_empty(_head_config(config)), "checkpoint", tied=tied)
+
+    def forward(self, hidden: Tensor, matrix: Tensor | None = None) -> Tensor:
+        """(M, d) hidden states, the masked positions alone, to (M, V) logits.
+
+        Args:
+            hidden: (M, d).
+            matrix: (V, e), the embedding matrix, for a tied head; a head with its own takes none.
+        """
+        if self.tied and matrix is None:
+            raise ValueError("This head is tied: it needs the embedding matrix.")
+        lent = {self._matrix_name: matrix} if self.tied and matrix is not None else {}
+        output = functional_call(self.network, lent, kwargs={"inputs_embeds": hidden[None]})
+        return cast(Tensor, output.logits[0])
 
 
-def _no_head(encoder: PreTrainedModel) -> ValueError:
+def _head_config(config: PretrainedConfig) -> PretrainedConfig:
+    config = copy.deepcopy(config)
+    config.num_hidden_layers = 1  # the head alone is wanted, but some families divide by the depth
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:1]
+    return config
+
+
+def _from_checkpoint(encoder: PreTrainedModel, config: PretrainedConfig) -> PreTrainedModel | None:
+    name = encoder.config._name_or_path
+    if not name:
+        return None
+    try:
+        with _quiet_transformers():
+            model, report = AutoModelForMaskedLM.from_pretrained(
+                name, config=config, output_loading_info=True, use_safetensors=True
+            )
+    except ValueError as error:
+        raise _no_head(encoder.config) from error
+    except (OSError, RuntimeError) as error:
+        logger.warning("No masked-LM head could be loaded from %s (%s).", name, str(error).splitlines()[0])
+        return None
+    prefix = f"{model.base_model_prefix}."
+    complete = all(key.startswith(prefix) for key in report["missing_keys"])
+    return cast(PreTrainedModel, model) if complete else None
+
+
+def _decoder(model: PreTrainedModel) -> nn.Linear:
+    return cast(nn.Linear, model.get_output_embeddings())  # type: ignore[no-untyped-call]
+
+
+def _empty(config: PretrainedConfig) -> PreTrainedModel:
+    try:
+        return cast(PreTrainedModel, AutoModelForMaskedLM.from_config(config))  # type: ignore[no-untyped-call]
+    except ValueError as error:
+        raise _no_head(config) from error
+
+
+def _no_head(config: PretrainedConfig) -> ValueError:
     return ValueError(
-        f"transformers has no masked-LM model for {type(encoder).__name__} (model type {encoder.config.model_type!r}). "
-        "Take an encoder of a family that is trained by masked-LM, such as BERT, RoBERTa, MPNet or DistilBERT."
+        f"transformers has no masked-LM model for the model type {config.model_type!r}. Take an encoder of a family "
+        "that is trained by masked-LM, such as BERT, RoBERTa, MPNet or DistilBERT."
     )
 
 

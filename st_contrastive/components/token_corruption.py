@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from st_contrastive.components._checks import require_share
+from st_contrastive.components.word_starts import continuations
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class TokenCorruption(nn.Module):
         rate: share of the tokens that are chosen, 0 to 1.
         mask_share: share of the chosen that become the mask token.
         random_share: share of the chosen that become a random token; the rest stays as it is.
+        whole_words: choose words, with all of their tokens, rather than tokens.
 
     Raises:
         ValueError: a share is not in [0, 1], both shares exceed 1 together, or the tokenizer lacks what is asked for.
@@ -39,9 +41,16 @@ class TokenCorruption(nn.Module):
 
     special: Tensor  # (V,) bool
     ordinary: Tensor  # ids that a random token is drawn from
+    inside: Tensor  # (V,) bool, where whole words are chosen: the tokens that go on with a word
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, *, rate: float, mask_share: float, random_share: float
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        rate: float,
+        mask_share: float,
+        random_share: float,
+        whole_words: bool = False,
     ) -> None:
         super().__init__()
         for name, share in (("rate", rate), ("mask_share", mask_share), ("random_share", random_share)):
@@ -49,6 +58,7 @@ class TokenCorruption(nn.Module):
         if mask_share + random_share > 1:
             raise ValueError(f"mask_share + random_share must not exceed 1, got {mask_share} + {random_share}.")
         self.rate, self.mask_share, self.random_share = rate, mask_share, random_share
+        self.whole_words = whole_words
         if mask_share and tokenizer.mask_token_id is None:
             raise ValueError(
                 f"The tokenizer {type(tokenizer).__name__} has no mask token, which masked-LM needs. Set "
@@ -66,11 +76,13 @@ class TokenCorruption(nn.Module):
         special[[i for i in specials if i < len(special)]] = True
         self.register_buffer("special", special, persistent=False)
         self.register_buffer("ordinary", torch.tensor(ordinary, dtype=torch.long), persistent=False)
+        if whole_words:
+            self.register_buffer("inside", continuations(tokenizer, len(special)), persistent=False)
 
     @classmethod
-    def masking(cls, tokenizer: PreTrainedTokenizerBase, rate: float) -> TokenCorruption:
+    def masking(cls, tokenizer: PreTrainedTokenizerBase, rate: float, *, whole_words: bool = False) -> TokenCorruption:
         """Masked-LM corruption (Devlin et al., 2019): 80 % mask, 10 % random, 10 % as it is."""
-        return cls(tokenizer, rate=rate, mask_share=0.8, random_share=0.1)
+        return cls(tokenizer, rate=rate, mask_share=0.8, random_share=0.1, whole_words=whole_words)
 
     @classmethod
     def replacement(cls, tokenizer: PreTrainedTokenizerBase, rate: float) -> TokenCorruption:
@@ -81,7 +93,10 @@ class TokenCorruption(nn.Module):
         """Corrupt ``input_ids`` (N, L) wherever ``attention_mask`` (N, L) is not 0; the input is left as it is."""
         shape, device = input_ids.shape, input_ids.device
         eligible = attention_mask.bool() & ~self.special[input_ids]
-        chosen = eligible & (torch.rand(shape, device=device) < self.rate)
+        drawn_share = torch.rand(shape, device=device)
+        if self.whole_words:
+            drawn_share = drawn_share.gather(1, self._words(input_ids))
+        chosen = eligible & (drawn_share < self.rate)
         fate = torch.rand(shape, device=device)
         corrupted = input_ids
         if self.random_share:
@@ -91,3 +106,13 @@ class TokenCorruption(nn.Module):
         if self.mask_id is not None:
             corrupted = torch.where(chosen & (fate < self.mask_share), self.mask_id, corrupted)
         return CorruptedTokens(corrupted, chosen)
+
+    def _words(self, input_ids: Tensor) -> Tensor:
+        """(N, L), for each token the position of its word's first token."""
+        special, inside = self.special[input_ids], self.inside[input_ids]
+        # A word begins behind a special token, whatever the piece looks like: the sentence's first has no space.
+        goes_on = inside & ~special
+        goes_on[:, 1:] &= ~special[:, :-1]
+        goes_on[:, 0] = False
+        places = torch.arange(input_ids.shape[1], device=input_ids.device)
+        return torch.where(goes_on, 0, places).cummax(dim=1).values

@@ -1,9 +1,21 @@
 """sentence-transformers losses: each wires components to objectives and holds no mathematics of its own."""
 
-from st_contrastive.losses.base import ContrastiveLoss, LossTerms
+from st_contrastive.losses.base import ContrastiveLoss, LossTerms, TextLoss
 from st_contrastive.losses.conisi import ConIsILoss
+from st_contrastive.losses.diffcse import DiffCSELoss
 from st_contrastive.losses.infocse import InfoCSELoss
+from st_contrastive.losses.pretraining import AuxiliaryMLMPretrainingLoss
 from st_contrastive.losses.simcse import SimCSELoss
 from st_contrastive.losses.twins import TwinsLoss
 
-__all__ = ["ConIsILoss", "ContrastiveLoss", "InfoCSELoss", "LossTerms", "SimCSELoss", "TwinsLoss"]
+__all__ = [
+    "AuxiliaryMLMPretrainingLoss",
+    "ConIsILoss",
+    "ContrastiveLoss",
+    "DiffCSELoss",
+    "InfoCSELoss",
+    "LossTerms",
+    "SimCSELoss",
+    "TextLoss",
+    "TwinsLoss",
+]

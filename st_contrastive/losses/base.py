@@ -43,8 +43,8 @@ class LossTerms(dict[str, Tensor]):
         return float(self.total.item())
 
 
-class ContrastiveLoss(nn.Module, ABC):
-    """Base of the losses: checks the columns, gates the loss's own state, returns terms or their sum.
+class TextLoss(nn.Module, ABC):
+    """Base of all losses: checks the columns, gates the loss's own state, returns terms or their sum.
 
     A subclass calls ``super().__init__``, sets up its components, calls :meth:`_ready` last and implements
     :meth:`compute_terms`.
@@ -55,8 +55,6 @@ class ContrastiveLoss(nn.Module, ABC):
 
     Args:
         model: a SentenceTransformer that starts with a token-level Transformer module.
-        temperature: tau of InfoNCE, positive.
-        gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: return a :class:`LossTerms` (True), or the sum as one 0-d tensor (False), for what can't take a dict:
             mixed precision under ``old_fit``, or ``MatryoshkaLoss`` around ``SimCSELoss(head=False)``. (A head has one
             width, so that wrappers that cut the embeddings can't go around a loss with one.)
@@ -66,20 +64,12 @@ class ContrastiveLoss(nn.Module, ABC):
     columns: dict[int, str]
     columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
 
-    def __init__(
-        self, model: SentenceTransformer, *, temperature: float, gather_across_devices: bool, log_terms: bool
-    ) -> None:
+    def __init__(self, model: SentenceTransformer, *, log_terms: bool) -> None:
         super().__init__()
-        number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
-        if not number or not 0 < temperature < float("inf"):
-            raise ValueError(f"temperature must be a positive number, got {temperature!r}; the papers use 0.05.")
-        require_flag("gather_across_devices", gather_across_devices)
         require_flag("log_terms", log_terms)
         _host.require_text_encoder(model)
         # Under this name alone the trainer puts its DDP or compiled wrapper in.
         self.model = model
-        self.temperature = temperature
-        self.gather_across_devices = gather_across_devices
         self.log_terms = log_terms
 
     @abstractmethod
@@ -120,6 +110,52 @@ class ContrastiveLoss(nn.Module, ABC):
         terms = LossTerms(self.compute_terms(texts, labels))
         return terms if self.log_terms else terms.total
 
+    def _set_modes(self, rows: int) -> None:
+        """Put what the loss owns in the mode of this step.
+
+        A loader's last batch may be one sentence. Its few views have no useful variance, so BatchNorm then takes, and
+        keeps, its running statistics.
+        """
+        for part in self._owned():
+            part.train(self.is_learning)
+            if rows == 1:
+                for module in part.modules():
+                    if isinstance(module, nn.BatchNorm1d):
+                        module.eval()
+
+    def _owned(self) -> list[nn.Module]:
+        return [part for name, part in self.named_children() if name != "model"]
+
+    def _common_config(self) -> dict[str, Any]:
+        return {"log_terms": self.log_terms}
+
+    def _ready(self) -> None:
+        """Move what the loss owns to the encoder's device: a training loop of one's own need not."""
+        for part in self._owned():
+            part.to(self.model.device)
+
+
+class ContrastiveLoss(TextLoss):
+    """Base of the losses with an InfoNCE term.
+
+    Args:
+        model: a SentenceTransformer that starts with a token-level Transformer module.
+        temperature: tau of InfoNCE, positive.
+        gather_across_devices: take the other devices' sentences as negatives too.
+        log_terms: see :class:`TextLoss`.
+    """
+
+    def __init__(
+        self, model: SentenceTransformer, *, temperature: float, gather_across_devices: bool, log_terms: bool
+    ) -> None:
+        number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
+        if not number or not 0 < temperature < float("inf"):
+            raise ValueError(f"temperature must be a positive number, got {temperature!r}; the papers use 0.05.")
+        require_flag("gather_across_devices", gather_across_devices)
+        super().__init__(model, log_terms=log_terms)
+        self.temperature = temperature
+        self.gather_across_devices = gather_across_devices
+
     def contrast(
         self,
         anchors: Tensor,
@@ -140,19 +176,6 @@ class ContrastiveLoss(nn.Module, ABC):
             offset=offset,
         )
 
-    def _set_modes(self, rows: int) -> None:
-        """Put what the loss owns in the mode of this step.
-
-        A loader's last batch may be one sentence. Its few views have no useful variance, so BatchNorm then takes, and
-        keeps, its running statistics.
-        """
-        for part in self._owned():
-            part.train(self.is_learning)
-            if rows == 1:
-                for module in part.modules():
-                    if isinstance(module, nn.BatchNorm1d):
-                        module.eval()
-
     def _warn_without_dropout(self) -> None:
         if not _host.has_dropout(self.model):
             warnings.warn(
@@ -162,17 +185,9 @@ class ContrastiveLoss(nn.Module, ABC):
                 stacklevel=3,
             )
 
-    def _owned(self) -> list[nn.Module]:
-        return [part for name, part in self.named_children() if name != "model"]
-
     def _common_config(self) -> dict[str, Any]:
         return {
             "temperature": self.temperature,
             "gather_across_devices": self.gather_across_devices,
-            "log_terms": self.log_terms,
+            **super()._common_config(),
         }
-
-    def _ready(self) -> None:
-        """Move what the loss owns to the encoder's device: a training loop of one's own need not."""
-        for part in self._owned():
-            part.to(self.model.device)

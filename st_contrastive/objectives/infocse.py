@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from st_contrastive.objectives._numerics import full_precision, without_autocast
 
@@ -42,3 +46,43 @@ def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
     with without_autocast(flat):
         total = F.cross_entropy(flat, targets, ignore_index=IGNORED, reduction="sum")
     return total / (targets != IGNORED).sum().clamp(min=1)
+
+
+def masked_lm_in_chunks(
+    hidden: Tensor, labels: Tensor, project: Callable[[Tensor], Tensor], *, vocabulary: int, most_logits: int
+) -> Tensor:
+    """:func:`masked_lm` of ``project(hidden)``, of which no more than ``most_logits`` numbers are held at a time.
+
+    Logits are the largest tensors of a masked-LM step: 1,500 masked positions under a vocabulary of 30,000 take 180 MB
+    in float32, and as much again for their gradient. Above the limit they are made a chunk of positions at a time, and
+    made again in the backward pass.
+
+    Args:
+        hidden: (M, d), last hidden states of the masked positions.
+        labels: (M,), their original token ids.
+        project: (m, d) to (m, V), the masked-LM head.
+        vocabulary: V.
+        most_logits: numbers, not bytes; a chunk holds at least one position.
+
+    Returns:
+        0-d tensor, at least float32; 0 where nothing is masked.
+
+    Example:
+        >>> import torch
+        >>> hidden, labels, head = torch.randn(9, 4), torch.arange(9), torch.nn.Linear(4, 16)
+        >>> whole = masked_lm(head(hidden), labels)
+        >>> parts = masked_lm_in_chunks(hidden, labels, head, vocabulary=16, most_logits=48)
+        >>> torch.allclose(whole, parts)
+        True
+    """
+    size = max(1, most_logits // vocabulary)
+    if len(labels) <= size:
+        return masked_lm(project(hidden), labels)
+
+    def part(hidden: Tensor, labels: Tensor) -> Tensor:
+        return masked_lm(project(hidden), labels) * (labels != IGNORED).sum()
+
+    total = hidden.new_zeros((), dtype=full_precision(hidden[:0]).dtype)
+    for chunk, targets in zip(torch.split(hidden, size), torch.split(labels, size), strict=True):
+        total = total + checkpoint(part, chunk, targets, use_reentrant=False, preserve_rng_state=False)
+    return total / (labels != IGNORED).sum().clamp(min=1)

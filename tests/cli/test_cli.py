@@ -60,6 +60,34 @@ def test_train_then_evaluate(checkpoint, corpus, sts, tmp_path, capsys, method):
     assert main(["evaluate", str(output), "--data", str(sts)]) == 0
 
 
+def test_pretrain_then_train_with_what_it_wrote(checkpoint, corpus, tmp_path, capsys):
+    stage1, output = tmp_path / "stage1", tmp_path / "out"
+    common = ["--data", str(corpus), "--batch-size", "4", "--steps", "2"]
+    arguments = ["pretrain", "--model", str(checkpoint("bert")), "--output", str(stage1), *common]
+    assert main([*arguments, "--set", "whole_words=true", "--set", "extra_layers=1"]) == 0
+    assert "20 of 21 lines taken" in capsys.readouterr().out
+    assert {"auxiliary_config.json", "auxiliary.safetensors", "modules.json"} <= {p.name for p in stage1.iterdir()}
+    assert json.loads((stage1 / "auxiliary_config.json").read_text())["extra_layers"] == 1
+    arguments = ["train", "--method", "infocse", "--model", str(stage1), "--auxiliary", str(stage1), *common]
+    assert main([*arguments, "--output", str(output)]) == 2
+    assert "extra_layers is 1, asked for 2" in capsys.readouterr().err
+    assert not output.exists()
+    assert main([*arguments, "--output", str(output), "--set", "extra_layers=1", "--set", "weighting=gradient"]) == 0
+    assert (output / "modules.json").is_file()
+    assert not (output / "auxiliary.safetensors").exists()
+    assert main([*arguments, "--output", str(tmp_path / "x"), "--auxiliary", str(tmp_path / "nowhere")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_train_diffcse_with_a_generator_by_name(checkpoint, corpus, tmp_path, capsys):
+    arguments = ["train", "--method", "diffcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    arguments += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "1"]
+    assert main([*arguments, "--generator", str(checkpoint("roberta-mlm"))]) == 2
+    assert "another tokenizer" in capsys.readouterr().err
+    assert main([*arguments, "--generator", str(checkpoint("bert-mlm"))]) == 0
+    assert (tmp_path / "out" / "modules.json").is_file()
+
+
 def test_train_into_the_working_directory_and_with_flags(checkpoint, corpus, tmp_path, monkeypatch):
     folder = tmp_path / "here"
     folder.mkdir()

@@ -6,6 +6,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.components.layer_stack import editing_input, embedding_outputs, layers_of
+from st_contrastive.components.narrowing import _feed_forward
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert", "deberta"]
 
@@ -43,6 +44,95 @@ def test_frozen_part_gives_the_encoders_hidden_states(checkpoint, batch, family,
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("extra_layers", [1, 2])
+def test_the_last_layer_runs_where_something_is_predicted_and_gives_what_the_whole_gives(
+    checkpoint, batch, family, extra_layers, monkeypatch
+):
+    encoder, features = load(checkpoint, family), batch(family)
+    auxiliary = AuxiliaryMLM.from_encoder(encoder, extra_layers=extra_layers).eval()
+    chosen = features["attention_mask"].bool() & (torch.rand(features["input_ids"].shape) < 0.4)
+    rows = []
+    entry = _feed_forward(layers_of(auxiliary.network)[-1])[0]
+    results = []
+    for whole in (False, True):
+        if whole:
+            monkeypatch.setattr("st_contrastive.components.narrowing._feed_forward", lambda layer: [])
+        vectors = torch.ones(len(chosen), 32).requires_grad_()
+        handle = entry.register_forward_hook(lambda _, args, output: rows.append(output.shape[:-1]))
+        auxiliary.zero_grad()
+        logits = auxiliary(features, chosen, vectors)
+        handle.remove()
+        logits.square().mean().backward()
+        results.append([logits, vectors.grad, *(p.grad for p in auxiliary.parameters() if p.requires_grad)])
+    assert rows == [(int(chosen.sum()),), chosen.shape]
+    assert len(results[0]) > 10
+    for narrow, full in zip(*results, strict=True):
+        torch.testing.assert_close(narrow, full, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_encoders_own_lower_part_gives_the_same_and_learns(checkpoint, batch, family):
+    """Without detaching: run live, or taken from the encoder's own pass."""
+    encoder, features = load(checkpoint, family).eval(), batch(family)
+    auxiliary = AuxiliaryMLM.from_encoder(encoder).eval()
+    chosen = features["attention_mask"].bool() & (torch.rand(features["input_ids"].shape) < 0.4)
+    places = chosen.flatten().nonzero()[:, 0]
+    found, gradients = [], []
+    with torch.no_grad():  # away from the copy, so that it is seen which weights are used
+        for parameter in encoder.parameters():
+            parameter += 0.01 * torch.randn_like(parameter)
+    frozen = {name: parameter.clone() for name, parameter in auxiliary.named_parameters()}
+    for passed in (False, True):
+        encoder.zero_grad()
+        vectors = torch.ones(len(chosen), 32).requires_grad_()
+        lower = None
+        if passed:
+            lower = encoder(**features, output_hidden_states=True).hidden_states[auxiliary.split_layer]
+        states = auxiliary.states(features, places, vectors, encoder=encoder, lower_states=lower)
+        found.append(states)
+        states.square().sum().backward()
+        lowest = next(layers_of(encoder)[0].parameters())
+        gradients.append([vectors.grad, lowest.grad, encoder.get_input_embeddings().weight.grad])
+        assert all(p.grad is None for p in layers_of(encoder)[-1].parameters()) or passed
+    assert all(torch.equal(parameter, frozen[name]) for name, parameter in auxiliary.named_parameters())
+    torch.testing.assert_close(*found)
+    for live, from_pass in zip(*gradients, strict=True):
+        assert live.abs().sum() > 0
+        torch.testing.assert_close(live, from_pass, rtol=1e-4, atol=1e-5)
+    # And it is what the network gives when its own lower part is the encoder's.
+    auxiliary.copy_lower(encoder)
+    with torch.no_grad():
+        again = auxiliary.states(features, places, torch.ones(len(chosen), 32))
+    torch.testing.assert_close(again, found[0].detach())
+    assert not torch.equal(frozen["network." + _first_name(auxiliary)], next(auxiliary.network.parameters()))
+
+
+def _first_name(auxiliary):
+    return next(iter(dict(auxiliary.network.named_parameters())))
+
+
+def test_gradients_are_scaled_where_they_leave(checkpoint, batch):
+    encoder, features = load(checkpoint, "bert"), batch("bert")
+    auxiliary = AuxiliaryMLM.from_encoder(encoder).eval()
+    places = torch.arange(1, 20)
+    found = []
+    for scale in (1.0, 1e-3):
+        auxiliary.zero_grad()
+        encoder.zero_grad()
+        vectors = torch.ones(len(features["input_ids"]), 32).requires_grad_()
+        states = auxiliary.states(features, places, vectors, encoder=encoder, gradient_scale=scale)
+        states.square().sum().backward()
+        extra = next(layers_of(auxiliary.network)[-1].parameters()).grad
+        found.append((states, extra.clone(), vectors.grad, next(layers_of(encoder)[0].parameters()).grad.clone()))
+    (states, extra, vector, lowest), scaled = found
+    assert torch.equal(states, scaled[0])
+    torch.testing.assert_close(extra, scaled[1])
+    assert vector.abs().sum() > 0
+    torch.testing.assert_close(1e-3 * vector, scaled[2])
+    torch.testing.assert_close(1e-3 * lowest, scaled[3], rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_gradients_reach_the_vector_the_extra_layers_and_the_head_alone(checkpoint, batch, family):
     encoder, features = load(checkpoint, family), batch(family)
     auxiliary = AuxiliaryMLM.from_encoder(encoder).train()
@@ -71,23 +161,47 @@ def test_frozen_part_has_no_dropout_and_the_rest_has(checkpoint):
     auxiliary.eval()
     assert not any(module.training for module in auxiliary.modules())
 
+    dropping = AuxiliaryMLM.from_encoder(load(checkpoint, "bert"), lower_dropout=True).train()
+    assert all(module.training for module in dropping.modules())
+    dropping.eval()
+    assert not any(module.training for module in dropping.modules())
 
-def test_the_head_is_the_checkpoints_where_it_has_one(checkpoint):
-    reference = AutoModelForMaskedLM.from_pretrained(checkpoint("bert-mlm")).eval()
-    auxiliary = AuxiliaryMLM.from_encoder(AutoModel.from_pretrained(checkpoint("bert-mlm"))).eval()
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_head_is_the_checkpoints_where_it_has_one(checkpoint, batch, family, tied):
+    name = checkpoint(f"{family}-mlm")
+    reference = AutoModelForMaskedLM.from_pretrained(name).eval()
+    encoder = AutoModel.from_pretrained(name).eval()
+    auxiliary = AuxiliaryMLM.from_encoder(encoder, tied_head=tied).eval()
     assert auxiliary.head.source == "checkpoint"
-    hidden = torch.randn(5, 32)
-    torch.testing.assert_close(auxiliary.head(hidden), reference.cls(hidden))
+    features = batch(family)
+    with torch.no_grad():
+        hidden = encoder(**features).last_hidden_state[features["attention_mask"].bool()]
+        expected = reference(**features).logits[features["attention_mask"].bool()]
+        torch.testing.assert_close(auxiliary.logits(hidden), expected)
+    decoder = [p for p in auxiliary.head.parameters() if p.shape == encoder.get_input_embeddings().weight.shape]
+    assert len(decoder) == (0 if tied else 1)
+    assert all(p.requires_grad for p in auxiliary.head.parameters())
 
 
-def test_otherwise_a_new_head_tied_to_the_copied_embeddings(checkpoint):
+def test_a_new_head_starts_as_the_embeddings(checkpoint):
     encoder = load(checkpoint, "bert")
-    auxiliary = AuxiliaryMLM.from_encoder(encoder)
-    assert auxiliary.head.source == "tied"
-    matrix = auxiliary.head.network.get_output_embeddings().weight
-    assert matrix is auxiliary.network.get_input_embeddings().weight
-    assert matrix is not encoder.get_input_embeddings().weight
-    assert torch.equal(matrix, encoder.get_input_embeddings().weight)
+    matrix = encoder.get_input_embeddings().weight
+    own = AuxiliaryMLM.from_encoder(encoder)
+    assert own.head.source == "new"
+    decoder = own.head.network.get_output_embeddings().weight
+    assert decoder.requires_grad
+    assert decoder is not matrix
+    assert torch.equal(decoder, matrix)
+    tied = AuxiliaryMLM.from_encoder(encoder, tied_head=True)
+    assert not any(p.shape == matrix.shape for p in tied.head.parameters())
+    with pytest.raises(ValueError, match="embedding matrix"):
+        tied.head(torch.zeros(1, 32))
+    # Tied to the frozen copy, never to the live matrix: that would be a second way into the encoder.
+    tied.logits(torch.randn(3, 32)).sum().backward()
+    assert matrix.grad is None
+    assert tied.network.get_input_embeddings().weight.grad is None
 
 
 def test_an_encoder_made_in_code_needs_no_checkpoint():
@@ -95,7 +209,7 @@ def test_an_encoder_made_in_code_needs_no_checkpoint():
 
     small = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
     auxiliary = AuxiliaryMLM.from_encoder(BertModel(small), split_layer=1, extra_layers=1)
-    assert auxiliary.head.source == "tied"
+    assert auxiliary.head.source == "new"
     assert auxiliary.split_layer == auxiliary.extra_layers == 1
 
 

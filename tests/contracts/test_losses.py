@@ -13,8 +13,15 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding
 
 import st_contrastive
-from st_contrastive import ConIsILoss, InfoCSELoss, SimCSELoss, TwinsLoss
-from st_contrastive.losses.base import ContrastiveLoss
+from st_contrastive import (
+    AuxiliaryMLMPretrainingLoss,
+    ConIsILoss,
+    DiffCSELoss,
+    InfoCSELoss,
+    SimCSELoss,
+    TwinsLoss,
+)
+from st_contrastive.losses.base import TextLoss
 
 CASES = {
     "simcse": (SimCSELoss, {}, 1, ["contrastive"]),
@@ -31,11 +38,23 @@ CASES = {
     "infocse": (InfoCSELoss, {"mlm_weight": 0.1}, 1, ["contrastive", "mlm"]),
     "infocse-first": (InfoCSELoss, {"masked_views": "first", "projector": False, "mlm_weight": 0.1}, 1,
                       ["contrastive", "mlm"]),
+    "infocse-gradient": (InfoCSELoss, {"weighting": "gradient", "mlm_weight": 0.1, "tied_head": True,
+                                       "lower_dropout": True, "most_logits": 200}, 1, ["contrastive", "mlm"]),
+    "infocse-no-detach": (InfoCSELoss, {"detach": False, "mlm_weight": 0.1, "contrastive_weight": 0.5}, 1,
+                          ["contrastive", "mlm"]),
+    "infocse-rtd": (InfoCSELoss, {"mlm_weight": 0.1, "rtd_weight": 0.1}, 1, ["contrastive", "mlm", "rtd"]),
+    "diffcse": (DiffCSELoss, {"rtd_weight": 0.1}, 1, ["contrastive", "rtd"]),
+    "diffcse-gradient": (DiffCSELoss, {"rtd_weight": 0.1, "weighting": "gradient", "sampling": True,
+                                       "vector": "encoder"}, 1, ["contrastive", "rtd"]),
+    "pretraining": (AuxiliaryMLMPretrainingLoss, {}, 1, ["mlm", "auxiliary_mlm"]),
+    "pretraining-words": (AuxiliaryMLMPretrainingLoss, {"whole_words": True, "tied_head": False, "mask_rate": 0.15,
+                                                        "most_logits": 200}, 1, ["mlm", "auxiliary_mlm"]),
 }  # fmt: skip
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
     pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
+    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
 ]
 
 
@@ -56,7 +75,7 @@ def test_every_public_loss_is_held_to_the_contract():
 @pytest.mark.parametrize("loss_class", {case[0] for case in CASES.values()}, ids=lambda c: c.__name__)
 def test_constructs_with_the_model_alone_and_says_what_it_cites(build, loss_class):
     loss = loss_class(build())
-    assert isinstance(loss, ContrastiveLoss)
+    assert isinstance(loss, TextLoss)
     assert loss.citation.strip().startswith("@")
     assert loss.citation.count("{") == loss.citation.count("}")
     assert next(iter(inspect.signature(loss_class).parameters)) == "model"
@@ -278,10 +297,29 @@ def test_models_that_can_not_work(build, checkpoint):
         (InfoCSELoss, {"split_layer": 9}, "split_layer"),
         (InfoCSELoss, {"masked_views": "all"}, "masked_views"),
         (InfoCSELoss, {"auxiliary": "model.pt"}, "auxiliary"),
+        (InfoCSELoss, {"auxiliary": 3}, "auxiliary"),
+        (InfoCSELoss, {"rtd_weight": float("nan")}, "rtd_weight"),
+        (InfoCSELoss, {"contrastive_weight": "all"}, "contrastive_weight"),
+        (InfoCSELoss, {"weighting": "both"}, "weighting must be one of 'loss', 'gradient'"),
+        (InfoCSELoss, {"vector": "pooler"}, "vector must be one of 'encoder', 'projector'"),
+        (InfoCSELoss, {"vector": "projector", "projector": False}, "vector='projector' .* needs projector=True"),
+        (InfoCSELoss, {"detach": 0}, "detach must be True or False"),
+        (InfoCSELoss, {"tied_head": "own"}, "tied_head must be True or False"),
+        (InfoCSELoss, {"lower_dropout": None}, "lower_dropout must be True or False"),
+        (InfoCSELoss, {"most_logits": 0}, "most_logits"),
+        (InfoCSELoss, {"detector": "distilbert"}, "detector must be a ReplacedTokenDetector"),
+        (DiffCSELoss, {"rtd_weight": -1}, "rtd_weight"),
+        (DiffCSELoss, {"mask_rate": 2}, "rate"),
+        (DiffCSELoss, {"sampling": "yes"}, "sampling must be True or False"),
+        (DiffCSELoss, {"generator": 3}, "generator"),
+        (AuxiliaryMLMPretrainingLoss, {"mask_rate": 2}, "rate"),
+        (AuxiliaryMLMPretrainingLoss, {"split_layer": 9}, "split_layer"),
+        (AuxiliaryMLMPretrainingLoss, {"whole_words": 1}, "whole_words must be True or False"),
+        (AuxiliaryMLMPretrainingLoss, {"log_terms": "no"}, "log_terms must be True or False"),
     ],
 )
 def test_bad_arguments_are_named_before_training(build, loss_class, options, message):
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises((ValueError, TypeError, OSError), match=message):
         loss_class(build(), **options)
 
 
@@ -394,6 +432,8 @@ def test_views_of_like_length_share_a_pass(build, sentences):
         (ConIsILoss, {}, 1, 2),
         (TwinsLoss, {}, 2, 1),
         (InfoCSELoss, {}, 1, 1),
+        (DiffCSELoss, {}, 1, 1),
+        (AuxiliaryMLMPretrainingLoss, {}, 1, 1),
     ):
         loss = loss_class(model, **options)
         passes.clear()

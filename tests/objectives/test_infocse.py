@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from st_contrastive.objectives import IGNORED, masked_lm
+from st_contrastive.objectives import IGNORED, masked_lm, masked_lm_in_chunks
 
 
 def draw(rows, vocabulary, seed):
@@ -59,3 +59,40 @@ def test_gradcheck():
 def test_bad_shapes():
     with pytest.raises(ValueError, match="labels"):
         masked_lm(torch.zeros(2, 8), torch.zeros(3, dtype=torch.long))
+
+
+@pytest.mark.parametrize("most_logits", [1, 16, 40, 63])
+def test_chunks_give_the_whole_in_value_and_gradient_and_hold_less(most_logits):
+    head = torch.nn.Linear(6, 8).double()
+    hidden = torch.randn(9, 6, dtype=torch.float64)
+    labels = torch.tensor([0, 7, IGNORED, 3, 3, 1, IGNORED, IGNORED, 2])
+    found, sizes = [], []
+
+    def project(part):
+        sizes.append(len(part) * 8)
+        return head(part)
+
+    for limit in (72, most_logits):
+        sizes.clear()
+        head.zero_grad()
+        given = hidden.clone().requires_grad_()
+        loss = masked_lm_in_chunks(given, labels, project, vocabulary=8, most_logits=limit)
+        loss.backward()
+        found.append((loss.detach(), given.grad, head.weight.grad.clone(), head.bias.grad.clone()))
+        assert max(sizes) == (72 if limit == 72 else 8 * max(1, most_logits // 8))
+    assert found[0][0] == pytest.approx(masked_lm(head(hidden), labels).item(), rel=1e-12)
+    assert found[0][1].abs().sum() > 0
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(whole, parts)
+
+
+def test_chunks_of_nothing_and_of_half_precision():
+    head = torch.nn.Linear(6, 8)
+    hidden = torch.randn(0, 6, requires_grad=True)
+    nothing = masked_lm_in_chunks(hidden, torch.zeros(0, dtype=torch.long), head, vocabulary=8, most_logits=8)
+    assert nothing.item() == 0
+    nothing.backward()
+    half = torch.randn(5, 6).bfloat16()
+    loss = masked_lm_in_chunks(half, torch.arange(5), head.bfloat16(), vocabulary=8, most_logits=16)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(masked_lm(head(half), torch.arange(5)).item(), rel=1e-3)

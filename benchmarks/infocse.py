@@ -1,0 +1,287 @@
+"""InfoCSE's two stages on a real encoder: what stage 1 learns, and what it and the weight do to joint training.
+
+    python -m benchmarks.infocse pretrain --data wiki.txt.gz --out stage1 --json pretrain.json
+    python -m benchmarks.infocse norms --data wiki.txt.gz --stage1 stage1 --json norms.json
+    python -m benchmarks.infocse joint --data wiki.txt.gz --sts sts/ --stage1 stage1 --json joint.json
+
+``pretrain``: the masked-LM losses on sentences that it does not train on, beside the cross-entropy of the unigram
+distribution of the training sentences on the same masked tokens.
+``norms``: norm of each term's gradient at the encoder's last token states.
+``joint``: STS-B dev and the STS tests after training, for each case and seed, beside SimCSE of the same seed; and the
+auxiliary network's loss on held-out sentences with each sentence's own vector, and with another's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from transformers import set_seed
+
+from benchmarks._training import Recorder, build, by_trainer, tenths
+from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, SimCSELoss, simcse_dataset
+from st_contrastive.components import AuxiliaryMLM
+from st_contrastive.evaluation import read_sts, sts_spearman
+from st_contrastive.inputs import read_corpus
+from st_contrastive.objectives import masked_lm
+
+HELD_OUT = 512
+
+
+def sentences_of(args: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """Held-out sentences first, so that every command holds out the same, then those to train on."""
+    found = read_corpus(args.data, limit=HELD_OUT + args.steps * args.batch_size).sentences
+    return found[:HELD_OUT], found[HELD_OUT:]
+
+
+def held_out_batches(model: SentenceTransformer, loss: Any, sentences: list[str]) -> list[tuple[Any, Any]]:
+    """Batches with their masks, drawn once: every measurement sees the same."""
+    torch.manual_seed(1234)
+    batches = []
+    for start in range(0, len(sentences), 64):
+        features = model.preprocess(sentences[start : start + 64])
+        features = {name: features[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+        batches.append((features, loss.masking(features["input_ids"], features["attention_mask"])))
+    return batches
+
+
+def unigram(model: SentenceTransformer, train: list[str], batches: list[tuple[Any, Any]]) -> float:
+    """Cross-entropy of the training tokens' distribution (add-one) on the masked tokens."""
+    counts = torch.ones(len(model.tokenizer))
+    for start in range(0, len(train), 512):
+        encoded = model.tokenizer(train[start : start + 512], truncation=True, max_length=model.max_seq_length)
+        ids = torch.tensor([token for row in encoded["input_ids"] for token in row[1:-1]])
+        counts += torch.bincount(ids, minlength=len(counts))
+    targets = torch.cat([features["input_ids"][corrupted.chosen] for features, corrupted in batches])
+    return float(-(counts / counts.sum()).log()[targets].mean())
+
+
+@torch.no_grad()
+def auxiliary_losses(
+    model: SentenceTransformer, auxiliary: AuxiliaryMLM, batches: list[tuple[Any, Any]], masked_vectors: bool
+) -> dict[str, float]:
+    """Mean loss with each sentence's own vector, and with its neighbour's: of the masked text, or of the text."""
+    was_training = model.training, auxiliary.training
+    model.eval()
+    auxiliary.eval()
+    sums: dict[str, list[tuple[float, int]]] = {"own": [], "shuffled": []}
+    for features, corrupted in batches:
+        masked = {**features, "input_ids": corrupted.input_ids}
+        vectors = model({**(masked if masked_vectors else features)})["token_embeddings"][:, 0]
+        targets = features["input_ids"][corrupted.chosen]
+        for name, given in (("own", vectors), ("shuffled", vectors.roll(1, 0))):
+            loss = masked_lm(auxiliary(masked, corrupted.chosen, given), targets)
+            sums[name].append((float(loss), len(targets)))
+    model.train(was_training[0])
+    auxiliary.train(was_training[1])
+    return {name: sum(loss * count for loss, count in found) / sum(c for _, c in found) for name, found in sums.items()}
+
+
+@torch.no_grad()
+def encoder_loss(model: SentenceTransformer, auxiliary: AuxiliaryMLM, batches: list[tuple[Any, Any]]) -> float:
+    model.eval()
+    total, count = 0.0, 0
+    for features, corrupted in batches:
+        tokens = model({**features, "input_ids": corrupted.input_ids})["token_embeddings"]
+        targets = features["input_ids"][corrupted.chosen]
+        encoder = model[0].model
+        total += float(masked_lm(auxiliary.logits(tokens[corrupted.chosen], encoder), targets)) * len(targets)
+        count += len(targets)
+    model.train()
+    return total / count
+
+
+class Watched(Recorder):
+    """A recorder that measures now and then."""
+
+    def __init__(self, loss: torch.nn.Module, every: int, measure: Callable[[int], None]) -> None:
+        super().__init__(loss)
+        self.every, self.measure = every, measure
+
+    def forward(self, features: Any, labels: Any = None) -> Any:
+        if len(self.history) % self.every == 0:
+            state = torch.get_rng_state()
+            self.measure(len(self.history))
+            torch.set_rng_state(state)
+        return super().forward(features, labels)
+
+
+def pretrain(args: argparse.Namespace) -> dict[str, Any]:
+    set_seed(args.seed)
+    held_out, train = sentences_of(args)
+    model = build(args.length)
+    loss = AuxiliaryMLMPretrainingLoss(model, mask_rate=args.mask_rate)
+    batches = held_out_batches(model, loss, held_out)
+    baseline = unigram(model, train, batches)
+    print(f"unigram {baseline:.4f}", flush=True)
+    curve: list[dict[str, float]] = []
+
+    def measure(step: int) -> None:
+        auxiliary = loss.auxiliary
+        found = auxiliary_losses(model, auxiliary, batches, masked_vectors=True)
+        curve.append({"step": step, "mlm": encoder_loss(model, auxiliary, batches), **found})
+        print(curve[-1], flush=True)
+
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as out:
+        recorder = Watched(loss, args.every, measure)
+        by_trainer(model, recorder, simcse_dataset(train), args, out, args.seed)
+    measure(len(recorder.history))
+    model.eval()
+    model.save_pretrained(args.out)
+    loss.save_auxiliary(args.out)
+    return {
+        "unigram": baseline,
+        "held_out": curve,
+        "training_tenths": tenths(recorder.history),
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+def norms(args: argparse.Namespace) -> dict[str, Any]:
+    held_out, _ = sentences_of(args)
+    found = {}
+    for name, encoder, auxiliary in (
+        ("no stage 1", None, None),
+        ("stage 1, auxiliary network", None, args.stage1),
+        ("stage 1, both", args.stage1, args.stage1),
+    ):
+        set_seed(args.seed)
+        model = build(args.length, encoder).train()
+        loss = InfoCSELoss(model, auxiliary=auxiliary)
+        loss.train()
+        rows = [loss.gradient_norms(model.preprocess(held_out[start : start + 64])) for start in range(0, 256, 64)]
+        found[name] = {term: statistics.mean(row[term] for row in rows) for term in rows[0]}
+        found[name]["ratio"] = found[name]["mlm"] / found[name]["contrastive"]
+        print(name, found[name], flush=True)
+    return found
+
+
+#: Name: encoder and auxiliary network from stage 1 or not, and the arguments of the loss; None is SimCSE.
+CASES: dict[str, tuple[bool, bool, dict[str, Any] | None]] = {
+    "simcse": (False, False, None),
+    "infocse, loss": (False, False, {"weighting": "loss", "mlm_weight": 1e-5}),
+    "infocse, gradient": (False, False, {"weighting": "gradient"}),
+    "infocse, gradient, stage-1 auxiliary": (False, True, {"weighting": "gradient"}),
+    "infocse, loss, stage-1 auxiliary": (False, True, {"weighting": "loss", "mlm_weight": 1e-5}),
+    "simcse, stage-1 encoder": (True, False, None),
+    "infocse, gradient, stage-1 encoder": (True, True, {"weighting": "gradient"}),
+    "projector alone": (False, False, {"mlm_weight": 0.0}),
+}
+
+
+def joint(args: argparse.Namespace) -> dict[str, Any]:
+    held_out, train = sentences_of(args)
+    sets = {
+        f"{path.parent.name} {path.name.split('.')[0]}": read_sts(path)
+        for pattern in ("*/dev.jsonl*", "*/test.jsonl*")
+        for path in sorted(Path(args.sts).glob(pattern))
+    }
+    rows: list[dict[str, Any]] = []
+
+    def score(model: SentenceTransformer) -> dict[str, float]:
+        model.eval()
+        scores = {name: sts_spearman(model, pairs) for name, pairs in sets.items()}
+        tests = [value for name, value in scores.items() if name.endswith("test")]
+        return {**scores, "tests": statistics.mean(tests)}
+
+    for name, encoder in (("untrained", None), ("untrained, stage-1 encoder", args.stage1)):
+        rows.append({"case": name, **score(build(args.length, encoder))})
+        print(rows[-1], flush=True)
+    for seed in args.seeds:
+        for name in args.cases:
+            from_encoder, from_auxiliary, options = CASES[name]
+            set_seed(seed)
+            model = build(args.length, args.stage1 if from_encoder else None)
+            loss: Any = SimCSELoss(model)
+            if options is not None:
+                chosen = {"mlm_weight": args.mlm_weight, **options}
+                loss = InfoCSELoss(model, auxiliary=args.stage1 if from_auxiliary else None, **chosen)
+            batches = held_out_batches(model, loss, held_out[:256]) if options and loss.mlm_weight else []
+            row: dict[str, Any] = {"case": name, "seed": seed}
+            if batches:
+                row["before"] = auxiliary_losses(model, loss.auxiliary, batches, masked_vectors=False)
+            set_seed(seed)
+            started = time.perf_counter()
+            recorder = Recorder(loss)
+            with tempfile.TemporaryDirectory() as out:
+                by_trainer(model, recorder, simcse_dataset(train), args, out, seed)
+            row["seconds"] = round(time.perf_counter() - started, 1)
+            if batches:
+                row["after"] = auxiliary_losses(model, loss.auxiliary, batches, masked_vectors=False)
+            row["tenths"] = tenths(recorder.history)
+            rows.append({**row, **score(model)})
+            print(rows[-1], flush=True)
+            save(args, {"rows": rows})
+    return {"rows": rows, "summary": summary(rows)}
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Mean and standard deviation over the seeds, and of the difference to SimCSE of the same seed and encoder."""
+    found = {}
+    by_case = {name: {row["seed"]: row for row in rows if row["case"] == name} for name in CASES}
+    for name, seeds in by_case.items():
+        if not seeds:
+            continue
+        base = by_case["simcse, stage-1 encoder" if CASES[name][0] else "simcse"]
+        measured: dict[str, list[float]] = {}
+        for seed, row in seeds.items():
+            for key in ("stsb dev", "stsb test", "tests"):
+                measured.setdefault(key, []).append(row[key])
+                if seed in base:
+                    measured.setdefault(f"{key} over SimCSE", []).append(row[key] - base[seed][key])
+            if "after" in row:
+                measured.setdefault("own", []).append(row["after"]["own"])
+                measured.setdefault("gap", []).append(row["after"]["shuffled"] - row["after"]["own"])
+        found[name] = {key: _spread(values) for key, values in measured.items()}
+        print(name, found[name], flush=True)
+    return found
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    deviation = statistics.stdev(values) if len(values) > 1 else float("nan")
+    return {"mean": round(statistics.mean(values), 4), "sd": round(deviation, 4), "n": len(values)}
+
+
+def save(args: argparse.Namespace, result: dict[str, Any]) -> None:
+    if args.json:
+        Path(args.json).write_text(json.dumps({"arguments": vars(args), **result}, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["pretrain", "norms", "joint"])
+    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--sts", help="folder with stsb/dev and the tests")
+    parser.add_argument("--stage1", help="folder that pretrain wrote")
+    parser.add_argument("--out", default="stage1", help="where pretrain saves")
+    parser.add_argument("--json", help="where the results go")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--lr", type=float, default=3e-5)
+    parser.add_argument("--mask-rate", type=float, default=0.4)
+    parser.add_argument("--mlm-weight", type=float, default=1e-5, help="joint: of the cases weighted by gradient")
+    parser.add_argument("--every", type=int, default=100, help="pretrain: steps between measurements")
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[42, 43, 44])
+    parser.add_argument("--seed", type=int, default=42)
+    args = parser.parse_args()
+    commands: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+        "pretrain": pretrain,
+        "norms": norms,
+        "joint": joint,
+    }
+    save(args, commands[args.command](args))
+
+
+if __name__ == "__main__":
+    main()

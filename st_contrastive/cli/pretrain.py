@@ -1,0 +1,47 @@
+"""``st-contrastive pretrain``: InfoCSE's first stage, to a saved encoder with its auxiliary network beside it."""
+
+from __future__ import annotations
+
+import argparse
+
+from st_contrastive.cli._arguments import UserError
+from st_contrastive.cli._training import add_files, add_numbers, train_and_save
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "pretrain",
+        help="pre-train an encoder and InfoCSE's auxiliary network",
+        description="Stage 1 of InfoCSE: the encoder and the auxiliary network learn masked-LM together. --output then "
+        "holds both: st-contrastive train --method infocse --model DIR --auxiliary DIR ...",
+    )
+    add_files(parser)
+    add_numbers(parser, lr=1e-4)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train; everything that can be wrong is looked at before the first step."""
+    from transformers import set_seed
+
+    from st_contrastive.cli._common import PRETRAINING, first_line, load_model, loss_arguments, output_folder
+    from st_contrastive.inputs import CorpusError, read_corpus
+    from st_contrastive.losses import AuxiliaryMLMPretrainingLoss
+
+    folder = output_folder(args.output, overwrite=args.overwrite)
+    options = loss_arguments(PRETRAINING, args.set)
+    try:
+        corpus = read_corpus(args.data, limit=args.limit)
+    except (CorpusError, ValueError) as error:
+        raise UserError(str(error)) from error
+    print(f"{args.data}: {corpus.report}")
+    set_seed(args.seed)
+    model = load_model(args.model, pooling=PRETRAINING.pooling, max_length=args.max_length)
+    try:
+        loss = AuxiliaryMLMPretrainingLoss(model, **options)
+        dataset = PRETRAINING.dataset(corpus.sentences)
+    except (OSError, TypeError, ValueError) as error:
+        raise UserError(first_line(error)) from error
+    train_and_save(args, folder, model, dataset, loss, save_beside=loss.save_auxiliary)
+    return 0

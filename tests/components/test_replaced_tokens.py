@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector
+from st_contrastive.components.layer_stack import editing_input, layers_of
+
+FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"]
+
+
+def make(checkpoint, family, **options):
+    folder = checkpoint(f"{family}-mlm")
+    encoder, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    return ReplacedTokenDetector.from_encoder(encoder, tokenizer, **options), encoder, tokenizer
+
+
+def batch(tokenizer, sentences):
+    return dict(tokenizer(sentences, padding=True, return_tensors="pt"))
+
+
+@pytest.mark.parametrize("generator", ["copy", "name", "model"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_likeliest_token_fills_in(checkpoint, sentences, family, generator):
+    folder = checkpoint(f"{family}-mlm")
+    reference = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    given = {"copy": None, "name": folder, "model": reference}[generator]
+    detector, _, tokenizer = make(checkpoint, family, generator=given, mask_rate=0.5)
+    detector.train()
+    features = batch(tokenizer, sentences)
+    torch.manual_seed(4)
+    filled = detector.replace(features)
+    torch.manual_seed(4)
+    masked = detector.masking(features["input_ids"], features["attention_mask"])
+    assert (masked.input_ids[masked.chosen] == tokenizer.mask_token_id).all()
+    with torch.no_grad():
+        logits = reference(**{**features, "input_ids": masked.input_ids}).logits
+    logits[..., tokenizer.all_special_ids] = -torch.inf
+    expected = torch.where(masked.chosen, logits.argmax(-1), features["input_ids"])
+    assert masked.chosen.sum() > 10
+    assert torch.equal(filled, expected)
+
+
+def test_sampling_draws_from_the_distribution(checkpoint, sentences):
+    detector, _, tokenizer = make(checkpoint, "bert", sampling=True, mask_rate=1.0)
+    features = batch(tokenizer, sentences[:1])
+    torch.manual_seed(0)
+    draws = torch.stack([detector.replace(features)[0, 1] for _ in range(400)])
+    masked = torch.where(features["input_ids"] > 4, tokenizer.mask_token_id, features["input_ids"])
+    hidden = detector.generator(**{**features, "input_ids": masked}).last_hidden_state[0, 1:2]
+    matrix = detector.generator.get_input_embeddings().weight
+    logits = detector.generator_head(hidden, matrix)[0].detach()
+    logits[tokenizer.all_special_ids] = -torch.inf
+    expected = logits.softmax(0)
+    found = torch.bincount(draws, minlength=len(expected)) / len(draws)
+    assert len(draws.unique()) > 3
+    assert (found - expected).abs().max() < 0.08
+    assert not torch.isin(draws, torch.tensor(tokenizer.all_special_ids)).any()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_discriminator_reads_the_edited_text_and_the_vector(checkpoint, sentences, family):
+    detector, encoder, tokenizer = make(checkpoint, family)
+    detector.eval()
+    features = batch(tokenizer, sentences)
+    vectors = torch.randn(len(sentences), 32)
+    torch.manual_seed(4)
+    logits, replaced = detector(features, vectors)
+    torch.manual_seed(4)
+    filled = detector.replace(features)
+    assert torch.equal(replaced, filled != features["input_ids"])
+    assert 5 < replaced.sum() < features["attention_mask"].sum() / 2
+    with editing_input(layers_of(encoder)[0], lambda hidden: torch.cat([vectors[:, None], hidden[:, 1:]], dim=1)):
+        states = encoder.eval()(**{**features, "input_ids": filled}).last_hidden_state
+    torch.testing.assert_close(logits, detector.classifier(states))
+
+
+def test_gradients_reach_the_vector_and_the_discriminator_alone(checkpoint, sentences):
+    detector, encoder, tokenizer = make(checkpoint, "bert")
+    detector.train()
+    features = batch(tokenizer, sentences)
+    found = []
+    for scale in (1.0, 0.01):
+        vectors = torch.ones(len(sentences), 32).requires_grad_()
+        torch.manual_seed(4)
+        logits, _ = detector(features, vectors, gradient_scale=scale)
+        detector.zero_grad()
+        logits.square().sum().backward()
+        found.append((vectors.grad, detector.classifier.weight.grad.clone()))
+    assert found[0][0].abs().sum() > 0
+    torch.testing.assert_close(found[1][0], 0.01 * found[0][0])
+    torch.testing.assert_close(found[1][1], found[0][1])
+    assert all(p.grad is None for p in (*encoder.parameters(), *detector.generator.parameters()))
+    trained = [name for name, p in detector.named_parameters() if p.requires_grad]
+    assert all(name.startswith(("discriminator", "classifier")) for name in trained)
+    assert not any(module.training for module in (*detector.generator.modules(), *detector.generator_head.modules()))
+    assert detector.discriminator.training
+
+
+def test_a_head_that_was_trained_on_the_encoder(checkpoint, sentences):
+    folder = checkpoint("bert")
+    encoder, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    with pytest.warns(UserWarning, match="no masked-LM head"):
+        ReplacedTokenDetector.from_encoder(encoder, tokenizer)
+    head = AuxiliaryMLM.from_encoder(encoder, tied_head=True).head
+    head.source = "checkpoint"
+    detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer, generator=head)
+    assert detector.generator_head is not head
+    assert all(p.requires_grad for p in head.parameters())
+    assert detector.replace(batch(tokenizer, sentences)).shape[0] == len(sentences)
+
+
+def test_generators_that_do_not_fit(checkpoint, tmp_path):
+    with pytest.raises(ValueError, match="another tokenizer"):
+        make(checkpoint, "bert", generator=checkpoint("roberta-mlm"))
+    with pytest.raises(ValueError, match="no masked-LM head"):
+        make(checkpoint, "bert", generator=checkpoint("bert"))
+    with pytest.raises(OSError, match="can't be loaded"):
+        make(checkpoint, "bert", generator=tmp_path / "a" / "nowhere")
+    with pytest.raises(ValueError, match="vocabulary of"):
+        make(checkpoint, "bert", generator=AutoModelForMaskedLM.from_pretrained(checkpoint("roberta-mlm")))
+    with pytest.raises(ValueError, match="must be a masked-LM model"):
+        make(checkpoint, "bert", generator=AutoModel.from_pretrained(checkpoint("bert")))
+    with pytest.raises(TypeError, match="MaskedLMHead or None"):
+        make(checkpoint, "bert", generator=3)

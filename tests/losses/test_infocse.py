@@ -1,0 +1,285 @@
+"""InfoCSE's arguments and DiffCSE beside it: what each of them changes, and what not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoModel
+
+from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss, SimCSELoss
+from st_contrastive.components import AuxiliaryMLM
+from st_contrastive.components.layer_stack import layers_of
+from st_contrastive.objectives import replaced_tokens
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
+    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
+]
+
+
+@pytest.fixture
+def model(build):
+    return build("bert-mlm", dropout=False).double()
+
+
+def terms_and_gradients(model, loss, sentences, names=None):
+    """The terms, and the encoder's and the loss's gradients, of one batch under one seed."""
+    loss.double()
+    loss.zero_grad()
+    torch.manual_seed(7)
+    terms = loss([model.preprocess(sentences)])
+    sum(terms[name] for name in names or terms).backward()
+    gradients = {name: p.grad.clone() for name, p in loss.named_parameters() if p.grad is not None}
+    return {name: term.item() for name, term in terms.items()}, gradients
+
+
+def encoders(gradients):
+    found = {name: g for name, g in gradients.items() if name.startswith("model.") and g.abs().sum() > 0}
+    assert len(found) > 20
+    return found
+
+
+def assert_equal(found, expected, factor=1.0):
+    assert set(found) == set(expected)
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, factor * expected[name], rtol=1e-9, atol=1e-14)
+
+
+def test_without_mlm_it_is_simcse_under_the_same_head(build, sentences):
+    model = build("bert-mlm").double()  # with dropout, of which a seed draws the same for both
+    loss = InfoCSELoss(model, mlm_weight=0)
+    simcse = SimCSELoss(model)
+    simcse.head = loss.projector
+    found, gradients = terms_and_gradients(model, loss, sentences)
+    expected, reference = terms_and_gradients(model, simcse, sentences)
+    assert found == {"contrastive": pytest.approx(expected["contrastive"], rel=1e-12), "mlm": 0}
+    assert expected["contrastive"] > 1e-3
+    assert_equal(encoders(gradients), encoders(reference))
+    assert gradients["projector.inner.weight"].abs().sum() > 0
+    torch.testing.assert_close(gradients["projector.inner.weight"], reference["head.inner.weight"])
+
+
+def test_the_weight_scales_the_term_or_its_gradient_into_the_encoder(model, sentences):
+    weight, found = 0.01, {}
+    for weighting, mlm_weight in (("loss", weight), ("gradient", weight), ("loss", 1.0)):
+        torch.manual_seed(1)
+        loss = InfoCSELoss(model, weighting=weighting, mlm_weight=mlm_weight, rtd_weight=mlm_weight)
+        for names in (["mlm"], ["rtd"]):
+            found[weighting, mlm_weight, names[0]] = terms_and_gradients(model, loss, sentences, names)
+    for name in ("mlm", "rtd"):
+        (literal, in_literal), (scaled, in_scaled), (full, in_full) = (
+            found[weighting, w, name] for weighting, w in (("loss", weight), ("gradient", weight), ("loss", 1.0))
+        )
+        assert literal[name] == pytest.approx(weight * full[name], rel=1e-12)
+        assert scaled[name] == pytest.approx(full[name], rel=1e-12)
+        # What the encoder learns from is the same in both.
+        assert_equal(encoders(in_scaled), encoders(in_literal))
+        assert_equal(encoders(in_literal), encoders(in_full), weight)
+        # The networks themselves learn at the full scale, or at the weight's.
+        own = {"mlm": "auxiliary.head", "rtd": "detector.classifier"}[name]
+        keys = [key for key in in_full if key.startswith(own)]
+        assert keys
+        assert all(in_full[key].abs().sum() > 0 for key in keys)
+        for key in keys:
+            torch.testing.assert_close(in_scaled[key], in_full[key], rtol=1e-9, atol=1e-14)
+            torch.testing.assert_close(in_literal[key], weight * in_full[key], rtol=1e-9, atol=1e-14)
+
+
+def test_without_contrast_the_auxiliary_term_alone_teaches(model, sentences):
+    torch.manual_seed(1)
+    both = InfoCSELoss(model, mlm_weight=0.5)
+    torch.manual_seed(1)
+    alone = InfoCSELoss(model, mlm_weight=0.5, contrastive_weight=0.0)
+    terms, gradients = terms_and_gradients(model, alone, sentences)
+    assert terms["contrastive"] == 0
+    assert_equal(encoders(gradients), encoders(terms_and_gradients(model, both, sentences, ["mlm"])[1]))
+
+
+def test_without_detaching_the_lower_layers_learn_from_the_masked_text(model, sentences):
+    found = {}
+    for detach in (True, False):
+        torch.manual_seed(1)
+        loss = InfoCSELoss(model, mlm_weight=0.5, detach=detach)
+        found[detach] = terms_and_gradients(model, loss, sentences, ["mlm"])
+    assert found[False][0]["mlm"] == pytest.approx(found[True][0]["mlm"], rel=1e-12)  # the copy is still like it
+    lowest, highest = (f"model.0.model.encoder.layer.{layer}.output.dense.weight" for layer in (0, 3))
+    detached, live = (encoders(found[detach][1]) for detach in (True, False))
+    torch.testing.assert_close(live[highest], detached[highest])
+    assert (live[lowest] - detached[lowest]).abs().max() > 1e-3 * detached[lowest].abs().max()
+    assert not any(key.startswith("auxiliary.network.encoder.layer.0") for key in found[False][1])
+
+
+@pytest.mark.parametrize("vector", ["encoder", "projector"])
+def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector, monkeypatch):
+    loss = InfoCSELoss(model, mlm_weight=0.5, rtd_weight=0.5, vector=vector).double()
+    given = []
+    states, detect = loss.auxiliary.states, loss.detector.forward
+    monkeypatch.setattr(
+        loss.auxiliary, "states", lambda features, places, h, **kw: given.append(h) or states(features, places, h, **kw)
+    )
+    monkeypatch.setattr(loss.detector, "forward", lambda texts, h, **kw: given.append(h) or detect(texts, h, **kw))
+    batch = model.preprocess(sentences)
+    loss([dict(batch)])
+    vectors = model(dict(batch))["sentence_embedding"]
+    expected = torch.cat([vectors, vectors])
+    if vector == "projector":
+        expected = loss.projector(expected)
+    assert len(given) == 2
+    for found in given:
+        torch.testing.assert_close(found, expected)
+
+
+def test_with_detection_alone_it_is_diffcse(model, sentences):
+    torch.manual_seed(1)
+    infocse = InfoCSELoss(model, mlm_weight=0, rtd_weight=0.3)
+    torch.manual_seed(1)
+    diffcse = DiffCSELoss(model, rtd_weight=0.3, vector="encoder")
+    diffcse.projector, diffcse.detector = infocse.projector, infocse.detector
+    found, gradients = terms_and_gradients(model, infocse, sentences)
+    expected, reference = terms_and_gradients(model, diffcse, sentences)
+    assert found == {**{name: pytest.approx(value, rel=1e-12) for name, value in expected.items()}, "mlm": 0}
+    assert expected["rtd"] > 0.01
+    assert_equal(encoders(gradients), encoders(reference))
+
+
+def test_diffcse_by_hand(model, sentences):
+    loss = DiffCSELoss(model, rtd_weight=0.3).double()
+    batch = model.preprocess(sentences)
+    torch.manual_seed(3)
+    terms = loss([dict(batch)])
+    texts = {key: torch.cat([batch[key]] * 2) for key in ("input_ids", "attention_mask", "token_type_ids")}
+    torch.manual_seed(3)
+    edited = loss.detector.replace(texts)
+    projected = loss.projector(torch.cat([model(dict(batch))["sentence_embedding"]] * 2))
+    hidden, found = loss.detector.discriminator, []
+    for row in range(len(edited)):  # one by one, without padding
+        length = int(texts["attention_mask"][row].sum())
+        embedded = hidden.embeddings(edited[row : row + 1, :length])
+        states = torch.cat([projected[row][None, None], embedded[:, 1:]], dim=1)
+        for layer in hidden.encoder.layer:
+            states = layer(states)
+        logits = loss.detector.classifier(states[0])
+        changed = edited[row, :length] != texts["input_ids"][row, :length]
+        for scores, answer in zip(logits, changed, strict=True):
+            found.append((scores.logsumexp(0) - scores[int(answer)]).item())
+    assert len(found) == int(texts["attention_mask"].sum())
+    assert terms["rtd"].item() == pytest.approx(0.3 * sum(found) / len(found), rel=1e-9)
+    simcse = SimCSELoss(model)
+    simcse.head = loss.projector
+    expected = simcse.double()([dict(batch)])["contrastive"].item()
+    assert terms["contrastive"].item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_weight_of_zero_runs_no_network(model, sentences, monkeypatch):
+    infocse, diffcse = InfoCSELoss(model, mlm_weight=0), DiffCSELoss(model, rtd_weight=0)
+    assert infocse.detector is None
+    monkeypatch.setattr(infocse.auxiliary, "states", None)
+    monkeypatch.setattr(diffcse.detector, "forward", None)
+    for loss in (infocse, diffcse):
+        terms = loss.double()([model.preprocess(sentences)])
+        assert terms["contrastive"].item() > 0
+
+
+def test_gradient_norms(model, sentences):
+    loss = InfoCSELoss(model, mlm_weight=1e-5, rtd_weight=0.1).double()
+    torch.manual_seed(2)
+    norms = loss.gradient_norms(model.preprocess(sentences))
+    assert set(norms) == {"contrastive", "mlm", "rtd"}
+    assert all(p.grad is None for p in loss.parameters())
+    captured = []
+
+    def keep(module, args, output):
+        output.retain_grad()
+        captured.append(output)
+
+    handle = layers_of(model[0].model)[-1].register_forward_hook(keep)
+    torch.manual_seed(2)
+    terms = loss([model.preprocess(sentences)])
+    handle.remove()
+    for name, weight in (("contrastive", 1.0), ("mlm", 1e-5)):
+        captured[0].grad = None
+        terms[name].backward(retain_graph=True)
+        assert norms[name] == pytest.approx(captured[0].grad.norm().item() / weight, rel=1e-6)
+    assert norms["rtd"] > 0
+
+
+def test_an_auxiliary_network_by_path(model, sentences, tmp_path, build, no_dropout):
+    stage1 = AuxiliaryMLMPretrainingLoss(model, split_layer=1, extra_layers=2)
+    stage1.save_auxiliary(tmp_path / "aux")
+    loss = InfoCSELoss(model, auxiliary=tmp_path / "aux", mlm_weight=0.5)
+    same = InfoCSELoss(model, auxiliary=stage1.auxiliary, mlm_weight=0.5)
+    no_dropout(loss.auxiliary)
+    assert (loss.auxiliary.split_layer, loss.auxiliary.extra_layers) == (1, 2)
+    assert loss.get_config_dict()["auxiliary"] == str(tmp_path / "aux")
+    values = [terms_and_gradients(model, each, sentences)[0]["mlm"] for each in (loss, same)]
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
+    assert values[0] > 0.1
+    for wrong in ({"split_layer": 2}, {"extra_layers": 1}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .* asked for"):
+            InfoCSELoss(model, auxiliary=str(tmp_path / "aux"), **wrong)
+    with pytest.raises(ValueError, match="model_type is 'bert', the model has 'roberta'"):
+        InfoCSELoss(build("roberta"), auxiliary=tmp_path / "aux")
+    with pytest.raises(OSError, match="does not exist"):
+        InfoCSELoss(model, auxiliary=tmp_path / "other")
+
+
+def test_the_generator_takes_the_head_that_was_trained(model, build, tmp_path):
+    """An encoder whose checkpoint has no head, after stage 1."""
+    plain = build("bert")
+    stage1 = AuxiliaryMLMPretrainingLoss(plain)
+    stage1.save_auxiliary(tmp_path)
+    with torch.no_grad():
+        stage1.network.head.network.cls.predictions.transform.dense.weight.fill_(0.5)
+    stage1.save_auxiliary(tmp_path)
+    loss = InfoCSELoss(plain, auxiliary=tmp_path, rtd_weight=0.1)
+    dense = loss.detector.generator_head.network.cls.predictions.transform.dense.weight
+    assert (dense == 0.5).all()
+    assert not dense.requires_grad
+    assert all(p.requires_grad for p in loss.auxiliary.head.parameters())
+
+
+def test_frozen_layers_have_no_gradient_and_no_optimizer_state(build, sentences, tmp_path):
+    from sentence_transformers import SentenceTransformerTrainer
+
+    from st_contrastive import infocse_dataset
+    from tests.test_doors import trainer_arguments
+
+    model = build("bert-mlm")
+    loss = InfoCSELoss(model, mlm_weight=0.1, rtd_weight=0.1)
+    trainer = SentenceTransformerTrainer(
+        model=model, args=trainer_arguments(tmp_path), train_dataset=infocse_dataset(sentences), loss=loss
+    )
+    trainer.train()
+    network, detector = loss.auxiliary.network, loss.detector
+    frozen = [
+        *network.embeddings.parameters(),
+        *(p for layer in layers_of(network)[:2] for p in layer.parameters()),
+        *detector.generator.parameters(),
+        *detector.generator_head.parameters(),
+    ]
+    state = trainer.optimizer.state
+    assert len(frozen) > 50
+    assert len(state) > 100
+    assert not any(p in state or p.grad is not None or p.requires_grad for p in frozen)
+    reached = {id(p) for p in model.parameters()}  # all that DDP wraps
+    assert not any(id(p) in reached for part in (loss.auxiliary, detector) for p in part.parameters())
+    assert all(p in state for p in (*layers_of(network)[2].parameters(), *detector.classifier.parameters()))
+
+
+def test_detection_loss_leaves_padding_out(model, sentences):
+    loss = DiffCSELoss(model, rtd_weight=1.0).double()
+    batch = model.preprocess(sentences)
+    features = {key: batch[key] for key in ("input_ids", "attention_mask", "token_type_ids")}
+    torch.manual_seed(0)
+    logits, replaced = loss.detector(features, torch.randn(len(sentences), 32).double())
+    value = replaced_tokens(logits, replaced, features["attention_mask"])
+    torch.manual_seed(0)
+    noise = torch.where(features["attention_mask"][..., None] == 0, 100.0, logits)
+    assert replaced_tokens(noise, replaced, features["attention_mask"]).item() == pytest.approx(value.item())
+
+
+def test_an_auxiliary_of_another_vocabulary(model, checkpoint):
+    stranger = AuxiliaryMLM.from_encoder(AutoModel.from_pretrained(checkpoint("mpnet")))
+    with pytest.raises(ValueError, match="family, vocabulary, width"):
+        InfoCSELoss(model, auxiliary=stranger)
