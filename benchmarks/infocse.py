@@ -2,11 +2,13 @@
 
     python -m benchmarks.infocse pretrain --data wiki.txt.gz --out stage1 --json pretrain.json
     python -m benchmarks.infocse norms --data wiki.txt.gz --stage1 stage1 --json norms.json
+    python -m benchmarks.infocse precision --data wiki.txt.gz --json precision.json
     python -m benchmarks.infocse joint --data wiki.txt.gz --sts sts/ --stage1 stage1 --json joint.json
 
 ``pretrain``: the masked-LM losses on sentences that it does not train on, beside the cross-entropy of the unigram
 distribution of the training sentences on the same masked tokens.
 ``norms``: norm of each term's gradient at the encoder's last token states.
+``precision``: what the gradients of the masked-LM term lose in half precision, for both forms of the weight.
 ``joint``: STS-B dev and the STS tests after training, for each case and seed, beside SimCSE of the same seed; and the
 auxiliary network's loss on held-out sentences with each sentence's own vector, and with another's.
 """
@@ -24,6 +26,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from torch import Tensor
 from transformers import set_seed
 
 from benchmarks._training import Recorder, build, by_trainer, tenths
@@ -165,6 +168,49 @@ def norms(args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def precision(args: argparse.Namespace) -> dict[str, Any]:
+    """One batch, dropout off, weight 1e-5: gradients against those in float32 at full scale."""
+    held_out, _ = sentences_of(args)
+    weight, found = 1e-5, {}
+    set_seed(args.seed)
+    model = build(args.length).eval()
+    state = None
+    reference: dict[str, Tensor] = {}
+    for kind, dtype, scale in (
+        ("float32", None, 1.0),
+        ("bfloat16", torch.bfloat16, 1.0),
+        ("float16", torch.float16, 1.0),
+        ("float16, loss scaled by 2^16", torch.float16, 65536.0),
+    ):
+        for weighting in ("gradient", "loss"):
+            loss = InfoCSELoss(model, weighting=weighting, mlm_weight=weight).eval()
+            if state is None:
+                state = {name: value.clone() for name, value in loss.state_dict().items()}
+            loss.load_state_dict(state)
+            loss.zero_grad()
+            torch.manual_seed(args.seed)
+            with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):
+                terms = loss([model.preprocess(held_out[: args.batch_size])])
+            (scale * terms["mlm"]).backward()
+            gradients = {n: p.grad / scale for n, p in loss.named_parameters() if p.grad is not None}
+            # In float32 the two forms agree but for the factor: what is compared is at the scale of each.
+            own = {n: g / (weight if weighting == "loss" else 1) for n, g in gradients.items() if "auxiliary" in n}
+            groups = {"auxiliary": own, "encoder": {n: g / weight for n, g in gradients.items() if n[:5] == "model"}}
+            row: dict[str, float] = {}
+            for group, tensors in groups.items():
+                if f"{kind} {weighting}" == "float32 gradient":
+                    reference |= {name: value.clone() for name, value in tensors.items()}
+                flat = torch.cat([tensors[name].flatten() for name in sorted(tensors)])
+                exact = torch.cat([reference[name].flatten() for name in sorted(tensors)])
+                row[f"{group} error"] = float((flat - exact).norm() / exact.norm())
+                row[f"{group} lost"] = float(((flat == 0) & (exact != 0)).sum() / (exact != 0).sum())
+            raw = torch.cat([gradients[name].flatten() for name in sorted(own)]).abs()
+            row["auxiliary below Adam's 1e-8"] = float((raw < 1e-8).float().mean())
+            found[f"{kind}, {weighting}"] = {name: round(value, 6) for name, value in row.items()}
+            print(f"{kind}, {weighting}", found[f"{kind}, {weighting}"], flush=True)
+    return found
+
+
 #: Name: encoder and auxiliary network from stage 1 or not, and the arguments of the loss; None is SimCSE.
 CASES: dict[str, tuple[bool, bool, dict[str, Any] | None]] = {
     "simcse": (False, False, None),
@@ -258,7 +304,7 @@ def save(args: argparse.Namespace, result: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["pretrain", "norms", "joint"])
+    parser.add_argument("command", choices=["pretrain", "norms", "precision", "joint"])
     parser.add_argument("--data", required=True, help="sentences, one a line")
     parser.add_argument("--sts", help="folder with stsb/dev and the tests")
     parser.add_argument("--stage1", help="folder that pretrain wrote")
@@ -278,6 +324,7 @@ def main() -> None:
     commands: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
         "pretrain": pretrain,
         "norms": norms,
+        "precision": precision,
         "joint": joint,
     }
     save(args, commands[args.command](args))

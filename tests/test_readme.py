@@ -20,13 +20,13 @@ pytestmark = [
 
 
 def test_there_are_both_doors():
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 3
     assert "model.fit(" in BLOCKS[0]
-    assert "SentenceTransformerTrainer(" in BLOCKS[1]
+    assert all("SentenceTransformerTrainer(" in block for block in BLOCKS[1:])
     assert len([line for line in BLOCKS[0].splitlines() if line.strip()]) <= 12
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["fit", "trainer"])
+@pytest.mark.parametrize("block", BLOCKS, ids=["fit", "trainer", "stages"])
 def test_quick_start_runs(block, checkpoint, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("corpus.txt").write_text("\n".join(sentences), encoding="utf-8")

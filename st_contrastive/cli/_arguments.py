@@ -28,6 +28,13 @@ def positive_float(text: str) -> float:
     return _number(text, float, lambda value: 0 < value < float("inf"), "a number above 0")
 
 
+def name(text: str) -> str:
+    """A name that is not empty, as that of an unset variable would be."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the name is empty")
+    return text
+
+
 def fraction(text: str) -> float:
     """A number of at least 0 and below 1."""
     return _number(text, float, lambda value: 0 <= value < 1, "a number from 0 to below 1")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from st_contrastive.cli._arguments import UserError
+from st_contrastive.cli._arguments import UserError, name
 from st_contrastive.cli._training import add_files, add_numbers, train_and_save
 
 
@@ -21,6 +22,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_files(parser)
     parser.add_argument(
         "--translations",
+        type=name,
         metavar="FILE",
         help="twins: the translations of --data's sentences, a text file line by line, or a .tsv or .jsonl (.gz) of "
         "pairs",
@@ -30,6 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--fraternal",
+        type=name,
         metavar="NAME",
         help="twins: folder or hub name of the checkpoint whose tokenizer and embedding layer read the translations "
         "(default: the model's own)",
@@ -45,12 +48,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--auxiliary",
+        type=name,
         metavar="NAME",
         help="infocse: folder or hub name of a pre-trained auxiliary network, such as the output of pretrain; without, "
         "an untrained one is made from --model",
     )
     parser.add_argument(
         "--generator",
+        type=name,
         metavar="NAME",
         help="diffcse: folder or hub name of the masked-LM checkpoint that fills tokens in, with --model's tokenizer "
         "(default: a frozen copy of --model with its own masked-LM head)",
@@ -71,6 +76,9 @@ def run(args: argparse.Namespace) -> int:
     method = METHODS[args.method]
     check_together(args)
     folder = output_folder(args.output, overwrite=args.overwrite)
+    for option in ("auxiliary", "generator"):
+        if getattr(args, option) and Path(getattr(args, option)).resolve() == folder:
+            raise UserError(f"--output is --{option}, which would be lost: name another folder.")
     options = loss_arguments(method, args.set)
     if args.antonyms:
         options["strategy"] = "given"
@@ -90,9 +98,9 @@ def run(args: argparse.Namespace) -> int:
             fraternal = FraternalEmbedding.from_pretrained(args.fraternal, model, max_length=longest)
             print(f"{args.fraternal}: {fraternal.alignment}")
             options["fraternal"] = fraternal
-        for name in ("auxiliary", "generator"):
-            if getattr(args, name):
-                options[name] = getattr(args, name)
+        for option in ("auxiliary", "generator"):
+            if getattr(args, option):
+                options[option] = getattr(args, option)
         loss = method.loss(model, **options)
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error

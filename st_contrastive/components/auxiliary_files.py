@@ -7,8 +7,9 @@ import os
 import pickle
 import tempfile
 import warnings
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -26,6 +27,8 @@ CONFIG_NAME = "auxiliary_config.json"
 WEIGHTS_NAME = "auxiliary.safetensors"
 CONDENSER_NAME = "model.pt"
 _FORMAT = 1
+#: What of the configuration describes the network.
+_TOLD = ("split_layer", "extra_layers", "tied_head", "head_source")
 
 
 def save_auxiliary(
@@ -41,10 +44,12 @@ def save_auxiliary(
         tokenizer: that of the encoder; its fingerprint goes into the configuration.
         base_name: name of the checkpoint that training started from.
     """
-    folder = Path(path)
+    folder = Path(path).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     network = auxiliary.network.config.to_dict()
     network.pop("_name_or_path", None)
+    if Path(base_name).is_dir():  # where it lies is nobody's business
+        base_name = Path(base_name).name
     family, vocabulary, width = auxiliary.signature
     config = {
         "format": _FORMAT,
@@ -56,11 +61,13 @@ def save_auxiliary(
         "vocab_size": vocabulary,
         "tokenizer_fingerprint": fingerprint(tokenizer),
         "tied_head": auxiliary.head.tied,
+        "head_source": auxiliary.head.source,
         "network": network,
     }
     # Both are complete before either stands under its name.
     with tempfile.TemporaryDirectory(prefix=".auxiliary.", dir=folder) as work:
         save_model(auxiliary, f"{work}/{WEIGHTS_NAME}")
+        config["weights_crc32"] = _checksum(Path(work, WEIGHTS_NAME))
         Path(work, CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         for name in (WEIGHTS_NAME, CONFIG_NAME):
             os.replace(f"{work}/{name}", folder / name)
@@ -73,7 +80,7 @@ def load_auxiliary(
     *,
     split_layer: int | None = None,
     extra_layers: int | None = None,
-    tied_head: bool = False,
+    tied_head: bool | None = None,
     lower_dropout: bool = False,
 ) -> AuxiliaryMLM:
     """The auxiliary network at ``path``, checked to go with the encoder.
@@ -86,13 +93,19 @@ def load_auxiliary(
         tokenizer: the encoder's.
         split_layer: how many frozen layers it must have; None takes what it has (Condenser: half the encoder's).
         extra_layers: how many trainable layers it must have; None takes what it has.
-        tied_head: as in :meth:`AuxiliaryMLM.from_encoder`, for Condenser's; a saved network has its own kind of head.
+        tied_head: None keeps the head as it was saved (Condenser: a matrix of its own). False gives a tied one a
+            matrix of its own, which starts as the one that it was tied to.
         lower_dropout: keep dropout on in the frozen part during training.
 
     Raises:
         OSError: there is nothing of the kind, or it is damaged.
         ValueError: it does not fit; the message names each property that differs.
     """
+    if not str(path):
+        raise ValueError("auxiliary is empty: name a folder, or leave it out for an untrained network.")
+    path = Path(path).expanduser() if Path(path).expanduser().exists() else path
+    if Path(path).name in (CONFIG_NAME, WEIGHTS_NAME) and Path(path).is_file():
+        path = Path(path).parent
     config_file = None if Path(path).is_file() else _find(path, CONFIG_NAME)
     if config_file is not None:
         weights = _find(path, WEIGHTS_NAME)
@@ -101,11 +114,17 @@ def load_auxiliary(
         config = _read_config(path, config_file)
         wanted = {"split_layer": split_layer, "extra_layers": extra_layers}
         _require_fit(path, config, encoder, tokenizer, wanted)
-        return _load(path, config, weights, encoder, lower_dropout=lower_dropout)
+        if tied_head and not config["tied_head"]:
+            raise ValueError(f"auxiliary {path} has a head with a matrix of its own: it can't be tied.")
+        auxiliary = _load(path, config, weights, encoder, lower_dropout=lower_dropout)
+        if tied_head is False and auxiliary.head.tied:
+            auxiliary.head.untie(cast(Tensor, auxiliary.network.get_input_embeddings().weight))
+        return auxiliary
     condenser = Path(path) if Path(path).is_file() else _find(path, CONDENSER_NAME)
     if condenser is None:
         raise FileNotFoundError(
-            f"auxiliary {path} holds neither {CONFIG_NAME}, as AuxiliaryMLMPretrainingLoss(...).save_auxiliary(path) "
+            f"auxiliary {path} {'holds' if Path(path).is_dir() else 'is no folder here, and no known repository with'} "
+            f"neither {CONFIG_NAME}, as AuxiliaryMLMPretrainingLoss(...).save_auxiliary(path) "
             f"writes it, nor Condenser's {CONDENSER_NAME}."
         )
     layers = _condenser_layers(condenser)
@@ -117,7 +136,7 @@ def load_auxiliary(
         encoder,
         split_layer=split_layer,
         extra_layers=len(layers),
-        tied_head=tied_head,
+        tied_head=bool(tied_head),
         lower_dropout=lower_dropout,
     )
     for number, (layer, tensors) in enumerate(
@@ -152,16 +171,25 @@ def _find(path: str | os.PathLike[str], name: str) -> Path | None:
 def _read_config(path: Any, file: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-        missing = {"format", "model_type", "split_layer", "extra_layers", "tied_head", "network"} - config.keys()
+        missing = {"format", "model_type", "network", "weights_crc32", *_TOLD} - config.keys()
     except (ValueError, AttributeError, TypeError) as error:
         raise OSError(f"auxiliary {path}: {CONFIG_NAME} is damaged ({error}).") from error
     if missing:
         raise OSError(f"auxiliary {path}: {CONFIG_NAME} lacks {', '.join(sorted(missing))}.")
-    if config["format"] != _FORMAT:
+    if config["format"] != _FORMAT or isinstance(config["format"], bool):
         raise ValueError(
             f"auxiliary {path} has format {config['format']!r}, this version reads {_FORMAT}: take the version of "
             "st_contrastive that wrote it, or pre-train anew."
         )
+    for name, kind in (
+        ("split_layer", int),
+        ("extra_layers", int),
+        ("tied_head", bool),
+        ("network", dict),
+        ("weights_crc32", int),
+    ):
+        if type(config[name]) is not kind:
+            raise OSError(f"auxiliary {path}: {CONFIG_NAME} is damaged ({name} is {config[name]!r:.80}).")
     return dict(config)
 
 
@@ -185,6 +213,9 @@ def _require_fit(
         for name, value in own.items()
         if config.get(name) != value
     ]
+    saved, needed = (source.get("max_position_embeddings") for source in (config["network"], encoder.config.to_dict()))
+    if isinstance(saved, int) and isinstance(needed, int) and saved < needed:
+        differing.append(f"max_position_embeddings is {saved}, the model has {needed}")
     if differing:
         raise ValueError(
             f"auxiliary {path} (made from {config.get('base_model_name') or 'an unnamed encoder'}) does not fit: "
@@ -195,14 +226,23 @@ def _require_fit(
 def _load(
     path: Any, config: dict[str, Any], weights: Path, encoder: PreTrainedModel, *, lower_dropout: bool
 ) -> AuxiliaryMLM:
-    shape: PretrainedConfig = type(AutoConfig.for_model(config["model_type"])).from_dict(config["network"])
-    network = AutoModel.from_config(  # type: ignore[no-untyped-call]
-        shape, attn_implementation=encoder.config._attn_implementation, trust_remote_code=False
-    )
-    if getattr(network, "pooler", None) is not None:
-        network.pooler = None
-    head = MaskedLMHead.from_config(shape, tied=config["tied_head"])
-    auxiliary = AuxiliaryMLM(network, head, config["split_layer"], lower_dropout=lower_dropout)
+    if _checksum(weights) != config["weights_crc32"]:
+        raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} is damaged, or not the one that {CONFIG_NAME} was saved with.")
+    try:
+        shape: PretrainedConfig = type(AutoConfig.for_model(config["model_type"])).from_dict(config["network"])
+        network = AutoModel.from_config(  # type: ignore[no-untyped-call]
+            shape, attn_implementation=encoder.config._attn_implementation, trust_remote_code=False
+        )
+        if getattr(network, "pooler", None) is not None:
+            network.pooler = None
+        head = MaskedLMHead.from_config(shape, config["head_source"], tied=config["tied_head"])
+        auxiliary = AuxiliaryMLM(network, head, config["split_layer"], lower_dropout=lower_dropout)
+        auxiliary.to(dtype=encoder.dtype)
+    except Exception as error:  # of a configuration that was changed anything may come
+        first = str(error).strip().splitlines()
+        raise OSError(
+            f"auxiliary {path}: {CONFIG_NAME} is damaged ({type(error).__name__}: {first[0] if first else ''})."
+        ) from error
     if auxiliary.extra_layers != config["extra_layers"]:
         raise OSError(
             f"auxiliary {path}: {CONFIG_NAME} names {config['extra_layers']} extra layers, its network has "
@@ -216,7 +256,16 @@ def _load(
     if missing or unexpected:
         said = ", ".join([f"no {name}" for name in sorted(missing)] + [f"unknown {name}" for name in unexpected][:3])
         raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} does not go with {CONFIG_NAME}: {said[:300]}.")
-    return auxiliary.to(dtype=encoder.dtype)
+    return auxiliary
+
+
+def _checksum(file: Path) -> int:
+    """CRC-32 of a file, which ties the weights to the configuration that was written with them."""
+    value = 0
+    with file.open("rb") as stream:
+        while block := stream.read(2**24):
+            value = zlib.crc32(block, value)
+    return value
 
 
 def _condenser_layers(file: Path) -> list[dict[str, Tensor]]:

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from st_contrastive.components._checks import require_positive
 from st_contrastive.components.gradients import scale_gradient
-from st_contrastive.components.layer_stack import editing_input, layer_stack, layers_of
+from st_contrastive.components.layer_stack import capturing_states, editing_input, layer_stack, layers_of
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.narrowing import narrowed
 
@@ -58,7 +58,10 @@ class AuxiliaryMLM(nn.Module):
         self.lower_dropout = lower_dropout
         self.network.requires_grad_(False)
         self._extra.requires_grad_(True)
-        self.train(self.training)
+        self._outputs = _layer_outputs(network)
+        self.eval()
+        self._try()
+        self.train(True)
 
     @classmethod
     def from_encoder(
@@ -83,7 +86,8 @@ class AuxiliaryMLM(nn.Module):
             ValueError: the encoder has no layers of its own, or not as many as asked for.
         """
         depth = len(layers_of(encoder))
-        split = depth // 2 if split_layer is None else split_layer
+        split = max(1, depth // 2) if split_layer is None else split_layer
+        require_positive("split_layer", split)
         require_positive("extra_layers", extra_layers)
         if not 1 <= split <= depth or extra_layers > depth:
             raise ValueError(
@@ -162,8 +166,8 @@ class AuxiliaryMLM(nn.Module):
 
         def insert(hidden: Tensor) -> Tensor:
             if lower_states is not None:
-                hidden = lower_states
-            rest = hidden[:, 1:].detach() if encoder is None else scale_gradient(hidden[:, 1:], gradient_scale)
+                hidden = scale_gradient(lower_states, gradient_scale)
+            rest = hidden[:, 1:].detach() if encoder is None else hidden[:, 1:]
             vectors = scale_gradient(sentence_vectors, gradient_scale)
             return torch.cat([vectors.to(hidden.dtype)[:, None], rest], dim=1)
 
@@ -172,8 +176,10 @@ class AuxiliaryMLM(nn.Module):
             stack.enter_context(editing_input(extra[0], insert))
             stack.enter_context(narrowed(extra[-1], places, (rows, tokens)))
             live = {} if encoder is None else self._live(encoder, layers=lower_states is None)
+            # Scaled where they are lent: families share more than layers (relative biases, a last norm).
+            live = {name: scale_gradient(parameter, gradient_scale) for name, parameter in live.items()}
             if lower_states is not None:
-                stack.enter_context(_upper_only(self.network, self.split_layer))
+                stack.enter_context(_passing_over(self.network, self.split_layer, self._outputs))
             output = functional_call(self.network, live, kwargs={**features, "return_dict": True})
         return cast(Tensor, output.last_hidden_state.flatten(0, 1)[places])
 
@@ -191,6 +197,36 @@ class AuxiliaryMLM(nn.Module):
         for name, parameter in self._live(encoder, layers=True).items():
             own[name].copy_(parameter)
 
+    @torch.no_grad()
+    def _try(self) -> None:
+        """Every path once on two tokens, so that a family that does otherwise is refused before training.
+
+        Raises:
+            ValueError: it fails, or the paths differ.
+        """
+        device = self.network.device
+        ids = torch.tensor([[1, 2]], device=device)
+        features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        places = torch.arange(2, device=device)
+        vectors = torch.zeros(1, self.signature[2], device=device, dtype=self.network.dtype)
+        try:
+            with capturing_states(self.network, self.split_layer) as lower:
+                whole = self.states(features, places, vectors)
+            passed = self.states(features, places, vectors, encoder=self.network, lower_states=lower[0])
+            self.logits(whole[:1])
+        except Exception as error:  # whatever a family's code raises
+            first = str(error).strip().splitlines()
+            raise ValueError(
+                f"{type(self.network).__name__} can't be an auxiliary network ({type(error).__name__}: "
+                f"{first[0] if first else 'no message'}). Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT, "
+                "ELECTRA or ModernBERT."
+            ) from error
+        if not torch.allclose(whole, passed, rtol=1e-2, atol=1e-3):
+            raise ValueError(
+                f"{type(self.network).__name__} gives other states when its lower layers are passed over, so that it "
+                "can't be an auxiliary network. Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT or ELECTRA."
+            )
+
     def _live(self, encoder: PreTrainedModel, *, layers: bool) -> dict[str, Tensor]:
         """The encoder's parameters that stand in the frozen part's places, with or without its layers'."""
         theirs = dict(encoder.named_parameters())
@@ -205,8 +241,9 @@ def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
     network.zero_grad(set_to_none=True)
     for module in network.modules():
         # The caller's hooks are on the encoder, not on this copy.
-        for hooks in (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks):
-            hooks.clear()
+        for name, value in vars(module).items():
+            if "_hooks" in name and isinstance(value, dict):
+                value.clear()
         # Recomputing a layer in the backward pass would miss the sentence vector.
         if getattr(module, "gradient_checkpointing", False):
             module.gradient_checkpointing = False  # type: ignore[assignment]
@@ -215,13 +252,56 @@ def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
     return network
 
 
+class _PassedOver(nn.Module):
+    """Stands where a layer was, and hands its input on in the form of that layer's output."""
+
+    def __init__(self, layer: nn.Module, outputs: int) -> None:
+        super().__init__()
+        self._attributes = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
+        self.outputs = outputs
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            # Some encoders ask their layers for the kind of attention they take.
+            if name != "_attributes" and name in self._attributes:
+                return self._attributes[name]
+            raise
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        hidden = args[0] if args else kwargs.get("hidden_states", next(iter(kwargs.values())))
+        return (hidden, *[None] * (self.outputs - 1)) if self.outputs else hidden
+
+
 @contextmanager
-def _upper_only(network: PreTrainedModel, split: int) -> Iterator[None]:
-    """While open, the network has its layers from ``split`` on alone."""
+def _passing_over(network: PreTrainedModel, split: int, outputs: int) -> Iterator[None]:
+    """While open, the layers below ``split`` do nothing. The list keeps its length: some families count layers."""
     owner, name = layer_stack(network)
     layers = getattr(owner, name)
-    setattr(owner, name, layers[split:])
+    stand_ins = [_PassedOver(layer, outputs) for layer in layers[:split]]
+    setattr(owner, name, nn.ModuleList([*stand_ins, *layers[split:]]))
     try:
         yield
     finally:
         setattr(owner, name, layers)
+
+
+@torch.no_grad()
+def _layer_outputs(network: PreTrainedModel) -> int:
+    """How long the tuple is that a layer of this family returns; 0 where it is a tensor. -1 where it can't be told."""
+    kinds: list[int] = []
+    handle = layers_of(network)[0].register_forward_hook(
+        lambda _, __, output: kinds.append(0 if isinstance(output, Tensor) else len(output))
+    )
+    ids = torch.tensor([[1, 2]], device=network.device)
+    was_training = network.training
+    network.train(False)
+    try:
+        network(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True)
+    except Exception:  # said by the trial that follows
+        return -1
+    finally:
+        handle.remove()
+        network.train(was_training)
+    return kinds[0] if kinds else -1

@@ -17,7 +17,7 @@ def scale_gradient(tensor: Tensor, factor: float) -> Tensor:
     """
     if factor == 1:
         return tensor
-    # In half precision a small factor would underflow here; the sum with the other terms' gradient does not.
+    # Multiplied in float32. On the way back to half precision it is rounded there, as every gradient is.
     wide = tensor.float() if tensor.dtype.itemsize < 4 else tensor
     still = wide.detach()
     return (still + factor * (wide - still)).to(tensor.dtype)

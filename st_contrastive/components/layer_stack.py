@@ -88,14 +88,25 @@ def embedding_outputs(encoder: PreTrainedModel) -> Iterator[list[Tensor]]:
 
 
 @contextmanager
-def capturing_output(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """While open, the list collects the hidden states that leave ``layer``, with their gradient."""
+def capturing_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Tensor]]:
+    """While open, the list collects the hidden states behind the lowest ``number`` layers, with their gradient.
+
+    They are taken where they enter the next layer: some families do something between two layers.
+    """
     captured: list[Tensor] = []
+    layers = layers_of(encoder)
 
-    def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
-        captured.append(output if isinstance(output, Tensor) else output[0])
+    def note(hidden: Tensor) -> Tensor:
+        captured.append(hidden)
+        return hidden
 
-    handle = layer.register_forward_hook(hook)
+    if number < len(layers):
+        with editing_input(layers[number], note):
+            yield captured
+        return
+    handle = layers[-1].register_forward_hook(
+        lambda _, __, output: captured.append(output if isinstance(output, Tensor) else output[0])
+    )
     try:
         yield captured
     finally:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, cast, final
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from transformers import AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging as transformers_logging
 
@@ -41,22 +42,25 @@ class MaskedLMHead(nn.Module):
 
     def __init__(self, model: PreTrainedModel, source: Literal["checkpoint", "new"], *, tied: bool) -> None:
         super().__init__()
+        decoder = _decoder(model)
         setattr(model, model.base_model_prefix, _PassThrough())
+        names = [name for name, part in model.named_modules() if part is decoder]
+        if decoder is None or not names:
+            raise _no_head(model.config)
+        self._decoder_name = names[0]
         self.network = model
         self.source: Literal["checkpoint", "new"] = source
         self.tied = tied
-        decoder = _decoder(model)
-        self._matrix_name = next(name for name, part in model.named_modules() if part is decoder) + ".weight"
         # Without a parameter of its own, nothing is trained, saved or sent between devices twice.
         decoder.register_parameter("weight", None if tied else nn.Parameter(decoder.weight.detach().clone()))
 
     @classmethod
-    def for_encoder(cls, encoder: PreTrainedModel, *, tied: bool = False) -> MaskedLMHead:
+    def for_encoder(cls, encoder: PreTrainedModel, *, tied: bool | None = False) -> MaskedLMHead:
         """The checkpoint's head where it has one; otherwise a new one, its decoder starting as the embedding matrix.
 
         Args:
             encoder: its config names the family and the checkpoint (a folder or a hub name).
-            tied: see the class.
+            tied: see the class. None ties where that changes nothing: where the decoder is the embedding matrix.
 
         Raises:
             ValueError: transformers has no masked-LM class for this family, or one of another width.
@@ -78,12 +82,18 @@ class MaskedLMHead(nn.Module):
             )
         if source == "new":
             decoder.weight = nn.Parameter(matrix.detach().clone())
-        return cls(model, source, tied=tied)
+        return cls(model, source, tied=torch.equal(decoder.weight, matrix) if tied is None else tied)
 
     @classmethod
-    def from_config(cls, config: PretrainedConfig, *, tied: bool) -> MaskedLMHead:
+    def from_config(cls, config: PretrainedConfig, source: Literal["checkpoint", "new"], *, tied: bool) -> MaskedLMHead:
         """A head for an encoder of that configuration, its weights to be loaded."""
-        return cls(_empty(_head_config(config)), "checkpoint", tied=tied)
+        return cls(_empty(_head_config(config)), source, tied=tied)
+
+    def untie(self, matrix: Tensor) -> None:
+        """Give the head a matrix of its own, which starts as ``matrix``."""
+        self.tied = False
+        decoder = self.network.get_submodule(self._decoder_name)
+        decoder.register_parameter("weight", nn.Parameter(matrix.detach().clone()))
 
     def forward(self, hidden: Tensor, matrix: Tensor | None = None) -> Tensor:
         """(M, d) hidden states, the masked positions alone, to (M, V) logits.
@@ -94,7 +104,7 @@ class MaskedLMHead(nn.Module):
         """
         if self.tied and matrix is None:
             raise ValueError("This head is tied: it needs the embedding matrix.")
-        lent = {self._matrix_name: matrix} if self.tied and matrix is not None else {}
+        lent = {f"{self._decoder_name}.weight": matrix} if self.tied and matrix is not None else {}
         output = functional_call(self.network, lent, kwargs={"inputs_embeds": hidden[None]})
         return cast(Tensor, output.logits[0])
 
@@ -113,9 +123,19 @@ def _from_checkpoint(encoder: PreTrainedModel, config: PretrainedConfig) -> PreT
         return None
     try:
         with _quiet_transformers():
+            # Tokens may have been added to the encoder since.
+            size, config = config.vocab_size, copy.deepcopy(config)
+            config_size = config.vocab_size = getattr(AutoConfig.from_pretrained(name), "vocab_size", size)
             model, report = AutoModelForMaskedLM.from_pretrained(
                 name, config=config, output_loading_info=True, use_safetensors=True
             )
+            if config_size != size:
+                model.resize_token_embeddings(size, mean_resizing=False)
+                added = slice(min(config_size, size), size)
+                matrix = cast(Tensor, encoder.get_input_embeddings().weight)
+                decoder = _decoder(model)
+                if decoder.weight.shape == matrix.shape:
+                    decoder.weight.data[added] = matrix.data[added].to(decoder.weight)
     except ValueError as error:
         raise _no_head(encoder.config) from error
     except (OSError, RuntimeError) as error:
@@ -133,14 +153,14 @@ def _decoder(model: PreTrainedModel) -> nn.Linear:
 def _empty(config: PretrainedConfig) -> PreTrainedModel:
     try:
         return cast(PreTrainedModel, AutoModelForMaskedLM.from_config(config))  # type: ignore[no-untyped-call]
-    except ValueError as error:
+    except Exception as error:  # some families assert what a single layer does not hold
         raise _no_head(config) from error
 
 
 def _no_head(config: PretrainedConfig) -> ValueError:
     return ValueError(
-        f"transformers has no masked-LM model for the model type {config.model_type!r}. Take an encoder of a family "
-        "that is trained by masked-LM, such as BERT, RoBERTa, MPNet or DistilBERT."
+        f"transformers has no masked-LM head that can be taken for the model type {config.model_type!r}. Take an "
+        "encoder of a family that is trained by masked-LM, such as BERT, RoBERTa, MPNet or DistilBERT."
     )
 
 

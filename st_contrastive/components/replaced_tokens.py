@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from st_contrastive.components.auxiliary_files import CONFIG_NAME, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import own_copy
 from st_contrastive.components.fingerprint import fingerprint
 from st_contrastive.components.gradients import scale_gradient
@@ -66,7 +67,7 @@ class ReplacedTokenDetector(nn.Module):
         self.masking, self.generator, self.generator_head = masking, generator, head
         self.generator.requires_grad_(False)
         self.generator_head.requires_grad_(False)
-        self.discriminator = discriminator
+        self.discriminator = discriminator.requires_grad_(True)
         self.classifier = nn.Linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
         self.sampling = sampling
         self._takes = set(inspect.signature(generator.forward).parameters)
@@ -89,16 +90,23 @@ class ReplacedTokenDetector(nn.Module):
             tokenizer: the encoder's.
             generator: folder or hub name of a masked-LM checkpoint with the same tokenizer (the authors take
                 distilbert-base-uncased beside BERT), a masked-LM model, or a head that was trained on this encoder,
-                which then works on a frozen copy of it. None takes that copy and the head of the encoder's checkpoint.
+                which then works on a frozen copy of it: a :class:`MaskedLMHead`, or the folder of a saved auxiliary
+                network. None takes that copy and the head of the encoder's checkpoint.
             mask_rate: share of the tokens that the generator fills in.
             sampling: see the class.
 
         Raises:
             OSError, ValueError: the generator can't be loaded, or has another vocabulary.
         """
-        masking = TokenCorruption(tokenizer, rate=mask_rate, mask_share=1.0, random_share=0.0)
+        rows = cast(Tensor, encoder.get_input_embeddings().weight).shape[0]
+        masking = TokenCorruption(tokenizer, rate=mask_rate, mask_share=1.0, random_share=0.0, vocabulary=rows)
         if isinstance(generator, (str, os.PathLike)):
-            generator = _by_name(generator, tokenizer)
+            if not str(generator):
+                raise ValueError("generator is empty: name a checkpoint, or leave it out.")
+            if (Path(generator).expanduser() / CONFIG_NAME).is_file():
+                generator = load_auxiliary(generator, encoder, tokenizer).head
+            else:
+                generator = _by_name(generator, tokenizer)
         if isinstance(generator, PreTrainedModel):
             decoder = generator.get_output_embeddings()  # type: ignore[no-untyped-call]
             if generator.base_model is generator or decoder is None:
@@ -117,7 +125,7 @@ class ReplacedTokenDetector(nn.Module):
         else:
             network = own_copy(encoder)
             if generator is None:
-                head = MaskedLMHead.for_encoder(encoder, tied=True)
+                head = MaskedLMHead.for_encoder(encoder, tied=None)
             elif isinstance(generator, MaskedLMHead):
                 head = copy.deepcopy(generator)
             else:
@@ -128,7 +136,7 @@ class ReplacedTokenDetector(nn.Module):
             if head.source == "new":
                 warnings.warn(
                     "The encoder's checkpoint has no masked-LM head, so that its copy fills in tokens at random. Name "
-                    "a generator with the same tokenizer, or pre-train one with AuxiliaryMLMPretrainingLoss.",
+                    "a generator with the same tokenizer, or the folder that AuxiliaryMLMPretrainingLoss(...) saved.",
                     stacklevel=3,
                 )
         network.to(encoder.device)  # type: ignore[arg-type]

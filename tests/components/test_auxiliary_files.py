@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import zlib
 
 import pytest
 import torch
@@ -36,9 +37,10 @@ def test_what_is_saved_is_what_is_loaded(checkpoint, sentences, tmp_path, family
     auxiliary = shaken(made).eval()
     save_auxiliary(auxiliary, tmp_path / "new" / "folder", tokenizer, "some/encoder")
     assert sorted(p.name for p in (tmp_path / "new" / "folder").iterdir()) == sorted([CONFIG_NAME, WEIGHTS_NAME])
-    found = load_auxiliary(tmp_path / "new" / "folder", encoder, tokenizer, lower_dropout=True).eval()
+    for file in ("", CONFIG_NAME, WEIGHTS_NAME):  # a file of it names it too
+        found = load_auxiliary(tmp_path / "new" / "folder" / file, encoder, tokenizer, lower_dropout=True).eval()
     assert (found.split_layer, found.extra_layers, found.head.tied, found.lower_dropout) == (3, 1, tied, True)
-    assert found.head.source == "checkpoint"
+    assert found.head.source == auxiliary.head.source == "new"
     features = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
     chosen, vectors = features["attention_mask"].bool(), torch.randn(len(sentences), 32)
     with torch.no_grad():
@@ -88,6 +90,9 @@ def test_what_is_missing_or_damaged_is_said(checkpoint, saved, tmp_path):
         ("{", "damaged"),
         ("[]", "damaged"),
         ("{}", "lacks .*extra_layers"),
+        (config.replace('"tied_head": false', '"tied_head": "no"'), "damaged .*tied_head"),
+        (config.replace('"hidden_act": "gelu"', '"hidden_act": "foo"'), "damaged .*KeyError"),
+        (config.replace('"hidden_size": 32,\n    "', '"hidden_size": "32",\n    "'), "damaged"),
         (config.replace('"format": 1', '"format": 9'), "format 9"),
         (config.replace('"extra_layers": 2', '"extra_layers": 1'), "names 1 extra layers"),
     ):
@@ -96,14 +101,18 @@ def test_what_is_missing_or_damaged_is_said(checkpoint, saved, tmp_path):
             load_auxiliary(saved, encoder, tokenizer)
     (saved / CONFIG_NAME).write_text(config)
     (saved / WEIGHTS_NAME).write_bytes(weights[:1000])
-    with pytest.raises(OSError, match="can't be read"):
+    with pytest.raises(OSError, match="is damaged, or not the one"):
         load_auxiliary(saved, encoder, tokenizer)
     (saved / WEIGHTS_NAME).write_bytes(weights)
     tensors = load_file(saved / WEIGHTS_NAME)
     tensors.pop("network.embeddings.word_embeddings.weight")
     save_file(tensors, saved / WEIGHTS_NAME)
+    changed = zlib.crc32((saved / WEIGHTS_NAME).read_bytes())
+    told = config.replace(str(json.loads(config)["weights_crc32"]), str(changed))
+    (saved / CONFIG_NAME).write_text(told)
     with pytest.raises(OSError, match=r"no network.embeddings.word_embeddings.weight"):
         load_auxiliary(saved, encoder, tokenizer)
+    (saved / CONFIG_NAME).write_text(config)
     (saved / WEIGHTS_NAME).unlink()
     with pytest.raises(OSError, match=r"but no auxiliary\.safetensors"):
         load_auxiliary(saved, encoder, tokenizer)
@@ -153,3 +162,42 @@ def test_code_of_a_file_is_never_run(checkpoint, tmp_path):
         torch.save(content, file)
         with pytest.raises(ValueError, match=message):
             load_auxiliary(file, encoder, tokenizer)
+
+
+def test_a_tied_head_can_be_given_a_matrix_of_its_own(checkpoint, sentences, saved, tmp_path):
+    encoder, tokenizer = load(checkpoint, "bert")
+    save_auxiliary(AuxiliaryMLM.from_encoder(encoder, tied_head=True), tmp_path / "tied", tokenizer)
+    kept = load_auxiliary(tmp_path / "tied", encoder, tokenizer).eval()
+    own = load_auxiliary(tmp_path / "tied", encoder, tokenizer, tied_head=False).eval()
+    assert (kept.head.tied, own.head.tied) == (True, False)
+    hidden = torch.randn(4, 32)
+    torch.testing.assert_close(kept.logits(hidden), own.logits(hidden))
+    own.logits(hidden).sum().backward()
+    matrix = own.head.network.get_output_embeddings().weight
+    assert matrix.grad.abs().sum() > 0
+    with pytest.raises(ValueError, match="can't be tied"):
+        load_auxiliary(saved, encoder, tokenizer, tied_head=True)
+
+
+def test_homes_and_precision_and_names(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    encoder, tokenizer = load(checkpoint, "bert")
+    encoder.config.dtype = torch.bfloat16  # as after loading in bf16 and .float()
+    auxiliary = shaken(AuxiliaryMLM.from_encoder(encoder))
+    save_auxiliary(auxiliary, "~/aux", tokenizer, str(checkpoint("bert")))
+    assert [p.name for p in tmp_path.iterdir()] == ["aux"]
+    assert json.loads((tmp_path / "aux" / CONFIG_NAME).read_text())["base_model_name"] == checkpoint("bert").name
+    for place in ("~/aux", "aux"):
+        found = load_auxiliary(place, encoder, tokenizer)
+        for a, b in zip(found.parameters(), auxiliary.parameters(), strict=True):
+            assert torch.equal(a, b)
+    with pytest.raises(ValueError, match="auxiliary is empty"):
+        load_auxiliary("", encoder, tokenizer)
+
+
+def test_fewer_positions_than_the_encoder_has(checkpoint, saved):
+    encoder, tokenizer = load(checkpoint, "bert")
+    encoder.config.max_position_embeddings = 128
+    with pytest.raises(ValueError, match="max_position_embeddings is 64, the model has 128"):
+        load_auxiliary(saved, encoder, tokenizer)

@@ -5,7 +5,8 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from st_contrastive.components import AuxiliaryMLM
-from st_contrastive.components.layer_stack import editing_input, embedding_outputs, layers_of
+from st_contrastive.components.layer_stack import capturing_states, editing_input, embedding_outputs, layers_of
+from st_contrastive.components.masked_lm_head import _PassThrough
 from st_contrastive.components.narrowing import _feed_forward
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert", "deberta"]
@@ -232,3 +233,59 @@ def test_embedding_output_is_captured_in_the_pass(checkpoint, batch, family):
     for found, expected in zip(captured, states, strict=True):
         torch.testing.assert_close(found, expected)
         assert not found.requires_grad
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
+def test_added_tokens_leave_the_checkpoints_head(checkpoint, family):
+    name = checkpoint(f"{family}-mlm")
+    reference = AutoModelForMaskedLM.from_pretrained(name).eval()
+    encoder = AutoModel.from_pretrained(name)
+    size = encoder.config.vocab_size
+    encoder.resize_token_embeddings(size + 3)
+    hidden = torch.randn(2, 32)
+    for tied in (True, False):
+        auxiliary = AuxiliaryMLM.from_encoder(encoder, tied_head=tied).eval()
+        assert auxiliary.head.source == "checkpoint"
+        logits = auxiliary.logits(hidden)
+        assert logits.shape == (2, size + 3)
+        setattr(reference, reference.base_model_prefix, _PassThrough())
+        torch.testing.assert_close(logits[:, :size], reference(inputs_embeds=hidden[None]).logits[0])
+
+
+def test_a_convolution_behind_the_lowest_layer(checkpoint, batch):
+    """DeBERTa-v2's larger models: the encoder counts its layers, and does something between two."""
+    from transformers import DebertaV2Config, DebertaV2Model
+
+    config = DebertaV2Config.from_pretrained(checkpoint("deberta"), conv_kernel_size=3, conv_act="gelu")
+    encoder, features = DebertaV2Model(config).eval(), batch("deberta")
+    places = features["attention_mask"].flatten().nonzero()[:, 0]
+    for split in (1, 2):
+        auxiliary = AuxiliaryMLM.from_encoder(encoder, split_layer=split).eval()
+        vectors = torch.randn(len(features["input_ids"]), 32)
+        with torch.no_grad(), capturing_states(encoder, split) as lower:
+            encoder(**features)
+            frozen = auxiliary.states(features, places, vectors)
+            passed = auxiliary.states(features, places, vectors, encoder=encoder, lower_states=lower[0])
+        torch.testing.assert_close(passed, frozen)
+
+
+def test_families_that_can_not_are_refused_in_one_line():
+    import transformers
+
+    small = {"vocab_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2}
+    encoders = [
+        transformers.BartModel(
+            transformers.BartConfig(vocab_size=20, d_model=8, encoder_layers=2, decoder_layers=2, encoder_ffn_dim=8,
+                                    decoder_ffn_dim=8, encoder_attention_heads=2, decoder_attention_heads=2)
+        ),
+        transformers.SqueezeBertModel(
+            transformers.SqueezeBertConfig(hidden_size=8, intermediate_size=8, embedding_size=8, q_groups=1,
+                                           k_groups=1, v_groups=1, **small)
+        ),
+        transformers.LongformerModel(
+            transformers.LongformerConfig(hidden_size=8, intermediate_size=8, attention_window=[4, 4], **small)
+        ),
+    ]  # fmt: skip
+    for encoder in encoders:
+        with pytest.raises(ValueError, match=r"Take an encoder"):
+            AuxiliaryMLM.from_encoder(encoder)

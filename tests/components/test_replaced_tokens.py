@@ -124,3 +124,36 @@ def test_generators_that_do_not_fit(checkpoint, tmp_path):
         make(checkpoint, "bert", generator=AutoModel.from_pretrained(checkpoint("bert")))
     with pytest.raises(TypeError, match="MaskedLMHead or None"):
         make(checkpoint, "bert", generator=3)
+
+
+def test_an_untied_checkpoint_keeps_its_decoder(checkpoint, sentences, tmp_path):
+    from transformers import BertConfig, BertForMaskedLM
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("bert-mlm"))
+    config = BertConfig.from_pretrained(checkpoint("bert-mlm"), tie_word_embeddings=False)
+    BertForMaskedLM(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    encoder = AutoModel.from_pretrained(tmp_path)
+    filled = []
+    for generator in (None, tmp_path):
+        detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer, generator=generator, mask_rate=0.5)
+        torch.manual_seed(2)
+        filled.append(detector.replace(batch(tokenizer, sentences)))
+    assert not detector.generator_head.tied
+    assert torch.equal(*filled)
+
+
+def test_the_folder_of_an_auxiliary_network_names_its_head(checkpoint, tmp_path):
+    from st_contrastive.components import save_auxiliary
+
+    encoder = AutoModel.from_pretrained(checkpoint("bert-mlm"))
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("bert-mlm"))
+    auxiliary = AuxiliaryMLM.from_encoder(encoder, tied_head=True)
+    with torch.no_grad():
+        auxiliary.head.network.cls.predictions.transform.dense.bias.fill_(0.25)
+    save_auxiliary(auxiliary, tmp_path, tokenizer)
+    detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer, generator=tmp_path)
+    assert (detector.generator_head.network.cls.predictions.transform.dense.bias == 0.25).all()
+    assert detector.generator_head.tied
+    with pytest.raises(ValueError, match="generator is empty"):
+        ReplacedTokenDetector.from_encoder(encoder, tokenizer, generator="")

@@ -86,7 +86,7 @@ def test_bad_input(tokenizer):
     ("family", "text", "words"),
     [
         ("bert", "dogs sing purple, it's", ["dogs", "sing", "p ##u ##r ##p ##l ##e", "[UNK]", "[UNK]"]),
-        ("roberta", "the small cat's zoo, zoo", None),
+        ("roberta", "the (small) cat's zoo, zoo", None),
     ],
 )
 def test_whole_words_are_chosen_together(checkpoint, family, text, words):
@@ -101,8 +101,12 @@ def test_whole_words_are_chosen_together(checkpoint, family, text, words):
         groups = [0, 1, 2, 2, 2, 2, 2, 2]
         assert pieces[:8] == " ".join(words[:3]).split()
     else:
-        # "the" has no space before it; "'" and "," are words of their own, and what follows "'" is one too.
-        starts = [i == 0 or piece.startswith("Ġ") or not piece[0].isalnum() for i, piece in enumerate(pieces)]
+        # "the" has no space before it; "(", "'" and "," are words of their own, and what follows them is one too.
+        bare = [piece.lstrip("Ġ") for piece in pieces]
+        starts = [
+            i == 0 or piece.startswith("Ġ") or not piece[0].isalnum() or not bare[i - 1][-1:].isalnum()
+            for i, piece in enumerate(pieces)
+        ]
         groups = [sum(starts[: i + 1]) for i in range(len(pieces))]
         assert len(set(groups)) < len(pieces)
     picked = chosen[::2, 1 : 1 + len(groups)]
@@ -122,3 +126,19 @@ def test_whole_words_need_a_vocabulary_that_tells_them(tokenizer):
     with pytest.raises(ValueError, match="leave whole_words=False"):
         TokenCorruption.masking(plain, 0.4, whole_words=True)
     assert not TokenCorruption.masking(tokenizer, 0.4, whole_words=True).state_dict()
+
+
+def test_number_signs_do_not_make_a_vocabulary_wordpiece(checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("roberta"))
+    plain = TokenCorruption.masking(tokenizer, 0.4, whole_words=True).inside.sum()
+    tokenizer.add_tokens(["####", "########"])
+    assert TokenCorruption.masking(tokenizer, 0.4, whole_words=True).inside.sum() == plain > 100
+
+
+def test_random_tokens_are_those_that_the_encoder_knows(tokenizer, batch):
+    known = len(tokenizer) - 20
+    corruption = TokenCorruption(tokenizer, rate=1.0, mask_share=0.0, random_share=1.0, vocabulary=known)
+    drawn = corruption(batch["input_ids"], batch["attention_mask"])
+    assert drawn.input_ids[drawn.chosen].max() == known - 1
+    with pytest.raises(ValueError, match="resize_token_embeddings"):
+        TokenCorruption.masking(tokenizer, 0.4, vocabulary=tokenizer.mask_token_id)

@@ -193,7 +193,9 @@ def by_hand_views(model, english, german, rate):
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_infocse(double, sentences, masked_views, pooling):
     model = double(pooling=pooling)
-    loss = InfoCSELoss(model, mlm_weight=0.5, split_layer=2, extra_layers=1, masked_views=masked_views).double()
+    loss = InfoCSELoss(
+        model, mlm_weight=0.5, split_layer=2, extra_layers=1, masked_views=masked_views, weighting="loss"
+    ).double()
     for part in loss.auxiliary.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModel
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss, SimCSELoss
-from st_contrastive.components import AuxiliaryMLM
+from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector
 from st_contrastive.components.layer_stack import layers_of
 from st_contrastive.objectives import replaced_tokens
 
@@ -40,10 +40,10 @@ def encoders(gradients):
     return found
 
 
-def assert_equal(found, expected, factor=1.0):
+def assert_equal(found, expected, factor=1.0, rtol=1e-9, atol=1e-14):
     assert set(found) == set(expected)
     for name, gradient in found.items():
-        torch.testing.assert_close(gradient, factor * expected[name], rtol=1e-9, atol=1e-14)
+        torch.testing.assert_close(gradient, factor * expected[name], rtol=rtol, atol=atol)
 
 
 def test_without_mlm_it_is_simcse_under_the_same_head(build, sentences):
@@ -110,6 +110,18 @@ def test_without_detaching_the_lower_layers_learn_from_the_masked_text(model, se
     assert not any(key.startswith("auxiliary.network.encoder.layer.0") for key in found[False][1])
 
 
+@pytest.mark.parametrize("family", ["bert", "mpnet", "modernbert", "deberta"])
+def test_without_detaching_every_gradient_into_the_encoder_is_scaled(build, sentences, family):
+    """Relative biases and last norms are shared too."""
+    model, found = build(f"{family}-mlm", dropout=False).double(), {}
+    for weighting in ("loss", "gradient"):
+        torch.manual_seed(1)
+        loss = InfoCSELoss(model, mlm_weight=1e-3, weighting=weighting, detach=False)
+        found[weighting] = encoders(terms_and_gradients(model, loss, sentences, ["mlm"])[1])
+    # ModernBERT's rotary angles are float32.
+    assert_equal(found["gradient"], found["loss"], rtol=1e-5, atol=1e-11)
+
+
 @pytest.mark.parametrize("vector", ["encoder", "projector"])
 def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector, monkeypatch):
     loss = InfoCSELoss(model, mlm_weight=0.5, rtd_weight=0.5, vector=vector).double()
@@ -132,7 +144,7 @@ def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector
 
 def test_with_detection_alone_it_is_diffcse(model, sentences):
     torch.manual_seed(1)
-    infocse = InfoCSELoss(model, mlm_weight=0, rtd_weight=0.3)
+    infocse = InfoCSELoss(model, mlm_weight=0, rtd_weight=0.3, weighting="loss")
     torch.manual_seed(1)
     diffcse = DiffCSELoss(model, rtd_weight=0.3, vector="encoder")
     diffcse.projector, diffcse.detector = infocse.projector, infocse.detector
@@ -198,7 +210,7 @@ def test_gradient_norms(model, sentences):
     terms = loss([model.preprocess(sentences)])
     handle.remove()
     for name, weight in (("contrastive", 1.0), ("mlm", 1e-5)):
-        captured[0].grad = None
+        captured[0].grad = None  # the model's own weighting has scaled it there
         terms[name].backward(retain_graph=True)
         assert norms[name] == pytest.approx(captured[0].grad.norm().item() / weight, rel=1e-6)
     assert norms["rtd"] > 0
@@ -283,3 +295,55 @@ def test_an_auxiliary_of_another_vocabulary(model, checkpoint):
     stranger = AuxiliaryMLM.from_encoder(AutoModel.from_pretrained(checkpoint("mpnet")))
     with pytest.raises(ValueError, match="family, vocabulary, width"):
         InfoCSELoss(model, auxiliary=stranger)
+
+
+def test_arguments_beside_a_given_network_are_not_dropped(model):
+    given = AuxiliaryMLM.from_encoder(model[0].model, split_layer=1, extra_layers=1)
+    assert InfoCSELoss(model, auxiliary=given, split_layer=1).auxiliary is given
+    for name, value in (("split_layer", 3), ("extra_layers", 2), ("tied_head", True), ("lower_dropout", True)):
+        with pytest.raises(ValueError, match=f"{name} is .*, asked for {value}"):
+            InfoCSELoss(model, auxiliary=given, **{name: value})
+
+
+def test_the_first_stage_keeps_its_network_to_itself(model):
+    stage1 = AuxiliaryMLMPretrainingLoss(model)
+    loss = InfoCSELoss(model, auxiliary=stage1.auxiliary)
+    before = [p.clone() for p in loss.auxiliary.parameters()]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 1
+    assert stage1.auxiliary is not loss.auxiliary
+    assert all(torch.equal(a, b) for a, b in zip(before, loss.auxiliary.parameters(), strict=True))
+
+
+def test_a_detector_of_another_encoder(model, checkpoint):
+    from transformers import AutoTokenizer
+
+    folder = checkpoint("mpnet-mlm")
+    stranger = ReplacedTokenDetector.from_encoder(
+        AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    )
+    with pytest.raises(ValueError, match="detector was made from"):
+        InfoCSELoss(model, rtd_weight=0.1, detector=stranger)
+    with pytest.raises(ValueError, match="rtd_weight above 0"):
+        InfoCSELoss(model, detector=stranger)
+
+
+def test_a_frozen_encoder_leaves_the_detector_to_train_and_has_no_norms(model, sentences):
+    model.requires_grad_(False)
+    loss = InfoCSELoss(model, mlm_weight=0.1, rtd_weight=0.1).double()
+    assert all(p.requires_grad for p in loss.detector.discriminator.parameters())
+    with pytest.raises(ValueError, match="no parameter that is trained"):
+        loss.gradient_norms(model.preprocess(sentences))
+
+
+def test_gradient_norms_leave_the_statistics(build, sentences):
+    model = build()
+    loss = InfoCSELoss(model)
+    loss([model.preprocess(sentences)])
+    before = {name: value.clone() for name, value in loss.state_dict().items()}
+    for mode in (True, False):
+        model.train(mode)
+        with torch.no_grad():
+            assert loss.gradient_norms(model.preprocess(sentences))["mlm"] > 0
+    assert all(torch.equal(value, before[name]) for name, value in loss.state_dict().items())
