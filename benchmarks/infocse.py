@@ -208,7 +208,8 @@ def precision(args: argparse.Namespace) -> dict[str, Any]:
             row["auxiliary below Adam's 1e-8"] = float((raw < 1e-8).float().mean())
             found[f"{kind}, {weighting}"] = {name: round(value, 6) for name, value in row.items()}
             print(f"{kind}, {weighting}", found[f"{kind}, {weighting}"], flush=True)
-    return found
+            save(args, {"rows": found})
+    return {"rows": found}
 
 
 #: Name: encoder and auxiliary network from stage 1 or not, and the arguments of the loss; None is SimCSE.
@@ -327,7 +328,8 @@ def main() -> None:
         "precision": precision,
         "joint": joint,
     }
-    save(args, commands[args.command](args))
+    result = commands[args.command](args)
+    save(args, result if "rows" in result else {"rows": result})
 
 
 if __name__ == "__main__":

@@ -21,13 +21,6 @@ METHODS = {
     "twins": (stc.TwinsLoss, {"queue_batches": 2}, stc.twins_examples, stc.twins_dataset, 2),
     "twins-one": (stc.TwinsLoss, {}, stc.twins_examples, stc.twins_dataset, 1),
     "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1}, stc.infocse_examples, stc.infocse_dataset, 1),
-    "infocse-rtd": (
-        stc.InfoCSELoss,
-        {"mlm_weight": 0.1, "rtd_weight": 0.1, "weighting": "gradient", "tied_head": True},
-        stc.infocse_examples,
-        stc.infocse_dataset,
-        1,
-    ),
     "diffcse": (stc.DiffCSELoss, {}, stc.simcse_examples, stc.simcse_dataset, 1),
     "pretraining": (stc.AuxiliaryMLMPretrainingLoss, {}, stc.infocse_examples, stc.infocse_dataset, 1),
 }

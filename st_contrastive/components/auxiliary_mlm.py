@@ -221,7 +221,7 @@ class AuxiliaryMLM(nn.Module):
                 f"{first[0] if first else 'no message'}). Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT, "
                 "ELECTRA or ModernBERT."
             ) from error
-        if not torch.allclose(whole, passed, rtol=1e-2, atol=1e-3):
+        if not torch.allclose(whole, passed, rtol=1e-2, atol=1e-3, equal_nan=True):
             raise ValueError(
                 f"{type(self.network).__name__} gives other states when its lower layers are passed over, so that it "
                 "can't be an auxiliary network. Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT or ELECTRA."
