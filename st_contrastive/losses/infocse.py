@@ -164,22 +164,7 @@ class InfoCSELoss(ConditionedLoss):
         )
         self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
         self.masked_views, self.detach, self.most_logits = masked_views, detach, most_logits
-        if detector is not None and not isinstance(detector, ReplacedTokenDetector):
-            raise TypeError(f"detector must be a ReplacedTokenDetector or None, got {type(detector).__name__}.")
-        own = AuxiliaryMLM.signature_of(_host.encoder_of(model))
-        if detector is not None and rtd_weight == 0:
-            raise ValueError("detector is used with rtd_weight above 0; the papers take 0.005.")
-        if detector is not None and (theirs := AuxiliaryMLM.signature_of(detector.discriminator)) != own:
-            raise ValueError(
-                f"detector was made from an encoder of (family, vocabulary, width) {theirs}, this one is {own}: make "
-                "it with ReplacedTokenDetector.from_encoder from the same checkpoint."
-            )
-        if rtd_weight > 0 and detector is None:
-            trained = None if auxiliary is None else self.auxiliary.head
-            detector = ReplacedTokenDetector.from_encoder(
-                _host.encoder_of(model), _host.tokenizer_of(model), generator=trained
-            )
-        self.detector = detector if rtd_weight > 0 else None
+        self.detector = _detector(model, detector, rtd_weight, None if auxiliary is None else self.auxiliary)
         self._warn_without_dropout()
         self._ready()
 
@@ -309,4 +294,29 @@ def _auxiliary(
     ):
         if wanted is not None and wanted != has:
             raise ValueError(f"auxiliary does not fit: {name} is {has}, asked for {wanted}.")
+    return given
+
+
+def _detector(
+    model: SentenceTransformer,
+    given: ReplacedTokenDetector | None,
+    rtd_weight: float,
+    trained: AuxiliaryMLM | None,
+) -> ReplacedTokenDetector | None:
+    encoder = _host.encoder_of(model)
+    if given is None:
+        if rtd_weight == 0:
+            return None
+        generator = None if trained is None else trained.head
+        return ReplacedTokenDetector.from_encoder(encoder, _host.tokenizer_of(model), generator=generator)
+    if not isinstance(given, ReplacedTokenDetector):
+        raise TypeError(f"detector must be a ReplacedTokenDetector or None, got {type(given).__name__}.")
+    if rtd_weight == 0:
+        raise ValueError("detector is used with rtd_weight above 0; the papers take 0.005.")
+    theirs, own = AuxiliaryMLM.signature_of(given.discriminator), AuxiliaryMLM.signature_of(encoder)
+    if theirs != own:
+        raise ValueError(
+            f"detector was made from an encoder of (family, vocabulary, width) {theirs}, this one is {own}: make it "
+            "with ReplacedTokenDetector.from_encoder from the same checkpoint."
+        )
     return given
