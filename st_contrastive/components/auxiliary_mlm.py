@@ -58,7 +58,6 @@ class AuxiliaryMLM(nn.Module):
         self.lower_dropout = lower_dropout
         self.network.requires_grad_(False)
         self._extra.requires_grad_(True)
-        self._outputs = _layer_outputs(network)
         self.eval()
         self._try()
         self.train(True)
@@ -89,7 +88,7 @@ class AuxiliaryMLM(nn.Module):
         split = max(1, depth // 2) if split_layer is None else split_layer
         require_positive("split_layer", split)
         require_positive("extra_layers", extra_layers)
-        if not 1 <= split <= depth or extra_layers > depth:
+        if split > depth or extra_layers > depth:
             raise ValueError(
                 f"The encoder has {depth} layers: split_layer must be 1 to {depth} and extra_layers 1 to {depth}, got "
                 f"split_layer={split} and extra_layers={extra_layers}."
@@ -209,9 +208,14 @@ class AuxiliaryMLM(nn.Module):
         features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         places = torch.arange(2, device=device)
         vectors = torch.zeros(1, self.signature[2], device=device, dtype=self.network.dtype)
+        kinds: list[int] = []
+        handle = self._extra[0].register_forward_hook(
+            lambda _, __, output: kinds.append(0 if isinstance(output, Tensor) else len(output))
+        )
         try:
             with capturing_states(self.network, self.split_layer) as lower:
                 whole = self.states(features, places, vectors)
+            self._outputs = kinds[0]  # how long the tuple is that a layer returns; 0 for a tensor
             passed = self.states(features, places, vectors, encoder=self.network, lower_states=lower[0])
             self.logits(whole[:1])
         except Exception as error:  # whatever a family's code raises
@@ -221,6 +225,8 @@ class AuxiliaryMLM(nn.Module):
                 f"{first[0] if first else 'no message'}). Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT, "
                 "ELECTRA or ModernBERT."
             ) from error
+        finally:
+            handle.remove()
         if not torch.allclose(whole, passed, rtol=1e-2, atol=1e-3, equal_nan=True):
             raise ValueError(
                 f"{type(self.network).__name__} gives other states when its lower layers are passed over, so that it "
@@ -285,23 +291,3 @@ def _passing_over(network: PreTrainedModel, split: int, outputs: int) -> Iterato
         yield
     finally:
         setattr(owner, name, layers)
-
-
-@torch.no_grad()
-def _layer_outputs(network: PreTrainedModel) -> int:
-    """How long the tuple is that a layer of this family returns; 0 where it is a tensor. -1 where it can't be told."""
-    kinds: list[int] = []
-    handle = layers_of(network)[0].register_forward_hook(
-        lambda _, __, output: kinds.append(0 if isinstance(output, Tensor) else len(output))
-    )
-    ids = torch.tensor([[1, 2]], device=network.device)
-    was_training = network.training
-    network.train(False)
-    try:
-        network(input_ids=ids, attention_mask=torch.ones_like(ids), return_dict=True)
-    except Exception:  # said by the trial that follows
-        return -1
-    finally:
-        handle.remove()
-        network.train(was_training)
-    return kinds[0] if kinds else -1

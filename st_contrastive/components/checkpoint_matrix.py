@@ -12,6 +12,8 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
+from st_contrastive.components._checks import first_line
+
 
 def read_tokenizer_and_matrix(name_or_path: str, **options: Any) -> tuple[PreTrainedTokenizerBase, Tensor]:
     """The tokenizer and the (vocabulary, width) matrix of a checkpoint, by folder or hub name.
@@ -33,9 +35,8 @@ def read_tokenizer_and_matrix(name_or_path: str, **options: Any) -> tuple[PreTra
         config = AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
     except Exception as error:  # of a damaged file transformers raises whatever comes
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         kind = OSError if isinstance(error, OSError) else ValueError
-        raise kind(f"fraternal checkpoint {name} can't be loaded: {first}") from error
+        raise kind(f"fraternal checkpoint {name} can't be loaded: {first_line(error)}") from error
     # The model's shape alone: where its family keeps the matrix.
     with torch.device("meta"):
         model = AutoModel.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]

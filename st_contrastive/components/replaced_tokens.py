@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from st_contrastive.components._checks import first_line
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import own_copy
 from st_contrastive.components.fingerprint import fingerprint
@@ -199,9 +200,8 @@ def _by_name(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -
             text, trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
     except Exception as error:  # of a damaged file transformers raises whatever comes
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         kind = OSError if isinstance(error, OSError) else ValueError
-        raise kind(f"generator {text} can't be loaded as a masked-LM model: {first}") from error
+        raise kind(f"generator {text} can't be loaded as a masked-LM model: {first_line(error)}") from error
     if fingerprint(own) != fingerprint(tokenizer):
         raise ValueError(
             f"generator {text} has another tokenizer ({type(own).__name__}, {len(own)} tokens) than the model "

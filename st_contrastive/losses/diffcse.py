@@ -103,7 +103,6 @@ class DiffCSELoss(ConditionedLoss):
             log_terms=log_terms,
         )
         generator = os.fspath(generator) if isinstance(generator, os.PathLike) else generator
-        generator = os.fspath(generator) if isinstance(generator, os.PathLike) else generator
         self._given = {"generator": generator, "vector": vector}
         self.rtd_weight = rtd_weight
         self.detector = ReplacedTokenDetector.from_encoder(

@@ -169,8 +169,18 @@ class InfoCSELoss(ConditionedLoss):
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        views, _ = self._views(columns[0])
-        return self._terms(columns[0], views)
+        column = columns[0]
+        views, _ = self._views(column)
+        terms = {"contrastive": self.contrastive_weight * self._contrastive(views)}
+        if self.mlm_weight > 0:
+            mlm = self._masked_lm(column, views, self._scale(self.mlm_weight))
+            terms["mlm"] = self._weighted(self.mlm_weight, mlm)
+        else:
+            terms["mlm"] = torch.zeros_like(terms["contrastive"])
+        if self.detector is not None:
+            rtd = self._rtd(self.detector, column, views, self._scale(self.rtd_weight))
+            terms["rtd"] = self._weighted(self.rtd_weight, rtd)
+        return terms
 
     def gradient_norms(self, features: dict[str, Any]) -> dict[str, float]:
         """Norm of each term's gradient where it enters the encoder, before any weight: at the last token states.
@@ -201,18 +211,6 @@ class InfoCSELoss(ConditionedLoss):
         for name, value in self.named_buffers():  # running statistics: nothing was trained
             value.copy_(buffers[name])
         return norms
-
-    def _terms(self, column: dict[str, Any], views: Views) -> dict[str, Tensor]:
-        terms = {"contrastive": self.contrastive_weight * self._contrastive(views)}
-        if self.mlm_weight > 0:
-            mlm = self._masked_lm(column, views, self._scale(self.mlm_weight))
-            terms["mlm"] = self._weighted(self.mlm_weight, mlm)
-        else:
-            terms["mlm"] = torch.zeros_like(terms["contrastive"])
-        if self.detector is not None:
-            rtd = self._rtd(self.detector, column, views, self._scale(self.rtd_weight))
-            terms["rtd"] = self._weighted(self.rtd_weight, rtd)
-        return terms
 
     def _masked_lm(self, column: dict[str, Any], views: Views, scale: float) -> Tensor:
         vectors = views.given if self.masked_views == "both" else views.given.chunk(2)[0]
