@@ -5,19 +5,17 @@ Read against sentence-transformers 6.2; what was found there is in the comments.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
-import torch.distributed
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from sentence_transformers.util import all_gather, all_gather_with_grad
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 Features = dict[str, Any]
 
@@ -212,19 +210,23 @@ def _encoded(output: Features) -> Encoded:
     return Encoded(vectors, tokens, mask, output.get("prompt_length"))
 
 
-def is_distributed() -> bool:
-    """Whether more than one process trains."""
-    ready = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return ready and torch.distributed.get_world_size() > 1
+@dataclass(frozen=True)
+class Run:
+    """What a loss need know of the trainer's run: the step it was resumed at, or 0, and how many losses it trains."""
+
+    resumed_at: int = 0
+    losses: int = 1
 
 
-def gather_with_gradient(tensor: Tensor) -> tuple[Tensor, int]:
-    """The rows of all ranks, with gradient, and the index of this rank's first row among them."""
-    if not is_distributed():
-        return tensor, 0
-    return all_gather_with_grad(tensor), torch.distributed.get_rank() * tensor.shape[0]
-
-
-def gather(tensor: Tensor) -> Tensor:
-    """The rows of all ranks, without gradient."""
-    return all_gather(tensor.detach()) if is_distributed() else tensor.detach()
+def present_run() -> Run:
+    """The run that called: a loss is not told of its trainer, which is somewhere above in the stack."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, Trainer):
+            losses = getattr(owner, "loss", None)
+            count = len({id(loss) for loss in losses.values()}) if isinstance(losses, dict) else 1
+            # The former is kept for the report on speed; before transformers 5.2 there is the present step alone.
+            return Run(int(getattr(owner, "_initial_global_step", owner.state.global_step)), count)
+        frame = frame.f_back
+    return Run()

@@ -142,8 +142,9 @@ class FraternalEmbedding(nn.Module):
         with torch.no_grad():
             targets = layer(own_ids)  # some families scale the matrix
         fitted, shift, self.alignment = least_squares(frozen[foreign_ids].cpu(), targets.cpu())
-        self.register_buffer("map", fitted.to(own.device), persistent=False)
-        self.register_buffer("shift", shift.to(own.device), persistent=False)
+        # Persistent: fitted to the encoder as it was when training began, which a resumed run does not meet again.
+        self.register_buffer("map", fitted.to(own.device))
+        self.register_buffer("shift", shift.to(own.device))
 
     @classmethod
     def from_pretrained(
@@ -225,7 +226,10 @@ class FraternalEmbedding(nn.Module):
 
     def extra_repr(self) -> str:
         vocabulary, width = self.weight.shape
-        return f"vocabulary={vocabulary}, width={width} -> {self.width}, align={self.align!r}"
+        return (
+            f"vocabulary={vocabulary}, width={width} -> {self.width}, align={self.align!r}, "
+            f"tokenizer={self.fingerprint}"
+        )
 
 
 def _embedding_layer(model: Encoder) -> nn.Module:

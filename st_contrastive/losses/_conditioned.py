@@ -67,7 +67,7 @@ class ConditionedLoss(ContrastiveLoss):
             encoded = _host.encode(self.model, [column, column])
         contrasted = torch.cat([view.sentences for view in encoded])
         if self.projector is not None:
-            contrasted = self.projector(contrasted)
+            contrasted = self.through(self.projector, contrasted)
         if self.vector == "projector":
             return Views(contrasted, contrasted), encoded
         return Views(contrasted, torch.cat([_host.pool_as_model(self.model, view) for view in encoded])), encoded
@@ -85,7 +85,7 @@ class ConditionedLoss(ContrastiveLoss):
     def _rtd(self, detector: ReplacedTokenDetector, column: dict[str, Any], views: Views, scale: float) -> Tensor:
         texts = repeated(column, 2)
         logits, replaced = detector(texts, views.given, gradient_scale=scale)
-        return replaced_tokens(logits, replaced, texts["attention_mask"])
+        return self.share(texts["attention_mask"].sum()) * replaced_tokens(logits, replaced, texts["attention_mask"])
 
     def _conditioned_config(self) -> dict[str, Any]:
         return {

@@ -5,14 +5,16 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from st_contrastive import _host
+from st_contrastive import _host, _ranks
 from st_contrastive.losses._checks import require_flag
+from st_contrastive.losses._state import owned_state, trained
 from st_contrastive.objectives import info_nce
 
 
@@ -53,6 +55,10 @@ class TextLoss(nn.Module, ABC):
     loss in training mode while it evaluates, and switches the encoder alone, so the encoder's mode and PyTorch's
     gradient mode decide: see :attr:`is_learning`.
 
+    Where several processes train, what the loss owns starts as rank 0's, and its gradients are averaged over the ranks
+    in the backward pass, since DDP knows of the encoder alone. The rest (one norm to clip by, checkpoints) is the
+    trainer's: see :mod:`st_contrastive.training`.
+
     Args:
         model: a SentenceTransformer that starts with a token-level Transformer module.
         log_terms: return a :class:`LossTerms` (True), or the sum as one 0-d tensor (False), for what can't take a dict:
@@ -63,6 +69,11 @@ class TextLoss(nn.Module, ABC):
     #: How many text columns the loss takes, and what they are.
     columns: dict[int, str]
     columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
+    #: Whether the rows of all ranks are one batch.
+    gather_across_devices = False
+    #: Arguments that a resumed run may change: they do not alter what is trained, or only tell where state came from
+    #: that a checkpoint restores.
+    may_change: tuple[str, ...] = ("log_terms",)
 
     def __init__(self, model: SentenceTransformer, *, log_terms: bool) -> None:
         super().__init__()
@@ -71,6 +82,14 @@ class TextLoss(nn.Module, ABC):
         # Under this name alone the trainer puts its DDP or compiled wrapper in.
         self.model = model
         self.log_terms = log_terms
+        #: Set by ``st_contrastive.training`` while a trainer clips and saves what the loss owns.
+        self.state_is_kept = False
+        #: Set by ``st_contrastive.training`` when what the loss owns was read from a checkpoint.
+        self.state_was_restored = False
+        #: Average the gradients of what the loss owns over the ranks, in each backward pass.
+        self.averages_in_backward = True
+        self._began = self._on_stand_ins = False
+        self._rows = [0]
 
     @abstractmethod
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
@@ -98,6 +117,10 @@ class TextLoss(nn.Module, ABC):
         Raises:
             ValueError: the columns are not as many as the loss takes, or not tokenised text.
         """
+        if self.is_learning and not self._began:
+            self._begin()
+        if self.is_learning and self.averages_in_backward and _ranks.world_size() > 1 and not self._on_stand_ins:
+            return self._with_averaged_gradients(sentence_features, labels)
         columns = list(sentence_features)
         if len(columns) not in self.columns:
             takes = " or ".join(f"{count} ({what})" for count, what in self.columns.items())
@@ -106,7 +129,9 @@ class TextLoss(nn.Module, ABC):
             )
         side = _host.tokenizer_of(self.model).padding_side
         texts = [_host.text_features(column, side) for column in columns]
-        self._set_modes(rows=texts[0]["input_ids"].shape[0])
+        ids = texts[0]["input_ids"]
+        self._rows = _ranks.row_counts(len(ids), ids.device) if self.gather_across_devices else [len(ids)]
+        self._set_modes(sum(self._rows))
         terms = LossTerms(self.compute_terms(texts, labels))
         return terms if self.log_terms else terms.total
 
@@ -122,6 +147,53 @@ class TextLoss(nn.Module, ABC):
                 for module in part.modules():
                     if isinstance(module, nn.BatchNorm1d):
                         module.eval()
+
+    def _begin(self) -> None:
+        """Before the first step: what the loss owns becomes the same on all ranks; what is not cared for is said."""
+        self._began = True
+        owned = {} if self.state_is_kept else owned_state(self)
+        if not owned:
+            return
+        run = _host.present_run()
+        cure = (
+            "Train with st_contrastive.training.ContrastiveTrainer, or give the trainer "
+            "callbacks=[st_contrastive.training.LossStateCallback(loss)]"
+        )
+        if run.resumed_at and not self.state_was_restored:
+            warnings.warn(
+                f"Training was resumed at step {run.resumed_at} without the state that {type(self).__name__} owns, "
+                f"which starts anew. {cure}; with fit, call load_loss_state(loss, checkpoint) before.",
+                stacklevel=4,
+            )
+        if _ranks.world_size() > 1:
+            if run.losses > 1:
+                raise ValueError(
+                    f"In the same step each device has a batch of another dataset, and so another loss than "
+                    f"{type(self).__name__}, whose gradients would be averaged with none. {cure}."
+                )
+            if not self.state_was_restored:
+                _ranks.broadcast(owned.values())
+            warnings.warn(
+                f"{type(self).__name__} owns state that is neither clipped nor saved in checkpoints here, on "
+                f"{_ranks.world_size()} devices; its gradients are averaged over them. {cure}.",
+                stacklevel=4,
+            )
+
+    def _with_averaged_gradients(
+        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None
+    ) -> dict[str, Tensor] | Tensor:
+        own = trained(owned_state(self))
+        zero, stand_ins = _ranks.averaging(own) if own else (torch.zeros(()), {})
+        self._on_stand_ins = True
+        try:
+            found: dict[str, Tensor] | Tensor = functional_call(self, stand_ins, (sentence_features, labels))
+        finally:
+            self._on_stand_ins = False
+        if isinstance(found, Tensor):
+            return found + zero.to(found)
+        first = next(iter(found))
+        found[first] = found[first] + zero.to(found[first])
+        return found
 
     def _owned(self) -> list[nn.Module]:
         return [part for name, part in self.named_children() if name != "model"]
@@ -164,10 +236,8 @@ class ContrastiveLoss(TextLoss):
         negative_weights: Tensor | None = None,
     ) -> Tensor:
         """InfoNCE at the loss's temperature, against the positives of all devices where that was asked for."""
-        offset = 0
-        if self.gather_across_devices:
-            positives, offset = _host.gather_with_gradient(positives)
-        return info_nce(
+        positives, offset = _ranks.gather(positives, self._rows)
+        return self.row_share * info_nce(
             anchors,
             positives,
             temperature=self.temperature,
@@ -175,6 +245,32 @@ class ContrastiveLoss(TextLoss):
             negative_weights=negative_weights,
             offset=offset,
         )
+
+    @property
+    def row_share(self) -> float:
+        """This device's rows over the mean of all devices' rows: 1 but for a smaller last batch.
+
+        A mean over this device's rows, times this, averages over the devices to the mean over all rows.
+        """
+        return self._rows[_ranks.rank()] * len(self._rows) / sum(self._rows) if len(self._rows) > 1 else 1.0
+
+    def share(self, count: Tensor | int) -> Tensor | float:
+        """As :attr:`row_share`, for a mean over ``count`` other things than rows: over masked tokens, for instance."""
+        if len(self._rows) == 1:
+            return 1.0
+        return _ranks.share(torch.as_tensor(count, device=self.model.device))
+
+    def through(self, head: nn.Module, vectors: Tensor) -> Tensor:
+        """``head(vectors)``, with the rows of all devices where they are one batch: BatchNorm takes its statistics
+        over them.
+
+        Args:
+            head: (n, d) to (n, d').
+            vectors: (k N, d), k views of this device's N sentences.
+        """
+        views = vectors.shape[0] // self._rows[_ranks.rank() if len(self._rows) > 1 else 0]
+        together, offset = _ranks.gather(vectors, [views * count for count in self._rows])
+        return cast(Tensor, head(together)[offset : offset + vectors.shape[0]])
 
     def _warn_without_dropout(self) -> None:
         if not _host.has_dropout(self.model):

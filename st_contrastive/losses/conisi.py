@@ -128,12 +128,12 @@ class ConIsILoss(ContrastiveLoss):
         alone = _host.encode(self.model, [columns[0]])[0].sentences
         pairs = _host.encode(self.model, [_host.with_texts(columns[0], view) for view in views])
         # One call of the head: the rows of all views share their BatchNorm statistics.
-        projected = self.head(torch.cat([alone, *(view.sentences for view in pairs)]))
+        projected = self.through(self.head, torch.cat([alone, *(view.sentences for view in pairs)]))
         anchors, positives = projected[:rows], projected[rows : 2 * rows]
         contrastive = self.contrast(anchors, positives)
         if with_interaction:
             scores = self.head.interaction(projected[rows:])
-            interactive = interaction(*scores.chunk(2), valid=distinct)
+            interactive = self.share(distinct.sum()) * interaction(*scores.chunk(2), valid=distinct)
         else:
             interactive = torch.zeros_like(contrastive)
         return {

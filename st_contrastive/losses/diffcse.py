@@ -74,6 +74,8 @@ class DiffCSELoss(ConditionedLoss):
         ['contrastive', 'rtd']
     """
 
+    may_change = ("log_terms", "generator")
+
     def __init__(
         self,
         model: SentenceTransformer,

@@ -104,6 +104,8 @@ class InfoCSELoss(ConditionedLoss):
         ['contrastive', 'mlm']
     """
 
+    may_change = ("log_terms", "auxiliary", "detector", "most_logits")
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -195,7 +197,8 @@ class InfoCSELoss(ConditionedLoss):
         column = _host.text_features(features, _host.tokenizer_of(self.model).padding_side)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
         with torch.enable_grad():
-            self._set_modes(rows=column["input_ids"].shape[0])
+            self._rows = [column["input_ids"].shape[0]]
+            self._set_modes(self._rows[0])
             views, encoded = self._views(column, apart=True)
             if not all(view.tokens.requires_grad for view in encoded):
                 raise ValueError("The encoder has no parameter that is trained: there is no gradient to measure.")
@@ -224,7 +227,7 @@ class InfoCSELoss(ConditionedLoss):
             encoder=None if self.detach else _host.encoder_of(self.model),
             gradient_scale=scale,
         )
-        return masked_lm_in_chunks(
+        return self.share(len(places)) * masked_lm_in_chunks(
             states,
             texts["input_ids"].flatten()[places],
             self.auxiliary.logits,

@@ -64,6 +64,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
     """
 
     columns = {1: "sentences"}
+    may_change = ("log_terms", "most_logits")
 
     def __init__(
         self,

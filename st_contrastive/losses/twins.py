@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive import _host
+from st_contrastive import _host, _ranks
 from st_contrastive.components import FraternalEmbedding, NegativeQueue
 from st_contrastive.components.layer_stack import embedding_outputs
 from st_contrastive.losses._checks import require_choice, require_weight
@@ -149,9 +149,9 @@ class TwinsLoss(ContrastiveLoss):
         terms = {"identical": self.contrast(vectors[0], vectors[1], keys, weights)}
         if inputs:
             terms["fraternal"] = self.contrast(vectors[0], vectors[2])
-            terms["twins"] = twins_margin(*vectors, *inputs)
+            terms["twins"] = self.row_share * twins_margin(*vectors, *inputs)
         if self.queue is not None and self.is_learning:
-            self.queue.push(_host.gather(vectors[0]) if self.gather_across_devices else vectors[0].detach())
+            self.queue.push(_ranks.gather(vectors[0].detach(), self._rows)[0])
         return terms
 
     def views(self, columns: list[dict[str, Any]], labels: Tensor | None = None) -> list[dict[str, Any]]:

@@ -11,12 +11,14 @@ ROOT = Path(st_contrastive.__file__).parent
 MAY_IMPORT = {
     "objectives": {"objectives"},
     "components": {"components"},
-    "losses": {"losses", "components", "objectives", "_host"},
+    "losses": {"losses", "components", "objectives", "_host", "_ranks"},
     "augmentations": {"augmentations"},
     "inputs": {"inputs", "augmentations"},
     "evaluation": {"evaluation"},
-    "cli": {"cli", "losses", "inputs", "evaluation", "components", "augmentations"},
+    "cli": {"cli", "losses", "inputs", "evaluation", "components", "augmentations", "training"},
     "_host": set(),
+    "_ranks": set(),
+    "training": {"training", "losses", "components", "_ranks"},
 }
 HOST_ONLY = ("sentence_transformers.base.losses", "sentence_transformers.util")
 NO_HOST = ("objectives", "components", "augmentations")

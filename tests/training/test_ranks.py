@@ -1,0 +1,61 @@
+"""Several processes against one, on CPUs: torchrun and accelerate launch start ``rank.py``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import foreign
+
+SCRIPT = Path(__file__).with_name("rank.py")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+
+
+@pytest.fixture(scope="module")
+def run(checkpoint, tmp_path_factory):
+    """``run(launcher, mode)``: what the first rank printed."""
+    folder = tmp_path_factory.mktemp("ranks")
+    german = foreign.checkpoint(folder)
+
+    def run(launcher, mode, runs="runs"):
+        command = [*launcher, str(SCRIPT), mode, str(checkpoint("bert")), str(german), str(folder / runs)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert "all done" in done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_several_ranks_give_the_gradient_of_one(run, ranks):
+    """Equal and unequal shares of a batch, with queue and BatchNorm, in float64 and float32."""
+    told = run([*TORCHRUN, str(ranks)], "gradients")
+    for case in ("simcse", "conisi", "twins", "twins-german", "infocse", "infocse-rtd", "diffcse"):
+        assert told.count(f"{case} equal torch.float64 agrees: encoder") == 1
+        assert told.count(f"{case} uneven torch.float64 agrees: encoder") == 1
+        assert told.count(f"{case} equal torch.float32 agrees: encoder") == 1
+    assert told.count("owned") == 3 * 5
+
+
+def test_training_on_two_ranks_and_on_one_after(run):
+    """No drift in 20 steps with evaluation in between, resumed to the bit; then one process goes on."""
+    told = run([*TORCHRUN, "2"], "train")
+    for case in ("conisi", "twins", "twins-apart", "infocse", "pretraining"):
+        assert f"{case}: no drift, resumed to the bit" in told
+    for other in ("callback: no drift", "fit: no drift, warned once", "two losses: no drift"):
+        assert other in told
+    assert run([sys.executable], "resume").count("resumed alone") == 5
+
+
+@pytest.mark.slow
+def test_accelerate_launch_with_three_ranks(run):
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "3"]
+    launcher += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    told = run(launcher, "train", "three")
+    assert told.count("no drift") == 8
