@@ -220,6 +220,7 @@ def test_a_full_disk_under_training(checkpoint, corpus, tmp_path, capsys, comman
             assert main(given) == 2
         assert f"--output {output} can't be written: " in (line := said(capsys))
         assert "File too large" in line
+        assert line.count("Make room") == 1
         assert everything(tmp_path) == before
     assert main(given) == 0
     capsys.readouterr()
@@ -290,7 +291,8 @@ def foreign_places(tmp_path: Path) -> Iterator[tuple[str, str]]:
     yield ".", "holds something that is not a saved model"
     yield "/dev/null", "/dev/null is a file"
     yield "/proc/self/out", "can't be made" if Path("/proc/self").exists() else "can't be"
-    for name, entry in (("data", "rows.csv"), ("clone", ".git/HEAD"), ("run", "checkpoint-7/optimizer.pt")):
+    for name, entry in (("data", "rows.csv"), ("clone", ".git/HEAD"), ("run", "checkpoint-7/optimizer.pt"),
+                        ("album", "2024_photos/one.jpg")):  # fmt: skip
         (tmp_path / name / entry).parent.mkdir(parents=True)
         (tmp_path / name / entry).write_text("mine")
         (tmp_path / name / "modules.json").write_text("[]")
@@ -308,7 +310,7 @@ def test_output_folders_that_are_not_ours(checkpoint, corpus, tmp_path, monkeypa
         assert line.startswith("st-contrastive: --output ")
         assert message in line
         assert everything(tmp_path) == before
-    assert len(places) == 13
+    assert len(places) == 14
     with pytest.raises(SystemExit, match="2"):
         main(arguments(command, checkpoint, corpus, ""))
     assert "the name is empty" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -158,7 +159,8 @@ def output_folder(path: str, *, overwrite: bool) -> Path:
             raise UserError(f"--output {path} holds something that is not a saved model; name another folder.")
         if entries and not overwrite:
             raise UserError(f"--output {path} holds a saved model; name another folder, or add --overwrite.")
-        foreign = [entry.name for entry in entries if not _of_a_model(entry)]
+        modules = _module_folders(folder) if entries else set()
+        foreign = [entry.name for entry in entries if not _of_a_model(entry, modules)]
     except OSError as error:
         raise UserError(f"--output {path} can't be read: {error.strerror or error}.") from error
     if foreign:
@@ -169,10 +171,19 @@ def output_folder(path: str, *, overwrite: bool) -> Path:
     return folder
 
 
-def _of_a_model(entry: Path) -> bool:
-    """Whether a saved model may have such an entry: its files, and folders of its modules."""
-    if entry.is_dir():  # 1_Pooling, 2_Dense, and what exporters write
-        return not entry.is_symlink() and (entry.name.partition("_")[0].isdigit() or entry.name in _EXPORTS)
+def _module_folders(folder: Path) -> set[str]:
+    """Folders that a saved model says are its modules', such as 1_Pooling."""
+    try:
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        return {Path(module["path"]).parts[0] for module in modules if module["path"]}
+    except (ValueError, KeyError, TypeError):
+        return set()
+
+
+def _of_a_model(entry: Path, modules: set[str]) -> bool:
+    """Whether a saved model may have such an entry: its files, and the folders of its modules and exports."""
+    if entry.is_dir():
+        return not entry.is_symlink() and entry.name in (*modules, *_EXPORTS)
     return entry.suffix in _MODEL_FILES or entry.name == ".gitattributes"
 
 

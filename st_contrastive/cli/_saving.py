@@ -76,7 +76,8 @@ def saving(folder: Path) -> Iterator[None]:
         # tokenizers and safetensors, which are not Python, have errors of their own for it.
         if not isinstance(error, OSError) and "os error" not in str(error):
             raise
-        reason = getattr(error, "strerror", None) or str(error).strip().splitlines()[0]
+        told = error.__cause__ or error  # save_auxiliary names the folder of the work, which goes
+        reason = getattr(told, "strerror", None) or str(told).strip().splitlines()[0]
         raise UserError(f"--output {folder} can't be written: {reason}. Make room, or name another folder.") from error
 
 
