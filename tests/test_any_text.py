@@ -198,7 +198,7 @@ def test_losses_stay_finite(texts, build, name, family, count):
     one = texts(count)
     data = builder(*[one, one[::-1]][:columns])
     model = build(family)
-    model.max_seq_length = 32
+    model.max_seq_length = 16
     loss = loss_class(model, **options)
     size, seen = 100, 0
     for start in range(0, count, size):
