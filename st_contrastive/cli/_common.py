@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -18,6 +19,15 @@ from sentence_transformers.sentence_transformer.readers import InputExample
 
 from st_contrastive import inputs, losses
 from st_contrastive.cli._arguments import UserError
+from st_contrastive.cli._saving import resolved
+
+#: Without it transformers asks at the terminal whether to run a checkpoint's code, and runs it on a yes.
+_NO_CODE: dict[str, Any] = {"trust_remote_code": False}
+_WEIGHTS: dict[str, Any] = {**_NO_CODE, "use_safetensors": True, "weights_only": True}
+
+#: What is found in the folder of a saved model, by ending; and what exporters put beside it.
+_MODEL_FILES = (".json", ".safetensors", ".bin", ".txt", ".md", ".model", ".jinja", ".py", ".pt", ".vocab", ".bpe")
+_EXPORTS = ("onnx", "openvino")
 
 #: Arguments of losses that have an option of their own, or none.
 _OBJECTS = ("model", "auxiliary", "fraternal", "generator", "detector", "log_terms")
@@ -63,17 +73,23 @@ PRETRAINING = Method("InfoCSE, stage 1", losses.AuxiliaryMLMPretrainingLoss, "cl
 def load_model(name: str, *, pooling: str = "keep", max_length: int | None = None) -> SentenceTransformer:
     """A model by folder or hub name: as it is ("keep"), or its encoder under a pooling of its own.
 
+    Its weights must be safetensors, and no code of the checkpoint is run.
+
     Raises:
         UserError: it can't be loaded, or is not a text encoder.
     """
     try:
         if pooling == "keep":
-            model = SentenceTransformer(name)
+            model = SentenceTransformer(
+                name, trust_remote_code=False, model_kwargs=dict(_WEIGHTS), processor_kwargs=dict(_NO_CODE)
+            )
         else:
-            transformer = Transformer(name)
+            transformer = Transformer(
+                name, model_kwargs=dict(_WEIGHTS), processor_kwargs=dict(_NO_CODE), config_kwargs=dict(_NO_CODE)
+            )
             model = SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)])
-    except (OSError, ValueError, RuntimeError, TypeError, AttributeError, SafetensorError) as error:
-        raise UserError(f"--model {name}: it can't be loaded: {first_line(error)}") from error
+    except Exception as error:  # of a damaged file, or of a pickle that is refused, anything may come
+        raise UserError(f"--model {name}: it can't be loaded: {_reason(name, error)}") from error
     if max_length is not None:
         if not isinstance(model[0], Transformer):
             raise UserError(f"--model {name} starts with {type(model[0]).__name__}, not with a Transformer module.")
@@ -82,6 +98,24 @@ def load_model(name: str, *, pooling: str = "keep", max_length: int | None = Non
             raise UserError(f"--max-length {max_length}: --model {name} takes {longest} tokens at most.")
         model.max_seq_length = max_length
     return model
+
+
+def _reason(name: str, error: Exception) -> str:
+    """The error in a line, with the cure for what is refused on purpose."""
+    text = str(error)
+    if isinstance(error, pickle.UnpicklingError):  # torch's own advice is to run it
+        return "a file of its weights is a pickle of more than tensors, and the code of a pickle is never run."
+    if "safetensors" in text and "no file named" in text:
+        return (
+            f"{first_line(error)} Its weights must be safetensors: SentenceTransformer({name!r}).save_pretrained("
+            "FOLDER) makes them of others."
+        )
+    if "trust_remote_code" in text:
+        return (
+            f"{first_line(error)} No code of a checkpoint is run here: if you trust it, train with the losses from "
+            "Python."
+        )
+    return first_line(error)
 
 
 def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:
@@ -116,16 +150,52 @@ def output_folder(path: str, *, overwrite: bool) -> Path:
     Raises:
         UserError: something else is there.
     """
-    folder = Path(path).resolve()
-    for place in (folder, *folder.parents):
-        if place.exists() and not place.is_dir():
-            raise UserError(f"--output {path}: {place} is a file; name a folder.")
-    if folder.is_dir() and any(folder.iterdir()):
-        if not (folder / "modules.json").is_file():
+    folder = resolved("--output", path)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--output {path}: {folder} is a file; name a folder.")
+    try:
+        entries = sorted(folder.iterdir()) if folder.is_dir() else []
+        if entries and not (folder / "modules.json").is_file():
             raise UserError(f"--output {path} holds something that is not a saved model; name another folder.")
-        if not overwrite:
+        if entries and not overwrite:
             raise UserError(f"--output {path} holds a saved model; name another folder, or add --overwrite.")
+        modules = _module_folders(folder) if entries else set()
+        foreign = [entry.name for entry in entries if not _of_a_model(entry, modules)]
+    except OSError as error:
+        raise UserError(f"--output {path} can't be read: {error.strerror or error}.") from error
+    if foreign:
+        raise UserError(
+            f"--output {path} holds a saved model and what is none of it ({', '.join(foreign[:3])}), which would be "
+            "lost; move that away, or name another folder."
+        )
     return folder
+
+
+def _module_folders(folder: Path) -> set[str]:
+    """Folders that a saved model says are its modules', such as 1_Pooling."""
+    try:
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        return {Path(module["path"]).parts[0] for module in modules if module["path"]}
+    except (ValueError, KeyError, TypeError):
+        return set()
+
+
+def _of_a_model(entry: Path, modules: set[str]) -> bool:
+    """Whether a saved model may have such an entry: its files, and the folders of its modules and exports."""
+    if entry.is_dir():
+        return not entry.is_symlink() and entry.name in (*modules, *_EXPORTS)
+    return entry.suffix in _MODEL_FILES or entry.name == ".gitattributes"
+
+
+def keep_inputs(folder: Path, **inputs: str | None) -> None:
+    """Refuse an output folder that holds one of the inputs: replacing it would remove them.
+
+    Raises:
+        UserError: it does; ``inputs`` are options by name.
+    """
+    for option, name in inputs.items():
+        if name and Path(name).exists() and folder in (place := Path(name).resolve(), *place.parents):
+            raise UserError(f"--output {folder} holds --{option} {name}, which would be lost: name another folder.")
 
 
 def first_line(error: BaseException) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -9,6 +11,74 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from st_contrastive.cli._arguments import UserError
+
+
+def resolved(option: str, path: str) -> Path:
+    """Where the path of an output leads.
+
+    Raises:
+        UserError: through a file, or by a link to nothing, which may be a disk that is not mounted.
+    """
+    try:
+        for place in (Path(path), *Path(path).parents):
+            if place.is_symlink() and not place.exists():
+                raise UserError(
+                    f"{option} {path}: {place} is a link to {os.readlink(place)}, which does not exist; make that, or "
+                    "name another place."
+                )
+        found = Path(path).resolve()
+        for place in found.parents:
+            if place.exists() and not place.is_dir():
+                raise UserError(f"{option} {path}: {place} is a file; name a folder.")
+        found.exists()  # says of a name that is too long
+    except OSError as error:
+        raise UserError(f"{option} {path} can't be used: {error.strerror or error}.") from error
+    return found
+
+
+def report_file(option: str, path: str) -> Path:
+    """Where scores may be written: a new file, or one of scores that may be replaced. Looked at before any is computed.
+
+    Raises:
+        UserError: something else is there, or nothing can be written there.
+    """
+    file = resolved(option, path)
+    if file.is_dir():
+        raise UserError(f"{option} {path} is a folder; name a file.")
+    if file.exists() and (not file.is_file() or (file.stat().st_size and not _holds_scores(file))):
+        raise UserError(f"{option} {path} is there and holds no scores; name another file.")
+    parent = next(place for place in file.parents if place.exists())
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UserError(f"{option} {path} can't be written: {parent} is read-only.")
+    return file
+
+
+def _holds_scores(file: Path) -> bool:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"model", "scores"} <= content.keys()
+
+
+@contextmanager
+def saving(folder: Path) -> Iterator[None]:
+    """What fails in here for want of room or rights ends in one line.
+
+    Raises:
+        UserError: in place of the error.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        # tokenizers and safetensors, which are not Python, have errors of their own for it.
+        if not isinstance(error, OSError) and "os error" not in str(error):
+            raise
+        told = error.__cause__ or error  # save_auxiliary names the folder of the work, which goes
+        reason = getattr(told, "strerror", None) or str(told).strip().splitlines()[0]
+        raise UserError(f"--output {folder} can't be written: {reason}. Make room, or name another folder.") from error
 
 
 @contextmanager

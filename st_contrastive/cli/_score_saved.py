@@ -12,7 +12,7 @@ def main() -> None:
     from sentence_transformers import SentenceTransformer
 
     request = json.load(sys.stdin)
-    models = {name: SentenceTransformer(folder) for name, folder in request["folders"].items()}
+    models = {name: SentenceTransformer(folder, trust_remote_code=False) for name, folder in request["folders"].items()}
     if any(name.partition(".")[0] == "st_contrastive" for name in sys.modules):
         raise RuntimeError("loading a saved model imported st_contrastive; it must load without")
     probes = {name: model.encode(request["probes"]).tolist() for name, model in models.items()}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import UserError, fraction, positive_float, seed, whole
-from st_contrastive.cli._saving import put_in_place, work_folder
+from st_contrastive.cli._arguments import UserError, fraction, name, positive_float, seed, whole
+from st_contrastive.cli._saving import put_in_place, saving, work_folder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Options that name files."""
-    parser.add_argument("--model", required=True, help="folder or hub name of the encoder to start from")
-    parser.add_argument("--data", required=True, metavar="FILE", help="UTF-8 text or .gz, one sentence a line")
-    parser.add_argument("--output", required=True, metavar="DIR", help="where the trained model goes")
+    parser.add_argument("--model", required=True, type=name, help="folder or hub name of the encoder to start from")
+    parser.add_argument(
+        "--data", required=True, type=name, metavar="FILE", help="UTF-8 text or .gz, one sentence a line"
+    )
+    parser.add_argument("--output", required=True, type=name, metavar="DIR", help="where the trained model goes")
 
 
 def add_numbers(parser: argparse.ArgumentParser, *, lr: float = 3e-5) -> None:
@@ -75,8 +77,9 @@ def train_and_save(
             raise UserError(first_line(error)) from error
         SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
         saved = work / "model"
-        model.save_pretrained(str(saved))
-        if save_beside is not None:
-            save_beside(saved)
-        put_in_place(saved, folder)
+        with saving(folder):
+            model.save_pretrained(str(saved))
+            if save_beside is not None:
+                save_beside(saved)
+            put_in_place(saved, folder)
     print(f"Saved to {folder}. Load it with SentenceTransformer({str(folder)!r}).")

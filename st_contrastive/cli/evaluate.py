@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from st_contrastive.cli._arguments import UserError, whole
+from st_contrastive.cli._arguments import UserError, name, whole
+from st_contrastive.cli._saving import report_file
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -15,7 +15,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="score a saved model",
         description="Score a model: Spearman correlation of cosine similarity, all subsets of a set at once.",
     )
-    parser.add_argument("model", metavar="MODEL", help="folder or hub name of a SentenceTransformer")
+    parser.add_argument("model", type=name, metavar="MODEL", help="folder or hub name of a SentenceTransformer")
     parser.add_argument("--suite", choices=["sts"], default="sts", help="what to score; default: sts")
     parser.add_argument(
         "--data",
@@ -28,7 +28,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--pooling", choices=["cls", "mean", "keep"], default="keep", help="score the encoder under another pooling"
     )
     parser.add_argument("--batch-size", type=whole, default=64, metavar="N", help="default: 64")
-    parser.add_argument("--json", metavar="FILE", help="write the scores there too")
+    parser.add_argument("--json", type=name, metavar="FILE", help="write the scores there too")
     parser.set_defaults(run=run)
 
 
@@ -37,8 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from st_contrastive.cli._common import load_model
     from st_contrastive.evaluation import STSError, evaluate_sts, sts_files
 
-    if args.json and Path(args.json).is_dir():
-        raise UserError(f"--json {args.json} is a folder; name a file.")
+    target = report_file("--json", args.json) if args.json else None
     try:
         sts_files(args.data, args.splits)  # before the model is loaded
         model = load_model(args.model, pooling=args.pooling)
@@ -48,9 +47,9 @@ def run(args: argparse.Namespace) -> int:
     except STSError as error:
         raise UserError(f"--data: {error}") from error
     print(report.table())
-    if args.json:
+    if target is not None:
         try:
-            report.write(args.json)
+            report.write(target)
         except OSError as error:
             raise UserError(f"--json {args.json} can't be written: {error.strerror or error}.") from error
     return 0

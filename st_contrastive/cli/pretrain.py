@@ -25,11 +25,19 @@ def run(args: argparse.Namespace) -> int:
     """Train; everything that can be wrong is looked at before the first step."""
     from transformers import set_seed
 
-    from st_contrastive.cli._common import PRETRAINING, first_line, load_model, loss_arguments, output_folder
+    from st_contrastive.cli._common import (
+        PRETRAINING,
+        first_line,
+        keep_inputs,
+        load_model,
+        loss_arguments,
+        output_folder,
+    )
     from st_contrastive.inputs import CorpusError, read_corpus
     from st_contrastive.losses import AuxiliaryMLMPretrainingLoss
 
     folder = output_folder(args.output, overwrite=args.overwrite)
+    keep_inputs(folder, data=args.data)
     options = loss_arguments(PRETRAINING, args.set)
     try:
         corpus = read_corpus(args.data, limit=args.limit)

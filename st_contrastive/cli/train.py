@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from st_contrastive.cli._arguments import UserError, name
 from st_contrastive.cli._training import add_files, add_numbers, train_and_save
@@ -70,15 +69,14 @@ def run(args: argparse.Namespace) -> int:
 
     from st_contrastive.augmentations import AntonymReplacement, WordNetError
     from st_contrastive.cli._columns import check_together, read_columns
-    from st_contrastive.cli._common import METHODS, first_line, load_model, loss_arguments, output_folder
+    from st_contrastive.cli._common import METHODS, first_line, keep_inputs, load_model, loss_arguments, output_folder
     from st_contrastive.components import FraternalEmbedding
 
     method = METHODS[args.method]
     check_together(args)
     folder = output_folder(args.output, overwrite=args.overwrite)
-    for option in ("auxiliary", "generator"):
-        if getattr(args, option) and Path(getattr(args, option)).resolve() == folder:
-            raise UserError(f"--output is --{option}, which would be lost: name another folder.")
+    kept = ("data", "translations", "auxiliary", "generator", "fraternal")
+    keep_inputs(folder, **{option: getattr(args, option) for option in kept})
     options = loss_arguments(method, args.set)
     if args.antonyms:
         options["strategy"] = "given"
@@ -106,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(first_line(error)) from error
     try:
         dataset = method.dataset(*columns, **({"fraternal": options["fraternal"]} if args.fraternal else {}))
-    except (TypeError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
     train_and_save(args, folder, model, dataset, loss)
     return 0

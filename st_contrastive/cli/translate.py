@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from st_contrastive.cli._arguments import UserError, whole
+from st_contrastive.cli._arguments import UserError, name, whole
+from st_contrastive.cli._saving import resolved
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -14,9 +15,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="translate a corpus, for the fraternal twin",
         description="Translate a corpus with a sequence-to-sequence model. Stopped and started again, it goes on.",
     )
-    parser.add_argument("--model", required=True, help="folder or hub name of the translation model")
-    parser.add_argument("--data", required=True, metavar="FILE", help="UTF-8 text or .gz, one sentence a line")
-    parser.add_argument("--output", required=True, metavar="FILE", help="a .jsonl or .jsonl.gz")
+    parser.add_argument("--model", required=True, type=name, help="folder or hub name of the translation model")
+    parser.add_argument(
+        "--data", required=True, type=name, metavar="FILE", help="UTF-8 text or .gz, one sentence a line"
+    )
+    parser.add_argument("--output", required=True, type=name, metavar="FILE", help="a .jsonl or .jsonl.gz")
     parser.add_argument(
         "--languages", nargs=2, metavar=("FROM", "TO"), help="as the model names them, where it knows several"
     )
@@ -32,6 +35,9 @@ def run(args: argparse.Namespace) -> int:
     """Translate what is not translated yet."""
     from st_contrastive.inputs import CorpusError, TranslationError, Translator, read_corpus, translate_corpus
 
+    output = resolved("--output", args.output)
+    if output.is_dir():
+        raise UserError(f"--output {args.output} is a folder; name a file.")
     try:
         corpus = read_corpus(args.data, limit=args.limit)
         print(f"{args.data}: {corpus.report}")
@@ -47,6 +53,6 @@ def run(args: argparse.Namespace) -> int:
     except (CorpusError, TranslationError) as error:
         raise UserError(str(error)) from error
     except OSError as error:
-        raise UserError(f"--output {args.output} can't be written: {error.strerror or error}.") from error
+        raise UserError(f"--output {args.output} can't be used: {error}.") from error
     print(f"Translations in {path}. Train with them: st-contrastive train --method twins --translations {path} ...")
     return 0

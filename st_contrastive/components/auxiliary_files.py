@@ -8,6 +8,7 @@ import pickle
 import tempfile
 import warnings
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
+from st_contrastive.components._checks import first_line
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM
 from st_contrastive.components.fingerprint import fingerprint
 from st_contrastive.components.layer_stack import layers_of
@@ -43,9 +45,11 @@ def save_auxiliary(
         path: folder.
         tokenizer: that of the encoder; its fingerprint goes into the configuration.
         base_name: name of the checkpoint that training started from.
+
+    Raises:
+        OSError: the folder can't be written; what was there is as it was.
     """
     folder = Path(path).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
     network = auxiliary.network.config.to_dict()
     network.pop("_name_or_path", None)
     if Path(base_name).is_dir():  # where it lies is nobody's business
@@ -64,13 +68,22 @@ def save_auxiliary(
         "head_source": auxiliary.head.source,
         "network": network,
     }
-    # Both are complete before either stands under its name.
-    with tempfile.TemporaryDirectory(prefix=".auxiliary.", dir=folder) as work:
-        save_model(auxiliary, f"{work}/{WEIGHTS_NAME}")
-        config["weights_crc32"] = _checksum(Path(work, WEIGHTS_NAME))
-        Path(work, CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        for name in (WEIGHTS_NAME, CONFIG_NAME):
-            os.replace(f"{work}/{name}", folder / name)
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Both are complete before either stands under its name.
+        with tempfile.TemporaryDirectory(prefix=".auxiliary.", dir=folder) as work:
+            save_model(auxiliary, f"{work}/{WEIGHTS_NAME}")
+            config["weights_crc32"] = _checksum(Path(work, WEIGHTS_NAME))
+            Path(work, CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            for name in (WEIGHTS_NAME, CONFIG_NAME):
+                os.replace(f"{work}/{name}", folder / name)
+    except (OSError, SafetensorError) as error:
+        for place in made:  # the innermost first
+            with suppress(OSError):
+                place.rmdir()
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise OSError(f"auxiliary {folder} can't be written: {reason}. Make room, or name another folder.") from error
 
 
 def load_auxiliary(

@@ -125,9 +125,11 @@ def _from_checkpoint(encoder: PreTrainedModel, config: PretrainedConfig) -> PreT
         with _quiet_transformers():
             # Tokens may have been added to the encoder since.
             size, config = config.vocab_size, copy.deepcopy(config)
-            config_size = config.vocab_size = getattr(AutoConfig.from_pretrained(name), "vocab_size", size)
+            config_size = config.vocab_size = getattr(
+                AutoConfig.from_pretrained(name, trust_remote_code=False), "vocab_size", size
+            )
             model, report = AutoModelForMaskedLM.from_pretrained(
-                name, config=config, output_loading_info=True, use_safetensors=True
+                name, config=config, output_loading_info=True, use_safetensors=True, trust_remote_code=False
             )
             if config_size != size:
                 model.resize_token_embeddings(size, mean_resizing=False)
@@ -152,7 +154,8 @@ def _decoder(model: PreTrainedModel) -> nn.Linear:
 
 def _empty(config: PretrainedConfig) -> PreTrainedModel:
     try:
-        return cast(PreTrainedModel, AutoModelForMaskedLM.from_config(config))  # type: ignore[no-untyped-call]
+        model = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
+        return cast(PreTrainedModel, model)
     except Exception as error:  # some families assert what a single layer does not hold
         raise _no_head(config) from error
 

@@ -74,16 +74,25 @@ def _open_text(path: Path) -> TextIO:
 def _pair(line: str, where: str) -> tuple[str, str, float]:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise STSError(f"{where} is not JSON ({error.msg}).") from error
+    except (ValueError, RecursionError) as error:  # also of numbers and nestings that are too long
+        raise STSError(f"{where} is not JSON ({str(error).splitlines()[0]}).") from error
     if not isinstance(row, dict) or not {"sentence1", "sentence2", "score"} <= row.keys():
         raise STSError(f"{where} must be an object with sentence1, sentence2 and score.")
     first, second, score = row["sentence1"], row["sentence2"], row["score"]
     if not isinstance(first, str) or not isinstance(second, str):
         raise STSError(f"{where}: sentence1 and sentence2 must be strings.")
-    if isinstance(score, bool) or not isinstance(score, (int, float)) or not math.isfinite(score):
-        raise STSError(f"{where}: score must be a finite number, got {score!r}.")
-    return first, second, float(score)
+    for name, text in (("sentence1", first), ("sentence2", second)):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise STSError(f"{where}: {name} holds half of a surrogate pair, which no tokenizer takes.") from None
+    try:
+        value = math.nan if isinstance(score, (bool, str)) else float(score)
+    except (TypeError, OverflowError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise STSError(f"{where}: score must be a finite number, got {score!r:.80}.")
+    return first, second, value
 
 
 def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64, progress: bool = False) -> Any:

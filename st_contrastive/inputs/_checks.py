@@ -12,7 +12,7 @@ def texts(name: str, values: Iterable[str]) -> Iterator[str]:
 
     Raises:
         TypeError: it is one string, not an iterable, or holds what is not a string; the first such row is named.
-        ValueError: it is empty.
+        ValueError: it is empty, or a row holds half of a surrogate pair.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a sequence of strings, one a sentence, got {type(values).__name__}.")
@@ -31,17 +31,23 @@ def _checked(name: str, values: Iterable[str]) -> Iterator[str]:
         if not isinstance(row, str):
             cure = " Give one column of it, such as dataset['sentence']." if isinstance(row, dict) else ""
             raise TypeError(f"{name}[{index}] must be a string, got {type(row).__name__}: {row!r:.80}.{cure}")
-        if not row.isascii():
-            try:
-                row.encode()
-            except UnicodeEncodeError:
-                raise ValueError(
-                    f"{name}[{index}] holds half of a surrogate pair, which no tokenizer takes: {row!r:.80}. Mend it "
-                    "with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
-                ) from None
+        require_whole(f"{name}[{index}]", row)
         yield row
     if index < 0:
         raise ValueError(f"{name} is empty; there is nothing to train on.")
+
+
+def require_whole(name: str, text: str) -> None:
+    """Refuse half of a surrogate pair: neither a tokenizer nor a Dataset takes it."""
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{name} holds half of a surrogate pair, which no tokenizer takes: {text!r:.80}. Mend it with "
+            "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
+        ) from None
 
 
 def rows(**given: Iterable[str] | None) -> Iterator[tuple[str, ...]]:

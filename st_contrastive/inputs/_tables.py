@@ -49,14 +49,36 @@ def _written(batches: Iterable[list[pa.Array]], schema: pa.Schema) -> Dataset:
     handle, name = tempfile.mkstemp(suffix=".arrow", dir=_folder())
     os.close(handle)
     path = Path(name)
+    source = _Source(batches)
     try:
         with pa.OSFile(name, "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-            for arrays in batches:
+            for arrays in source:
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
-    except BaseException:
+    except BaseException as error:
         path.unlink(missing_ok=True)
+        if isinstance(error, OSError) and not source.failed:
+            reason = os.strerror(error.errno) if error.errno else error
+            raise OSError(
+                f"The data can't be written to {path.parent}: {reason}. Make room there, or set HF_DATASETS_CACHE to a "
+                "folder that has some."
+            ) from error
         raise
     return Dataset.from_file(name)
+
+
+class _Source:
+    """The batches, and whether an error came of them and not of writing."""
+
+    def __init__(self, batches: Iterable[list[pa.Array]]) -> None:
+        self.batches = batches
+        self.failed = False
+
+    def __iter__(self) -> Iterator[list[pa.Array]]:
+        try:
+            yield from self.batches
+        except Exception:
+            self.failed = True
+            raise
 
 
 _locks: list[Any] = []

@@ -28,7 +28,8 @@ def conisi_examples(
         seed: of a ``constructed`` that draws; each row has a generator of its own.
 
     Raises:
-        TypeError, ValueError: a row is not a string, or the columns are not equally long.
+        TypeError, ValueError: a row is not a string or holds half of a surrogate pair, or the columns are not equally
+            long.
 
     Example:
         >>> conisi_examples(["It is warm."], ["It is cold."])[0].texts
@@ -66,4 +67,5 @@ def _constructed(
         made = construct(sentence, rng)
         if not isinstance(made, str):
             raise TypeError(f"constructed must return a string, got {type(made).__name__} for sentences[{index}].")
+        _checks.require_whole(f"what constructed made of sentences[{index}]", made)
         yield sentence, made

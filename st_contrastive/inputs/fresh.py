@@ -80,8 +80,8 @@ class FreshAugmentation(TrainerCallback):
                 raise ValueError(f"the dataset has no column {source!r} to augment, only {', '.join(batch)}.")
             texts = []
             for text in batch[source]:
-                # A string is hashed, the same way everywhere.
-                rng.seed(f"{self.seed} {epoch} {name} {text}")
+                # Bytes are hashed, the same way everywhere; those of half a surrogate pair too.
+                rng.seed(f"{self.seed} {epoch} {name} {text}".encode("utf-8", "surrogatepass"))
                 texts.append(augment(text, rng))
             made[name] = texts
         return made

@@ -9,6 +9,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,7 +49,7 @@ def translate_corpus(
         ``output``, which ``twins_examples(sentences, translations=output)`` and ``read_parallel`` read.
 
     Raises:
-        TranslationError: ``output`` or its partial file is there and of something else.
+        TranslationError: ``output`` or its partial file is there and of something else, or can't be written.
 
     Example:
         >>> import tempfile
@@ -82,28 +83,36 @@ def translate_corpus(
     settings = json.dumps(getattr(translate, "settings", None), ensure_ascii=False)
     partial = path.with_name(path.name + ".partial")
     if path.exists():
-        if told.exists() and told.read_text(encoding="utf-8") != settings:
+        if told.exists() and told.read_bytes() != settings.encode():
             raise TranslationError(f"output {path} was made with other settings, see {told.name}. Name another file.")
-        with open_bytes(path) as file:
-            _pass_over(stream, file, path)
+        _passed_file(stream, path)
         if next(stream, None) is not None:
             raise TranslationError(f"output {path} is there and ends before the corpus does. Name another file.")
         partial.unlink(missing_ok=True)
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
     header = settings.encode() + b"\n"
-    with _appending(partial, header) as file:
+    with _saying(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = _appending(partial, header)
+    with file:
         done = _pass_over(stream, file, partial)
         file.seek(0, os.SEEK_END)
         with tqdm(desc="translate", unit=" sentences", initial=done, disable=not progress) as bar:
             for pairs in in_batches("translate", translate, stream, batch_size):
-                file.write(b"".join(_line(*pair) for pair in pairs))
-                file.flush()
-                os.fsync(file.fileno())
+                _append(file, b"".join(_line(*pair) for pair in pairs), path)
                 bar.update(len(pairs))
-    if settings != "null":
-        told.write_text(settings, encoding="utf-8")
-    _finish(partial, path, len(header))
+    with _saying(path):
+        if settings != "null":
+            with _appearing(told) as ready:
+                ready.write_text(settings, encoding="utf-8")
+        with (
+            _appearing(path) as ready,
+            partial.open("rb") as source,
+            _compressed(ready, path) as target,
+        ):
+            source.seek(len(header))
+            shutil.copyfileobj(source, target)
+        partial.unlink()
     return path
 
 
@@ -127,15 +136,25 @@ def _line(sentence: str, translation: str) -> bytes:
     return json.dumps({"sentence": sentence, "translation": translation}, ensure_ascii=False).encode() + b"\n"
 
 
+def _append(file: BinaryIO, content: bytes, path: Path) -> None:
+    """Write, down to the disk; a half line that did not fit is taken off when the file is opened again."""
+    with _saying(path):
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            file.raw.close()  # type: ignore[attr-defined] # else closing the file would try again, and raise
+            raise
+
+
 def _appending(partial: Path, header: bytes) -> BinaryIO:
     """The partial file behind its header, without the half line that a kill may have left."""
-    try:
-        file = partial.open("r+b")
-    except FileNotFoundError:
-        file = partial.open("w+b")
+    is_new = not partial.exists()
+    file = partial.open("x+b" if is_new else "r+b")
     try:
         first = file.readline()
-        if not first.endswith(b"\n"):
+        if header != first and header.startswith(first):  # new, or stopped within it
             file.seek(0)
             file.truncate()
             file.write(header)
@@ -153,9 +172,19 @@ def _appending(partial: Path, header: bytes) -> BinaryIO:
             file.truncate(end)
         file.seek(start)
     except BaseException:
-        file.close()
+        file.raw.close()
+        if is_new:
+            partial.unlink()
         raise
     return file
+
+
+def _passed_file(sentences: Iterator[str], path: Path) -> None:
+    try:
+        with open_bytes(path) as file:
+            _pass_over(sentences, file, path)
+    except OSError as error:
+        raise TranslationError(f"output {path} can't be read: {error.strerror or error}.") from error
 
 
 def _pass_over(sentences: Iterator[str], file: Iterable[bytes], path: Path) -> int:
@@ -176,14 +205,28 @@ def _pass_over(sentences: Iterator[str], file: Iterable[bytes], path: Path) -> i
     return count
 
 
-def _finish(partial: Path, path: Path, header: int) -> None:
-    """The finished file under its name in one step; a crash leaves the partial one."""
+@contextmanager
+def _appearing(path: Path) -> Iterator[Path]:
+    """A file to fill that takes the name ``path`` in one step, or goes."""
     ready = path.with_name(path.name + ".ready")
-    with partial.open("rb") as source, _compressed(ready, path) as target:
-        source.seek(header)
-        shutil.copyfileobj(source, target)
-    os.replace(ready, path)
-    partial.unlink()
+    try:
+        yield ready
+        os.replace(ready, path)
+    except BaseException:
+        with suppress(OSError):
+            ready.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _saying(path: Path) -> Iterator[None]:
+    """An error of the disk as one that says what is kept."""
+    try:
+        yield
+    except OSError as error:
+        partial = path.with_name(path.name + ".partial")
+        kept = f" What is translated so far is in {partial.name}: call again to go on." if partial.exists() else ""
+        raise TranslationError(f"output {path} can't be written: {error.strerror or error}.{kept}") from error
 
 
 def _compressed(ready: Path, path: Path) -> Any:

@@ -45,7 +45,8 @@ def twins_examples(
         batch_size: how many sentences a function gets at a time.
 
     Raises:
-        TypeError, ValueError: a row is not a string, the columns are not equally long, or an argument does not fit.
+        TypeError, ValueError: a row is not a string or holds half of a surrogate pair, the columns are not equally
+            long, or an argument does not fit.
         CorpusError: a file can't be read, or lacks a sentence.
 
     Example:

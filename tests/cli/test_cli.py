@@ -73,7 +73,7 @@ def test_pretrain_then_train_with_what_it_wrote(checkpoint, corpus, tmp_path, ca
     assert "extra_layers is 1, asked for 2" in capsys.readouterr().err
     assert not output.exists()
     assert main([*arguments, "--output", str(stage1), "--overwrite"]) == 2
-    assert "--output is --auxiliary" in capsys.readouterr().err
+    assert "holds --auxiliary" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main([*arguments, "--output", str(output), "--auxiliary", ""])
     assert "the name is empty" in capsys.readouterr().err
