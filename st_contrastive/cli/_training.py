@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli._arguments import UserError, fraction, name, positive_float, seed, whole
-from st_contrastive.cli._saving import put_in_place, saving, work_folder
+from st_contrastive.cli._saving import put_in_place, resolved, saving, work_folder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -36,6 +36,16 @@ def add_numbers(parser: argparse.ArgumentParser, *, lr: float = 3e-5) -> None:
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--overwrite", action="store_true", help="replace a saved model in --output")
     parser.add_argument(
+        "--checkpoints", type=name, metavar="DIR", help="keep the newest two checkpoints there, for --resume"
+    )
+    parser.add_argument("--checkpoint-steps", type=whole, default=500, metavar="N", help="default: 500")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the newest checkpoint in --checkpoints, as if the run had not been cut short; from the start "
+        "where there is none yet",
+    )
+    parser.add_argument(
         "--set",
         action="append",
         default=[],
@@ -44,9 +54,35 @@ def add_numbers(parser: argparse.ArgumentParser, *, lr: float = 3e-5) -> None:
     )
 
 
+def checkpoint_folder(args: argparse.Namespace, output: Path) -> Path | None:
+    """Where checkpoints go; None keeps none.
+
+    Raises:
+        UserError: they would be lost with the output, or go among another run's.
+    """
+    from st_contrastive.training.checkpoints import checkpoints
+
+    if args.checkpoints is None:
+        if args.resume:
+            raise UserError("--resume needs --checkpoints DIR, the folder of the run that was cut short.")
+        return None
+    folder = resolved("--checkpoints", args.checkpoints)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--checkpoints {args.checkpoints} is a file; name a folder.")
+    if output in (folder, *folder.parents):
+        raise UserError(f"--checkpoints {args.checkpoints} is in --output, which is replaced: name another folder.")
+    if not args.resume and checkpoints(folder):
+        raise UserError(
+            f"--checkpoints {args.checkpoints} holds checkpoints of another run: add --resume to go on with it, or "
+            "name another folder."
+        )
+    return folder
+
+
 def train_and_save(
     args: argparse.Namespace,
     folder: Path,
+    checkpoints: Path | None,
     model: SentenceTransformer,
     dataset: Any,
     loss: Any,
@@ -54,20 +90,24 @@ def train_and_save(
     save_beside: Callable[[Path], None] | None = None,
 ) -> None:
     """Run the Trainer and put the saved model, with what ``save_beside`` adds, into ``folder``."""
-    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers import SentenceTransformerTrainingArguments
 
     from st_contrastive.cli._common import first_line
+    from st_contrastive.training import ContrastiveTrainer, LossStateError
+    from st_contrastive.training.checkpoints import last_complete
 
     with work_folder(folder) as work:
         try:
             arguments = SentenceTransformerTrainingArguments(
-                output_dir=f"{work}/trainer",
+                output_dir=str(checkpoints or f"{work}/trainer"),
                 per_device_train_batch_size=args.batch_size,
                 learning_rate=args.lr,
                 num_train_epochs=args.epochs,
                 max_steps=args.steps or -1,
                 warmup_steps=args.warmup,
-                save_strategy="no",
+                save_strategy="steps" if checkpoints else "no",
+                save_steps=args.checkpoint_steps,
+                save_total_limit=2,
                 logging_steps=10,
                 seed=args.seed,
                 bf16=args.bf16,
@@ -75,7 +115,16 @@ def train_and_save(
             )
         except ValueError as error:
             raise UserError(first_line(error)) from error
-        SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
+        newest = last_complete(checkpoints) if checkpoints and args.resume else None
+        if newest is not None:
+            print(f"Going on from {newest}.")
+        elif args.resume:
+            print(f"{checkpoints} holds no complete checkpoint: starting from the beginning.")
+        try:
+            trainer = ContrastiveTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss)
+            trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+        except (OSError, LossStateError) as error:
+            raise UserError(first_line(error)) from error
         saved = work / "model"
         with saving(folder):
             model.save_pretrained(str(saved))

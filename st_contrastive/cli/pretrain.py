@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from st_contrastive.cli._arguments import UserError
-from st_contrastive.cli._training import add_files, add_numbers, train_and_save
+from st_contrastive.cli._training import add_files, add_numbers, checkpoint_folder, train_and_save
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from st_contrastive.losses import AuxiliaryMLMPretrainingLoss
 
     folder = output_folder(args.output, overwrite=args.overwrite)
+    checkpoints = checkpoint_folder(args, folder)
     keep_inputs(folder, data=args.data)
     options = loss_arguments(PRETRAINING, args.set)
     try:
@@ -51,5 +52,5 @@ def run(args: argparse.Namespace) -> int:
         dataset = PRETRAINING.dataset(corpus.sentences)
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
-    train_and_save(args, folder, model, dataset, loss, save_beside=loss.save_auxiliary)
+    train_and_save(args, folder, checkpoints, model, dataset, loss, save_beside=loss.save_auxiliary)
     return 0

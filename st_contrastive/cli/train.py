@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from st_contrastive.cli._arguments import UserError, name
-from st_contrastive.cli._training import add_files, add_numbers, train_and_save
+from st_contrastive.cli._training import add_files, add_numbers, checkpoint_folder, train_and_save
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -75,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     method = METHODS[args.method]
     check_together(args)
     folder = output_folder(args.output, overwrite=args.overwrite)
+    checkpoints = checkpoint_folder(args, folder)
     kept = ("data", "translations", "auxiliary", "generator", "fraternal")
     keep_inputs(folder, **{option: getattr(args, option) for option in kept})
     options = loss_arguments(method, args.set)
@@ -106,5 +107,5 @@ def run(args: argparse.Namespace) -> int:
         dataset = method.dataset(*columns, **({"fraternal": options["fraternal"]} if args.fraternal else {}))
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
-    train_and_save(args, folder, model, dataset, loss)
+    train_and_save(args, folder, checkpoints, model, dataset, loss)
     return 0

@@ -39,8 +39,9 @@ class LossStateCallback(TrainerCallback):
 
     Raises:
         TypeError: ``loss`` is no module, such as a function that makes one: make it first.
-        FileNotFoundError, OSError, ValueError: when training begins: the checkpoint's loss state is missing, damaged or
-            another loss's; or the trainer shards parameters (FSDP, DeepSpeed), which those of a loss can't be.
+        OSError, LossStateError: when training begins: the checkpoint's loss state is missing, damaged or another
+            loss's.
+        ValueError: the trainer shards parameters (FSDP, DeepSpeed), which those of a loss can't be.
 
     Example:
         >>> import tempfile

@@ -29,6 +29,10 @@ _FORMAT = 1
 _BESIDE = "beside/"
 
 
+class LossStateError(ValueError):
+    """A saved loss state does not go with the loss, or is none; the message names what differs."""
+
+
 def save_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
     """Write what a loss owns (heads, queue, networks) into ``loss_state.safetensors`` in the folder ``path``.
 
@@ -83,7 +87,7 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
     Raises:
         FileNotFoundError: there is no loss state.
         OSError: the file is damaged.
-        ValueError: it is another loss's, or one's with other arguments; the message names what differs.
+        LossStateError: it is another loss's, or one's with other arguments; the message names what differs.
     """
     read(loss, Path(path))
 
@@ -144,7 +148,7 @@ def read(losses: Losses, folder: Path) -> dict[str, Tensor]:
         try:
             loss.load_state_dict({key: state[key] for key in owned_state(loss)}, strict=False)
         except RuntimeError as error:
-            raise ValueError(f"{file} does not fit: {' '.join(str(error).split())}") from error
+            raise LossStateError(f"{file} does not fit: {' '.join(str(error).split())}") from error
         for part in loss.modules():
             if isinstance(part, TextLoss):
                 part.state_was_restored = True
@@ -180,9 +184,9 @@ def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     except (OSError, SafetensorError) as error:
         raise OSError(f"{file} is damaged, or can't be read: {error}") from error
     if metadata.get("kind") != _KIND:
-        raise ValueError(f"{file} is no loss state of st_contrastive.")
+        raise LossStateError(f"{file} is no loss state of st_contrastive.")
     if int(metadata["format"]) > _FORMAT:
-        raise ValueError(
+        raise LossStateError(
             f"{file} has format {metadata['format']}, this st_contrastive reads up to {_FORMAT}: upgrade it."
         )
     if metadata["crc32"] != str(_checksum(tensors)):
@@ -209,18 +213,18 @@ def _plain(value: Any) -> Any:
 def _require_same_losses(file: Path, saved: dict[str, Any], named: dict[str, nn.Module]) -> None:
     if set(saved) != set(named):
         names = [", ".join(repr(name.rstrip("/")) for name in sorted(part)) or "none" for part in (saved, named)]
-        raise ValueError(f"{file} holds the losses named {names[0]}; the trainer has {names[1]}.")
+        raise LossStateError(f"{file} holds the losses named {names[0]}; the trainer has {names[1]}.")
     for name, loss in named.items():
         now, then = _described(loss), saved[name]
         if now["class"] != then["class"]:
-            raise ValueError(f"{file} is the state of {then['class']}, the loss is {now['class']}.")
+            raise LossStateError(f"{file} is the state of {then['class']}, the loss is {now['class']}.")
         differing = [
             f"{key} is {now['config'][key]!r}, saved with {value!r}"
             for key, value in then["config"].items()
             if key in now["config"] and now["config"][key] != value
         ]
         if differing:
-            raise ValueError(
+            raise LossStateError(
                 f"{file} does not fit {now['class']}: {'; '.join(differing)}. Build the loss as it was, or train anew "
                 "from the saved model."
             )
@@ -240,7 +244,7 @@ def _require_same_tensors(file: Path, tensors: dict[str, Tensor], named: dict[st
     ]
     if faults:
         more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
-        raise ValueError(f"{file} does not fit: {'; '.join(faults[:3])}{more}. Was it another encoder's?")
+        raise LossStateError(f"{file} does not fit: {'; '.join(faults[:3])}{more}. Was it another encoder's?")
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> int:

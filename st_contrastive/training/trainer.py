@@ -47,7 +47,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     - the best model, with ``load_best_model_at_end``, comes with the loss state of its step.
 
     Raises:
-        ValueError, OSError: when training begins: the checkpoint is incomplete or another loss's, or ``output_dir``
+        OSError, LossStateError: when training begins: the checkpoint is incomplete or another loss's, or ``output_dir``
             can't be written. See :class:`LossStateCallback` too.
 
     Example:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 from importlib import resources
@@ -58,6 +59,51 @@ def test_train_then_evaluate(checkpoint, corpus, sts, tmp_path, capsys, method):
     assert main(arguments) == 2
     assert main([*arguments, "--overwrite"]) == 0
     assert main(["evaluate", str(output), "--data", str(sts)]) == 0
+
+
+@pytest.mark.parametrize("command", [["train", "--method", "conisi"], ["pretrain"]], ids=["train", "pretrain"])
+def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, command):
+    checkpoints = tmp_path / "checkpoints"
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    arguments = [*command, "--model", str(checkpoint("bert")), "--data", str(corpus), "--batch-size", "4"]
+    arguments += ["--steps", "5", "--checkpoint-steps", "2", "--checkpoints", str(checkpoints)]
+    assert main([*arguments, "--output", str(whole), "--resume"]) == 0
+    assert "holds no complete checkpoint: starting from the beginning" in capsys.readouterr().out
+    assert {entry.name for entry in checkpoints.iterdir()} == {"checkpoint-4", "checkpoint-5"}
+    shutil.rmtree(checkpoints / "checkpoint-5")
+    (checkpoints / "checkpoint-9").mkdir()  # another trainer's, killed while it saved
+    assert main([*arguments, "--output", str(again)]) == 2
+    assert "add --resume" in capsys.readouterr().err
+    assert main([*arguments, "--output", str(again), "--resume"]) == 0
+    assert "Going on from" in capsys.readouterr().out
+    for name in ("model.safetensors", "auxiliary.safetensors"):
+        assert (whole / name).exists() == (name.startswith("model") or command == ["pretrain"])
+        if (whole / name).exists():
+            assert (whole / name).read_bytes() == (again / name).read_bytes()
+    rest = ["--output", str(tmp_path / "other"), "--resume"]
+    assert main([*arguments, *rest, "--set", "most_logits=9" if command == ["pretrain"] else "temperature=0.1"]) == (
+        0 if command == ["pretrain"] else 2
+    )
+    if command != ["pretrain"]:
+        assert "temperature is 0.1, saved with 0.05" in capsys.readouterr().err
+        assert not (tmp_path / "other").exists()
+
+
+def test_places_of_checkpoints(checkpoint, corpus, tmp_path, capsys):
+    output, file = tmp_path / "out", tmp_path / "file"
+    file.write_text("mine")
+    arguments = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    arguments += ["--output", str(output)]
+    for more, message in (
+        (["--resume"], "--resume needs --checkpoints"),
+        (["--checkpoints", str(output / "inside")], "is in --output"),
+        (["--checkpoints", str(file)], "is a file"),
+        (["--checkpoints", str(file / "below")], "is a file"),
+    ):
+        assert main([*arguments, *more]) == 2
+        assert message in capsys.readouterr().err
+    assert file.read_text() == "mine"
+    assert not output.exists()
 
 
 def test_pretrain_then_train_with_what_it_wrote(checkpoint, corpus, tmp_path, capsys):
