@@ -70,8 +70,8 @@ class InfoCSELoss(ConditionedLoss):
     The sentence vector is the [CLS] vector for a model with [CLS] pooling. With another pooling it is that pooling's
     vector, since that is what will be used.
 
-    Under adapters (LoRA) the encoder trains these alone; the auxiliary network is a copy with the adapters merged, whose
-    extra layers are trained whole.
+    Under adapters (LoRA) the encoder trains these alone; the auxiliary network is a copy with the adapters merged,
+    whose extra layers are trained whole.
 
     The projector's BatchNorm statistics are those of one device: with ``gather_across_devices`` several devices do not
     give exactly the gradient of one with all sentences, as they do with ``projector=False``.
