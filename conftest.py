@@ -12,6 +12,11 @@ import pytest
 from tests.miniature_wordnet import write_database
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--write-table`` writes what tests/test_encoders.py finds into the README."""
+    parser.addoption("--write-table", action="store_true", help="write the README's table of encoders")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Before anything asks for WordNet."""
     from st_contrastive.augmentations import wordnet

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from sentence_transformers.base.modules import Transformer
@@ -152,6 +154,23 @@ def has_dropout(model: nn.Module) -> bool:
     return layers or bool(getattr(encoder.config, "attention_dropout", 0))
 
 
+def dropout_setting(model: nn.Module) -> str:
+    """What the encoder's family calls its layers' dropout in the configuration; BERT's word where none is known."""
+    settings = encoder_of(model).config.to_dict()
+    names = ("hidden_dropout_prob", "hidden_dropout", "dropout", "embedding_dropout", "attention_dropout")
+    return next((name for name in names if name in settings), names[0])
+
+
+def is_causal(model: nn.Module) -> bool:
+    """Whether the encoder's tokens see those before them alone, as far as its configuration and layers tell."""
+    encoder = encoder_of(model)
+    if getattr(encoder.config, "is_causal", None) is False or getattr(
+        encoder.config, "use_bidirectional_attention", None
+    ):
+        return False
+    return any(getattr(module, "is_causal", False) is True for module in encoder.modules())
+
+
 POOLING_MODES: tuple[str, ...] = tuple(Pooling.POOLING_MODES)
 
 
@@ -193,8 +212,18 @@ def token_arguments(features: Features) -> Features:
     return {key: features[key] for key in _TEXT_KEYS if key in features}
 
 
-def encode(model: nn.Module, views: Sequence[Features]) -> list[Encoded]:
-    """All views in one forward pass where sentence-transformers can merge them, else in one pass each."""
+def encode(model: nn.Module, views: Sequence[Features], *, observed: bool = False) -> list[Encoded]:
+    """All views in one forward pass where sentence-transformers can merge them, else in one pass each.
+
+    Args:
+        model: the model, in whatever wrapper.
+        views: features of each.
+        observed: hooks on the encoder's layers must see the pass: then torch.compile's code is not used, since what was
+            compiled without a hook runs on without it.
+    """
+    if observed:
+        with _uncompiled():
+            return encode(model, views)
     merged = merge_feature_batches([dict(view) for view in views]) if len(views) > 1 else None
     if merged is None:
         return [_encoded(model(dict(view))) for view in views]
@@ -203,6 +232,11 @@ def encode(model: nn.Module, views: Sequence[Features]) -> list[Encoded]:
     return [
         Encoded(sentences, tokens, mask, together.prompt_length) for sentences, tokens, mask in zip(*parts, strict=True)
     ]
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    stance = getattr(torch.compiler, "set_stance", None)  # from PyTorch 2.6 on
+    return nullcontext() if stance is None else cast(AbstractContextManager[Any], stance("force_eager"))
 
 
 def _encoded(output: Features) -> Encoded:

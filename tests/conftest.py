@@ -11,9 +11,9 @@ import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests import foreign
+from tests.tokenizers import TOKENIZERS
 
 SENTENCES = [
     "the small cat sleeps on a warm chair",
@@ -28,40 +28,7 @@ SENTENCES = [
     "the lake is cold in winter",
 ]
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
-PIECES = [*"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"), "##s", "##ing"]
-
-BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}
-
-
-def _vocabulary(specials: list[str]) -> dict[str, int]:
-    return {token: index for index, token in enumerate(dict.fromkeys([*specials, *WORDS, *PIECES]))}
-
-
-def bert_tokenizer() -> transformers.PreTrainedTokenizerBase:
-    return transformers.BertTokenizer(vocab=_vocabulary(BERT_SPECIALS), model_max_length=64)
-
-
-def mpnet_tokenizer() -> transformers.PreTrainedTokenizerBase:
-    vocabulary = _vocabulary(["<s>", "<pad>", "</s>", "[UNK]", "<mask>"])
-    return transformers.MPNetTokenizer(vocab=vocabulary, model_max_length=64)
-
-
-def roberta_tokenizer() -> transformers.PreTrainedTokenizerBase:
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    bpe.train_from_iterator(SENTENCES * 5, trainer)
-    import json
-
-    model = json.loads(bpe.to_str())["model"]
-    merges = [tuple(pair) for pair in model["merges"]]
-    return transformers.RobertaTokenizer(vocab=model["vocab"], merges=merges, model_max_length=64)
 
 
 def _encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
@@ -74,6 +41,10 @@ def _encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
     if family == "roberta":
         return transformers.RobertaModel(
             transformers.RobertaConfig(max_position_embeddings=66, pad_token_id=1, type_vocab_size=1, **common)
+        )
+    if family == "xlm-roberta":
+        return transformers.XLMRobertaModel(
+            transformers.XLMRobertaConfig(max_position_embeddings=66, pad_token_id=1, type_vocab_size=1, **common)
         )
     if family == "mpnet":
         return transformers.MPNetModel(transformers.MPNetConfig(max_position_embeddings=66, pad_token_id=1, **common))
@@ -107,10 +78,28 @@ def _encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
         return transformers.AlbertModel(
             transformers.AlbertConfig(max_position_embeddings=64, embedding_size=16, hidden_dropout_prob=0.1, **common)
         )
+    if family == "qwen":
+        return transformers.Qwen3Model(
+            transformers.Qwen3Config(
+                max_position_embeddings=64,
+                num_key_value_heads=2,
+                head_dim=8,
+                pad_token_id=0,
+                eos_token_id=0,
+                **common,
+            )
+        )
+    if family == "funnel":
+        return transformers.FunnelModel(
+            transformers.FunnelConfig(
+                vocab_size=vocabulary, d_model=32, n_head=4, d_head=8, d_inner=64, block_sizes=[2, 1, 1], pad_token_id=0
+            )
+        )
+    if family == "xlnet":
+        return transformers.XLNetModel(
+            transformers.XLNetConfig(vocab_size=vocabulary, d_model=32, n_layer=4, n_head=4, d_inner=64)
+        )
     raise KeyError(family)
-
-
-TOKENIZERS = {"roberta": roberta_tokenizer, "mpnet": mpnet_tokenizer}
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +110,7 @@ def checkpoint(tmp_path_factory):
     def make(family: str) -> Path:
         if family not in made:
             folder = tmp_path_factory.mktemp(family)
-            tokenizer = TOKENIZERS.get(family.removesuffix("-mlm"), bert_tokenizer)()
+            tokenizer = TOKENIZERS[family.removesuffix("-mlm")](SENTENCES, WORDS)
             with torch.random.fork_rng():
                 torch.manual_seed(0)
                 encoder = _encoder(family, len(tokenizer))

@@ -13,6 +13,7 @@ from torch.func import functional_call
 from transformers import PreTrainedModel
 
 from st_contrastive.components._checks import require_positive
+from st_contrastive.components.encoder_copy import has_adapters, own_copy
 from st_contrastive.components.gradients import scale_gradient
 from st_contrastive.components.layer_stack import capturing_states, editing_input, layer_stack, layers_of
 from st_contrastive.components.masked_lm_head import MaskedLMHead
@@ -75,7 +76,7 @@ class AuxiliaryMLM(nn.Module):
         """Copy the encoder's lower layers, and its uppermost ``extra_layers`` to start the trainable ones from.
 
         Args:
-            encoder: the full encoder; left as it is.
+            encoder: the full encoder; left as it is. Adapters in it are merged into the copy.
             split_layer: how many lower layers are copied and frozen. None takes half of them.
             extra_layers: how many trainable layers follow.
             tied_head: take the frozen copy's embedding matrix for the head's decoder; False trains a matrix of its own.
@@ -192,6 +193,8 @@ class AuxiliaryMLM(nn.Module):
     @torch.no_grad()
     def copy_lower(self, encoder: PreTrainedModel) -> None:
         """Take the encoder's present lower layers, embeddings and other shared parts as the frozen part."""
+        if has_adapters(encoder):
+            encoder = own_copy(encoder)
         own = dict(self.network.named_parameters())
         for name, parameter in self._live(encoder, layers=True).items():
             own[name].copy_(parameter)
@@ -233,29 +236,31 @@ class AuxiliaryMLM(nn.Module):
                 "can't be an auxiliary network. Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT or ELECTRA."
             )
 
+    def require_live(self, encoder: PreTrainedModel, *, layers: bool) -> None:
+        """Refuse an encoder that can't lend its live weights in :meth:`states`.
+
+        Args:
+            encoder: the full encoder.
+            layers: whether the lower layers' weights are to be lent too.
+
+        Raises:
+            ValueError: they are not the encoder's own alone.
+        """
+        self._live(encoder, layers=layers)
+
     def _live(self, encoder: PreTrainedModel, *, layers: bool) -> dict[str, Tensor]:
         """The encoder's parameters that stand in the frozen part's places, with or without its layers'."""
         theirs = dict(encoder.named_parameters())
         kept = self._extra if layers else layers_of(self.network)
         excluded = {id(parameter) for parameter in kept.parameters()}
-        return {name: theirs[name] for name, p in self.network.named_parameters() if id(p) not in excluded}
-
-
-def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
-    """A copy for a loss to own, without what a trained encoder carries along and a loss does not use."""
-    network = copy.deepcopy(encoder)
-    network.zero_grad(set_to_none=True)
-    for module in network.modules():
-        # The caller's hooks are on the encoder, not on this copy.
-        for name, value in vars(module).items():
-            if "_hooks" in name and isinstance(value, dict):
-                value.clear()
-        # Recomputing a layer in the backward pass would miss the sentence vector.
-        if getattr(module, "gradient_checkpointing", False):
-            module.gradient_checkpointing = False  # type: ignore[assignment]
-    if getattr(network, "pooler", None) is not None:
-        network.pooler = None  # type: ignore[assignment]
-    return network
+        names = [name for name, p in self.network.named_parameters() if id(p) not in excluded]
+        if hidden := [name for name in names if name not in theirs]:
+            raise ValueError(
+                f"{type(encoder).__name__} does not hold {hidden[0]} as a weight of its own, which is to be trained "
+                "here through the auxiliary network too: an adapter stands there. Keep adapters away from the "
+                "embeddings and add them by model.add_adapter; with InfoCSELoss, take detach=True."
+            )
+        return {name: theirs[name] for name in names}
 
 
 class _PassedOver(nn.Module):

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+
+from st_contrastive.components._checks import first_line
 
 
 def layer_stack(encoder: PreTrainedModel) -> tuple[nn.Module, str]:
@@ -67,24 +70,74 @@ def editing_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterato
 
 
 @contextmanager
-def embedding_outputs(encoder: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """While open, the list collects the embedding layer's output, (rows, tokens, width), of every forward pass.
+def editing_embeddings(encoder: PreTrainedModel, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """While open, the embedding layer's output, (rows, tokens, width), is what ``edit`` makes of it in every pass.
 
-    It is what enters the lowest layer: positions, token types, LayerNorm and dropout included. Detached.
+    It is what enters the lowest layer: positions, token types, LayerNorm and dropout included.
     """
-    captured: list[Tensor] = []
     layer, calls_a_pass = _lowest_layer(encoder)
     calls = 0
 
-    def note(hidden: Tensor) -> Tensor:
+    def edit_first(hidden: Tensor) -> Tensor:
         nonlocal calls
-        if calls % calls_a_pass == 0:
-            captured.append(hidden.detach())
         calls += 1
+        return edit(hidden) if (calls - 1) % calls_a_pass == 0 else hidden
+
+    with editing_input(layer, edit_first):
+        yield
+
+
+@contextmanager
+def embedding_outputs(encoder: PreTrainedModel) -> Iterator[list[Tensor]]:
+    """While open, the list collects the embedding layer's output of every forward pass, detached."""
+    captured: list[Tensor] = []
+
+    def note(hidden: Tensor) -> Tensor:
+        captured.append(hidden.detach())
         return hidden
 
-    with editing_input(layer, note):
+    with editing_embeddings(encoder, note):
         yield captured
+
+
+class _Reached(Exception):  # noqa: N818
+    """Ends a trial pass once the lowest layer is reached."""
+
+
+@torch.no_grad()
+def require_embedding_outputs(encoder: PreTrainedModel) -> None:
+    """Refuse an encoder whose embedding layer's output can't be had, or that takes no embeddings for its input.
+
+    The pass that tells ends before the lowest layer: it costs nothing, and leaves the encoder as it is.
+
+    Raises:
+        ValueError: it can't work; the message says what would.
+    """
+    shapes: list[torch.Size] = []
+
+    def end(hidden: Tensor) -> Tensor:
+        shapes.append(hidden.shape)
+        raise _Reached
+
+    ids = torch.tensor([[1, 2, 3], [1, 2, 3]], device=encoder.device)
+    modes = {module: module.training for module in encoder.modules()}
+    failure = "the embedding layer's output is not where it is looked for"
+    try:
+        encoder.train(False)  # dropout would draw from the caller's random numbers
+        with editing_embeddings(encoder, end):
+            encoder(inputs_embeds=encoder.get_input_embeddings()(ids), attention_mask=torch.ones_like(ids))
+    except _Reached:
+        pass
+    except Exception as error:  # whatever a family's code raises
+        failure = f"{type(error).__name__}: {first_line(error)}"
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    if not shapes or shapes[0][:2] != ids.shape:
+        raise ValueError(
+            f"{type(encoder).__name__} can't give the embedding layer's output that a fraternal twin is held against "
+            f"({failure}). Take an encoder such as BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."
+        )
 
 
 @contextmanager

@@ -78,7 +78,8 @@ class MaskedLMHead(nn.Module):
         if decoder.weight.shape != matrix.shape:
             raise ValueError(
                 f"The masked-LM head of {type(model).__name__} has a decoder of shape {tuple(decoder.weight.shape)}, "
-                f"the encoder's embeddings {tuple(matrix.shape)}: they can't go together."
+                f"the encoder's embeddings {tuple(matrix.shape)}: they can't go together. Take an encoder such as BERT "
+                "or RoBERTa; DeBERTa-v2 goes with config_kwargs={'legacy': True}."
             )
         if source == "new":
             decoder.weight = nn.Parameter(matrix.detach().clone())
@@ -111,7 +112,10 @@ class MaskedLMHead(nn.Module):
 
 def _head_config(config: PretrainedConfig) -> PretrainedConfig:
     config = copy.deepcopy(config)
-    config.num_hidden_layers = 1  # the head alone is wanted, but some families divide by the depth
+    try:
+        config.num_hidden_layers = 1  # the head alone is wanted, but some families divide by the depth
+    except NotImplementedError as error:  # Funnel's layers come in blocks
+        raise _no_head(config) from error
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[:1]
     return config

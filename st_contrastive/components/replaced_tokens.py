@@ -15,10 +15,10 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, P
 
 from st_contrastive.components._checks import first_line
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, load_auxiliary
-from st_contrastive.components.auxiliary_mlm import own_copy
+from st_contrastive.components.encoder_copy import own_copy
 from st_contrastive.components.fingerprint import fingerprint
 from st_contrastive.components.gradients import scale_gradient
-from st_contrastive.components.layer_stack import editing_input, layers_of
+from st_contrastive.components.layer_stack import editing_embeddings
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.token_corruption import TokenCorruption
 
@@ -72,7 +72,9 @@ class ReplacedTokenDetector(nn.Module):
         self.classifier = nn.Linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
         self.sampling = sampling
         self._takes = set(inspect.signature(generator.forward).parameters)
-        self.train(self.training)
+        self.eval()
+        self._try()
+        self.train(True)
 
     @classmethod
     def from_encoder(
@@ -164,14 +166,8 @@ class ReplacedTokenDetector(nn.Module):
             (N, L, 2), and (N, L) bool: True where the token is not what it was.
         """
         input_ids = self.replace(features)
-
-        def insert(hidden: Tensor) -> Tensor:
-            vectors = scale_gradient(sentence_vectors, gradient_scale).to(hidden.dtype)
-            return torch.cat([vectors[:, None], hidden[:, 1:]], dim=1)
-
-        with editing_input(layers_of(self.discriminator)[0], insert):
-            output = self.discriminator(**{**features, "input_ids": input_ids}, return_dict=True)
-        return self.classifier(output.last_hidden_state), input_ids != features["input_ids"]
+        logits = self._detect({**features, "input_ids": input_ids}, sentence_vectors, gradient_scale)
+        return logits, input_ids != features["input_ids"]
 
     @torch.no_grad()
     def replace(self, features: dict[str, Any]) -> Tensor:
@@ -179,10 +175,7 @@ class ReplacedTokenDetector(nn.Module):
         ids = cast(Tensor, features["input_ids"])
         masked = self.masking(ids, features["attention_mask"])
         places = masked.chosen.flatten().nonzero()[:, 0]
-        taken = {name: value for name, value in features.items() if name in self._takes}
-        hidden = self.generator(**{**taken, "input_ids": masked.input_ids}, return_dict=True).last_hidden_state
-        matrix = cast(Tensor, self.generator.get_input_embeddings().weight) if self.generator_head.tied else None
-        logits = self.generator_head(hidden.flatten(0, 1)[places], matrix).float()
+        logits = self._fill({**features, "input_ids": masked.input_ids}, places)
         known = len(self.masking.special)
         logits = logits[:, :known].masked_fill(self.masking.special[: logits.shape[1]], -torch.inf)
         if self.sampling:
@@ -190,6 +183,45 @@ class ReplacedTokenDetector(nn.Module):
         else:
             filled = logits.argmax(dim=1)
         return ids.flatten().index_copy(0, places, filled).view_as(ids)
+
+    def _fill(self, features: dict[str, Any], places: Tensor) -> Tensor:
+        """The generator's logits at the masked places, (M, V)."""
+        taken = {name: value for name, value in features.items() if name in self._takes}
+        hidden = self.generator(**taken, return_dict=True).last_hidden_state
+        matrix = cast(Tensor, self.generator.get_input_embeddings().weight) if self.generator_head.tied else None
+        return cast(Tensor, self.generator_head(hidden.flatten(0, 1)[places], matrix)).float()
+
+    def _detect(self, features: dict[str, Any], sentence_vectors: Tensor, gradient_scale: float) -> Tensor:
+        """The discriminator's scores, (N, L, 2)."""
+
+        def insert(hidden: Tensor) -> Tensor:
+            vectors = scale_gradient(sentence_vectors, gradient_scale).to(hidden.dtype)
+            return torch.cat([vectors[:, None], hidden[:, 1:]], dim=1)
+
+        with editing_embeddings(self.discriminator, insert):
+            output = self.discriminator(**features, return_dict=True)
+        return cast(Tensor, self.classifier(output.last_hidden_state))
+
+    @torch.no_grad()
+    def _try(self) -> None:
+        """Both networks once on two tokens, so that a family that does otherwise is refused before training.
+
+        Raises:
+            ValueError: one fails.
+        """
+        device = self.discriminator.device
+        ids = torch.tensor([[1, 2]], device=device)
+        features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        try:
+            self._fill(features, torch.zeros(1, dtype=torch.long, device=device))
+            vectors = torch.zeros(1, self.discriminator.config.hidden_size, device=device)
+            self._detect(features, vectors, 1.0)
+        except Exception as error:  # whatever a family's code raises
+            raise ValueError(
+                f"{type(self.discriminator).__name__} can't detect replaced tokens ({type(error).__name__}: "
+                f"{first_line(error)}). Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT, ELECTRA or "
+                "ModernBERT, with a generator of such a family."
+            ) from error
 
 
 def _by_name(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

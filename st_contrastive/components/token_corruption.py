@@ -64,8 +64,9 @@ class TokenCorruption(nn.Module):
         self.whole_words = whole_words
         if mask_share and tokenizer.mask_token_id is None:
             raise ValueError(
-                f"The tokenizer {type(tokenizer).__name__} has no mask token, which masked-LM needs. Set "
-                "model.tokenizer.mask_token to a token of its vocabulary, or take an encoder that was trained with one."
+                f"The tokenizer {type(tokenizer).__name__} has no mask token, which masked-LM needs. Take "
+                "an encoder that was trained by masked-LM, such as BERT or RoBERTa; if this one was, set "
+                "model.tokenizer.mask_token."
             )
         self.mask_id = tokenizer.mask_token_id if mask_share else None
         ids = sorted(set(tokenizer.get_vocab().values()))

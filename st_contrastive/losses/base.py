@@ -277,7 +277,7 @@ class ContrastiveLoss(TextLoss):
             warnings.warn(
                 f"{type(self).__name__} takes the encoder's dropout as its only augmentation, and this encoder has "
                 "none: both views of a sentence are the same. Load it with dropout, for instance "
-                "Transformer(name, config_kwargs={'hidden_dropout_prob': 0.1}).",
+                f"Transformer(name, config_kwargs={{{_host.dropout_setting(self.model)!r}: 0.1}}).",
                 stacklevel=3,
             )
 

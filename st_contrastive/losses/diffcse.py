@@ -43,6 +43,7 @@ class DiffCSELoss(ConditionedLoss):
         vector: the discriminator gets the vector of the "projector", as in the authors' code, or of the "encoder".
             With ``projector=False`` it is the encoder's.
 
+    Generator and discriminator are copies of the encoder with its adapters (LoRA), if any, merged.
     The discriminator reads the edited sentence once for each dropout view, each with its own edits and vector.
     Differences to the authors' code: the generator changes the masked tokens alone, and never to a special token; the
     detection loss leaves padding out.

@@ -53,7 +53,8 @@ class InfoCSELoss(ConditionedLoss):
             float32, and nearly all of them vanish in float16: hence the default.
         contrastive_weight: weight of the contrastive term; 0 leaves the auxiliary terms alone ("w/o contrastive").
         detach: keep the masked-LM gradient out of the lower layers. False runs the masked text through the encoder's
-            own lower layers, with gradient ("w/o gradient detach").
+            own lower layers, with gradient ("w/o gradient detach"); not under adapters such as LoRA, which stand in
+            the way of those layers' weights.
         vector: the auxiliary networks get the vector of the "encoder", before the projector, or of the "projector".
         tied_head: take the embedding matrix of the auxiliary network's frozen copy for the masked-LM head's decoder;
             False trains a matrix of its own, as the authors' code. That of a saved network starts as it was saved.
@@ -68,6 +69,9 @@ class InfoCSELoss(ConditionedLoss):
 
     The sentence vector is the [CLS] vector for a model with [CLS] pooling. With another pooling it is that pooling's
     vector, since that is what will be used.
+
+    Under adapters (LoRA) the encoder trains these alone; the auxiliary network is a copy with the adapters merged,
+    whose extra layers are trained whole.
 
     The projector's BatchNorm statistics are those of one device: with ``gather_across_devices`` several devices do not
     give exactly the gradient of one with all sentences, as they do with ``projector=False``.
@@ -164,6 +168,8 @@ class InfoCSELoss(ConditionedLoss):
         self.auxiliary = _auxiliary(
             model, auxiliary, split_layer, extra_layers, tied_head=tied_head, lower_dropout=lower_dropout
         )
+        if not detach:
+            self.auxiliary.require_live(_host.encoder_of(model), layers=True)
         self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
         self.masked_views, self.detach, self.most_logits = masked_views, detach, most_logits
         self.detector = _detector(model, detector, rtd_weight, None if auxiliary is None else self.auxiliary)

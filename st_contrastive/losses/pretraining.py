@@ -92,6 +92,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self.network = AuxiliaryMLM.from_encoder(
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
         )
+        self.network.require_live(encoder, layers=False)
         self._split_given = split_layer
         self._base_name = str(encoder.config._name_or_path or "")
         self.most_logits = most_logits
@@ -103,7 +104,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         corrupted = self.masking(texts["input_ids"], texts["attention_mask"])
         masked = {**texts, "input_ids": corrupted.input_ids}
         with capturing_states(encoder, network.split_layer) as lower:
-            encoded = _host.encode(self.model, [_host.with_texts(column, masked)])[0]
+            encoded = _host.encode(self.model, [_host.with_texts(column, masked)], observed=True)[0]
         places = corrupted.chosen.flatten().nonzero()[:, 0]
         vectors = _host.pool_as_model(self.model, encoded)
         states = {

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from st_contrastive import _host, _ranks
 from st_contrastive.components import FraternalEmbedding, NegativeQueue
-from st_contrastive.components.layer_stack import embedding_outputs
+from st_contrastive.components.layer_stack import embedding_outputs, require_embedding_outputs
 from st_contrastive.losses._checks import require_choice, require_weight
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import twins_margin
@@ -117,6 +117,7 @@ class TwinsLoss(ContrastiveLoss):
                 "Plain (sentence, translation) pairs would be read by the model's own tokenizer. Build the data with "
                 "twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
             )
+        require_embedding_outputs(_host.encoder_of(model))
         self.fraternal = fraternal
         self.fusion_rate = fusion_rate
         self.queue_batches = queue_batches
@@ -125,6 +126,12 @@ class TwinsLoss(ContrastiveLoss):
         width = _host.embedding_width(model) if train_pooling is None else _host.token_width(model)
         self.queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
         self._warned = False
+        if train_pooling == "cls" and _host.is_causal(model):
+            warnings.warn(
+                "TwinsLoss trains the first token's vector (train_pooling='cls'), and in a decoder that token sees no "
+                "other: sentences that begin alike get one vector. Take train_pooling='lasttoken' or 'mean'.",
+                stacklevel=2,
+            )
         self._warn_without_dropout()
         self._ready()
 
@@ -136,7 +143,7 @@ class TwinsLoss(ContrastiveLoss):
             inputs: list[Tensor] = []
         else:
             with embedding_outputs(_host.encoder_of(self.model)) as captured:
-                encoded = _host.encode(self.model, views)
+                encoded = _host.encode(self.model, views, observed=True)
             embedded = torch.cat(captured).chunk(3)
             inputs = [
                 _host.pool(_host.Encoded(view.sentences, tokens, view.mask), "mean")

@@ -1,0 +1,73 @@
+"""A copy of an encoder for a loss to own."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, cast
+
+from torch import nn
+from transformers import PreTrainedModel
+
+
+def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
+    """A copy for a loss to own, without what a trained encoder carries along and a loss does not use.
+
+    Adapters (LoRA and the like) are merged: the copy computes what the encoder does, in plain layers that can all be
+    trained.
+
+    Raises:
+        ValueError: an adapter can't be merged, or the weights are quantised.
+    """
+    network = copy.deepcopy(encoder)
+    network.zero_grad(set_to_none=True)
+    for module in network.modules():
+        # The caller's hooks are on the encoder, not on this copy.
+        for name, value in vars(module).items():
+            if "_hooks" in name and isinstance(value, dict):
+                value.clear()
+        # Recomputing a layer in the backward pass would miss the sentence vector.
+        if getattr(module, "gradient_checkpointing", False):
+            module.gradient_checkpointing = False  # type: ignore[assignment]
+    network = _merged(network) if has_adapters(network) else network
+    if getattr(network, "pooler", None) is not None:
+        network.pooler = None  # type: ignore[assignment]
+    for name, parameter in network.named_parameters():
+        if not parameter.is_floating_point():
+            raise ValueError(
+                f"The encoder's weights are quantised ({name} is {parameter.dtype}), so that no copy of it can be "
+                "trained, as this loss needs. Load it unquantised, or take SimCSELoss, ConIsILoss or TwinsLoss, which "
+                "copy nothing."
+            )
+    return network
+
+
+def has_adapters(encoder: PreTrainedModel) -> bool:
+    """Whether PEFT has put adapters into the encoder, or wrapped it."""
+    return bool(getattr(encoder, "peft_config", None))
+
+
+def _merged(network: Any) -> PreTrainedModel:
+    """The network with its active adapters in its own weights. Told by what PEFT's layers have: it need not be here."""
+    try:
+        if hasattr(network, "merge_and_unload"):  # a PeftModel around the encoder
+            network = network.merge_and_unload()
+        for path, module in list(network.named_modules()):
+            if hasattr(module, "unload_and_optionally_merge_module"):
+                plain = module.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
+            elif hasattr(module, "base_layer") and hasattr(module, "merge"):
+                if not module.disable_adapters and not module.merged:
+                    module.merge()
+                plain = module.get_base_layer()
+            else:
+                continue
+            parent, _, name = path.rpartition(".")
+            setattr(network.get_submodule(parent), name, plain)
+    except (NotImplementedError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"The encoder's adapters can't be merged into the copy that this loss trains ({error}). Merge them into "
+            "the encoder first, take LoRA adapters, or SimCSELoss, ConIsILoss or TwinsLoss, which copy nothing."
+        ) from error
+    vars(network).pop("peft_config", None)
+    network._hf_peft_config_loaded = False
+    cast(nn.Module, network).requires_grad_(True)
+    return cast(PreTrainedModel, network)

@@ -1,0 +1,139 @@
+"""LoRA and other adapters under the losses that copy the encoder: what the copies are, and what is saved."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import peft
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss
+from st_contrastive.components.encoder_copy import own_copy
+
+pytestmark = pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")
+
+
+def lora(**options):
+    return peft.LoraConfig(task_type="FEATURE_EXTRACTION", **{"r": 4, "init_lora_weights": False, **options})
+
+
+@pytest.fixture
+def adapted(build):
+    """A model under adapters that do something, as after some training."""
+
+    def make(config=None, family="bert"):
+        model = build(family)
+        model.add_adapter(config or lora())
+        return model
+
+    return make
+
+
+def states(network, model, sentences):
+    features = {key: model.preprocess(sentences)[key] for key in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        return network.eval()(**features).last_hidden_state
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        lora(),
+        lora(target_modules=["word_embeddings", "query"]),
+        lora(use_dora=True),
+        lora(modules_to_save=["intermediate"]),
+        peft.IA3Config(target_modules=["query", "dense"], feedforward_modules=["dense"], init_ia3_weights=False),
+    ],
+    ids=["lora", "embeddings", "dora", "modules-to-save", "ia3"],
+)
+def test_a_copy_computes_the_same_in_plain_layers(adapted, build, sentences, config):
+    model = adapted(config)
+    encoder = model[0].model
+    for parameter in encoder.parameters():
+        if parameter.requires_grad:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    before = {name: parameter.clone() for name, parameter in encoder.named_parameters()}
+    network = own_copy(encoder)
+    plain = {name for name, _ in build()[0].model.named_parameters() if not name.startswith("pooler")}
+    assert {name for name, _ in network.named_parameters()} == plain
+    assert all(parameter.requires_grad for parameter in network.parameters())
+    found, expected = (states(part, model, sentences) for part in (network, encoder))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(expected, states(build()[0].model, model, sentences), atol=1e-2)
+    assert all(torch.equal(parameter, before[name]) for name, parameter in encoder.named_parameters())
+
+
+def test_adapters_that_are_off_or_merged_are_not_merged_again(adapted, sentences):
+    model = adapted()
+    encoder = model[0].model
+    on = states(encoder, model, sentences)
+    model.disable_adapters()
+    off = states(encoder, model, sentences)
+    assert not torch.allclose(on, off, atol=1e-2)
+    torch.testing.assert_close(states(own_copy(encoder), model, sentences), off, rtol=1e-4, atol=1e-5)
+    model.enable_adapters()
+    for module in encoder.modules():
+        if isinstance(module, peft.tuners.lora.LoraLayer):
+            module.merge()
+    torch.testing.assert_close(states(own_copy(encoder), model, sentences), on, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of what PEFT calls in transformers
+def test_a_wrapped_encoder_is_copied_too(build, sentences):
+    model = build()
+    wrapped = peft.get_peft_model(copy.deepcopy(model[0].model), lora())
+    network = own_copy(wrapped)
+    assert not any("lora" in name for name in network.state_dict())
+    torch.testing.assert_close(
+        states(network, model, sentences), states(wrapped, model, sentences), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_quantised_weights_are_refused(build):
+    model = build()
+    dense = model[0].model.encoder.layer[0].output.dense
+    dense.weight = torch.nn.Parameter(dense.weight.data.to(torch.int8), requires_grad=False)
+    with pytest.raises(ValueError, match=r"quantised .* Load it unquantised"):
+        InfoCSELoss(model)
+    with pytest.raises(ValueError, match=r"quantised .* Load it unquantised"):
+        DiffCSELoss(model)
+
+
+def test_weights_under_an_adapter_that_a_loss_would_train_are_refused(adapted):
+    with pytest.raises(ValueError, match=r"an adapter stands there.*detach=True"):
+        InfoCSELoss(adapted(), detach=False)
+    on_embeddings = adapted(lora(target_modules=["word_embeddings"]))
+    with pytest.raises(ValueError, match="Keep adapters away from the embeddings"):
+        AuxiliaryMLMPretrainingLoss(on_embeddings)
+    InfoCSELoss(on_embeddings)
+
+
+def test_both_stages_and_the_saved_model(adapted, sentences, tmp_path):
+    model = adapted()
+    batch = model.preprocess(sentences)
+
+    def train(loss):
+        optimizer = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-2)
+        for _ in range(3):
+            loss([batch]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    stage1 = AuxiliaryMLMPretrainingLoss(model)
+    train(stage1)
+    stage1.save_auxiliary(tmp_path / "stage1")
+    # Its lower half is what the adapted encoder's is now.
+    lower = stage1.auxiliary.network.encoder.layer[0].attention.self.query.weight
+    merged = own_copy(model[0].model).encoder.layer[0].attention.self.query.weight
+    assert torch.equal(lower, merged)
+    loss = InfoCSELoss(model, auxiliary=tmp_path / "stage1", mlm_weight=0.1)
+    assert torch.equal(loss.auxiliary.network.encoder.layer[0].attention.self.query.weight, merged)
+    train(loss)
+    model.save_pretrained(str(tmp_path / "out"))
+    assert (tmp_path / "out" / "adapter_model.safetensors").is_file()
+    assert not (tmp_path / "out" / "model.safetensors").exists()
+    loaded = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    np.testing.assert_allclose(loaded.encode(sentences), model.eval().encode(sentences), atol=1e-5)
