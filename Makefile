@@ -10,8 +10,8 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c const
 demo: $(VENV)/.demo  ## train with every method for a minute each and compare
 	$(BIN)/st-contrastive demo
 
-test: $(VENV)/.dev lint  ## lint, types, doctests and tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev lint  ## lint, types, doctests and tests, in two processes of one thread each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -403,6 +403,10 @@ def test_fit_resumes_through_the_two_functions(made, sentences, tmp_path, ended,
         fit(loss, 3, resume=True)
     assert not any("resumed at step" in str(warning.message) for warning in told)
     assert_equal(expected, ended(loss))
+    shutil.rmtree("checkpoints/checkpoint-6")
+    loss, _ = made("twins")
+    with pytest.warns(UserWarning, match="resumed at step 3 .* with fit, call load_loss_state"):
+        fit(loss, 3, resume=True)
 
 
 def test_logged_terms_go_on_between_two_logs(made, arguments):
