@@ -252,15 +252,23 @@ class Run:
     losses: int = 1
 
 
-def present_run() -> Run:
-    """The run that called: a loss is not told of its trainer, which is somewhere above in the stack."""
+def running_trainer() -> Trainer | None:
+    """The trainer that called: neither a loss nor a callback is told of it, but it is somewhere above in the stack."""
     frame = inspect.currentframe()
     while frame is not None:
         owner = frame.f_locals.get("self")
         if isinstance(owner, Trainer):
-            losses = getattr(owner, "loss", None)
-            count = len({id(loss) for loss in losses.values()}) if isinstance(losses, dict) else 1
-            # The former is kept for the report on speed; before transformers 5.2 there is the present step alone.
-            return Run(int(getattr(owner, "_initial_global_step", owner.state.global_step)), count)
+            return owner
         frame = frame.f_back
-    return Run()
+    return None
+
+
+def present_run() -> Run:
+    """The run that called."""
+    trainer = running_trainer()
+    if trainer is None:
+        return Run()
+    losses = getattr(trainer, "loss", None)
+    count = len({id(loss) for loss in losses.values()}) if isinstance(losses, dict) else 1
+    # The former is kept for the report on speed; before transformers 5.2 there is the present step alone.
+    return Run(int(getattr(trainer, "_initial_global_step", trainer.state.global_step)), count)

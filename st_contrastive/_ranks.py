@@ -77,6 +77,11 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
         _unflatten(flat, parts)
 
 
+def alike(flag: bool, device: torch.device) -> bool:
+    """Whether all ranks say the same."""
+    return len(set(row_counts(int(flag), device))) == 1
+
+
 @torch.no_grad()
 def _flattened(tensors: Iterable[Tensor]) -> list[tuple[Tensor, list[Tensor]]]:
     if world_size() == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,27 @@ def checkpoint_folder(args: argparse.Namespace, output: Path) -> Path | None:
     return folder
 
 
+def _same_run(args: argparse.Namespace, checkpoints: Path, *, resumed: bool) -> None:
+    """Write the options that a run depends on beside its checkpoints; a resumed one must have the same.
+
+    Raises:
+        UserError: it has others, or they can't be written.
+    """
+    free = ("run", "command", "output", "overwrite", "checkpoints", "checkpoint_steps", "resume")
+    now = {option: value for option, value in vars(args).items() if option not in free}
+    file = checkpoints / "run.json"
+    try:
+        then = json.loads(file.read_text(encoding="utf-8")) if resumed and file.exists() else now
+        changed = [option for option in now if option in then and then[option] != now[option]]
+        if changed:
+            told = ", ".join(f"--{name.replace('_', '-')} was {then[name]!r}" for name in changed)
+            raise UserError(f"--resume goes on with the same run, and {told}. Give it as it was, or train anew.")
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"--checkpoints: {file} can't be used: {error}.") from error
+
+
 def train_and_save(
     args: argparse.Namespace,
     folder: Path,
@@ -115,7 +137,12 @@ def train_and_save(
             )
         except ValueError as error:
             raise UserError(first_line(error)) from error
-        newest = last_complete(checkpoints) if checkpoints and args.resume else None
+        try:
+            newest = last_complete(checkpoints) if checkpoints and args.resume else None
+        except ValueError as error:
+            raise UserError(f"--resume: {error}") from error
+        if checkpoints is not None:
+            _same_run(args, checkpoints, resumed=newest is not None)
         if newest is not None:
             print(f"Going on from {newest}.")
         elif args.resume:

@@ -88,7 +88,8 @@ class TextLoss(nn.Module, ABC):
         self.state_was_restored = False
         #: Average the gradients of what the loss owns over the ranks, in each backward pass.
         self.averages_in_backward = True
-        self._began = self._on_stand_ins = False
+        self._run: _host.Run | None = None
+        self._on_stand_ins = False
         self._rows = [0]
 
     @abstractmethod
@@ -117,8 +118,8 @@ class TextLoss(nn.Module, ABC):
         Raises:
             ValueError: the columns are not as many as the loss takes, or not tokenised text.
         """
-        if self.is_learning and not self._began:
-            self._begin()
+        if self.is_learning and not self.state_is_kept and not self._on_stand_ins:
+            self._begin(_host.present_run())
         if self.is_learning and self.averages_in_backward and _ranks.world_size() > 1 and not self._on_stand_ins:
             return self._with_averaged_gradients(sentence_features, labels)
         columns = list(sentence_features)
@@ -148,18 +149,20 @@ class TextLoss(nn.Module, ABC):
                     if isinstance(module, nn.BatchNorm1d):
                         module.eval()
 
-    def _begin(self) -> None:
-        """Before the first step: what the loss owns becomes the same on all ranks; what is not cared for is said."""
-        self._began = True
-        owned = {} if self.state_is_kept else owned_state(self)
+    def _begin(self, run: _host.Run) -> None:
+        """At the first step of a run: what the loss owns becomes the same on all ranks, and what it lacks is said."""
+        if run == self._run:
+            return
+        self._run = run
+        restored, self.state_was_restored = self.state_was_restored, False
+        owned = owned_state(self)
         if not owned:
             return
-        run = _host.present_run()
         cure = (
             "Train with st_contrastive.training.ContrastiveTrainer, or give the trainer "
             "callbacks=[st_contrastive.training.LossStateCallback(loss)]"
         )
-        if run.resumed_at and not self.state_was_restored:
+        if run.resumed_at and not restored:
             warnings.warn(
                 f"Training was resumed at step {run.resumed_at} without the state that {type(self).__name__} owns, "
                 f"which starts anew. {cure}; with fit, call load_loss_state(loss, checkpoint) before.",
@@ -171,7 +174,9 @@ class TextLoss(nn.Module, ABC):
                     f"In the same step each device has a batch of another dataset, and so another loss than "
                     f"{type(self).__name__}, whose gradients would be averaged with none. {cure}."
                 )
-            if not self.state_was_restored:
+            if not _ranks.alike(restored, self.model.device):
+                raise ValueError("load_loss_state was called on some of the devices only: call it on all.")
+            if not restored:
                 _ranks.broadcast(owned.values())
             warnings.warn(
                 f"{type(self).__name__} owns state that is neither clipped nor saved in checkpoints here, on "

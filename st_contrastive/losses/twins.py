@@ -144,6 +144,11 @@ class TwinsLoss(ContrastiveLoss):
         else:
             with embedding_outputs(_host.encoder_of(self.model)) as captured:
                 encoded = _host.encode(self.model, views, observed=True)
+            if not captured:
+                raise ValueError(
+                    "The encoder did not run: a loss around TwinsLoss, such as MatryoshkaLoss, hands it embeddings "
+                    "that were made before, so that its embedding layer's output is missing. Train TwinsLoss by itself."
+                )
             embedded = torch.cat(captured).chunk(3)
             inputs = [
                 _host.pool(_host.Encoded(view.sentences, tokens, view.mask), "mean")

@@ -10,11 +10,23 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from st_contrastive import _ranks
+from st_contrastive import _host, _ranks
 from st_contrastive.losses._state import owned_state, trained
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.training import loss_state
-from st_contrastive.training.checkpoints import last_complete, log_history
+from st_contrastive.training.checkpoints import complete, log_history
+
+#: Where the user's limit waits during a step: on the arguments, so that what a failed run left is found by the next.
+_LIMIT = "_max_grad_norm_after_averaging"
+
+
+def _give_back(args: TrainingArguments) -> bool:
+    """Put the user's limit back; whether it had been taken away."""
+    if not hasattr(args, _LIMIT):
+        return False
+    args.max_grad_norm = getattr(args, _LIMIT)
+    delattr(args, _LIMIT)
+    return True
 
 
 class LossStateCallback(TrainerCallback):
@@ -39,9 +51,10 @@ class LossStateCallback(TrainerCallback):
 
     Raises:
         TypeError: ``loss`` is no module, such as a function that makes one: make it first.
+        ValueError: when training begins: it is not the trainer's loss, there is another such callback, or the trainer
+            does what this can't follow; the message says what to do.
         OSError, LossStateError: when training begins: the checkpoint's loss state is missing, damaged or another
             loss's.
-        ValueError: the trainer shards parameters (FSDP, DeepSpeed), which those of a loss can't be.
 
     Example:
         >>> import tempfile
@@ -71,7 +84,7 @@ class LossStateCallback(TrainerCallback):
         #: Set by a trainer that writes and reads the loss state itself.
         self.trainer_saves = self.trainer_restored = False
         self._to_average: list[Tensor] = []
-        self._max_grad_norm: float | None = None
+        self._clips = False
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -79,36 +92,47 @@ class LossStateCallback(TrainerCallback):
         """Take the loss in care: refuse what can't be done, make it equal on all ranks, restore it."""
         self.release(args)
         parts, texts = loss_state.each(self.loss), self._text_losses()
+        owned = [owned_state(part) for part in parts]
+        trainer = _host.running_trainer()
+        if trainer is not None:
+            self._require_own_trainer(trainer, parts)
+        self._refuse_sharding(args, kwargs["model"], owned)
+        if state.is_hyper_param_search and not self.trainer_saves:
+            raise ValueError(
+                "A search over hyperparameters gives each trial a folder of its own, which a callback is not told. "
+                "Take ContrastiveTrainer."
+            )
+        self._share_work(args, parts, texts)
         for text in texts:
             text.state_is_kept = True
-        owned = [owned_state(part) for part in parts]
-        self._refuse_sharding(args, kwargs["model"], owned)
-        self._share_work(args, parts, texts)
-        if state.global_step > 0 and not self.trainer_restored:
+        self._clips = any(trained(tensors) for tensors in owned)
+        if self.trainer_restored:
+            return
+        if state.global_step > 0:
             self._resume(args, state)
-        elif not self.trainer_restored:
+        else:
             for tensors in owned:
                 _ranks.broadcast(tensors.values())
-        self.trainer_restored = False
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Keep the trainer from clipping the encoder alone; at infinity it still unscales float16's gradients."""
-        if args.max_grad_norm:
-            self._max_grad_norm, args.max_grad_norm = args.max_grad_norm, math.inf
+        if self._clips and args.max_grad_norm > 0 and not hasattr(args, _LIMIT):
+            setattr(args, _LIMIT, args.max_grad_norm)
+            args.max_grad_norm = math.inf
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Clip all that the optimizer trains in one norm. Under float16 the gradients are unscaled by now."""
-        self._give_back(args)
+        deferred = _give_back(args)
         if self._to_average:
             for parameter in self._to_average:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
             _ranks.average([parameter.grad for parameter in self._to_average if parameter.grad is not None])
-        if args.max_grad_norm:
+        if deferred:
             groups = kwargs["optimizer"].param_groups
             nn.utils.clip_grad_norm_([part for group in groups for part in group["params"]], args.max_grad_norm)
 
@@ -120,7 +144,10 @@ class LossStateCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Let go of the loss."""
+        """Let go of the loss; with the best model comes the loss state of its step."""
+        best = state.best_model_checkpoint
+        if args.load_best_model_at_end and best and not self.trainer_saves:
+            loss_state.read(self.loss, Path(best))
         self.release(args)
 
     def save(self, checkpoint: Path, args: TrainingArguments, beside: dict[str, Tensor]) -> None:
@@ -131,15 +158,30 @@ class LossStateCallback(TrainerCallback):
             loss_state.write(self.loss, checkpoint, beside, own_rank=True)
 
     def release(self, args: TrainingArguments) -> None:
-        """Leave loss and arguments as they were found, also after a step that failed."""
-        self._give_back(args)
-        self._to_average = []
+        """Leave loss and arguments as they were found, also those of a run that ended in an error."""
+        _give_back(args)
+        self._to_average, self._clips = [], False
         for text in self._text_losses():
             text.state_is_kept, text.averages_in_backward = False, True
 
-    def _give_back(self, args: TrainingArguments) -> None:
-        if self._max_grad_norm is not None:
-            args.max_grad_norm, self._max_grad_norm = self._max_grad_norm, None
+    def _require_own_trainer(self, trainer: Any, parts: list[nn.Module]) -> None:
+        others = [part for part in trainer.callback_handler.callbacks if isinstance(part, LossStateCallback)]
+        if len(others) > 1:
+            raise ValueError(
+                "The trainer has more than one LossStateCallback. Give it one, with the dict of all losses."
+            )
+        if {id(part) for part in parts} != {id(part) for part in loss_state.each(trainer.loss)}:
+            names = [", ".join(type(part).__name__ for part in of) for of in (parts, loss_state.each(trainer.loss))]
+            raise ValueError(
+                f"LossStateCallback was given {names[0]}, and the trainer trains {names[1]}: give both the same "
+                "object, or the same dict."
+            )
+        if _ranks.world_size() > 1 and trainer.model_wrapped is trainer.model:
+            raise ValueError(
+                "The trainer has not wrapped the encoder for several devices, so that its gradients would not be "
+                "averaged: it does not where evaluate() comes before train(). Evaluate after, take eval_on_start=True, "
+                "or make a new trainer."
+            )
 
     def _text_losses(self) -> list[TextLoss]:
         return [part for loss in loss_state.each(self.loss) for part in loss.modules() if isinstance(part, TextLoss)]
@@ -201,6 +243,6 @@ class LossStateCallback(TrainerCallback):
         try:
             loss_state.read(self.loss, checkpoint)
         except FileNotFoundError as error:
-            complete = last_complete(checkpoint.parent)
-            cure = f" The last complete checkpoint is {complete}." if complete else ""
+            others = ", ".join(entry.name for entry in complete(checkpoint.parent))
+            cure = f" Complete in {checkpoint.parent}: {others}." if others else ""
             raise FileNotFoundError(f"{error}{cure}") from error

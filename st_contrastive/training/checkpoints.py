@@ -13,7 +13,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_N
 
 from st_contrastive.training.loss_state import FILE_NAME
 
-#: Where a checkpoint is written before it stands under its name. The hub leaves such names out of uploads.
+#: Where a checkpoint is written before it stands under its name.
 WORK_FOLDER = "_checkpoint_in_work"
 _REPLACED = "replaced"
 
@@ -24,6 +24,8 @@ def missing(checkpoint: Path) -> list[str]:
     absent = [name for name in names if not (checkpoint / name).is_file()]
     if TRAINER_STATE_NAME not in absent and log_history(checkpoint) is None:
         absent.append(TRAINER_STATE_NAME)  # cut short
+    if not any(checkpoint.glob("rng_state*.pth")):
+        absent.append("rng_state.pth")
     return absent
 
 
@@ -34,9 +36,27 @@ def checkpoints(folder: Path) -> list[Path]:
     return [steps[step] for step in sorted(steps, reverse=True)]
 
 
+def complete(folder: Path) -> list[Path]:
+    """The complete ones, that of the latest step first."""
+    return [entry for entry in checkpoints(folder) if not missing(entry)]
+
+
 def last_complete(folder: Path) -> Path | None:
-    """The newest complete checkpoint of a run."""
-    return next((entry for entry in checkpoints(folder) if not missing(entry)), None)
+    """The newest complete checkpoint of a run: that of the latest step.
+
+    Raises:
+        ValueError: one of an earlier step was written later: two runs wrote here, or a copy has other times.
+    """
+    found = complete(folder)
+    if not found:
+        return None
+    later = max(found, key=lambda entry: (entry / TRAINER_STATE_NAME).stat().st_mtime)
+    if later != found[0]:
+        raise ValueError(
+            f"{folder}: {later.name} was written after {found[0].name}, by another run perhaps. Name the one to resume "
+            "from, or move the others away."
+        )
+    return later
 
 
 def log_history(checkpoint: Path) -> list[Any] | None:
@@ -56,22 +76,31 @@ def put_in_place(made: Path, target: Path) -> None:
     """
     for folder, _, files in os.walk(made):
         for name in (*files, "."):
-            handle = os.open(os.path.join(folder, name), os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-    old = made.parent / _REPLACED
+            _settle(os.path.join(folder, name))
+    old = made.parent / _REPLACED / target.name
     if target.exists():
+        old.parent.mkdir()
         os.rename(target, old)
     os.rename(made, target)
+    _settle(target.parent)
     shutil.rmtree(made.parent)
 
 
-def delete_old(folder: Path, limit: int | None, best: str | None) -> None:
-    """Leave the newest ``limit`` checkpoints, and the best one's; None or 0 leaves all."""
-    if limit:
-        kept = {*checkpoints(folder)[:limit], *([Path(best)] if best else [])}
-        for old in checkpoints(folder):
-            if old not in kept:
-                shutil.rmtree(old)
+def clear_work(folder: Path) -> None:
+    """Remove what a run that was killed left in work; what was complete there, when it was killed between two renames,
+    goes back to its name.
+    """
+    work = folder / WORK_FOLDER
+    for entry in (*work.glob("checkpoint-*"), *(work / _REPLACED).glob("checkpoint-*")):
+        if not missing(entry) and not (folder / entry.name).exists():
+            os.rename(entry, folder / entry.name)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _settle(path: str | Path) -> None:
+    """Wait until a file, or a folder's entries, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from st_contrastive import _ranks
+from st_contrastive.components import NegativeQueue
 from st_contrastive.losses._state import owned_state
 from st_contrastive.losses.base import TextLoss
 
@@ -25,8 +26,8 @@ Losses = nn.Module | Mapping[str, nn.Module]
 FILE_NAME = "loss_state.safetensors"
 _KIND = "st_contrastive.loss_state"
 _FORMAT = 1
-#: Tensors that are not the loss's, such as what a trainer has summed up since it last wrote a log.
-_BESIDE = "beside/"
+#: Prefixes of tensors' names: a loss's, and what is beside them, such as sums that a trainer has not logged yet.
+_OWN, _BESIDE = "loss:", "run:"
 
 
 class LossStateError(ValueError):
@@ -72,11 +73,14 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
 
     Before ``fit`` is resumed, whose checkpoints have no loss state but what its ``callback`` puts there::
 
+        def keep(score, epoch, step):  # fit calls it at the end of an epoch too
+            if step % 500 == 0:
+                save_loss_state(loss, f"checkpoints/checkpoint-{step}")
+
         loss = TwinsLoss(model)
         load_loss_state(loss, "checkpoints/checkpoint-500")
         model.fit(
-            [(loader, loss)], evaluator=evaluator, evaluation_steps=500,
-            callback=lambda score, epoch, step: save_loss_state(loss, f"checkpoints/checkpoint-{step}"),
+            [(loader, loss)], evaluator=evaluator, evaluation_steps=500, callback=keep,
             checkpoint_path="checkpoints", checkpoint_save_steps=500, resume_from_checkpoint=True,
         )
 
@@ -107,7 +111,7 @@ def write(losses: Losses, folder: Path, beside: Mapping[str, Tensor], *, own_ran
     metadata = {
         "kind": _KIND,
         "format": str(_FORMAT),
-        "losses": json.dumps({name: _described(loss) for name, loss in named.items()}),
+        "losses": json.dumps({name.removeprefix(_OWN): _described(loss) for name, loss in named.items()}),
         "ranks": str(_ranks.world_size()),
         "crc32": str(_checksum(tensors)),
     }
@@ -172,8 +176,8 @@ def _file_name(own_rank: bool) -> str:
 def _named(losses: Losses) -> dict[str, nn.Module]:
     """Losses by the prefix of their tensors' names."""
     if isinstance(losses, nn.Module):
-        return {"": losses}
-    return {f"{name}/": loss for name, loss in losses.items()}
+        return {_OWN: losses}
+    return {f"{_OWN}{name}/": loss for name, loss in losses.items()}
 
 
 def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -194,11 +198,16 @@ def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, tensors
 
 
-def _described(loss: nn.Module) -> dict[str, Any]:
-    """Class and configuration, without the arguments that a resumed run may change."""
-    config: dict[str, Any] = getattr(loss, "get_config_dict", dict)()
-    config = {name: _plain(value) for name, value in config.items() if name not in getattr(loss, "may_change", ())}
-    return {"class": type(loss).__name__, "config": config}
+def _described(loss: nn.Module) -> dict[str, dict[str, Any]]:
+    """Class and configuration of the loss, under "", and of each loss in it, without what a resumed run may change."""
+    described = {}
+    for name, part in loss.named_modules():
+        if name == "" or isinstance(part, TextLoss):
+            config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
+            free = getattr(part, "may_change", ())
+            config = {argument: _plain(value) for argument, value in config.items() if argument not in free}
+            described[name] = {"class": type(part).__name__, "config": config}
+    return described
 
 
 def _plain(value: Any) -> Any:
@@ -211,36 +220,41 @@ def _plain(value: Any) -> Any:
 
 
 def _require_same_losses(file: Path, saved: dict[str, Any], named: dict[str, nn.Module]) -> None:
-    if set(saved) != set(named):
-        names = [", ".join(repr(name.rstrip("/")) for name in sorted(part)) or "none" for part in (saved, named)]
+    now = {name.removeprefix(_OWN): _described(loss) for name, loss in named.items()}
+    if set(saved) != set(now):
+        names = [", ".join(repr(name.rstrip("/")) for name in sorted(part)) for part in (saved, now)]
         raise LossStateError(f"{file} holds the losses named {names[0]}; the trainer has {names[1]}.")
-    for name, loss in named.items():
-        now, then = _described(loss), saved[name]
-        if now["class"] != then["class"]:
-            raise LossStateError(f"{file} is the state of {then['class']}, the loss is {now['class']}.")
-        differing = [
-            f"{key} is {now['config'][key]!r}, saved with {value!r}"
-            for key, value in then["config"].items()
-            if key in now["config"] and now["config"][key] != value
-        ]
-        if differing:
-            raise LossStateError(
-                f"{file} does not fit {now['class']}: {'; '.join(differing)}. Build the loss as it was, or train anew "
-                "from the saved model."
-            )
+    for name, parts in now.items():
+        for part, described in parts.items():
+            then = saved[name].get(part, {"class": "no loss", "config": {}})
+            if described["class"] != then["class"]:
+                raise LossStateError(f"{file} is the state of {then['class']}, the loss is {described['class']}.")
+            differing = [
+                f"{argument} is {described['config'][argument]!r}, saved with {value!r}"
+                for argument, value in then["config"].items()
+                if argument in described["config"] and described["config"][argument] != value
+            ]
+            if differing:
+                raise LossStateError(
+                    f"{file} does not fit {described['class']}: {'; '.join(differing)}. Build the loss as it was, or "
+                    "train anew from the saved model."
+                )
 
 
 def _require_same_tensors(file: Path, tensors: dict[str, Tensor], named: dict[str, nn.Module]) -> None:
     """Looked at before any is taken, so that a loss that does not fit stays as it is."""
-    own = {f"{name}{key}": tensor for name, loss in named.items() for key, tensor in owned_state(loss).items()}
-    saved = {key: tensor for key, tensor in tensors.items() if not key.startswith(_BESIDE)}
-    faults = [f"{key} is missing" for key in own if key not in saved]
-    faults += [f"{key} is not the loss's" for key in saved if key not in own]
+    own, free = {}, set()
+    for name, loss in named.items():
+        own.update({f"{name}{key}": tensor for key, tensor in owned_state(loss).items()})
+        queues = [part for part, module in loss.named_modules() if isinstance(module, NegativeQueue)]
+        free |= {f"{name}{queue}.keys".replace(":.", ":") for queue in queues}  # as large as the largest batch seen
+    saved = {key: tensor for key, tensor in tensors.items() if key.startswith(_OWN)}
+    faults = [f"{key.removeprefix(_OWN)} is missing" for key in own if key not in saved]
+    faults += [f"{key.removeprefix(_OWN)} is not the loss's" for key in saved if key not in own]
     faults += [
-        f"{key} has shape {tuple(saved[key].shape)}, the loss's {tuple(tensor.shape)}"
+        f"{key.removeprefix(_OWN)} has shape {tuple(saved[key].shape)}, the loss's {tuple(tensor.shape)}"
         for key, tensor in own.items()
-        # A queue's buffers take the size that was saved.
-        if key in saved and isinstance(tensor, nn.Parameter) and saved[key].shape != tensor.shape
+        if key in saved and key not in free and saved[key].shape != tensor.shape
     ]
     if faults:
         more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""

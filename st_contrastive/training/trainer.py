@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import shutil
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,8 +10,9 @@ import torch
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformerTrainer
 from torch import Tensor
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState, trainer_utils
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import TrainOutput
 
 from st_contrastive import _ranks
 from st_contrastive.components._checks import first_line
@@ -21,13 +21,12 @@ from st_contrastive.training.callback import LossStateCallback
 from st_contrastive.training.checkpoints import (
     WORK_FOLDER,
     checkpoints,
-    delete_old,
+    clear_work,
+    complete,
     last_complete,
     missing,
     put_in_place,
 )
-
-logger = logging.getLogger(__name__)
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
@@ -39,7 +38,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     - a checkpoint is complete or absent: it is written beside, and moved to its name in one step;
     - a run that was killed and resumed ends with the weights, the loss state and the logged terms of one that was not,
       bit for bit where the device computes the same twice (a CPU with one thread). Augmentation must not draw from
-      global generators as rows are read: :class:`~st_contrastive.inputs.FreshAugmentation` does not;
+      global generators as rows are read (:class:`~st_contrastive.inputs.FreshAugmentation` does not), and
+      ``dataloader_persistent_workers`` reads rows in another order when it is resumed;
     - it resumes from any path, with ``train(resume_from_checkpoint=path)``, and with ``True`` from the newest complete
       checkpoint of ``output_dir``; and it resumes on another number of devices. There the order of rows, and what is
       drawn, are others; weights, optimizer and loss state are those that were saved. A queue that was each device's own
@@ -82,41 +82,66 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in transformers. The checkpoint must be complete; ``True`` takes the newest that is."""
+        folder = Path(self.args.output_dir or "")
         if self.args.save_strategy != "no":
-            _require_folder(Path(self.args.output_dir or ""))
-        self._beside = {}
-        self.loss_state.trainer_restored = False
-        if resume_from_checkpoint:
-            resume_from_checkpoint = str(self._complete(resume_from_checkpoint))
+            _require_folder(folder)
+        if self.args.local_process_index == 0:
+            clear_work(folder)
+        self.accelerator.wait_for_everyone()
         try:
+            if resume_from_checkpoint:
+                checkpoint = self._complete(resume_from_checkpoint)
+                resume_from_checkpoint = str(checkpoint)
+                if self._is_over(checkpoint):
+                    return self._ended(checkpoint)
             return super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
+            self._beside = {}
+            self.loss_state.trainer_restored = False
             self.loss_state.release(self.args)
+
+    def _is_over(self, checkpoint: Path) -> bool:
+        """Whether the checkpoint is the run's last. The trainer counts to ``max_steps`` only after a step."""
+        step = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).global_step
+        if 0 < self.args.max_steps < step:
+            raise ValueError(
+                f"resume_from_checkpoint {checkpoint} is at step {step}, max_steps is {self.args.max_steps}: name an "
+                "earlier checkpoint, or allow more steps."
+            )
+        return bool(step == self.args.max_steps)
+
+    def _ended(self, checkpoint: Path) -> TrainOutput:
+        """The end of a run that was cut short after its last checkpoint."""
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
+            self._load_best_model()
+        return TrainOutput(self.state.global_step, 0.0, {})
 
     def _complete(self, asked: str | Literal[True]) -> Path:
         folder = Path(self.args.output_dir or "")
-        newest = last_complete(folder)
         if asked is True:
-            cut = [entry.name for entry in checkpoints(folder) if missing(entry)]
+            newest = last_complete(folder)
             if newest is None:
+                cut = ", ".join(entry.name for entry in checkpoints(folder))
                 raise FileNotFoundError(
-                    f"{folder} holds no complete checkpoint to resume from"
-                    + (f"; incomplete: {', '.join(cut)}." if cut else ".")
+                    f"{folder} holds no complete checkpoint to resume from{f'; incomplete: {cut}' if cut else ''}."
                 )
             return newest
         if not Path(asked).is_dir():
             raise FileNotFoundError(f"resume_from_checkpoint {asked} is no folder.")
         if absent := missing(Path(asked)):
-            cure = f" The newest complete checkpoint of {folder} is {newest.name}." if newest else ""
+            others = ", ".join(entry.name for entry in complete(folder))
             raise FileNotFoundError(
                 f"{asked} can't be resumed from: it has no {', '.join(absent)}. It was saved by another trainer, or "
-                f"with save_only_model, or saving was cut short.{cure}"
+                f"with save_only_model, or saving was cut short.{f' Complete in {folder}: {others}.' if others else ''}"
             )
         return Path(asked)
 
     def _load_from_checkpoint(self, checkpoint_path: str, *args: Any) -> None:
-        super()._load_from_checkpoint(checkpoint_path, *args)
+        # First, since it refuses what does not fit: the encoder is then as it was.
         self._beside = loss_state.read(self.loss, Path(checkpoint_path))
+        super()._load_from_checkpoint(checkpoint_path, *args)
         self.loss_state.trainer_restored = True
 
     def _get_output_dir(self, trial: Any) -> str:
@@ -125,41 +150,53 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         run = Path(super()._get_output_dir(trial))
         target = run / f"checkpoint-{self.state.global_step}"
-        if target.exists() and not (target / TRAINER_STATE_NAME).is_file():
+        if os.path.lexists(target) and not (target / TRAINER_STATE_NAME).is_file():
             raise FileExistsError(f"{target} exists and is no checkpoint: name another output_dir, or move it away.")
         work = run / WORK_FOLDER
         first_of_node = self.args.local_process_index == 0
         if first_of_node:
-            shutil.rmtree(work, ignore_errors=True)  # left by a run that was killed
+            clear_work(run)
         self.accelerator.wait_for_everyone()
         self._work = work
         try:
             super()._save_checkpoint(model, trial)
             self.loss_state.save(work / target.name, self.args, self._logs())
             self._name_best(run, work, target)
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                put_in_place(work / target.name, target)
+            self.accelerator.wait_for_everyone()
+            if first_of_node and (work / target.name).exists():  # a node with a disk of its own
+                put_in_place(work / target.name, target)
         except (OSError, RuntimeError, SafetensorError) as error:
-            shutil.rmtree(work, ignore_errors=True)
-            kept = last_complete(run)
+            if isinstance(error, RuntimeError) and "writ" not in str(error):  # torch.save has no error of its own
+                raise
+            clear_work(run)
+            kept = ", ".join(entry.name for entry in complete(run))
             raise OSError(
                 f"{target} could not be saved ({first_line(error)}). "
-                + (f"Complete, and as it was: {kept}." if kept else "There is no complete checkpoint before it.")
+                + (f"Complete, and as they were: {kept}." if kept else "There is no complete checkpoint before it.")
             ) from error
         finally:
             self._work = None
-        self.accelerator.wait_for_everyone()
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(target))
         if self.args.should_save:
-            put_in_place(work / target.name, target)
-        self.accelerator.wait_for_everyone()
-        if first_of_node and (work / target.name).exists():  # a node with a disk of its own
-            put_in_place(work / target.name, target)
-        if self.args.should_save:
-            # The trainer looked into the work folder for those to delete.
-            delete_old(run, self.args.save_total_limit, self.state.best_model_checkpoint)
+            # Again, for the trainer looked for those to delete in the work folder.
+            if hasattr(trainer_utils, "rotate_checkpoints"):
+                best, limit = self.state.best_model_checkpoint, self.args.save_total_limit
+                trainer_utils.rotate_checkpoints(str(run), limit, best, use_mtime=True)
+            else:  # transformers before 5.2
+                self._rotate_checkpoints(use_mtime=True, output_dir=str(run))  # type: ignore[attr-defined]
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        if self._work is None:  # from its final place, with the loss state
+            super()._push_from_checkpoint(checkpoint_folder)
 
     def _name_best(self, run: Path, work: Path, target: Path) -> None:
-        """The best model's checkpoint, where it is this one, by the name that it is going to have."""
+        """The best model's checkpoint by the name that it has, or is going to have, in this folder."""
         best = self.state.best_model_checkpoint
-        if best is not None and Path(best).parent == work:
+        if best is not None and (Path(best).parent == work or (run / Path(best).name).is_dir()):
             self.state.best_model_checkpoint = str(run / Path(best).name)
             if self.args.should_save:
                 self.state.save_to_json(str(work / target.name / TRAINER_STATE_NAME))
@@ -185,7 +222,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             for name, value in self._beside.items()
             if name.startswith("terms/")
         }
-        self._beside = {}
 
 
 class _LogsGoOn(TrainerCallback):

@@ -69,7 +69,7 @@ def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, 
     arguments += ["--steps", "5", "--checkpoint-steps", "2", "--checkpoints", str(checkpoints)]
     assert main([*arguments, "--output", str(whole), "--resume"]) == 0
     assert "holds no complete checkpoint: starting from the beginning" in capsys.readouterr().out
-    assert {entry.name for entry in checkpoints.iterdir()} == {"checkpoint-4", "checkpoint-5"}
+    assert {entry.name for entry in checkpoints.iterdir()} == {"checkpoint-4", "checkpoint-5", "run.json"}
     shutil.rmtree(checkpoints / "checkpoint-5")
     (checkpoints / "checkpoint-9").mkdir()  # another trainer's, killed while it saved
     assert main([*arguments, "--output", str(again)]) == 2
@@ -81,12 +81,15 @@ def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, 
         if (whole / name).exists():
             assert (whole / name).read_bytes() == (again / name).read_bytes()
     rest = ["--output", str(tmp_path / "other"), "--resume"]
-    assert main([*arguments, *rest, "--set", "most_logits=9" if command == ["pretrain"] else "temperature=0.1"]) == (
-        0 if command == ["pretrain"] else 2
-    )
-    if command != ["pretrain"]:
-        assert "temperature is 0.1, saved with 0.05" in capsys.readouterr().err
-        assert not (tmp_path / "other").exists()
+    assert main([*arguments, *rest]) == 0  # it was over already
+    for option, told in (
+        (["--lr", "1e-3"], "--lr was"),
+        (["--set", "most_logits=9"], ""),
+        (["--steps", "3"], "--steps was 5"),
+    ):
+        assert main([*arguments, "--output", str(tmp_path / "more"), "--resume", *option]) == 2
+        assert told in capsys.readouterr().err
+    assert not (tmp_path / "more").exists()
 
 
 def test_places_of_checkpoints(checkpoint, corpus, tmp_path, capsys):

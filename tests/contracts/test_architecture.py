@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "cli": {"cli", "losses", "inputs", "evaluation", "components", "augmentations", "training"},
     "_host": set(),
     "_ranks": set(),
-    "training": {"training", "losses", "components", "_ranks"},
+    "training": {"training", "losses", "components", "_host", "_ranks"},
 }
 HOST_ONLY = ("sentence_transformers.base.losses", "sentence_transformers.util")
 NO_HOST = ("objectives", "components", "augmentations")

@@ -72,7 +72,7 @@ def test_every_public_loss_is_held_to_the_contract():
     assert public == {case[0] for case in CASES.values()}
 
 
-@pytest.mark.parametrize("loss_class", {case[0] for case in CASES.values()}, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("loss_class", dict.fromkeys(case[0] for case in CASES.values()), ids=lambda c: c.__name__)
 def test_constructs_with_the_model_alone_and_says_what_it_cites(build, loss_class):
     loss = loss_class(build())
     assert isinstance(loss, TextLoss)

@@ -161,9 +161,9 @@ def main() -> None:
         ended = life(case, bert, german, broken, point, expected["events"])
         assert ended in (0, -signal.SIGKILL), ended
         died += ended != 0
-        if ended == 0:  # it was through before its point came: from an earlier checkpoint, or from the start
+        if ended == 0:  # it was through before its point came: back to its end, an earlier checkpoint, or the start
             (broken / "end.json").unlink()
-            for newest in sorted(broken.glob("checkpoint-*"))[rng.randrange(2) :]:
+            for newest in sorted(broken.glob("checkpoint-*"))[rng.randrange(3) :]:
                 shutil.rmtree(newest)
         left = sorted(entry.name for entry in broken.glob("checkpoint-*"))
         assert all((broken / name / "loss_state.safetensors").is_file() for name in left), left

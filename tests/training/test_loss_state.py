@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import st_contrastive as stc
-from st_contrastive.training import load_loss_state, save_loss_state
+from st_contrastive.training import LossStateError, load_loss_state, save_loss_state
 from tests.training.conftest import METHODS
 
 FILE = "loss_state.safetensors"
@@ -47,7 +47,7 @@ def test_what_is_saved_is_what_is_read(made, tmp_path, method):
         metadata = file.metadata()
         assert not any(name.startswith("model.") for name in file.keys())  # noqa: SIM118
     assert metadata["format"] == "1"
-    described = json.loads(metadata["losses"])[""]
+    described = json.loads(metadata["losses"])[""][""]
     assert described["class"] == type(loss).__name__
     assert described["config"]
 
@@ -62,7 +62,8 @@ def test_losses_by_name_and_any_loss_of_sentence_transformers(made, tmp_path):
     losses = {"de.en": first, "nli": softmax, "plain": wrapped}
     save_loss_state(losses, tmp_path)
     assert set(load_file(tmp_path / FILE)) == {
-        "de.en/queue.keys", "de.en/queue.sizes", "de.en/queue.head", "nli/classifier.weight", "nli/classifier.bias",
+        "loss:de.en/queue.keys", "loss:de.en/queue.sizes", "loss:de.en/queue.head",
+        "loss:nli/classifier.weight", "loss:nli/classifier.bias",
     }  # fmt: skip
     expected = softmax.classifier.weight.detach().clone()
     nn.init.zeros_(softmax.classifier.weight)
@@ -90,6 +91,30 @@ def test_what_does_not_fit_is_named_and_nothing_is_taken(made, tmp_path, saved, 
     with pytest.raises(ValueError, match=message):
         load_loss_state(loss, tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in owned(loss).items())
+
+
+def test_arguments_of_a_loss_in_a_loss_and_names_of_any_kind(made, tmp_path):
+    from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
+
+    model = made("simcse")[0].model
+
+    def around(temperature):
+        inner = stc.TwinsLoss(model, temperature=temperature, log_terms=False)
+        return MatryoshkaLoss(model, inner, matryoshka_dims=[32, 16])
+
+    save_loss_state(around(0.05), tmp_path)
+    load_loss_state(around(0.05), tmp_path)
+    with pytest.raises(LossStateError, match="TwinsLoss: temperature is 0.5, saved with 0.05"):
+        load_loss_state(around(0.5), tmp_path)
+    names = ["run:", "loss:", "beside", "a", "a/b", ""]
+    losses = {name: stc.ConIsILoss(model) for name in names}
+    expected = [loss.head.linear.weight.detach().clone() for loss in losses.values()]
+    save_loss_state(losses, tmp_path)
+    for loss in losses.values():
+        nn.init.zeros_(loss.head.linear.weight)
+    load_loss_state(losses, tmp_path)
+    found = [loss.head.linear.weight for loss in losses.values()]
+    assert all(torch.equal(new, old) for new, old in zip(found, expected, strict=True))
 
 
 def test_another_encoders_state(made, tmp_path, checkpoint):

@@ -7,6 +7,7 @@ import math
 import resource
 import shutil
 import signal
+import time
 import warnings
 from pathlib import Path
 
@@ -18,7 +19,13 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 import st_contrastive as stc
-from st_contrastive.training import ContrastiveTrainer, LossStateCallback, load_loss_state, save_loss_state
+from st_contrastive.training import (
+    ContrastiveTrainer,
+    LossStateCallback,
+    LossStateError,
+    load_loss_state,
+    save_loss_state,
+)
 from tests.training.conftest import METHODS
 
 pytestmark = [
@@ -92,6 +99,118 @@ def test_no_warning_where_the_state_is_kept_or_none_is_owned(made, arguments, ki
                 plain.train(resume_from_checkpoint=checkpoint)
 
 
+def test_a_run_that_ended_is_not_trained_on(made, arguments, ended):
+    """Killed after its last checkpoint, in mid-epoch: the trainer alone would make one more step."""
+    for method in ("conisi", "twins"):
+        loss, data = made(method)
+        options = {"max_steps": 5, "lr_scheduler_type": "constant", "output_dir": f"{arguments().output_dir}-{method}"}
+        ContrastiveTrainer(loss.model, arguments(**options), data, loss=loss).train()
+        expected = ended(loss)
+        loss, data = made(method)
+        again = ContrastiveTrainer(loss.model, arguments(**options), data, loss=loss)
+        assert again.train(resume_from_checkpoint=True).global_step == 5
+        assert again.state.global_step == 5
+        assert_equal(expected, ended(loss))
+        fewer = ContrastiveTrainer(loss.model, arguments(**{**options, "max_steps": 3}), data, loss=loss)
+        with pytest.raises(ValueError, match="is at step 5, max_steps is 3"):
+            fewer.train(resume_from_checkpoint=True)
+
+
+def test_another_runs_checkpoints_in_the_folder(made, arguments):
+    loss, data = made("conisi")
+    ContrastiveTrainer(loss.model, arguments(), data, loss=loss).train()
+    folder = Path(arguments().output_dir)
+    time.sleep(1.1)  # transformers goes by times that are a second apart
+    options = arguments(max_steps=4, save_total_limit=1)
+    ContrastiveTrainer(loss.model, options, data, loss=loss).train()
+    assert [entry.name for entry in folder.iterdir()] == ["checkpoint-4"]
+    ContrastiveTrainer(loss.model, arguments(max_steps=8), data, loss=loss).train()
+    time.sleep(0.05)
+    trainer = ContrastiveTrainer(loss.model, arguments(max_steps=4), data, loss=loss)
+    trainer.train()
+    with pytest.raises(ValueError, match=r"checkpoint-4 was written after checkpoint-8.*Name the one"):
+        trainer.train(resume_from_checkpoint=True)
+
+
+@pytest.mark.parametrize("inside", ["replaced", "made"])
+def test_killed_between_the_two_renames(made, arguments, inside):
+    loss, data = made("conisi")
+    trainer = ContrastiveTrainer(loss.model, arguments(max_steps=2), data, loss=loss)
+    trainer.train()
+    folder = Path(trainer.args.output_dir)
+    work = folder / "_checkpoint_in_work" / ("replaced" if inside == "replaced" else "")
+    work.mkdir(parents=True)
+    (folder / "checkpoint-2").rename(work / "checkpoint-2")
+    trainer = ContrastiveTrainer(loss.model, arguments(max_steps=3), data, loss=loss)
+    assert trainer.train(resume_from_checkpoint=True).global_step == 3
+    assert sorted(entry.name for entry in folder.iterdir()) == ["checkpoint-2", "checkpoint-3"]
+
+
+def test_a_refused_resume_leaves_the_encoder(made, arguments, ended):
+    loss, data = made("conisi")
+    ContrastiveTrainer(loss.model, arguments(), data, loss=loss).train()
+    other, data = made("conisi", temperature=0.5)
+    before = ended(other)
+    with pytest.raises(LossStateError, match="temperature"):
+        ContrastiveTrainer(other.model, arguments(), data, loss=other).train(resume_from_checkpoint=True)
+    assert_equal(before, ended(other))
+
+
+def test_a_loss_that_was_trained_is_warned_of_again_when_it_is_resumed(made, arguments):
+    loss, data = made("twins")
+    trainer = SentenceTransformerTrainer(loss.model, arguments(), data, loss=loss)
+    checkpoint = str(Path(trainer.args.output_dir) / "checkpoint-4")
+    trainer.train()
+    with pytest.warns(UserWarning, match="resumed at step 4 without the state that TwinsLoss owns"):
+        trainer.train(resume_from_checkpoint=checkpoint)
+
+
+def test_the_callback_goes_with_one_trainer_and_its_losses(made, arguments):
+    loss, data = made("conisi")
+    other, _ = made("conisi")
+    for callbacks, message in (
+        ([LossStateCallback(loss), LossStateCallback(loss)], "more than one LossStateCallback"),
+        ([LossStateCallback(other)], "was given ConIsILoss, and the trainer trains ConIsILoss"),
+    ):
+        for trainer_class in (SentenceTransformerTrainer, ContrastiveTrainer):
+            trainer = trainer_class(loss.model, arguments(), data, loss=loss, callbacks=callbacks)
+            with pytest.raises(ValueError, match=message):
+                trainer.train()
+
+
+def test_the_callback_brings_the_best_models_loss_state(made, arguments, sentences):
+    loss, data = made("twins")
+    states = {}
+
+    class Keeps(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            states[state.global_step] = loss.queue.keys.clone()
+
+    evaluator = EmbeddingSimilarityEvaluator(sentences[:2], sentences[2:4], [0.1, 0.9], show_progress_bar=False)
+    options = arguments(eval_strategy="steps", eval_steps=2, load_best_model_at_end=True)
+    options.metric_for_best_model = "eval_spearman_cosine"
+    trainer = trainer_of("callback", loss, data, options, callbacks=[Keeps()], evaluator=evaluator)
+    trainer.train()
+    best = int(trainer.state.best_model_checkpoint.rsplit("-", 1)[1])
+    assert torch.equal(loss.queue.keys, states[best])
+
+
+def test_uploads_are_made_of_the_finished_checkpoint(made, arguments, monkeypatch):
+    loss, data = made("conisi")
+    trainer = ContrastiveTrainer(loss.model, arguments(max_steps=2), data, loss=loss)
+    trainer.args.push_to_hub = True
+    seen = []
+    monkeypatch.setattr(
+        SentenceTransformerTrainer,
+        "_push_from_checkpoint",
+        lambda self, folder: seen.append((Path(folder).name, sorted(entry.name for entry in Path(folder).iterdir()))),
+    )
+    monkeypatch.setattr(trainer, "init_hf_repo", lambda *_, **__: None)
+    trainer.train()
+    assert [name for name, _ in seen] == ["checkpoint-2"]
+    assert {"loss_state.safetensors", "trainer_state.json"} <= set(seen[0][1])
+
+
 class Gradients(TrainerCallback):
     def __init__(self):
         self.seen = []
@@ -140,20 +259,43 @@ def test_sentence_transformers_alone_does_not_clip_what_a_loss_owns(made, argume
     assert norm(seen.seen[0]) > 1e-2
 
 
-def test_a_step_that_fails_leaves_the_arguments_as_they_were(made, arguments):
+@pytest.mark.parametrize("kind", ["trainer", "callback"])
+def test_a_step_that_fails_takes_no_limit_away(made, arguments, kind):
     loss, data = made("conisi")
-    options = arguments(max_grad_norm=0.7)
+    options = arguments(max_grad_norm=0.07, save_strategy="no", max_steps=2)
 
     class Fails(TrainerCallback):
         def on_pre_optimizer_step(self, *_, **__):
             raise RuntimeError("no memory")
 
-    trainer = ContrastiveTrainer(loss.model, options, data, loss=loss)
+    trainer = trainer_of(kind, loss, data, options)
     trainer.callback_handler.callbacks.insert(0, Fails())
     with pytest.raises(RuntimeError, match="no memory"):
         trainer.train()
-    assert options.max_grad_norm == 0.7
-    assert not loss.state_is_kept
+    if kind == "trainer":
+        assert options.max_grad_norm == 0.07
+        assert not loss.state_is_kept
+    seen = Gradients()
+    trainer = trainer_of(kind, loss, data, options)
+    trainer.add_callback(seen)
+    trainer.train()
+    assert [norm(gradients) for gradients in seen.seen] == pytest.approx([0.07] * 2, rel=1e-3)
+    assert options.max_grad_norm == 0.07
+
+
+def test_a_limit_below_zero_is_none(made, arguments):
+    """As in transformers."""
+    found = []
+    for limit in (0, -1):
+        loss, data = made("conisi")
+        seen = Gradients()
+        trainer = ContrastiveTrainer(
+            loss.model, arguments(max_grad_norm=limit, max_steps=2, save_strategy="no"), data, loss=loss
+        )
+        trainer.add_callback(seen)
+        trainer.train()
+        found.append([norm(gradients) for gradients in seen.seen])
+    assert found[0] == found[1]
 
 
 def test_float16_with_a_gradient_scaler(made, arguments, ended):
@@ -253,7 +395,9 @@ def test_what_can_not_be_resumed_is_refused_with_the_cure(made, arguments, tmp_p
     shutil.rmtree(folder)
     trainer.train()
     (folder / "checkpoint-6" / "optimizer.pt").unlink()
-    with pytest.raises(FileNotFoundError, match=r"has no optimizer.pt.*newest complete.*is checkpoint-4"):
+    with pytest.raises(
+        FileNotFoundError, match=r"has no optimizer.pt\. .*Complete in .*: checkpoint-4, checkpoint-2\."
+    ):
         trainer.train(resume_from_checkpoint=str(folder / "checkpoint-6"))
     with pytest.raises(FileNotFoundError, match="is no folder"):
         trainer.train(resume_from_checkpoint="checkpoint-17")
@@ -289,7 +433,7 @@ def test_the_callback_finds_its_checkpoint_or_says_that_it_can_not(made, argumen
     )
     assert_equal(expected, ended(loss))
     (folder / "checkpoint-2" / "loss_state.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=r"holds no loss_state.*last complete checkpoint is .*checkpoint-6"):
+    with pytest.raises(FileNotFoundError, match=r"holds no loss_state.*Complete in .*: checkpoint-6"):
         trainer_of("callback", loss, data, arguments()).train(resume_from_checkpoint=str(folder / "checkpoint-2"))
 
 
@@ -330,7 +474,7 @@ def test_a_full_disk_leaves_the_checkpoints_before(made, arguments, ended):
     limits, old = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     trainer = ContrastiveTrainer(loss.model, arguments(), data, loss=loss, callbacks=[Fills()])
     try:
-        with pytest.raises(OSError, match=r"checkpoint-4 could not be saved .*as it was: .*checkpoint-2"):
+        with pytest.raises(OSError, match=r"checkpoint-4 could not be saved .*as they were: checkpoint-2\."):
             trainer.train()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -372,12 +516,16 @@ def test_fit_resumes_through_the_two_functions(made, sentences, tmp_path, ended,
     evaluator = EmbeddingSimilarityEvaluator(sentences[:3], sentences[3:6], [0.1, 0.5, 0.9], show_progress_bar=False)
 
     def fit(loss, epochs, resume):
+        def keep(score, epoch, step):
+            if step % 3 == 0:
+                save_loss_state(loss, f"checkpoints/checkpoint-{step}")
+
         loss.model.fit(
             [(DataLoader(examples, batch_size=4), loss)],
             evaluator=evaluator,
             epochs=epochs,
             evaluation_steps=3,
-            callback=lambda score, epoch, step: save_loss_state(loss, f"checkpoints/checkpoint-{step}"),
+            callback=keep,
             checkpoint_path="checkpoints",
             checkpoint_save_steps=3,
             resume_from_checkpoint=resume,
@@ -390,11 +538,7 @@ def test_fit_resumes_through_the_two_functions(made, sentences, tmp_path, ended,
     loss, _ = made("twins")
     fit(loss, 3, resume=False)  # six steps
     expected = ended(loss)
-    for newer in (4, 6):
-        shutil.rmtree(f"checkpoints/checkpoint-{newer}", ignore_errors=True)
-    for unfinished in Path("checkpoints").glob("checkpoint-*"):
-        if not (unfinished / "trainer_state.json").exists():
-            shutil.rmtree(unfinished)
+    shutil.rmtree("checkpoints/checkpoint-6")
     loss, _ = made("twins")
     load_loss_state(loss, "checkpoints/checkpoint-3")
     assert len(loss.queue) > 0
