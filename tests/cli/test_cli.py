@@ -84,7 +84,7 @@ def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, 
     assert main([*arguments, *rest]) == 0  # it was over already
     for option, told in (
         (["--lr", "1e-3"], "--lr was"),
-        (["--set", "most_logits=9"], ""),
+        (["--set", "temperature=1"], "--set"),
         (["--steps", "3"], "--steps was 5"),
     ):
         assert main([*arguments, "--output", str(tmp_path / "more"), "--resume", *option]) == 2

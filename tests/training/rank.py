@@ -210,6 +210,7 @@ def check_training(bert, folder):
     check_callback(bert, folder)
     check_fit(bert, folder)
     check_two_losses(bert, folder)
+    check_evaluated_before(bert, folder)
 
 
 def check_callback(bert, folder):
@@ -269,6 +270,21 @@ def check_two_losses(bert, folder):
         model.fit(objectives, warmup_steps=0, show_progress_bar=False, checkpoint_path=str(folder / "fit2"))
     if dist.get_rank() == 0:
         print("two losses: no drift", flush=True)
+
+
+def check_evaluated_before(bert, folder):
+    """The trainer prepares a model that it evaluates first, and then leaves it without DDP."""
+    model, loss, data, _ = made("conisi", bert)
+    trainer = ContrastiveTrainer(model, arguments(folder / "evaluated"), data, data, loss)
+    trainer.evaluate()
+    with pytest.raises(ValueError, match=r"has not wrapped the encoder.*Evaluate after"):
+        trainer.train()
+    first = dist.get_rank() == 0
+    loss.state_was_restored = first  # as after load_loss_state
+    with pytest.raises(ValueError, match="load_loss_state was called on some of the devices only"):
+        loss([model.train().preprocess(SENTENCES[:2])])
+    if first:
+        print("evaluated before: refused", flush=True)
 
 
 def check_resumed_alone(bert, folder):

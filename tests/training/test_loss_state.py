@@ -104,7 +104,7 @@ def test_arguments_of_a_loss_in_a_loss_and_names_of_any_kind(made, tmp_path):
 
     save_loss_state(around(0.05), tmp_path)
     load_loss_state(around(0.05), tmp_path)
-    with pytest.raises(LossStateError, match="TwinsLoss: temperature is 0.5, saved with 0.05"):
+    with pytest.raises(LossStateError, match=r"TwinsLoss: temperature is 0.5, saved with 0.05"):
         load_loss_state(around(0.5), tmp_path)
     names = ["run:", "loss:", "beside", "a", "a/b", ""]
     losses = {name: stc.ConIsILoss(model) for name in names}
