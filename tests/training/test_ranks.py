@@ -60,7 +60,8 @@ def test_training_on_two_ranks_and_on_one_after(run):
 
 @pytest.mark.slow
 def test_accelerate_launch_with_three_ranks(run):
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "3"]
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "3"]
+    # With --cpu it starts several processes through MPI alone; so it does as torchrun, and none asks for a GPU.
     launcher += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
     told = run(launcher, "train", "three")
     assert told.count("no drift") == 8
