@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,10 @@ class LossStateCallback(TrainerCallback):
         """Let go of the loss; with the best model comes the loss state of its step."""
         best = state.best_model_checkpoint
         if args.load_best_model_at_end and best and not self.trainer_saves:
-            loss_state.read(self.loss, Path(best))
+            try:
+                loss_state.read(self.loss, Path(best))
+            except (OSError, loss_state.LossStateError) as error:  # an error would cost the model that is trained
+                warnings.warn(f"The best model comes with the loss state of the last step: {error}", stacklevel=2)
         self.release(args)
 
     def save(self, checkpoint: Path, args: TrainingArguments, beside: dict[str, Tensor]) -> None:
