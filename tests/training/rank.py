@@ -308,7 +308,7 @@ def check_resumed_alone(bert, folder):
         saved, state = load_file(checkpoint / "loss_state.safetensors"), state_of(loss)
         owned = [name for name in state if not name.startswith("model.")]
         assert owned
-        assert all(torch.equal(state[name], saved[name]) for name in owned)
+        assert all(torch.equal(state[name], saved[f"loss:{name}"]) for name in owned)
         trainer.train(resume_from_checkpoint=str(checkpoint))
         assert trainer.state.global_step == 25
         assert all(math.isfinite(log["loss"]) for log in trainer.state.log_history if "loss" in log)
