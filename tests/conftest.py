@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -191,6 +192,19 @@ def no_dropout():
 @pytest.fixture
 def sentences() -> list[str]:
     return list(SENTENCES)
+
+
+@pytest.fixture
+def sts(tmp_path, sentences):
+    """Folder of graded pairs: one set, one split."""
+    folder = tmp_path / "sts" / "tiny"
+    folder.mkdir(parents=True)
+    rows = [
+        {"sentence1": a, "sentence2": b, "score": score}
+        for score, (a, b) in enumerate(zip(sentences, sentences[::-1], strict=True))
+    ]
+    (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder.parent
 
 
 @pytest.fixture(scope="session")

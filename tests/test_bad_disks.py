@@ -77,18 +77,6 @@ def corpus(tmp_path, sentences):
     return path
 
 
-@pytest.fixture
-def sts(tmp_path, sentences):
-    folder = tmp_path / "sts" / "tiny"
-    folder.mkdir(parents=True)
-    rows = [
-        {"sentence1": a, "sentence2": b, "score": score}
-        for score, (a, b) in enumerate(zip(sentences, sentences[::-1], strict=True))
-    ]
-    (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder.parent
-
-
 def arguments(command, checkpoint, corpus, output, *more):
     method = ["--method", "simcse"] if command == "train" else []
     named = ["--model", str(checkpoint("bert")), "--data", str(corpus), "--output", str(output)]

@@ -20,6 +20,7 @@ from sentence_transformers.sentence_transformer.readers import InputExample
 from st_contrastive import inputs, losses
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._saving import resolved
+from st_contrastive.components._checks import first_line
 
 #: Without it transformers asks at the terminal whether to run a checkpoint's code, and runs it on a yes.
 _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
@@ -196,9 +197,3 @@ def keep_inputs(folder: Path, **inputs: str | None) -> None:
     for option, name in inputs.items():
         if name and Path(name).exists() and folder in (place := Path(name).resolve(), *place.parents):
             raise UserError(f"--output {folder} holds --{option} {name}, which would be lost: name another folder.")
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its class where it has none."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

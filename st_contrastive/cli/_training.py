@@ -114,7 +114,7 @@ def train_and_save(
     """Run the Trainer and put the saved model, with what ``save_beside`` adds, into ``folder``."""
     from sentence_transformers import SentenceTransformerTrainingArguments
 
-    from st_contrastive.cli._common import first_line
+    from st_contrastive.components._checks import first_line
     from st_contrastive.training import ContrastiveTrainer, LossStateError
     from st_contrastive.training.checkpoints import last_complete
 

@@ -27,12 +27,12 @@ def run(args: argparse.Namespace) -> int:
 
     from st_contrastive.cli._common import (
         PRETRAINING,
-        first_line,
         keep_inputs,
         load_model,
         loss_arguments,
         output_folder,
     )
+    from st_contrastive.components._checks import first_line
     from st_contrastive.inputs import CorpusError, read_corpus
     from st_contrastive.losses import AuxiliaryMLMPretrainingLoss
 

@@ -69,8 +69,9 @@ def run(args: argparse.Namespace) -> int:
 
     from st_contrastive.augmentations import AntonymReplacement, WordNetError
     from st_contrastive.cli._columns import check_together, read_columns
-    from st_contrastive.cli._common import METHODS, first_line, keep_inputs, load_model, loss_arguments, output_folder
+    from st_contrastive.cli._common import METHODS, keep_inputs, load_model, loss_arguments, output_folder
     from st_contrastive.components import FraternalEmbedding
+    from st_contrastive.components._checks import first_line
 
     method = METHODS[args.method]
     check_together(args)

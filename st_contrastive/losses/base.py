@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 from st_contrastive import _host, _ranks
 from st_contrastive.losses._checks import require_flag
-from st_contrastive.losses._state import owned_state, trained
+from st_contrastive.losses._state import owned_state
 from st_contrastive.objectives import info_nce
 
 
@@ -187,7 +187,12 @@ class TextLoss(nn.Module, ABC):
     def _with_averaged_gradients(
         self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None
     ) -> dict[str, Tensor] | Tensor:
-        own = trained(owned_state(self))
+        # Met at every step: the names tell what is owned, without a look at the encoder's state.
+        own: dict[str, Tensor] = {
+            name: parameter
+            for name, parameter in self.named_parameters()
+            if parameter.requires_grad and not name.startswith("model.")
+        }
         zero, stand_ins = _ranks.averaging(own) if own else (torch.zeros(()), {})
         self._on_stand_ins = True
         try:

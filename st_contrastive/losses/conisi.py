@@ -59,8 +59,9 @@ class ConIsILoss(ContrastiveLoss):
         +----------------------------------------------------+--------+
 
     Recommendations:
-        - With ``gather_across_devices`` the head's BatchNorm statistics remain those of one device, so that several
-          devices do not give exactly the gradient of one with all sentences.
+        - With ``gather_across_devices`` the head's BatchNorm takes its statistics over the rows of all devices, so that
+          several devices give the gradient of one with all sentences; the other sentences that "other" and the
+          fall-back draw remain those of one device.
         - A pair is up to twice as long as the sentence. Where the encoder has no position for that, the pair is cut as
           its tokenizer would cut it.
 

@@ -73,8 +73,8 @@ class InfoCSELoss(ConditionedLoss):
     Under adapters (LoRA) the encoder trains these alone; the auxiliary network is a copy with the adapters merged,
     whose extra layers are trained whole.
 
-    The projector's BatchNorm statistics are those of one device: with ``gather_across_devices`` several devices do not
-    give exactly the gradient of one with all sentences, as they do with ``projector=False``.
+    With ``gather_across_devices`` the projector's BatchNorm takes its statistics over the rows of all devices, so that
+    several devices give the gradient of one with all sentences; without, each takes those of its own rows.
 
     Raises:
         OSError: ``auxiliary`` does not exist, or is damaged.

@@ -247,7 +247,7 @@ def _require_same_tensors(file: Path, tensors: dict[str, Tensor], named: dict[st
     for name, loss in named.items():
         own.update({f"{name}{key}": tensor for key, tensor in owned_state(loss).items()})
         queues = [part for part, module in loss.named_modules() if isinstance(module, NegativeQueue)]
-        free |= {f"{name}{queue}.keys".replace(":.", ":") for queue in queues}  # as large as the largest batch seen
+        free |= {f"{name}{queue}.keys" for queue in queues}  # as large as the largest batch seen
     saved = {key: tensor for key, tensor in tensors.items() if key.startswith(_OWN)}
     faults = [f"{key.removeprefix(_OWN)} is missing" for key in own if key not in saved]
     faults += [f"{key.removeprefix(_OWN)} is not the loss's" for key in saved if key not in own]

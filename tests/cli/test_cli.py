@@ -28,18 +28,6 @@ def corpus(tmp_path, sentences):
     return path
 
 
-@pytest.fixture
-def sts(tmp_path, sentences):
-    folder = tmp_path / "sts" / "tiny"
-    folder.mkdir(parents=True)
-    rows = [
-        {"sentence1": a, "sentence2": b, "score": score}
-        for score, (a, b) in enumerate(zip(sentences, sentences[::-1], strict=True))
-    ]
-    (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder.parent
-
-
 @pytest.mark.parametrize("method", ["simcse", "conisi", "twins", "infocse"])
 def test_train_then_evaluate(checkpoint, corpus, sts, tmp_path, capsys, method):
     output = tmp_path / "models" / method
