@@ -6,10 +6,11 @@ Read against sentence-transformers 6.2; what was found there is in the comments.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -17,12 +18,14 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
 Features = dict[str, Any]
+T = TypeVar("T")
 
 #: What the losses read of a batch of texts. A column's dict also holds strings and whatever a model writes into it.
-_TEXT_KEYS = ("input_ids", "attention_mask", "token_type_ids")
+TEXT_KEYS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,7 @@ def text_features(features: Features, side: str) -> Features:
             f"Each column must be a batch of tokenised texts, with input_ids (N, L) and attention_mask; got the keys "
             f"{sorted(features)}. Give text, and let model.preprocess or the trainer's collator tokenise it."
         )
-    tensors = {key: features[key] for key in _TEXT_KEYS if key in features}
+    tensors = {key: features[key] for key in TEXT_KEYS if key in features}
     if side == "left":
         # Sentences are composed and fused from their first token on.
         order = mask.argsort(dim=1, descending=True, stable=True)
@@ -204,12 +207,12 @@ def text_features(features: Features, side: str) -> Features:
 
 def with_texts(features: Features, texts: Features) -> Features:
     """``texts`` in place of the text tensors of ``features``; what is not a text tensor is carried along."""
-    return {**{key: value for key, value in features.items() if key not in _TEXT_KEYS}, **texts}
+    return {**{key: value for key, value in features.items() if key not in TEXT_KEYS}, **texts}
 
 
 def token_arguments(features: Features) -> Features:
     """What of a column a transformers model takes itself."""
-    return {key: features[key] for key in _TEXT_KEYS if key in features}
+    return {key: features[key] for key in TEXT_KEYS if key in features}
 
 
 def encode(model: nn.Module, views: Sequence[Features], *, observed: bool = False) -> list[Encoded]:
@@ -224,6 +227,8 @@ def encode(model: nn.Module, views: Sequence[Features], *, observed: bool = Fals
     if observed:
         with _uncompiled():
             return encode(model, views)
+    if _recomputing.get():
+        model = unwrap(model)
     merged = merge_feature_batches([dict(view) for view in views]) if len(views) > 1 else None
     if merged is None:
         return [_encoded(model(dict(view))) for view in views]
@@ -232,6 +237,58 @@ def encode(model: nn.Module, views: Sequence[Features], *, observed: bool = Fals
     return [
         Encoded(sentences, tokens, mask, together.prompt_length) for sentences, tokens, mask in zip(*parts, strict=True)
     ]
+
+
+#: Whether a pass that was made before is made again within the backward pass.
+_recomputing: ContextVar[bool] = ContextVar("recomputing", default=False)
+
+
+def recomputed(function: Callable[..., T], *args: Any) -> T:
+    """``function(*args)``, nothing of which is held for the backward pass: it is run again there, as it was.
+
+    As torch's own checkpointing; but compiled code, which holds other things in each run, is not used, and DDP, which
+    waits for one backward pass after each forward pass, does not see the second.
+    """
+
+    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+        return _uncompiled(), _again()
+
+    return cast(T, checkpoint(function, *args, use_reentrant=False, context_fn=contexts))
+
+
+@contextmanager
+def _again() -> Iterator[None]:
+    token = _recomputing.set(True)
+    try:
+        with _uncompiled():
+            yield
+    finally:
+        _recomputing.reset(token)
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile stands around the model, or around a part of it."""
+    return any(
+        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+        for module in model.modules()
+    )
+
+
+#: What sentence-transformers puts behind a pooling that reads the pooled vector alone.
+_BEHIND_POOLING = ("Normalize", "Dense", "LayerNorm", "Dropout")
+
+
+def embeds_first_token(model: nn.Module) -> bool:
+    """Whether the sentence embedding is made of the first token's last state alone."""
+    behind = list(unwrap(model))[1:]
+    if not behind or not isinstance(behind[0], Pooling) or behind[0].pooling_mode not in ("cls", ("cls",), ["cls"]):
+        return False
+    return all(type(module).__name__ in _BEHIND_POOLING for module in behind[1:])
+
+
+def is_checkpointed(model: nn.Module) -> bool:
+    """Whether the encoder's layers are run again in the backward pass."""
+    return any(getattr(module, "gradient_checkpointing", False) is True for module in encoder_of(model).modules())
 
 
 def _uncompiled() -> AbstractContextManager[Any]:

@@ -17,7 +17,7 @@ from st_contrastive.components.encoder_copy import has_adapters, own_copy
 from st_contrastive.components.gradients import scale_gradient
 from st_contrastive.components.layer_stack import capturing_states, editing_input, layer_stack, layers_of
 from st_contrastive.components.masked_lm_head import MaskedLMHead
-from st_contrastive.components.narrowing import narrowed
+from st_contrastive.components.narrowing import gives_first_states, narrowed
 
 
 @final
@@ -59,6 +59,7 @@ class AuxiliaryMLM(nn.Module):
         self.lower_dropout = lower_dropout
         self.network.requires_grad_(False)
         self._extra.requires_grad_(True)
+        self._narrows = gives_first_states(network)
         self.eval()
         self._try()
         self.train(True)
@@ -162,7 +163,6 @@ class AuxiliaryMLM(nn.Module):
                 are not run again.
             gradient_scale: what the gradient is multiplied by where it leaves the network.
         """
-        rows, tokens = features["input_ids"].shape
 
         def insert(hidden: Tensor) -> Tensor:
             if lower_states is not None:
@@ -174,7 +174,8 @@ class AuxiliaryMLM(nn.Module):
         extra = self._extra
         with ExitStack() as stack:
             stack.enter_context(editing_input(extra[0], insert))
-            stack.enter_context(narrowed(extra[-1], places, (rows, tokens)))
+            if self._narrows:
+                stack.enter_context(narrowed(extra[-1], places))
             live = {} if encoder is None else self._live(encoder, layers=lower_states is None)
             # Scaled where they are lent: families share more than layers (relative biases, a last norm).
             live = {name: scale_gradient(parameter, gradient_scale) for name, parameter in live.items()}

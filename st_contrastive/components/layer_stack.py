@@ -53,6 +53,18 @@ def _lowest_layer(encoder: PreTrainedModel) -> tuple[nn.Module, int]:
 
 
 @contextmanager
+def in_evaluation(encoder: nn.Module) -> Iterator[None]:
+    """While open, the module is in evaluation mode; each of its parts then has the mode that it had."""
+    modes = {module: module.training for module in encoder.modules()}
+    try:
+        encoder.train(False)
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@contextmanager
 def editing_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """While open, the hidden states that enter ``layer`` are what ``edit`` makes of them. Nothing stays behind."""
 
@@ -120,19 +132,15 @@ def require_embedding_outputs(encoder: PreTrainedModel) -> None:
         raise _Reached
 
     ids = torch.tensor([[1, 2, 3], [1, 2, 3]], device=encoder.device)
-    modes = {module: module.training for module in encoder.modules()}
     failure = "the embedding layer's output is not where it is looked for"
     try:
-        encoder.train(False)  # dropout would draw from the caller's random numbers
-        with editing_embeddings(encoder, end):
+        # Dropout would draw from the caller's random numbers.
+        with in_evaluation(encoder), editing_embeddings(encoder, end):
             encoder(inputs_embeds=encoder.get_input_embeddings()(ids), attention_mask=torch.ones_like(ids))
     except _Reached:
         pass
     except Exception as error:  # whatever a family's code raises
         failure = f"{type(error).__name__}: {first_line(error)}"
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
     if not shapes or shapes[0][:2] != ids.shape:
         raise ValueError(
             f"{type(encoder).__name__} can't give the embedding layer's output that a fraternal twin is held against "

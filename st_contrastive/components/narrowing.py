@@ -1,48 +1,85 @@
-"""A transformer layer whose position-wise half runs at some positions only."""
+"""A transformer layer whose position-wise parts run at some positions only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from st_contrastive.components.layer_stack import in_evaluation, layers_of
+
+#: What encoders call the projection of the queries in their attention, and the one behind the attention.
+_QUERIES = ("query", "q", "q_lin", "q_proj", "query_proj")
+_OUTPUTS = ("o", "out_lin", "o_proj", "out_proj", "Wo")
 
 
 @contextmanager
-def narrowed(layer: nn.Module, places: Tensor, shape: tuple[int, int]) -> Iterator[None]:
-    """While open, the feed-forward half of ``layer`` is computed at ``places`` alone; elsewhere its result is 0.
+def narrowed(layer: nn.Module, places: Tensor | None = None) -> Iterator[None]:
+    """While open, the position-wise parts of ``layer`` are computed at ``places`` alone; elsewhere they give 0.
 
-    Attention mixes positions and stays whole. What follows it is two thirds of a layer's arithmetic, and the last
-    layer's is wanted only where something is predicted. The layer keeps its shapes, so that the code around it is as
-    ever; its output counts at ``places`` only. A layer whose feed-forward half is not found runs whole.
+    Keys and values need every position. Queries, the projection behind the attention and the feed-forward half are five
+    sixths of a layer's arithmetic, and the last layer's are wanted only where something is read. The layer keeps its
+    shapes, so that the code around it is as ever; its output counts at ``places`` only. A part that is not found runs
+    whole.
 
     Args:
         layer: a layer of a transformers encoder.
-        places: indices into the (rows x tokens) positions, row after row.
-        shape: (rows, tokens).
+        places: indices into the (rows x tokens) positions, row after row; None takes the first of every row.
     """
+    shape: list[torch.Size] = []  # (rows, tokens) of the pass
+
+    def begin(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        shape[:] = [(args[0] if args else kwargs.get("hidden_states", next(iter(kwargs.values())))).shape[:2]]
 
     def select(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(
-            value.flatten(0, 1)[places] if isinstance(value, Tensor) and value.shape[:-1] == shape else value
-            for value in args
-        )
+        return tuple(_picked(v, places) if isinstance(v, Tensor) and v.shape[:-1] == shape[0] else v for v in args)
 
     def restore(_: nn.Module, __: tuple[Any, ...], output: Any) -> Any:
-        if not isinstance(output, Tensor) or output.shape[:-1] != places.shape:
-            return output
-        whole = output.new_zeros(shape[0] * shape[1], output.shape[-1])
-        return whole.index_copy(0, places, output).view(*shape, -1)
+        narrow = (shape[0][0], 1) if places is None else places.shape
+        return (
+            _put_back(output, places, shape[0])
+            if isinstance(output, Tensor) and output.shape[:-1] == narrow
+            else output
+        )
 
-    parts = _feed_forward(layer)
-    handles = [part.register_forward_pre_hook(select) for part in parts]
-    handles += [part.register_forward_hook(restore) for part in parts[-1:]]
-    try:
+    with ExitStack() as stack:
+        stack.callback(layer.register_forward_pre_hook(begin, with_kwargs=True).remove)
+        for parts in _position_wise(layer):
+            for part in parts:
+                stack.callback(part.register_forward_pre_hook(select).remove)
+            stack.callback(parts[-1].register_forward_hook(restore).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
+
+
+def _picked(value: Tensor, places: Tensor | None) -> Tensor:
+    return value[:, :1] if places is None else value.flatten(0, 1)[places]
+
+
+def _put_back(output: Tensor, places: Tensor | None, shape: torch.Size) -> Tensor:
+    if places is None:
+        return F.pad(output, (0, 0, 0, shape[1] - 1))
+    whole = output.new_zeros(shape[0] * shape[1], output.shape[-1])
+    return whole.index_copy(0, places, output).view(*shape, -1)
+
+
+def _position_wise(layer: nn.Module) -> list[list[nn.Module]]:
+    """The parts that treat each position by itself, each as the modules that follow each other in it."""
+    feed_forward = _feed_forward(layer)
+    inside = {id(module) for part in feed_forward for module in part.modules()}
+    found = [feed_forward] if feed_forward else []
+    for name, module in layer.named_modules():
+        parents, _, own = name.rpartition(".")
+        if id(module) in inside or not parents:
+            continue
+        # BERT's is a module that adds what came in and normalises, others' a projection.
+        if own in _QUERIES or own in _OUTPUTS or name == "attention.output":
+            found.append([module])
+    return found
 
 
 def _feed_forward(layer: nn.Module) -> list[nn.Module]:
@@ -51,3 +88,34 @@ def _feed_forward(layer: nn.Module) -> list[nn.Module]:
     if {"intermediate", "output"} <= children.keys():
         return [children["intermediate"], children["output"]]
     return [children[name] for name in ("ffn", "mlp") if name in children][:1]
+
+
+@torch.no_grad()
+def gives_first_states(encoder: PreTrainedModel) -> bool:
+    """Whether the encoder's last state of every first token is the same when its last layer is narrowed to it.
+
+    Two passes on a few tokens tell, so that no family has to be known.
+    """
+    try:
+        last = layers_of(encoder)[-1]
+    except ValueError:  # layers that share their weights
+        return False
+    if not _position_wise(last):
+        return False
+    vocabulary = cast(Tensor, encoder.get_input_embeddings().weight).shape[0]
+    ids = (torch.arange(10, device=encoder.device).view(2, 5) * 7 + 1) % vocabulary
+    mask = torch.ones_like(ids)
+    mask[1, 3:] = 0
+
+    def first(run: Callable[..., Any]) -> Tensor:
+        states: Tensor = run(input_ids=ids, attention_mask=mask).last_hidden_state[:, 0]
+        return states.float()
+
+    with in_evaluation(encoder):  # dropout would draw from the caller's random numbers
+        try:
+            whole = first(encoder)
+            with narrowed(last):
+                alone = first(encoder)
+        except Exception:  # whatever a family's code raises
+            return False
+    return bool(torch.isfinite(whole).all()) and torch.allclose(whole, alone, rtol=1e-2, atol=1e-2 * float(whole.std()))

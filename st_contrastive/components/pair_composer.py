@@ -28,6 +28,10 @@ class Content:
         """The same sentences in ``width`` columns, at least as many as there are."""
         return Content(nn.functional.pad(self.ids, (0, width - self.ids.shape[1])), self.lengths)
 
+    def followed_by(self, other: Content) -> Content:
+        """The rows of both, whose widths must agree."""
+        return Content(torch.cat([self.ids, other.ids]), torch.cat([self.lengths, other.lengths]))
+
     def equal_rows(self, other: Content) -> Tensor:
         """(N,) bool: which rows hold the same sentence in both; the widths must agree."""
         beyond = torch.arange(self.ids.shape[1], device=self.ids.device) >= self.lengths[:, None]

@@ -42,9 +42,14 @@ class ConditionedLoss(ContrastiveLoss):
         contrastive_weight: float,
         gather_across_devices: bool,
         log_terms: bool,
+        mini_batch_size: int | None,
     ) -> None:
         super().__init__(
-            model, temperature=temperature, gather_across_devices=gather_across_devices, log_terms=log_terms
+            model,
+            temperature=temperature,
+            gather_across_devices=gather_across_devices,
+            log_terms=log_terms,
+            mini_batch_size=mini_batch_size,
         )
         require_flag("projector", projector)
         require_choice("vector", vector, ("encoder", "projector"))
@@ -59,18 +64,22 @@ class ConditionedLoss(ContrastiveLoss):
         self.vector, self.weighting, self.contrastive_weight = vector, weighting, contrastive_weight
         self.projector: nn.Module | None = Projector(width) if projector else None
 
-    def _views(self, column: dict[str, Any], *, apart: bool = False) -> tuple[Views, list[_host.Encoded]]:
-        """The two views, in one pass; ``apart`` takes one each, so that each pass's tokens lead to both terms."""
-        if apart:
-            encoded = [_host.encode(self.model, [column])[0] for _ in range(2)]
-        else:
-            encoded = _host.encode(self.model, [column, column])
-        contrasted = torch.cat([view.sentences for view in encoded])
-        if self.projector is not None:
-            contrasted = self.through(self.projector, contrasted)
-        if self.vector == "projector":
-            return Views(contrasted, contrasted), encoded
-        return Views(contrasted, torch.cat([_host.pool_as_model(self.model, view) for view in encoded])), encoded
+    def _views(self, column: dict[str, Any]) -> Views:
+        """The two dropout views of a batch."""
+        found = self.by_rows(self._encode, column)
+        return self._projected(torch.cat(found[:2]), torch.cat(found[2:]) if found[2:] else None)
+
+    def _encode(self, column: dict[str, Any]) -> tuple[Tensor, ...]:
+        encoded = self.encode([column, column])
+        return (*(view.sentences for view in encoded), *self._pooled(encoded))
+
+    def _pooled(self, encoded: list[_host.Encoded]) -> tuple[Tensor, ...]:
+        """What the networks are given, where it is not what the projector makes."""
+        return () if self.vector == "projector" else tuple(_host.pool_as_model(self.model, view) for view in encoded)
+
+    def _projected(self, sentences: Tensor, given: Tensor | None) -> Views:
+        contrasted = sentences if self.projector is None else self.through(self.projector, sentences)
+        return Views(contrasted, contrasted if given is None else given)
 
     def _contrastive(self, views: Views) -> Tensor:
         return self.contrast(*views.contrasted.chunk(2))
@@ -84,8 +93,13 @@ class ConditionedLoss(ContrastiveLoss):
 
     def _rtd(self, detector: ReplacedTokenDetector, column: dict[str, Any], views: Views, scale: float) -> Tensor:
         texts = repeated(column, 2)
-        logits, replaced = detector(texts, views.given, gradient_scale=scale)
-        return self.share(texts["attention_mask"].sum()) * replaced_tokens(logits, replaced, texts["attention_mask"])
+
+        def detect(rows: dict[str, Any]) -> tuple[Tensor, ...]:
+            logits, replaced = detector(_host.token_arguments(rows), rows["vectors"], gradient_scale=scale)
+            counted = (rows["attention_mask"] != 0).sum()
+            return replaced_tokens(logits, replaced, rows["attention_mask"]) * counted, counted
+
+        return self.mean_of(self.by_groups(detect, {**texts, "vectors": views.given}))
 
     def _conditioned_config(self) -> dict[str, Any]:
         return {

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from st_contrastive import _host, _ranks
+from st_contrastive.components._checks import require_positive
 from st_contrastive.losses._checks import require_flag
+from st_contrastive.losses._passes import EncoderPasses
 from st_contrastive.losses._state import owned_state
 from st_contrastive.objectives import info_nce
 
@@ -45,7 +47,7 @@ class LossTerms(dict[str, Tensor]):
         return float(self.total.item())
 
 
-class TextLoss(nn.Module, ABC):
+class TextLoss(EncoderPasses, ABC):
     """Base of all losses: checks the columns, gates the loss's own state, returns terms or their sum.
 
     A subclass calls ``super().__init__``, sets up its components, calls :meth:`_ready` last and implements
@@ -133,6 +135,7 @@ class TextLoss(nn.Module, ABC):
         ids = texts[0]["input_ids"]
         self._rows = _ranks.row_counts(len(ids), ids.device) if self.gather_across_devices else [len(ids)]
         self._set_modes(sum(self._rows))
+        self._try_narrowing()
         terms = LossTerms(self.compute_terms(texts, labels))
         return terms if self.log_terms else terms.total
 
@@ -215,6 +218,7 @@ class TextLoss(nn.Module, ABC):
         """Move what the loss owns to the encoder's device: a training loop of one's own need not."""
         for part in self._owned():
             part.to(self.model.device)
+        self._try_narrowing()
 
 
 class ContrastiveLoss(TextLoss):
@@ -225,18 +229,32 @@ class ContrastiveLoss(TextLoss):
         temperature: tau of InfoNCE, positive.
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: see :class:`TextLoss`.
+        mini_batch_size: rows that go through the encoder at a time; None takes the whole batch. What is held for the
+            backward pass is then that of one mini-batch, and each is encoded twice, as in GradCache (Gao et al., 2021,
+            arXiv 2101.06983). The gradient is that of the whole batch.
     """
 
+    may_change: tuple[str, ...] = ("log_terms", "mini_batch_size")
+
     def __init__(
-        self, model: SentenceTransformer, *, temperature: float, gather_across_devices: bool, log_terms: bool
+        self,
+        model: SentenceTransformer,
+        *,
+        temperature: float,
+        gather_across_devices: bool,
+        log_terms: bool,
+        mini_batch_size: int | None,
     ) -> None:
         number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
         if not number or not 0 < temperature < float("inf"):
             raise ValueError(f"temperature must be a positive number, got {temperature!r}; the papers use 0.05.")
         require_flag("gather_across_devices", gather_across_devices)
         super().__init__(model, log_terms=log_terms)
+        if mini_batch_size is not None:
+            require_positive("mini_batch_size", mini_batch_size)
         self.temperature = temperature
         self.gather_across_devices = gather_across_devices
+        self.mini_batch_size = mini_batch_size
 
     def contrast(
         self,
@@ -270,6 +288,12 @@ class ContrastiveLoss(TextLoss):
             return 1.0
         return _ranks.share(torch.as_tensor(count, device=self.model.device))
 
+    def mean_of(self, sums: list[tuple[Tensor, ...]]) -> Tensor:
+        """The mean of the groups' (sum, count), as it averages over the devices to the mean over all that was counted;
+        0 where nothing was."""
+        total, count = (torch.stack(part).sum() for part in zip(*sums, strict=True))
+        return self.share(count) * total / count.clamp(min=1)
+
     def through(self, head: nn.Module, vectors: Tensor) -> Tensor:
         """``head(vectors)``, with the rows of all devices where they are one batch: BatchNorm takes its statistics
         over them.
@@ -295,5 +319,6 @@ class ContrastiveLoss(TextLoss):
         return {
             "temperature": self.temperature,
             "gather_across_devices": self.gather_across_devices,
+            "mini_batch_size": self.mini_batch_size,
             **super()._common_config(),
         }

@@ -45,6 +45,8 @@ class ConIsILoss(ContrastiveLoss):
             reading.
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+        mini_batch_size: encode so many rows at a time, twice, to hold less in memory; the gradient stays that of the
+            whole batch.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -89,9 +91,14 @@ class ConIsILoss(ContrastiveLoss):
         interaction_dim: int | None = None,
         gather_across_devices: bool = False,
         log_terms: bool = True,
+        mini_batch_size: int | None = None,
     ) -> None:
         super().__init__(
-            model, temperature=temperature, gather_across_devices=gather_across_devices, log_terms=log_terms
+            model,
+            temperature=temperature,
+            gather_across_devices=gather_across_devices,
+            log_terms=log_terms,
+            mini_batch_size=mini_batch_size,
         )
         require_choice("strategy", strategy, STRATEGIES)
         require_weight("interaction_weight", interaction_weight, most=1)
@@ -120,16 +127,15 @@ class ConIsILoss(ContrastiveLoss):
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         sentences = self._content(columns[0])
         rows = sentences.ids.shape[0]
-        seconds = [sentences]
+        pairs = sentences, sentences
         with_interaction = self.interaction_weight > 0
         if with_interaction:
             sentences, constructed, distinct = self._constructed(columns, sentences)
-            seconds = [sentences, constructed]
-        views = [self.composer(sentences, second) for second in seconds]
-        alone = _host.encode(self.model, [columns[0]])[0].sentences
-        pairs = _host.encode(self.model, [_host.with_texts(columns[0], view) for view in views])
+            pairs = sentences.followed_by(sentences), sentences.followed_by(constructed)
+        composed = _host.with_texts(columns[0], self.composer(*pairs))
         # One call of the head: the rows of all views share their BatchNorm statistics.
-        projected = self.through(self.head, torch.cat([alone, *(view.sentences for view in pairs)]))
+        vectors = [self.by_rows(self._encode, texts)[0] for texts in (columns[0], composed)]
+        projected = self.through(self.head, torch.cat(vectors))
         anchors, positives = projected[:rows], projected[rows : 2 * rows]
         contrastive = self.contrast(anchors, positives)
         if with_interaction:
@@ -141,6 +147,9 @@ class ConIsILoss(ContrastiveLoss):
             "contrastive": (1 - self.interaction_weight) * contrastive,
             "interactive": self.interaction_weight * interactive,
         }
+
+    def _encode(self, texts: dict[str, Any]) -> tuple[Tensor, ...]:
+        return (self.encode([texts])[0].sentences,)
 
     def _content(self, column: dict[str, Any]) -> Content:
         return self.composer.content(column["input_ids"], column["attention_mask"])

@@ -38,6 +38,8 @@ class DiffCSELoss(ConditionedLoss):
         projector: put the authors' training-only projector on top of the embeddings.
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+        mini_batch_size: encode so many rows at a time, twice, to hold less in memory; the gradient stays that of the
+            whole batch.
         weighting: "loss" multiplies the term, as the authors; "gradient" scales its gradient where it enters the
             encoder. See ``InfoCSELoss``.
         vector: the discriminator gets the vector of the "projector", as in the authors' code, or of the "encoder".
@@ -75,7 +77,7 @@ class DiffCSELoss(ConditionedLoss):
         ['contrastive', 'rtd']
     """
 
-    may_change = ("log_terms", "generator")
+    may_change = (*ConditionedLoss.may_change, "generator")
 
     def __init__(
         self,
@@ -91,6 +93,7 @@ class DiffCSELoss(ConditionedLoss):
         *,
         weighting: Literal["loss", "gradient"] = "loss",
         vector: Literal["encoder", "projector"] | None = None,
+        mini_batch_size: int | None = None,
     ) -> None:
         require_weight("rtd_weight", rtd_weight)
         require_flag("sampling", sampling)
@@ -104,6 +107,7 @@ class DiffCSELoss(ConditionedLoss):
             contrastive_weight=1.0,
             gather_across_devices=gather_across_devices,
             log_terms=log_terms,
+            mini_batch_size=mini_batch_size,
         )
         generator = os.fspath(generator) if isinstance(generator, os.PathLike) else generator
         self._given = {"generator": generator, "vector": vector}
@@ -119,7 +123,7 @@ class DiffCSELoss(ConditionedLoss):
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        views, _ = self._views(columns[0])
+        views = self._views(columns[0])
         contrastive = self._contrastive(views)
         if self.rtd_weight == 0:
             return {"contrastive": contrastive, "rtd": torch.zeros_like(contrastive)}

@@ -46,6 +46,8 @@ class InfoCSELoss(ConditionedLoss):
             there is none.
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+        mini_batch_size: encode so many rows at a time, twice, to hold less in memory; the gradient stays that of the
+            whole batch.
         weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
             the encoder; the networks themselves train at full scale, and the term is logged unweighted. "loss"
             multiplies the term, as eq. 7 is written. The encoder learns from the same gradient in both. With a weight
@@ -108,7 +110,7 @@ class InfoCSELoss(ConditionedLoss):
         ['contrastive', 'mlm']
     """
 
-    may_change = ("log_terms", "auxiliary", "detector", "most_logits")
+    may_change = (*ConditionedLoss.may_change, "auxiliary", "detector", "most_logits")
 
     def __init__(
         self,
@@ -133,6 +135,7 @@ class InfoCSELoss(ConditionedLoss):
         lower_dropout: bool = False,
         most_logits: int = 2**26,
         detector: ReplacedTokenDetector | None = None,
+        mini_batch_size: int | None = None,
     ) -> None:
         for name, weight in (
             ("mlm_weight", mlm_weight),
@@ -153,6 +156,7 @@ class InfoCSELoss(ConditionedLoss):
             contrastive_weight=contrastive_weight,
             gather_across_devices=gather_across_devices,
             log_terms=log_terms,
+            mini_batch_size=mini_batch_size,
         )
         self.masking = TokenCorruption.masking(
             _host.tokenizer_of(model), mask_rate, vocabulary=AuxiliaryMLM.signature_of(_host.encoder_of(model))[1]
@@ -178,7 +182,7 @@ class InfoCSELoss(ConditionedLoss):
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         column = columns[0]
-        views, _ = self._views(column)
+        views = self._views(column)
         terms = {"contrastive": self.contrastive_weight * self._contrastive(views)}
         if self.mlm_weight > 0:
             mlm = self._masked_lm(column, views, self._scale(self.mlm_weight))
@@ -205,7 +209,10 @@ class InfoCSELoss(ConditionedLoss):
         with torch.enable_grad():
             self._rows = [column["input_ids"].shape[0]]
             self._set_modes(self._rows[0])
-            views, encoded = self._views(column, apart=True)
+            # A pass for each view, so that each pass's tokens lead to all terms.
+            encoded = [_host.encode(self.model, [column])[0] for _ in range(2)]
+            pooled = self._pooled(encoded)
+            views = self._projected(torch.cat([v.sentences for v in encoded]), torch.cat(pooled) if pooled else None)
             if not all(view.tokens.requires_grad for view in encoded):
                 raise ValueError("The encoder has no parameter that is trained: there is no gradient to measure.")
             terms = {"contrastive": self._contrastive(views), "mlm": self._masked_lm(column, views, 1.0)}
@@ -225,21 +232,25 @@ class InfoCSELoss(ConditionedLoss):
         vectors = views.given if self.masked_views == "both" else views.given.chunk(2)[0]
         texts = repeated(column, 2 if self.masked_views == "both" else 1)
         corrupted = self.masking(texts["input_ids"], texts["attention_mask"])
-        places = corrupted.chosen.flatten().nonzero()[:, 0]
-        states = self.auxiliary.states(
-            {**texts, "input_ids": corrupted.input_ids},
-            places,
-            vectors,
-            encoder=None if self.detach else _host.encoder_of(self.model),
-            gradient_scale=scale,
-        )
-        return self.share(len(places)) * masked_lm_in_chunks(
-            states,
-            texts["input_ids"].flatten()[places],
-            self.auxiliary.logits,
-            vocabulary=self.auxiliary.signature[1],
-            most_logits=self.most_logits,
-        )
+        encoder = None if self.detach else _host.encoder_of(self.model)
+
+        def predict(rows: dict[str, Any]) -> tuple[Tensor, ...]:
+            places = rows["chosen"].flatten().nonzero()[:, 0]
+            states = self.auxiliary.states(
+                _host.token_arguments(rows), places, rows["vectors"], encoder=encoder, gradient_scale=scale
+            )
+            mean = masked_lm_in_chunks(
+                states,
+                rows["targets"].flatten()[places],
+                self.auxiliary.logits,
+                vocabulary=self.auxiliary.signature[1],
+                most_logits=self.most_logits,
+            )
+            return mean * len(places), rows["chosen"].sum()
+
+        masked = {**texts, "input_ids": corrupted.input_ids}
+        rows = {**masked, "targets": texts["input_ids"], "chosen": corrupted.chosen, "vectors": vectors}
+        return self.mean_of(self.by_groups(predict, rows))
 
     def get_config_dict(self) -> dict[str, Any]:
         return {

@@ -26,6 +26,8 @@ class SimCSELoss(ContrastiveLoss):
         head: put the paper's Linear and Tanh on top of the embeddings, in training only.
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+        mini_batch_size: encode so many rows at a time, twice, to hold less in memory; the gradient stays that of the
+            whole batch.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -66,9 +68,14 @@ class SimCSELoss(ContrastiveLoss):
         head: bool = True,
         gather_across_devices: bool = False,
         log_terms: bool = True,
+        mini_batch_size: int | None = None,
     ) -> None:
         super().__init__(
-            model, temperature=temperature, gather_across_devices=gather_across_devices, log_terms=log_terms
+            model,
+            temperature=temperature,
+            gather_across_devices=gather_across_devices,
+            log_terms=log_terms,
+            mini_batch_size=mini_batch_size,
         )
         require_flag("head", head)
         self.head = TanhHead(_host.embedding_width(model)) if head else None
@@ -76,8 +83,10 @@ class SimCSELoss(ContrastiveLoss):
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        views = _host.encode(self.model, [columns[0], columns[-1]])
-        vectors = torch.cat([view.sentences for view in views])
+        def encode(*columns: dict[str, Any]) -> tuple[Tensor, ...]:
+            return tuple(view.sentences for view in self.encode([columns[0], columns[-1]]))
+
+        vectors = torch.cat(self.by_rows(encode, *columns))
         if self.head is not None:
             vectors = self.head(vectors)
         anchors, positives = vectors.chunk(2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +50,8 @@ class TwinsLoss(ContrastiveLoss):
             nothing but itself, take "mean" or "lasttoken".
         gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+        mini_batch_size: encode so many rows at a time, twice, to hold less in memory; the gradient stays that of the
+            whole batch.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -99,9 +101,14 @@ class TwinsLoss(ContrastiveLoss):
         train_pooling: str | None = "cls",
         gather_across_devices: bool = False,
         log_terms: bool = True,
+        mini_batch_size: int | None = None,
     ) -> None:
         super().__init__(
-            model, temperature=temperature, gather_across_devices=gather_across_devices, log_terms=log_terms
+            model,
+            temperature=temperature,
+            gather_across_devices=gather_across_devices,
+            log_terms=log_terms,
+            mini_batch_size=mini_batch_size,
         )
         require_weight("fusion_rate", fusion_rate, most=1)
         require_choice("train_pooling", train_pooling, (*_host.POOLING_MODES, None))
@@ -136,27 +143,13 @@ class TwinsLoss(ContrastiveLoss):
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        views = self.views(columns, labels)
-        if len(views) == 2:
+        translation = self._translations(columns, labels)
+        if translation is None:
             self._warn_once()
-            encoded = _host.encode(self.model, views)
-            inputs: list[Tensor] = []
+            found = self.by_rows(self._encode, columns[0])
         else:
-            with embedding_outputs(_host.encoder_of(self.model)) as captured:
-                encoded = _host.encode(self.model, views, observed=True)
-            if not captured:
-                raise ValueError(
-                    "The encoder did not run: a loss around TwinsLoss, such as MatryoshkaLoss, hands it embeddings "
-                    "that were made before, so that its embedding layer's output is missing. Train TwinsLoss by itself."
-                )
-            embedded = torch.cat(captured).chunk(3)
-            inputs = [
-                _host.pool(_host.Encoded(view.sentences, tokens, view.mask), "mean")
-                for view, tokens in zip(encoded, embedded, strict=True)
-            ]
-        vectors = [
-            view.sentences if self.train_pooling is None else _host.pool(view, self.train_pooling) for view in encoded
-        ]
+            found = self.by_rows(self._encode, columns[0], translation)
+        vectors, inputs = found[:3], found[3:]
         keys, weights = (None, None) if self.queue is None else self.queue.entries()
         terms = {"identical": self.contrast(vectors[0], vectors[1], keys, weights)}
         if inputs:
@@ -165,6 +158,36 @@ class TwinsLoss(ContrastiveLoss):
         if self.queue is not None and self.is_learning:
             self.queue.push(_ranks.gather(vectors[0].detach(), self._rows)[0])
         return terms
+
+    def _encode(self, sentence: dict[str, Any], translation: dict[str, Any] | None = None) -> tuple[Tensor, ...]:
+        """Vectors of the views, and behind those of three the means of their tokens at the embedding layer."""
+        if translation is None:
+            return self._vectors(self.encode([sentence, sentence], reads=self._reads))
+        with embedding_outputs(_host.encoder_of(self.model)) as captured:
+            views = self._fused(sentence, translation)
+            encoded = self.encode(views, observed=True, reads=self._reads)
+        if not captured:
+            raise ValueError(
+                "The encoder did not run: a loss around TwinsLoss, such as MatryoshkaLoss, hands it embeddings that "
+                "were made before, so that its embedding layer's output is missing. Train TwinsLoss by itself."
+            )
+        embedded = torch.cat(captured).chunk(3)
+        inputs = (
+            _host.pool(_host.Encoded(view.sentences, tokens, view.mask), "mean")
+            for view, tokens in zip(encoded, embedded, strict=True)
+        )
+        return (*self._vectors(encoded), *inputs)
+
+    @property
+    def _reads(self) -> Literal["sentences", "first token", "tokens"]:
+        if self.train_pooling is None:
+            return "sentences"
+        return "first token" if self.train_pooling == "cls" else "tokens"
+
+    def _vectors(self, encoded: list[_host.Encoded]) -> tuple[Tensor, ...]:
+        if self.train_pooling is None:
+            return tuple(view.sentences for view in encoded)
+        return tuple(_host.pool(view, self.train_pooling) for view in encoded)
 
     def views(self, columns: list[dict[str, Any]], labels: Tensor | None = None) -> list[dict[str, Any]]:
         """Anchor, identical and, where there are translations, fraternal twin, each as features for the model.

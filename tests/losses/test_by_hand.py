@@ -108,10 +108,12 @@ def test_conisi_constructs_what_it_says(double, sentences, strategy):
 
     loss.composer.forward = spy
     terms = loss(features(model, sentences))
-    (first, same), (_, constructed) = composed
-    assert same is first
-    originals = [first.ids[i, : first.lengths[i]].tolist() for i in range(len(sentences))]
-    made = [constructed.ids[i, : constructed.lengths[i]].tolist() for i in range(len(sentences))]
+    ((firsts, seconds),) = composed  # all pairs at once: each with itself, then each with what was constructed
+    rows = range(len(sentences))
+    twice = [[part.ids[i, : part.lengths[i]].tolist() for i in range(2 * len(rows))] for part in (firsts, seconds)]
+    assert len(firsts.lengths) == len(seconds.lengths) == 2 * len(rows)
+    originals, again, same, made = (half[k : k + len(rows)] for half in twice for k in (0, len(rows)))
+    assert originals == again == same
     assert originals == [model.tokenizer(s, add_special_tokens=False)["input_ids"] for s in sentences]
     assert all(c != x for c, x in zip(made, originals, strict=True))
     if strategy == "other":

@@ -1,0 +1,89 @@
+"""Batches taken apart into groups of rows: of like length, so that little is padded; small, so that little is held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from st_contrastive import _host
+
+#: What a pass through an encoder costs beside its tokens, as a number of tokens.
+PASS_COST = 128
+
+#: What holds one entry a token, and is cut where a group's longest row ends.
+_PER_TOKEN = (*_host.TEXT_KEYS, "targets", "chosen")
+
+
+def by_length(lengths: Sequence[int], pass_cost: int = PASS_COST) -> list[list[int]]:
+    """Row numbers in groups, shortest rows first, so that all groups' padded tokens and passes cost the least.
+
+    Args:
+        lengths: tokens of each row.
+        pass_cost: what one more group costs, in tokens.
+
+    Example:
+        >>> by_length([3, 9, 3, 9], pass_cost=4)
+        [[0, 2], [1, 3]]
+        >>> by_length([3, 9, 3, 9], pass_cost=20)
+        [[0, 2, 1, 3]]
+    """
+    order = np.argsort(lengths, kind="stable")
+    widths, first = np.unique(np.asarray(lengths)[order], return_index=True)
+    ends = np.append(first, len(order))  # rows shorter than each width, and all
+    least = np.zeros(len(widths) + 1)  # cost of the rows below each width
+    start = np.zeros(len(widths) + 1, dtype=int)
+    for last, width in enumerate(widths):
+        costs = least[: last + 1] + pass_cost + width * (ends[last + 1] - ends[: last + 1])
+        start[last + 1] = costs.argmin()
+        least[last + 1] = costs.min()
+    groups: list[list[int]] = []
+    end = len(widths)
+    while end > 0:
+        groups.append(order[ends[start[end]] : ends[end]].tolist())
+        end = start[end]
+    return groups[::-1]
+
+
+def by_number(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """Row numbers in groups of ``most``, shortest rows first; the last group may be smaller.
+
+    Example:
+        >>> by_number([3, 9, 3, 9, 1], most=2)
+        [[4, 0], [2, 1], [3]]
+    """
+    order = np.argsort(lengths, kind="stable").tolist()
+    return [order[start : start + most] for start in range(0, len(order), most)]
+
+
+def row_lengths(batch: dict[str, Any]) -> list[int]:
+    """Tokens of each row of a right-padded batch, up to the last that is attended to."""
+    mask = batch["attention_mask"] != 0
+    places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    found: list[int] = (mask * places).amax(dim=1).tolist()
+    return found
+
+
+def taken(batch: dict[str, Any], rows: list[int], width: int) -> dict[str, Any]:
+    """Some rows of a batch, without the columns behind ``width``."""
+    count = batch["attention_mask"].shape[0]
+    index = torch.tensor(rows, device=batch["attention_mask"].device)
+    part = {}
+    for name, value in batch.items():
+        # The prompt's length is one number a batch, in a tensor of whatever shape.
+        if isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == count and name != "prompt_length":
+            value = value.index_select(0, index)
+            if name in _PER_TOKEN:
+                value = value[:, : max(width, 1)]
+        part[name] = value
+    return part
+
+
+def in_order(parts: list[tuple[Tensor, ...]], groups: list[list[int]]) -> tuple[Tensor, ...]:
+    """The groups' row-first tensors put together, in the order of the batch."""
+    order = torch.tensor([row for rows in groups for row in rows], device=parts[0][0].device)
+    back = order.argsort()
+    return tuple(torch.cat(column).index_select(0, back) for column in zip(*parts, strict=True))
