@@ -20,7 +20,7 @@ from st_contrastive.components.fingerprint import fingerprint
 from st_contrastive.components.gradients import scale_gradient
 from st_contrastive.components.layer_stack import editing_embeddings
 from st_contrastive.components.masked_lm_head import MaskedLMHead
-from st_contrastive.components.token_corruption import TokenCorruption
+from st_contrastive.components.token_corruption import CorruptedTokens, TokenCorruption
 
 
 @final
@@ -153,27 +153,33 @@ class ReplacedTokenDetector(nn.Module):
         return self
 
     def forward(
-        self, features: dict[str, Any], sentence_vectors: Tensor, *, gradient_scale: float = 1.0
+        self,
+        features: dict[str, Any],
+        sentence_vectors: Tensor,
+        *,
+        masked: CorruptedTokens | None = None,
+        gradient_scale: float = 1.0,
     ) -> tuple[Tensor, Tensor]:
         """Scores of each token, and the answer.
 
         Args:
             features: what the encoder takes for the text: ``input_ids`` (N, L), ``attention_mask`` and so on.
             sentence_vectors: (N, d), with their gradient.
+            masked: what :attr:`masking` made of the text; None has it made here.
             gradient_scale: what the gradient is multiplied by where it leaves through the vectors.
 
         Returns:
             (N, L, 2), and (N, L) bool: True where the token is not what it was.
         """
-        input_ids = self.replace(features)
+        input_ids = self.replace(features, masked)
         logits = self._detect({**features, "input_ids": input_ids}, sentence_vectors, gradient_scale)
         return logits, input_ids != features["input_ids"]
 
     @torch.no_grad()
-    def replace(self, features: dict[str, Any]) -> Tensor:
+    def replace(self, features: dict[str, Any], masked: CorruptedTokens | None = None) -> Tensor:
         """The text with tokens filled in, (N, L); never by a special token."""
         ids = cast(Tensor, features["input_ids"])
-        masked = self.masking(ids, features["attention_mask"])
+        masked = self.masking(ids, features["attention_mask"]) if masked is None else masked
         places = masked.chosen.flatten().nonzero()[:, 0]
         logits = self._fill({**features, "input_ids": masked.input_ids}, places)
         known = len(self.masking.special)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from st_contrastive import _host
 from st_contrastive.components import Projector, ReplacedTokenDetector
+from st_contrastive.components.token_corruption import CorruptedTokens
 from st_contrastive.losses._checks import require_choice, require_flag
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import replaced_tokens
@@ -93,13 +94,17 @@ class ConditionedLoss(ContrastiveLoss):
 
     def _rtd(self, detector: ReplacedTokenDetector, column: dict[str, Any], views: Views, scale: float) -> Tensor:
         texts = repeated(column, 2)
+        corrupted = detector.masking(texts["input_ids"], texts["attention_mask"])
 
         def detect(rows: dict[str, Any]) -> tuple[Tensor, ...]:
-            logits, replaced = detector(_host.token_arguments(rows), rows["vectors"], gradient_scale=scale)
+            masked = CorruptedTokens(rows["masked"], rows["chosen"])
+            text = _host.token_arguments(rows)
+            logits, replaced = detector(text, rows["vectors"], masked=masked, gradient_scale=scale)
             counted = (rows["attention_mask"] != 0).sum()
             return replaced_tokens(logits, replaced, rows["attention_mask"]) * counted, counted
 
-        return self.mean_of(self.by_groups(detect, {**texts, "vectors": views.given}))
+        rows = {**texts, "masked": corrupted.input_ids, "chosen": corrupted.chosen, "vectors": views.given}
+        return self.mean_of(self.by_groups(detect, rows))
 
     def _conditioned_config(self) -> dict[str, Any]:
         return {

@@ -12,10 +12,10 @@ from torch import Tensor
 from st_contrastive import _host
 
 #: What a pass through an encoder costs beside its tokens, as a number of tokens.
-PASS_COST = 128
+PASS_COST = 32
 
 #: What holds one entry a token, and is cut where a group's longest row ends.
-_PER_TOKEN = (*_host.TEXT_KEYS, "targets", "chosen")
+_PER_TOKEN = (*_host.TEXT_KEYS, "masked", "chosen", "targets")
 
 
 def by_length(lengths: Sequence[int], pass_cost: int = PASS_COST) -> list[list[int]]:

@@ -6,6 +6,7 @@ import copy
 import os
 from typing import Any, final
 
+import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
@@ -99,29 +100,36 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        column, encoder, network = columns[0], _host.encoder_of(self.model), self.network
-        texts = _host.token_arguments(column)
-        corrupted = self.masking(texts["input_ids"], texts["attention_mask"])
-        masked = {**texts, "input_ids": corrupted.input_ids}
+        column = columns[0]
+        corrupted = self.masking(column["input_ids"], column["attention_mask"])
+        rows = {**column, "input_ids": corrupted.input_ids, "targets": column["input_ids"], "chosen": corrupted.chosen}
+        *sums, counts = (torch.stack(part).sum() for part in zip(*self.by_groups(self._predict, rows), strict=True))
+        return {name: part / counts.clamp(min=1) for name, part in zip(("mlm", "auxiliary_mlm"), sums, strict=True)}
+
+    def _predict(self, rows: dict[str, Any]) -> tuple[Tensor, ...]:
+        """Both cross-entropies, summed over the masked positions, and how many these are."""
+        encoder, network = _host.encoder_of(self.model), self.network
+        masked = _host.token_arguments(rows)
+        texts = {name: value for name, value in rows.items() if name not in ("targets", "chosen")}
         with capturing_states(encoder, network.split_layer) as lower:
-            encoded = _host.encode(self.model, [_host.with_texts(column, masked)], observed=True)[0]
-        places = corrupted.chosen.flatten().nonzero()[:, 0]
+            encoded = self.encode([texts], observed=True, reads="tokens")[0]
+        places = rows["chosen"].flatten().nonzero()[:, 0]
         vectors = _host.pool_as_model(self.model, encoded)
-        states = {
-            "mlm": encoded.tokens.flatten(0, 1)[places],
-            "auxiliary_mlm": network.states(masked, places, vectors, encoder=encoder, lower_states=lower[0]),
-        }
-        targets = texts["input_ids"].flatten()[places]
-        return {
-            name: masked_lm_in_chunks(
+        targets = rows["targets"].flatten()[places]
+        means = (
+            masked_lm_in_chunks(
                 hidden,
                 targets,
                 lambda chunk: network.logits(chunk, encoder),
                 vocabulary=network.signature[1],
                 most_logits=self.most_logits,
             )
-            for name, hidden in states.items()
-        }
+            for hidden in (
+                encoded.tokens.flatten(0, 1)[places],
+                network.states(masked, places, vectors, encoder=encoder, lower_states=lower[0]),
+            )
+        )
+        return (*(mean * len(places) for mean in means), rows["chosen"].sum())
 
     @property
     def auxiliary(self) -> AuxiliaryMLM:

@@ -1,0 +1,239 @@
+"""The ways to save change no number: value and gradient are those of the plain path."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from st_contrastive import _host
+from st_contrastive.components.narrowing import gives_first_states
+from st_contrastive.losses import _passes
+from st_contrastive.losses._row_groups import by_length, by_number
+from tests.contracts.test_losses import CASES, columns
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
+    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
+]
+
+LONG = [
+    "a rather long sentence of many words that is cut nowhere at all",
+    "short",
+    "it rains",
+    "a b c d e f g h i j k l",
+]
+
+
+def plain(loss):
+    loss.saves_padding, loss.narrows_last_layer, loss.mini_batch_size = False, False, None
+    return loss
+
+
+def padded_apart(loss):
+    loss.saves_padding = True
+
+
+def last_layer_narrowed(loss):
+    loss.narrows_last_layer = True
+
+
+def mini_batches(loss):
+    loss.mini_batch_size = 3
+
+
+def everything(loss):
+    loss.saves_padding, loss.narrows_last_layer, loss.mini_batch_size = None, True, 1
+
+
+WAYS = (padded_apart, last_layer_narrowed, mini_batches, everything)
+
+
+def gradients(loss, batch, steps=1):
+    """The last step's value, all gradients, and the buffers behind it."""
+    loss.zero_grad()
+    for step in range(steps):
+        torch.manual_seed(7 + step)  # what is masked, replaced and paired
+        value = loss([dict(column) for column in batch])
+        value.total.backward()
+    found = {name: p.grad.clone() for name, p in loss.named_parameters() if p.grad is not None}
+    return value.total.detach(), found, {name: b.clone() for name, b in loss.named_buffers()}
+
+
+def same(one, other, **tolerances):
+    for name, (a, b) in enumerate(zip(one, other, strict=True)):
+        if isinstance(a, dict):
+            assert a.keys() == b.keys()
+            for key in a:
+                torch.testing.assert_close(a[key], b[key], msg=lambda text, key=key: f"{key}: {text}", **tolerances)
+        else:
+            torch.testing.assert_close(a, b, msg=lambda text, name=name: f"{name}: {text}", **tolerances)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("case", CASES)
+def test_value_and_gradient_are_the_plain_paths(build, no_dropout, sentences, monkeypatch, case, way):
+    loss_class, options, count, _ = CASES[case]
+    options = {name: value for name, value in options.items() if name != "sampling"}  # drawn as the passes come
+    if way is mini_batches and not hasattr(loss_class(build()), "temperature"):
+        pytest.skip("the first stage has no negatives: a smaller batch does as well")
+    model = build(dropout=False)
+    torch.manual_seed(1)
+    loss = loss_class(model, **options).double()
+    no_dropout(loss)
+    monkeypatch.setattr(_passes, "by_length", lambda lengths: by_length(lengths, pass_cost=0))
+    passes = []
+    original = _host.encode
+    monkeypatch.setattr(_host, "encode", lambda *args, **kw: passes.append(1) or original(*args, **kw))
+    batch = columns(model, [*sentences, *LONG], count)
+    start = {name: value.clone() for name, value in loss.state_dict().items()}
+    wanted = gradients(plain(loss), batch, steps=2)
+    one_by_one = len(passes)
+    loss.load_state_dict(start)
+    way(loss)
+    passes.clear()
+    same(gradients(loss, batch, steps=2), wanted, rtol=1e-7, atol=1e-10)
+    assert wanted[0].abs() > 0
+    assert len(wanted[1]) > 20
+    if way is not last_layer_narrowed:
+        assert len(passes) > one_by_one
+
+
+@pytest.mark.parametrize("case", ["simcse", "twins", "infocse-rtd", "diffcse-gradient"])
+def test_a_mini_batch_is_encoded_again_under_the_same_dropout(build, sentences, monkeypatch, case):
+    loss_class, options, count, _ = CASES[case]
+    loss = loss_class(build(), **options, mini_batch_size=2).double()
+    batch = columns(loss.model, sentences, count)
+    start = {name: value.clone() for name, value in loss.state_dict().items()}
+    found = gradients(loss, batch)
+    loss.load_state_dict(start)
+    monkeypatch.setattr(_host, "recomputed", lambda function, *args: function(*args))
+    same(found, gradients(loss, batch), rtol=1e-9, atol=1e-12)
+
+
+def test_mini_batches_under_accumulation_and_a_scaled_loss(build, no_dropout, sentences):
+    """What the loss owns gets the gradient of the scaled loss too, summed over the batches."""
+    model = build(dropout=False)
+    loss = CASES["infocse"][0](model, mlm_weight=0.1, mini_batch_size=2).double()
+    no_dropout(loss)
+
+    def accumulated():
+        loss.zero_grad()
+        for part in (sentences, LONG):
+            torch.manual_seed(3)
+            (loss(columns(model, part, 1)).total * 2.0**16 / 2).backward()
+        return {name: p.grad.clone() for name, p in loss.named_parameters() if p.grad is not None}
+
+    start = {name: value.clone() for name, value in loss.state_dict().items()}
+    found = accumulated()
+    loss.load_state_dict(start)
+    wanted = (plain(loss), accumulated())[1]
+    assert any(name.startswith("projector") for name in wanted)
+    same([found], [wanted], rtol=1e-7, atol=1e-6)
+
+
+def test_nothing_of_a_mini_batch_is_held(build, sentences):
+    """What autograd keeps does not grow with the rows, but for their ids, vectors and scores."""
+
+    def held(mini_batch_size, rows):
+        loss = CASES["simcse"][0](build(), mini_batch_size=mini_batch_size)
+        batch = columns(loss.model, (sentences * 20)[:rows], 1)
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+            loss(batch)
+        return sum(kept)
+
+    assert held(None, 64) - held(None, 32) > 20 * (held(4, 64) - held(4, 32)) > 0
+
+
+def test_evaluation_holds_nothing_and_gives_the_same(build, sentences):
+    loss = CASES["simcse"][0](build().eval(), mini_batch_size=2)
+    batch = columns(loss.model, sentences, 1)
+    with torch.no_grad():
+        value = loss(batch).total
+        torch.testing.assert_close(value, plain(loss)(batch).total)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, "4", True])
+def test_mini_batch_size_is_a_whole_number(build, size):
+    with pytest.raises((TypeError, ValueError), match="mini_batch_size"):
+        CASES["simcse"][0](build(), mini_batch_size=size)
+
+
+FAMILIES = ("bert", "roberta", "mpnet", "distilbert", "electra", "modernbert", "deberta", "qwen", "xlnet")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_last_layer_is_narrowed_where_that_is_right(build, sentences, family):
+    """Families known to work are narrowed; the others are left whole. The gradient is that of the whole layer."""
+    model = build(family, dropout=False)
+    loss = CASES["simcse-no-head"][0](model, head=False)
+    encoder = _host.encoder_of(model)
+    assert gives_first_states(encoder) == (family != "xlnet")
+    batch = [model.preprocess(sentences)]
+    seen = []
+    last = [
+        module for name, module in encoder.named_modules() if name.endswith(("attention.output", "out_lin", "o_proj"))
+    ]
+    if last:
+        hook = last[-1].register_forward_hook(lambda _, args, output: seen.append(args[0].shape[:2]))
+    found = gradients(loss, batch)
+    wanted = gradients(plain(loss), batch)
+    same(found, wanted, rtol=1e-3, atol=1e-5)
+    assert len(found[1]) > 10
+    if last:
+        hook.remove()
+
+
+def test_what_reads_more_than_the_first_token_is_not_narrowed(build, sentences, monkeypatch):
+    narrow = []
+    original = _passes.narrowed
+    monkeypatch.setattr(_passes, "narrowed", lambda layer: narrow.append(1) or original(layer))
+
+    def count(case, pooling="cls", **features):
+        loss_class, options, columns_count, _ = CASES[case]
+        loss = loss_class(build(pooling=pooling), **options)
+        narrow.clear()
+        loss([{**column, **features} for column in columns(loss.model, sentences, columns_count)])
+        return len(narrow)
+
+    assert count("simcse") > 0
+    assert count("simcse", "mean") == count("simcse", "lasttoken") == 0
+    assert count("twins", "mean") > 0  # trains the first token's vectors, whatever the model pools
+    assert count("twins-mean") == count("twins-own", "mean") == 0
+    assert count("infocse") > 0
+    assert count("infocse", "mean") == 0
+    assert count("simcse", prompt_length=torch.tensor([2])) == 0
+    loss = CASES["simcse"][0](build())
+    _host.encoder_of(loss.model).config._attn_implementation = "eager"
+    loss(columns(loss.model, sentences, 1))  # tried anew
+    assert loss._narrowable[0][1] == "eager"
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(0, 100))
+def test_groups_hold_every_row_once_and_cost_the_least(lengths, pass_cost):
+    groups = by_length(lengths, pass_cost)
+    assert sorted(row for rows in groups for row in rows) == list(range(len(lengths)))
+
+    def cost(groups):
+        return sum(pass_cost + len(rows) * max(lengths[row] for row in rows) for rows in groups)
+
+    assert cost(groups) <= cost([range(len(lengths))])
+    order = sorted(lengths)
+    # The same, by trying every first group.
+    best = {len(order): 0}
+    for start in reversed(range(len(order))):
+        best[start] = min(
+            pass_cost + (end - start) * order[end - 1] + best[end] for end in range(start + 1, len(order) + 1)
+        )
+    assert cost(groups) == best[0]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 70))
+def test_mini_batches_hold_every_row_once(lengths, most):
+    groups = by_number(lengths, most)
+    assert sorted(row for rows in groups for row in rows) == list(range(len(lengths)))
+    assert all(len(rows) == most for rows in groups[:-1])
+    assert 0 < len(groups[-1]) <= most
