@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.nn.functional import all_gather
 
+from st_contrastive._device import HostValue
+
 
 def world_size() -> int:
     """How many processes train together."""
@@ -22,13 +24,14 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
-def row_counts(rows: int, device: torch.device) -> list[int]:
+def row_counts(rows: int, device: torch.device) -> HostValue:
     """How many rows each rank's batch has: the last batch may be smaller on some."""
+    own = torch.full((1,), rows, device=device)
     if world_size() == 1:
-        return [rows]
-    counts = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(world_size())]
-    dist.all_gather(counts, torch.tensor([rows], device=device))
-    return [int(count) for count in torch.cat(counts).tolist()]
+        return HostValue(own)
+    counts = [torch.zeros_like(own) for _ in range(world_size())]
+    dist.all_gather(counts, own)
+    return HostValue(torch.cat(counts))
 
 
 def gather(tensor: Tensor, rows: Sequence[int]) -> tuple[Tensor, int]:
@@ -79,7 +82,7 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
 
 def alike(flag: bool, device: torch.device) -> bool:
     """Whether all ranks say the same."""
-    return len(set(row_counts(int(flag), device))) == 1
+    return len(set(row_counts(int(flag), device).read().tolist())) == 1
 
 
 @torch.no_grad()

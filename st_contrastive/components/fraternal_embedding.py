@@ -209,14 +209,18 @@ class FraternalEmbedding(nn.Module):
                 f"The labels are no translations (shape {tuple(labels.shape)}): a loss with a fraternal embedding "
                 "needs what twins_examples(sentences, translations=..., fraternal=...) or twins_dataset builds."
             )
-        if bool((labels[:, 0] != self.fingerprint).any()):
+        ids = labels[:, 1:]
+        lengths = (ids != NO_TOKEN).sum(dim=1)
+        strange, longest = 0, 0
+        if len(labels):
+            wrong = (labels[:, 0] != self.fingerprint).any()
+            # The one moment in a step at which the device is waited for, before it has anything to do.
+            strange, longest = torch.stack([wrong.to(lengths), lengths.max()]).tolist()
+        if strange:
             raise ValueError(
                 "The translations were tokenised by another tokenizer than fraternal's. Build the examples again with "
                 "the fraternal embedding that the loss has."
             )
-        ids = labels[:, 1:]
-        lengths = (ids != NO_TOKEN).sum(dim=1)
-        longest = int(lengths.max()) if len(lengths) else 0
         if limit is not None and longest > limit:
             ids = _cut(ids, lengths, limit, min(self._trailing, limit))
             lengths, longest = lengths.clamp(max=limit), limit

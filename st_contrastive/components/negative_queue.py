@@ -71,7 +71,7 @@ class NegativeQueue(nn.Module):
         row[0, : anchors.shape[0]] = anchors.to(row)
         # Indexed with tensors on the device: a Python index would wait for the GPU at every step.
         self.keys.index_copy_(0, slot, row)
-        self.sizes.index_copy_(0, slot, self.sizes.new_tensor([anchors.shape[0]]))
+        self.sizes.index_copy_(0, slot, self.sizes.new_full((1,), anchors.shape[0]))
         self.head.copy_((self.head + 1) % self.batches)
 
     def entries(self) -> tuple[Tensor, Tensor]:

@@ -180,7 +180,7 @@ class ReplacedTokenDetector(nn.Module):
         """The text with tokens filled in, (N, L); never by a special token."""
         ids = cast(Tensor, features["input_ids"])
         masked = self.masking(ids, features["attention_mask"]) if masked is None else masked
-        places = masked.chosen.flatten().nonzero()[:, 0]
+        places = masked.places()
         logits = self._fill({**features, "input_ids": masked.input_ids}, places)
         known = len(self.masking.special)
         logits = logits[:, :known].masked_fill(self.masking.special[: logits.shape[1]], -torch.inf)

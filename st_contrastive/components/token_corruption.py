@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from st_contrastive._device import HostValue
 from st_contrastive.components._checks import require_share
 from st_contrastive.components.word_starts import word_marks
 
 
-@dataclass(frozen=True)
 class CorruptedTokens:
-    """``input_ids`` (N, L) after corruption, and ``chosen`` (N, L), True where a token was drawn for it."""
+    """``input_ids`` (N, L) after corruption, and ``chosen`` (N, L), True where a token was drawn for it.
 
-    input_ids: Tensor
-    chosen: Tensor
+    Example:
+        >>> import torch
+        >>> tokens = CorruptedTokens(torch.tensor([[7, 8], [9, 9]]), torch.tensor([[False, True], [True, False]]))
+        >>> tokens.places()
+        tensor([1, 2])
+    """
+
+    def __init__(self, input_ids: Tensor, chosen: Tensor) -> None:
+        self.input_ids, self.chosen = input_ids, chosen
+        self._count = HostValue(chosen.sum())
+
+    def places(self) -> Tensor:
+        """(M,), the chosen positions as indices into the flattened (N x L), in their order."""
+        # Sorted, not searched for: how many will be found need not be waited for again.
+        order = self.chosen.flatten().to(torch.uint8).argsort(descending=True, stable=True)
+        return order[: int(self._count.read())]
+
+    def of(self, rows: Tensor, width: int) -> CorruptedTokens:
+        """Those of some rows, by index, without the columns behind ``width``."""
+        return CorruptedTokens(self.input_ids[rows, :width], self.chosen[rows, :width])
 
 
 @final
@@ -133,6 +150,6 @@ class TokenCorruption(nn.Module):
         # A word begins behind a special token, whatever the piece looks like: the sentence's first has no space.
         goes_on = self.inside[input_ids] & ~special
         goes_on[:, 1:] &= (self.open_ended[input_ids] & ~special)[:, :-1]
-        goes_on[:, 0] = False
+        goes_on[:, 0].fill_(False)
         places = torch.arange(input_ids.shape[1], device=input_ids.device)
         return torch.where(goes_on, 0, places).cummax(dim=1).values

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from st_contrastive import _host
-from st_contrastive.components import Projector, ReplacedTokenDetector
-from st_contrastive.components.token_corruption import CorruptedTokens
+from st_contrastive.components import Projector, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.losses._checks import require_choice, require_flag
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import replaced_tokens
@@ -92,19 +91,16 @@ class ConditionedLoss(ContrastiveLoss):
     def _scale(self, weight: float) -> float:
         return weight if self.weighting == "gradient" else 1.0
 
-    def _rtd(self, detector: ReplacedTokenDetector, column: dict[str, Any], views: Views, scale: float) -> Tensor:
-        texts = repeated(column, 2)
-        corrupted = detector.masking(texts["input_ids"], texts["attention_mask"])
+    def _rtd(self, detector: ReplacedTokenDetector, texts: dict[str, Any], views: Views, scale: float) -> Tensor:
+        """Replaced-token detection in ``texts``, what :func:`corrupted` made of the column."""
 
         def detect(rows: dict[str, Any]) -> tuple[Tensor, ...]:
-            masked = CorruptedTokens(rows["masked"], rows["chosen"])
             text = _host.token_arguments(rows)
-            logits, replaced = detector(text, rows["vectors"], masked=masked, gradient_scale=scale)
+            logits, replaced = detector(text, rows["vectors"], masked=rows["masked"], gradient_scale=scale)
             counted = (rows["attention_mask"] != 0).sum()
             return replaced_tokens(logits, replaced, rows["attention_mask"]) * counted, counted
 
-        rows = {**texts, "masked": corrupted.input_ids, "chosen": corrupted.chosen, "vectors": views.given}
-        return self.mean_of(self.by_groups(detect, rows))
+        return self.mean_of(self.by_groups(detect, {**texts, "vectors": views.given}))
 
     def _conditioned_config(self) -> dict[str, Any]:
         return {
@@ -114,6 +110,12 @@ class ConditionedLoss(ContrastiveLoss):
             "weighting": self.weighting,
             "contrastive_weight": self.contrastive_weight,
         }
+
+
+def corrupted(column: dict[str, Any], times: int, corruption: TokenCorruption) -> dict[str, Any]:
+    """:func:`repeated`, and as ``masked`` what the corruption makes of it."""
+    texts = repeated(column, times)
+    return {**texts, "masked": corruption(texts["input_ids"], texts["attention_mask"])}
 
 
 def repeated(column: dict[str, Any], times: int) -> dict[str, Any]:

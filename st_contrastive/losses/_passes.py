@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -18,7 +19,16 @@ from st_contrastive.losses._row_groups import by_length, by_number, in_order, ro
 Rows = dict[str, Any]
 Function = Callable[..., tuple[Tensor, ...]]
 Reads = Literal["sentences", "first token", "tokens"]
-Groups = list[tuple[list[int], list[int]]]
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The rows of a batch in groups: their numbers one after the other, how many are in each, and the group's width in
+    each of the batches."""
+
+    order: Tensor
+    sizes: list[int]
+    widths: list[list[int]]
 
 
 class EncoderPasses(nn.Module):
@@ -67,23 +77,23 @@ class EncoderPasses(nn.Module):
         groups = self._groups(batches)
         if groups is None:
             return function(*batches)
-        return in_order(self._each(function, batches, groups), [rows for rows, _ in groups])
+        return in_order(self._each(function, batches, groups), groups.order)
 
     def by_groups(self, function: Function, *batches: Rows) -> list[tuple[Tensor, ...]]:
         """As :meth:`by_rows`, for results that are not one entry a row: those of each group."""
         groups = self._groups(batches)
         return [function(*batches)] if groups is None else self._each(function, batches, groups)
 
-    def _each(self, function: Function, batches: Sequence[Rows], groups: Groups) -> list[tuple[Tensor, ...]]:
+    def _each(self, function: Function, batches: Sequence[Rows], groups: _Groups) -> list[tuple[Tensor, ...]]:
         again = self._is_cut(batches[0]) and torch.is_grad_enabled()
         found = []
-        for rows, widths in groups:
+        for rows, widths in zip(torch.split(groups.order, groups.sizes), groups.widths, strict=True):
             parts = [taken(batch, rows, width) for batch, width in zip(batches, widths, strict=True)]
             found.append(_host.recomputed(function, *parts) if again else function(*parts))
         return found
 
-    def _groups(self, batches: Sequence[Rows]) -> Groups | None:
-        """Row numbers of each group and its width in each batch; None where there is one group, the whole."""
+    def _groups(self, batches: Sequence[Rows]) -> _Groups | None:
+        """None where there is one group, the whole."""
         cut = self._is_cut(batches[0])
         if not cut and not self._saves_padding():
             return None
@@ -92,7 +102,11 @@ class EncoderPasses(nn.Module):
         groups = by_number(longest, self.mini_batch_size or 1) if cut else by_length(longest)
         if len(groups) < 2 and all(max(own) == _width(batch) for own, batch in zip(lengths, batches, strict=True)):
             return None
-        return [(rows, [max(own[row] for row in rows) for own in lengths]) for rows in groups]
+        return _Groups(
+            order=torch.tensor([row for rows in groups for row in rows], device=batches[0]["attention_mask"].device),
+            sizes=[len(rows) for rows in groups],
+            widths=[[max(own[row] for row in rows) for own in lengths] for rows in groups],
+        )
 
     def _is_cut(self, batch: Rows) -> bool:
         return self.mini_batch_size is not None and batch["attention_mask"].shape[0] > self.mini_batch_size

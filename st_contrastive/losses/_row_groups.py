@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from st_contrastive import _host
+from st_contrastive.components import CorruptedTokens
 
 #: What a pass through an encoder costs beside its tokens, as a number of tokens.
 PASS_COST = 32
-
-#: What holds one entry a token, and is cut where a group's longest row ends.
-_PER_TOKEN = (*_host.TEXT_KEYS, "masked", "chosen", "targets")
 
 
 def by_length(lengths: Sequence[int], pass_cost: int = PASS_COST) -> list[list[int]]:
@@ -67,23 +65,25 @@ def row_lengths(batch: dict[str, Any]) -> list[int]:
     return found
 
 
-def taken(batch: dict[str, Any], rows: list[int], width: int) -> dict[str, Any]:
-    """Some rows of a batch, without the columns behind ``width``."""
+def taken(batch: dict[str, Any], rows: Tensor, width: int) -> dict[str, Any]:
+    """Some rows of a batch, by index, without the columns behind ``width``."""
     count = batch["attention_mask"].shape[0]
-    index = torch.tensor(rows, device=batch["attention_mask"].device)
+    width = max(width, 1)
     part = {}
     for name, value in batch.items():
+        if isinstance(value, CorruptedTokens):
+            part[name] = value.of(rows, width)
+            continue
         # The prompt's length is one number a batch, in a tensor of whatever shape.
         if isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == count and name != "prompt_length":
-            value = value.index_select(0, index)
-            if name in _PER_TOKEN:
-                value = value[:, : max(width, 1)]
+            value = value.index_select(0, rows)
+            if name in _host.TEXT_KEYS:
+                value = value[:, :width]
         part[name] = value
     return part
 
 
-def in_order(parts: list[tuple[Tensor, ...]], groups: list[list[int]]) -> tuple[Tensor, ...]:
-    """The groups' row-first tensors put together, in the order of the batch."""
-    order = torch.tensor([row for rows in groups for row in rows], device=parts[0][0].device)
+def in_order(parts: list[tuple[Tensor, ...]], order: Tensor) -> tuple[Tensor, ...]:
+    """The groups' row-first tensors put together, in the order of the batch; ``order`` are the groups' rows."""
     back = order.argsort()
     return tuple(torch.cat(column).index_select(0, back) for column in zip(*parts, strict=True))

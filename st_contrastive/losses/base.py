@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from st_contrastive import _host, _ranks
+from st_contrastive._device import HostValue
 from st_contrastive.components._checks import require_positive
 from st_contrastive.losses._checks import require_flag
 from st_contrastive.losses._passes import EncoderPasses
@@ -92,7 +93,7 @@ class TextLoss(EncoderPasses, ABC):
         self.averages_in_backward = True
         self._run: _host.Run | None = None
         self._on_stand_ins = False
-        self._rows = [0]
+        self._counts: list[int] | HostValue = [0]
 
     @abstractmethod
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
@@ -133,13 +134,21 @@ class TextLoss(EncoderPasses, ABC):
         side = _host.tokenizer_of(self.model).padding_side
         texts = [_host.text_features(column, side) for column in columns]
         ids = texts[0]["input_ids"]
-        self._rows = _ranks.row_counts(len(ids), ids.device) if self.gather_across_devices else [len(ids)]
-        self._set_modes(sum(self._rows))
+        together = self.gather_across_devices and _ranks.world_size() > 1
+        self._counts = _ranks.row_counts(len(ids), ids.device) if together else [len(ids)]
+        self._set_modes(alone=len(ids) == 1 and not together)
         self._try_narrowing()
         terms = LossTerms(self.compute_terms(texts, labels))
         return terms if self.log_terms else terms.total
 
-    def _set_modes(self, rows: int) -> None:
+    @property
+    def _rows(self) -> list[int]:
+        """Rows of each device's batch, where they are one; else of this device's alone."""
+        if isinstance(self._counts, HostValue):
+            self._counts = self._counts.read().tolist()
+        return self._counts
+
+    def _set_modes(self, *, alone: bool) -> None:
         """Put what the loss owns in the mode of this step.
 
         A loader's last batch may be one sentence. Its few views have no useful variance, so BatchNorm then takes, and
@@ -147,7 +156,7 @@ class TextLoss(EncoderPasses, ABC):
         """
         for part in self._owned():
             part.train(self.is_learning)
-            if rows == 1:
+            if alone:
                 for module in part.modules():
                     if isinstance(module, nn.BatchNorm1d):
                         module.eval()

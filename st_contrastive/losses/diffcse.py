@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from st_contrastive import _host
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
 from st_contrastive.losses._checks import require_flag, require_weight
-from st_contrastive.losses._conditioned import ConditionedLoss
+from st_contrastive.losses._conditioned import ConditionedLoss, corrupted
 
 
 @final
@@ -123,11 +123,13 @@ class DiffCSELoss(ConditionedLoss):
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+        # Drawn first: see HostValue.
+        texts = corrupted(columns[0], 2, self.detector.masking)
         views = self._views(columns[0])
         contrastive = self._contrastive(views)
         if self.rtd_weight == 0:
             return {"contrastive": contrastive, "rtd": torch.zeros_like(contrastive)}
-        rtd = self._rtd(self.detector, columns[0], views, self._scale(self.rtd_weight))
+        rtd = self._rtd(self.detector, texts, views, self._scale(self.rtd_weight))
         return {"contrastive": contrastive, "rtd": self._weighted(self.rtd_weight, rtd)}
 
     def get_config_dict(self) -> dict[str, Any]:

@@ -10,11 +10,17 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive import _host
-from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption, load_auxiliary
+from st_contrastive.components import (
+    AuxiliaryMLM,
+    CorruptedTokens,
+    ReplacedTokenDetector,
+    TokenCorruption,
+    load_auxiliary,
+)
 from st_contrastive.components._checks import require_positive
 from st_contrastive.losses._checks import require_choice, require_flag, require_weight
 from st_contrastive.losses._citations import INFOCSE
-from st_contrastive.losses._conditioned import ConditionedLoss, Views, repeated
+from st_contrastive.losses._conditioned import ConditionedLoss, Views, corrupted
 from st_contrastive.objectives import masked_lm_in_chunks
 
 
@@ -182,15 +188,18 @@ class InfoCSELoss(ConditionedLoss):
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         column = columns[0]
+        # Drawn first: see HostValue.
+        masked = self._masked(column) if self.mlm_weight > 0 else None
+        edited = None if self.detector is None else corrupted(column, 2, self.detector.masking)
         views = self._views(column)
         terms = {"contrastive": self.contrastive_weight * self._contrastive(views)}
-        if self.mlm_weight > 0:
-            mlm = self._masked_lm(column, views, self._scale(self.mlm_weight))
-            terms["mlm"] = self._weighted(self.mlm_weight, mlm)
-        else:
+        if masked is None:
             terms["mlm"] = torch.zeros_like(terms["contrastive"])
-        if self.detector is not None:
-            rtd = self._rtd(self.detector, column, views, self._scale(self.rtd_weight))
+        else:
+            mlm = self._masked_lm(masked, views, self._scale(self.mlm_weight))
+            terms["mlm"] = self._weighted(self.mlm_weight, mlm)
+        if self.detector is not None and edited is not None:
+            rtd = self._rtd(self.detector, edited, views, self._scale(self.rtd_weight))
             terms["rtd"] = self._weighted(self.rtd_weight, rtd)
         return terms
 
@@ -207,17 +216,19 @@ class InfoCSELoss(ConditionedLoss):
         column = _host.text_features(features, _host.tokenizer_of(self.model).padding_side)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
         with torch.enable_grad():
-            self._rows = [column["input_ids"].shape[0]]
-            self._set_modes(self._rows[0])
+            rows = column["input_ids"].shape[0]
+            self._counts = [rows]
+            self._set_modes(alone=rows == 1)
             # A pass for each view, so that each pass's tokens lead to all terms.
             encoded = [_host.encode(self.model, [column])[0] for _ in range(2)]
             pooled = self._pooled(encoded)
             views = self._projected(torch.cat([v.sentences for v in encoded]), torch.cat(pooled) if pooled else None)
             if not all(view.tokens.requires_grad for view in encoded):
                 raise ValueError("The encoder has no parameter that is trained: there is no gradient to measure.")
-            terms = {"contrastive": self._contrastive(views), "mlm": self._masked_lm(column, views, 1.0)}
+            terms = {"contrastive": self._contrastive(views), "mlm": self._masked_lm(self._masked(column), views, 1.0)}
             if self.detector is not None:
-                terms["rtd"] = self._rtd(self.detector, column, views, 1.0)
+                edited = corrupted(column, 2, self.detector.masking)
+                terms["rtd"] = self._rtd(self.detector, edited, views, 1.0)
             norms = {}
             for name, term in terms.items():
                 gradients = torch.autograd.grad(
@@ -228,29 +239,28 @@ class InfoCSELoss(ConditionedLoss):
             value.copy_(buffers[name])
         return norms
 
-    def _masked_lm(self, column: dict[str, Any], views: Views, scale: float) -> Tensor:
+    def _masked(self, column: dict[str, Any]) -> dict[str, Any]:
+        return corrupted(column, 2 if self.masked_views == "both" else 1, self.masking)
+
+    def _masked_lm(self, texts: dict[str, Any], views: Views, scale: float) -> Tensor:
+        """Masked-LM in ``texts``, what :meth:`_masked` made of the column."""
         vectors = views.given if self.masked_views == "both" else views.given.chunk(2)[0]
-        texts = repeated(column, 2 if self.masked_views == "both" else 1)
-        corrupted = self.masking(texts["input_ids"], texts["attention_mask"])
         encoder = None if self.detach else _host.encoder_of(self.model)
 
         def predict(rows: dict[str, Any]) -> tuple[Tensor, ...]:
-            places = rows["chosen"].flatten().nonzero()[:, 0]
-            states = self.auxiliary.states(
-                _host.token_arguments(rows), places, rows["vectors"], encoder=encoder, gradient_scale=scale
-            )
+            masked: CorruptedTokens = rows["masked"]
+            places = masked.places()
+            text = {**_host.token_arguments(rows), "input_ids": masked.input_ids}
             mean = masked_lm_in_chunks(
-                states,
-                rows["targets"].flatten()[places],
+                self.auxiliary.states(text, places, rows["vectors"], encoder=encoder, gradient_scale=scale),
+                rows["input_ids"].flatten()[places],
                 self.auxiliary.logits,
                 vocabulary=self.auxiliary.signature[1],
                 most_logits=self.most_logits,
             )
-            return mean * len(places), rows["chosen"].sum()
+            return mean * len(places), masked.chosen.sum()
 
-        masked = {**texts, "input_ids": corrupted.input_ids}
-        rows = {**masked, "targets": texts["input_ids"], "chosen": corrupted.chosen, "vectors": vectors}
-        return self.mean_of(self.by_groups(predict, rows))
+        return self.mean_of(self.by_groups(predict, {**texts, "vectors": vectors}))
 
     def get_config_dict(self) -> dict[str, Any]:
         return {

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive import _host
-from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
+from st_contrastive.components import AuxiliaryMLM, CorruptedTokens, TokenCorruption, save_auxiliary
 from st_contrastive.components._checks import require_positive
 from st_contrastive.components.layer_stack import capturing_states
 from st_contrastive.losses._checks import require_flag
@@ -101,21 +101,22 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         column = columns[0]
-        corrupted = self.masking(column["input_ids"], column["attention_mask"])
-        rows = {**column, "input_ids": corrupted.input_ids, "targets": column["input_ids"], "chosen": corrupted.chosen}
+        masked = self.masking(column["input_ids"], column["attention_mask"])
+        rows = {**column, "masked": masked}
         *sums, counts = (torch.stack(part).sum() for part in zip(*self.by_groups(self._predict, rows), strict=True))
         return {name: part / counts.clamp(min=1) for name, part in zip(("mlm", "auxiliary_mlm"), sums, strict=True)}
 
     def _predict(self, rows: dict[str, Any]) -> tuple[Tensor, ...]:
         """Both cross-entropies, summed over the masked positions, and how many these are."""
         encoder, network = _host.encoder_of(self.model), self.network
-        masked = _host.token_arguments(rows)
-        texts = {name: value for name, value in rows.items() if name not in ("targets", "chosen")}
+        masked: CorruptedTokens = rows["masked"]
+        texts = {**rows, "input_ids": masked.input_ids}
+        del texts["masked"]
         with capturing_states(encoder, network.split_layer) as lower:
             encoded = self.encode([texts], observed=True, reads="tokens")[0]
-        places = rows["chosen"].flatten().nonzero()[:, 0]
+        places = masked.places()
         vectors = _host.pool_as_model(self.model, encoded)
-        targets = rows["targets"].flatten()[places]
+        targets = rows["input_ids"].flatten()[places]
         means = (
             masked_lm_in_chunks(
                 hidden,
@@ -126,10 +127,10 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             )
             for hidden in (
                 encoded.tokens.flatten(0, 1)[places],
-                network.states(masked, places, vectors, encoder=encoder, lower_states=lower[0]),
+                network.states(_host.token_arguments(texts), places, vectors, encoder=encoder, lower_states=lower[0]),
             )
         )
-        return (*(mean * len(places) for mean in means), rows["chosen"].sum())
+        return (*(mean * len(places) for mean in means), masked.chosen.sum())
 
     @property
     def auxiliary(self) -> AuxiliaryMLM:

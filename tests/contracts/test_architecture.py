@@ -10,14 +10,15 @@ import st_contrastive
 ROOT = Path(st_contrastive.__file__).parent
 MAY_IMPORT = {
     "objectives": {"objectives"},
-    "components": {"components"},
-    "losses": {"losses", "components", "objectives", "_host", "_ranks"},
+    "components": {"components", "_device"},
+    "losses": {"losses", "components", "objectives", "_device", "_host", "_ranks"},
     "augmentations": {"augmentations"},
     "inputs": {"inputs", "augmentations"},
     "evaluation": {"evaluation"},
     "cli": {"cli", "losses", "inputs", "evaluation", "components", "augmentations", "training"},
+    "_device": set(),
     "_host": set(),
-    "_ranks": set(),
+    "_ranks": {"_device"},
     "training": {"training", "losses", "components", "_host", "_ranks"},
 }
 HOST_ONLY = ("sentence_transformers.base.losses", "sentence_transformers.util")

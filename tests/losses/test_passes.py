@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import traceback
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from st_contrastive import _host
+from st_contrastive.components import CorruptedTokens
 from st_contrastive.components.narrowing import gives_first_states
 from st_contrastive.losses import _passes
 from st_contrastive.losses._row_groups import by_length, by_number
@@ -237,3 +242,62 @@ def test_mini_batches_hold_every_row_once(lengths, most):
     assert sorted(row for rows in groups for row in rows) == list(range(len(lengths)))
     assert all(len(rows) == most for rows in groups[:-1])
     assert 0 < len(groups[-1]) <= most
+
+
+#: Who may have asked for an operation: this package, or those that it calls.
+PACKAGES = re.compile(r"/(st_contrastive|transformers|sentence_transformers)/")
+
+
+class _Waits(TorchDispatchMode):
+    """Notes every operation for which a host waits for its device, and who asked for it, outside of the encoders."""
+
+    WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "item", "unique", "is_nonzero", "equal")
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        indices = args[1] if name in ("index", "index_put", "index_put_") else ()
+        by_mask = any(isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8) for i in indices)
+        made_on_host = name in ("lift_fresh", "lift_fresh_copy")
+        if name in self.WAITING or by_mask or made_on_host:
+            asked = [f for f in traceback.extract_stack() if PACKAGES.search(f.filename)]
+            # transformers' own masks look whether anything is padded.
+            if asked and "st_contrastive" in asked[-1].filename:
+                self.found.append(f"{name} in {asked[-1].name} ({asked[-1].line})")
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if name != "diffcse-gradient"])
+def test_the_host_waits_for_nothing_in_a_step(build, sentences, case):
+    """As on a GPU, where rows are not grouped by length: the host reads nothing but counts that were ordered before."""
+    loss_class, options, count, _ = CASES[case]
+    loss = loss_class(build(), **options)
+    loss.saves_padding = False
+    batch = columns(loss.model, sentences, count)
+    loss([dict(column) for column in batch]).backward()  # the first step looks at the run
+    with _Waits() as waits:
+        loss([dict(column) for column in batch]).backward()
+    assert [found for found in waits.found if " in places " not in found] == []
+
+
+def test_the_host_is_seen_waiting():
+    with _Waits() as waits:
+        CorruptedTokens(torch.ones(2, 3, dtype=torch.long), torch.ones(2, 3, dtype=torch.bool)).places()
+    assert len(waits.found) == 1
+    assert " in places " in waits.found[0]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_device_is_not_waited_for(build, sentences):
+    loss = CASES["infocse"][0](build().cuda())
+    column = columns(loss.model, sentences, 1)[0]
+    batch = [{key: value.cuda() if isinstance(value, torch.Tensor) else value for key, value in column.items()}]
+    loss([dict(column) for column in batch]).backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        loss([dict(column) for column in batch]).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

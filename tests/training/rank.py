@@ -52,10 +52,10 @@ def fixed(self: TokenCorruption, input_ids: torch.Tensor, attention_mask: torch.
     return CorruptedTokens(torch.where(chosen, self.mask_id, input_ids), chosen)
 
 
-def filled(self: ReplacedTokenDetector, features: dict) -> torch.Tensor:
+def filled(self: ReplacedTokenDetector, features: dict, masked: CorruptedTokens) -> torch.Tensor:
     """Not the generator's likeliest tokens: which of two nearly equal ones is that, rounding decides."""
     ids = features["input_ids"]
-    return torch.where(fixed(self.masking, ids, features["attention_mask"]).chosen, ids - 1, ids)
+    return torch.where(masked.chosen, ids - 1, ids)
 
 
 def gradients(case, bert, german, columns, dtype):
