@@ -13,7 +13,7 @@ from st_contrastive import _host
 from st_contrastive.components import CorruptedTokens
 
 #: What a pass through an encoder costs beside its tokens, as a number of tokens.
-PASS_COST = 32
+PASS_COST = 64
 
 
 def by_length(lengths: Sequence[int], pass_cost: int = PASS_COST) -> list[list[int]]:

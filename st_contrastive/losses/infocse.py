@@ -251,16 +251,19 @@ class InfoCSELoss(ConditionedLoss):
             masked: CorruptedTokens = rows["masked"]
             places = masked.places()
             text = {**_host.token_arguments(rows), "input_ids": masked.input_ids}
-            mean = masked_lm_in_chunks(
-                self.auxiliary.states(text, places, rows["vectors"], encoder=encoder, gradient_scale=scale),
-                rows["input_ids"].flatten()[places],
-                self.auxiliary.logits,
-                vocabulary=self.auxiliary.signature[1],
-                most_logits=self.most_logits,
-            )
-            return mean * len(places), masked.chosen.sum()
+            states = self.auxiliary.states(text, places, rows["vectors"], encoder=encoder, gradient_scale=scale)
+            return states, rows["input_ids"].flatten()[places]
 
-        return self.mean_of(self.by_groups(predict, {**texts, "vectors": vectors}))
+        found = self.by_groups(predict, {**texts, "vectors": vectors})
+        states, targets = (torch.cat(parts) for parts in zip(*found, strict=True))
+        # One call of the head: its matrix is as large as the rest, and so would be each group's gradient of it.
+        return self.share(len(targets)) * masked_lm_in_chunks(
+            states,
+            targets,
+            self.auxiliary.logits,
+            vocabulary=self.auxiliary.signature[1],
+            most_logits=self.most_logits,
+        )
 
     def get_config_dict(self) -> dict[str, Any]:
         return {

@@ -102,35 +102,35 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         column = columns[0]
         masked = self.masking(column["input_ids"], column["attention_mask"])
-        rows = {**column, "masked": masked}
-        *sums, counts = (torch.stack(part).sum() for part in zip(*self.by_groups(self._predict, rows), strict=True))
-        return {name: part / counts.clamp(min=1) for name, part in zip(("mlm", "auxiliary_mlm"), sums, strict=True)}
-
-    def _predict(self, rows: dict[str, Any]) -> tuple[Tensor, ...]:
-        """Both cross-entropies, summed over the masked positions, and how many these are."""
+        found = self.by_groups(self._states, {**column, "masked": masked})
+        targets, *states = (torch.cat(parts) for parts in zip(*found, strict=True))
         encoder, network = _host.encoder_of(self.model), self.network
-        masked: CorruptedTokens = rows["masked"]
-        texts = {**rows, "input_ids": masked.input_ids}
-        del texts["masked"]
-        with capturing_states(encoder, network.split_layer) as lower:
-            encoded = self.encode([texts], observed=True, reads="tokens")[0]
-        places = masked.places()
-        vectors = _host.pool_as_model(self.model, encoded)
-        targets = rows["input_ids"].flatten()[places]
-        means = (
-            masked_lm_in_chunks(
+        return {
+            name: masked_lm_in_chunks(
                 hidden,
                 targets,
                 lambda chunk: network.logits(chunk, encoder),
                 vocabulary=network.signature[1],
                 most_logits=self.most_logits,
             )
-            for hidden in (
-                encoded.tokens.flatten(0, 1)[places],
-                network.states(_host.token_arguments(texts), places, vectors, encoder=encoder, lower_states=lower[0]),
-            )
+            for name, hidden in zip(("mlm", "auxiliary_mlm"), states, strict=True)
+        }
+
+    def _states(self, rows: dict[str, Any]) -> tuple[Tensor, ...]:
+        """The masked tokens, and both networks' states that they are to be told from."""
+        encoder, network = _host.encoder_of(self.model), self.network
+        masked: CorruptedTokens = rows["masked"]
+        texts = {**rows, "input_ids": masked.input_ids}
+        del texts["masked"]
+        with capturing_states(encoder, network.split_layer) as lower:
+            encoded = self.encode([texts], observed=True, reads="tokens")[0]
+        places, text = masked.places(), _host.token_arguments(texts)
+        vectors = _host.pool_as_model(self.model, encoded)
+        return (
+            rows["input_ids"].flatten()[places],
+            encoded.tokens.flatten(0, 1)[places],
+            network.states(text, places, vectors, encoder=encoder, lower_states=lower[0]),
         )
-        return (*(mean * len(places) for mean in means), masked.chosen.sum())
 
     @property
     def auxiliary(self) -> AuxiliaryMLM:
