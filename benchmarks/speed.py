@@ -50,18 +50,18 @@ def forms_of(method: str) -> tuple[str, ...]:
 
 
 def in_turn(steps: dict[str, Callable[[Sequence[str]], Any]], args: argparse.Namespace) -> dict[str, list[float]]:
-    """Seconds of each step, all on one batch before the next, after one round that does not count."""
+    """Seconds of each step, all on one batch before the next, after rounds that do not count."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     given = batches(args)
     device = torch.device(args.device)
-    for turn in range(args.repeats + 1):
+    for turn in range(args.warm_up + args.repeats):
         names = list(steps) if turn % 2 else list(steps)[::-1]  # neither always runs on warm caches
         for name in names:
             _wait(device)
             started = time.perf_counter()
             steps[name](given[turn % len(given)])
             _wait(device)
-            if turn:
+            if turn >= args.warm_up:
                 seconds[name].append(time.perf_counter() - started)
     return seconds
 
@@ -251,6 +251,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32", choices=["fp32", "bf16"])
     parser.add_argument("--device", default="cpu", help="cuda, where there is one")
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--warm-up", type=int, default=1, help="turns before that do not count")
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--form", default="ours", help=argparse.SUPPRESS)
     parser.add_argument("--json", help="where the results go")
