@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
+from st_contrastive import _flat
+
 Features = dict[str, Any]
 T = TypeVar("T")
 
@@ -177,19 +179,20 @@ def is_causal(model: nn.Module) -> bool:
 POOLING_MODES: tuple[str, ...] = tuple(Pooling.POOLING_MODES)
 
 
-def text_features(features: Features, side: str) -> Features:
+def text_features(features: Features, model: nn.Module) -> Features:
     """The text tensors of one column, right-padded, beside what is not a tensor.
 
     The model writes into the dict that it is given, so every view takes a copy of this one.
 
     Raises:
-        ValueError: the batch was flattened for unpadded attention, or is not text.
+        ValueError: the batch is not text.
     """
-    if "cu_seq_lens_q" in features:
-        raise ValueError(
-            "The batch was flattened into one sequence, which these losses can't take apart. Set "
-            "model[0].unpad_inputs = False."
-        )
+    side = tokenizer_of(model).padding_side
+    if _flat.is_flat(features):
+        # A name of sentence-transformers' own, which its preprocessing reads.
+        first_position = int(getattr(text_module(model), "_flatten_position_offset", 0))
+        features = _flat.in_rows(features, tokenizer_of(model).pad_token_id or 0, first_position)
+        side = "right"
     ids, mask = features.get("input_ids"), features.get("attention_mask")
     if not isinstance(ids, Tensor) or ids.ndim != 2 or not isinstance(mask, Tensor):
         raise ValueError(
@@ -203,6 +206,11 @@ def text_features(features: Features, side: str) -> Features:
         tensors = {key: value.gather(1, order) for key, value in tensors.items()}
     carried = {key: value for key, value in features.items() if not isinstance(value, Tensor) or key == "prompt_length"}
     return {**carried, **tensors}
+
+
+def is_flat(rows: Features) -> bool:
+    """Whether these rows go through the encoder end to end, without padding."""
+    return _flat.FORM in rows
 
 
 def with_texts(features: Features, texts: Features) -> Features:
@@ -224,15 +232,17 @@ def encode(model: nn.Module, views: Sequence[Features], *, observed: bool = Fals
         observed: hooks on the encoder's layers must see the pass: then torch.compile's code is not used, since what was
             compiled without a hook runs on without it.
     """
-    if observed:
-        with _uncompiled():
-            return encode(model, views)
     if _recomputing.get():
         model = unwrap(model)
+    with _uncompiled() if observed else nullcontext():
+        return _encode(model, views, observed)
+
+
+def _encode(model: nn.Module, views: Sequence[Features], observed: bool) -> list[Encoded]:
     merged = merge_feature_batches([dict(view) for view in views]) if len(views) > 1 else None
     if merged is None:
-        return [_encoded(model(dict(view))) for view in views]
-    together = _encoded(model(merged))
+        return [_encoded(model, dict(view), observed) for view in views]
+    together = _encoded(model, merged, observed)
     parts = (tensor.chunk(len(views)) for tensor in (together.sentences, together.tokens, together.mask))
     return [
         Encoded(sentences, tokens, mask, together.prompt_length) for sentences, tokens, mask in zip(*parts, strict=True)
@@ -296,7 +306,13 @@ def _uncompiled() -> AbstractContextManager[Any]:
     return nullcontext() if stance is None else cast(AbstractContextManager[Any], stance("force_eager"))
 
 
-def _encoded(output: Features) -> Encoded:
+def _encoded(model: nn.Module, rows: Features, observed: bool) -> Encoded:
+    if _flat.FORM in rows and not observed:  # who looks on expects rows
+        flat, places = _flat.flattened(rows)
+        output, mask = model(flat), rows["attention_mask"]
+        tokens = _flat.rows_of(output["token_embeddings"], places, mask)
+        return Encoded(output["sentence_embedding"], tokens, mask, output.get("prompt_length"))
+    output = model({key: value for key, value in rows.items() if key != _flat.FORM})
     vectors, tokens, mask = (output[key] for key in ("sentence_embedding", "token_embeddings", "attention_mask"))
     return Encoded(vectors, tokens, mask, output.get("prompt_length"))
 

@@ -130,6 +130,7 @@ class EncoderPasses(nn.Module):
             and self._narrowable is not None
             and self._narrowable[1]
             and "prompt_length" not in view  # the first token behind the prompt may be meant
+            and not _host.is_flat(view)  # first tokens lie anywhere in the one row
             and not _host.is_checkpointed(self.model)  # would run the layer again without its hooks
             and not _host.is_compiled(self.model)
         )

@@ -131,8 +131,7 @@ class TextLoss(EncoderPasses, ABC):
             raise ValueError(
                 f"{type(self).__name__} takes {takes} text column(s), got {len(columns)}. {self.columns_hint}"
             )
-        side = _host.tokenizer_of(self.model).padding_side
-        texts = [_host.text_features(column, side) for column in columns]
+        texts = [_host.text_features(column, self.model) for column in columns]
         ids = texts[0]["input_ids"]
         together = self.gather_across_devices and _ranks.world_size() > 1
         self._counts = _ranks.row_counts(len(ids), ids.device) if together else [len(ids)]

@@ -213,7 +213,7 @@ class InfoCSELoss(ConditionedLoss):
             The term's name and its norm. ``mlm_weight * norms["mlm"] / norms["contrastive"]`` is the share of the
             auxiliary network in what the encoder learns from; the search for a weight starts where that is noticeable.
         """
-        column = _host.text_features(features, _host.tokenizer_of(self.model).padding_side)
+        column = _host.text_features(features, self.model)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
         with torch.enable_grad():
             rows = column["input_ids"].shape[0]

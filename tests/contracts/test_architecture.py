@@ -17,7 +17,8 @@ MAY_IMPORT = {
     "evaluation": {"evaluation"},
     "cli": {"cli", "losses", "inputs", "evaluation", "components", "augmentations", "training"},
     "_device": set(),
-    "_host": set(),
+    "_flat": set(),
+    "_host": {"_flat"},
     "_ranks": {"_device"},
     "training": {"training", "losses", "components", "_host", "_ranks"},
 }
