@@ -48,7 +48,13 @@ def by_fit(model: SentenceTransformer, loss: Recorder, examples: list[Any], args
 
 
 def by_trainer(
-    model: SentenceTransformer, loss: Recorder, dataset: Any, args: argparse.Namespace, out: str, seed: int
+    model: SentenceTransformer,
+    loss: torch.nn.Module,
+    dataset: Any,
+    args: argparse.Namespace,
+    out: str,
+    seed: int,
+    **more: Any,
 ) -> None:
     arguments = SentenceTransformerTrainingArguments(
         output_dir=out,
@@ -61,6 +67,7 @@ def by_trainer(
         disable_tqdm=True,
         report_to="none",
         seed=seed,  # the Trainer sets it again when it starts
+        **more,
     )
     SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
 
