@@ -49,9 +49,7 @@ class Case:
     def __post_init__(self) -> None:
         self.optimizer = torch.optim.AdamW([p for p in self.loss.parameters() if p.requires_grad], lr=1e-6, fused=True)
         model = self.loss.model
-        columns = (
-            [self.texts, translations(self.texts)] if 2 in self.loss.columns and self.two_columns else [self.texts]
-        )
+        columns = [self.texts, translations(self.texts)] if self.translated else [self.texts]
         self.batch = [model.preprocess(list(column)) for column in columns]
 
     def value(self) -> torch.Tensor:
