@@ -133,6 +133,8 @@ def check_gradients(bert, german):
 TRAINED = {
     "conisi": (stc.ConIsILoss, {}, stc.conisi_dataset, stc.conisi_examples, 1),
     "twins": (stc.TwinsLoss, {"gather_across_devices": True}, stc.twins_dataset, stc.twins_examples, 2),
+    "twins-mini": (stc.TwinsLoss, {"gather_across_devices": True, "mini_batch_size": 1}, stc.twins_dataset,
+                   stc.twins_examples, 2),
     "twins-apart": (stc.TwinsLoss, {}, stc.twins_dataset, stc.twins_examples, 2),
     "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1, "gather_across_devices": True}, stc.infocse_dataset,
                 stc.infocse_examples, 1),
@@ -220,6 +222,7 @@ def check_training(bert, folder):
     check_fit(bert, folder)
     check_two_losses(bert, folder)
     check_evaluated_before(bert, folder)
+    check_mini_batches(bert)
 
 
 def check_callback(bert, folder):
@@ -294,6 +297,30 @@ def check_evaluated_before(bert, folder):
         loss([model.train().preprocess(SENTENCES[:2])])
     if first:
         print("evaluated before: refused", flush=True)
+
+
+def check_mini_batches(bert):
+    """DDP averages once, behind all mini-batches, whose passes are made again within the backward pass."""
+    found = []
+    for mini_batch_size in (None, 1):
+        torch.manual_seed(0)
+        model = build(bert, dropout=False)
+        loss = stc.InfoCSELoss(model, mlm_weight=0.3, gather_across_devices=True, mini_batch_size=mini_batch_size)
+        switch_off_dropout(loss.double())
+        loss.model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        share = SENTENCES[3 * dist.get_rank() :][:3]
+        for step in range(2):
+            loss.zero_grad()
+            torch.manual_seed(step)
+            loss([model.preprocess(share)]).backward()
+        found.append({name: p.grad for name, p in loss.named_parameters() if p.grad is not None})
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, rtol=1e-6, atol=1e-9)
+        others = [torch.empty_like(gradient) for _ in range(dist.get_world_size())]
+        dist.all_gather(others, found[1][name].contiguous())
+        assert all(torch.equal(other, found[1][name]) for other in others), name
+    if dist.get_rank() == 0:
+        print("mini-batches: the gradient of the whole batch", flush=True)
 
 
 def check_resumed_alone(bert, folder):

@@ -46,16 +46,17 @@ def test_several_ranks_give_the_gradient_of_one(run, ranks):
 def test_training_on_two_ranks_and_on_one_after(run):
     """No drift in 20 steps with evaluation in between, resumed to the bit; then one process goes on."""
     told = run([*TORCHRUN, "2"], "train")
-    for case in ("conisi", "twins", "twins-apart", "infocse", "pretraining"):
+    for case in ("conisi", "twins", "twins-mini", "twins-apart", "infocse", "pretraining"):
         assert f"{case}: no drift, resumed to the bit" in told
     for other in (
         "callback: no drift",
         "fit: no drift, warned once",
         "two losses: no drift",
         "evaluated before: refused",
+        "mini-batches: the gradient of the whole batch",
     ):
         assert other in told
-    assert run([sys.executable], "resume").count("resumed alone") == 5
+    assert run([sys.executable], "resume").count("resumed alone") == 6
 
 
 @pytest.mark.slow
