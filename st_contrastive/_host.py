@@ -278,8 +278,9 @@ def _again() -> Iterator[None]:
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile stands around the model, or around a part of it."""
+    # Met at every step: a module's own dictionaries are asked, which cost less than its attributes.
     return any(
-        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+        "_orig_mod" in module._modules or vars(module).get("_compiled_call_impl") is not None
         for module in model.modules()
     )
 
@@ -296,9 +297,28 @@ def embeds_first_token(model: nn.Module) -> bool:
     return all(type(module).__name__ in _BEHIND_POOLING for module in behind[1:])
 
 
+def replays_outputs(model: nn.Module) -> bool:
+    """Whether a loss around this one, such as MatryoshkaLoss, stands in place of the model's pass: it counts the passes,
+    and gives out for one what it kept from another.
+
+    Raises:
+        ValueError: it stands in place of the Transformer module's (AdaptiveLayerLoss).
+    """
+
+    def is_replaced(module: nn.Module) -> bool:
+        return type(vars(module).get("forward")).__module__.startswith("sentence_transformers.")
+
+    if is_replaced(text_module(model)):
+        raise ValueError(
+            "A loss around this one, such as AdaptiveLayerLoss, hands the layers' states on from pass to pass in the "
+            "batch, of which this loss takes copies. Train this loss by itself."
+        )
+    return is_replaced(unwrap(model))
+
+
 def is_checkpointed(model: nn.Module) -> bool:
     """Whether the encoder's layers are run again in the backward pass."""
-    return any(getattr(module, "gradient_checkpointing", False) is True for module in encoder_of(model).modules())
+    return any(vars(module).get("gradient_checkpointing") is True for module in encoder_of(model).modules())
 
 
 def _uncompiled() -> AbstractContextManager[Any]:

@@ -49,6 +49,7 @@ class EncoderPasses(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._narrowable: tuple[tuple[Any, ...], bool] | None = None
+        self._is_plain = self._is_compiled = self._is_replayed = False
 
     def encode(
         self, views: Sequence[Rows], *, observed: bool = False, reads: Reads = "sentences"
@@ -95,6 +96,11 @@ class EncoderPasses(nn.Module):
     def _groups(self, batches: Sequence[Rows]) -> _Groups | None:
         """None where there is one group, the whole."""
         cut = self._is_cut(batches[0])
+        if cut and self._is_replayed:
+            raise ValueError(
+                f"mini_batch_size={self.mini_batch_size} encodes each row twice, which a loss around "
+                f"{type(self).__name__}, such as MatryoshkaLoss, does not allow for. Take mini_batch_size=None."
+            )
         if not cut and not self._saves_padding():
             return None
         lengths = [row_lengths(batch) for batch in batches]
@@ -114,11 +120,15 @@ class EncoderPasses(nn.Module):
     def _saves_padding(self) -> bool:
         if self.saves_padding is None:
             # Compiled code would be compiled again for every width.
-            return self.model.device.type == "cpu" and not _host.is_compiled(self.model)
+            return self.model.device.type == "cpu" and not self._is_compiled and not self._is_replayed
         return self.saves_padding
 
-    def _try_narrowing(self) -> None:
-        """See once for each encoder whether its last layer can be narrowed."""
+    def _look_at_encoder(self) -> None:
+        """See what can be saved: at every step, for the encoder may be another, compiled or checkpointed since."""
+        self._is_compiled = _host.is_compiled(self.model)
+        self._is_replayed = _host.replays_outputs(self.model)
+        # Checkpointing would run the layer again without its hooks.
+        self._is_plain = not (self._is_compiled or self._is_replayed or _host.is_checkpointed(self.model))
         encoder = _host.encoder_of(self.model)
         kind = id(encoder), encoder.config._attn_implementation
         if self._narrowable is None or self._narrowable[0] != kind:
@@ -131,8 +141,7 @@ class EncoderPasses(nn.Module):
             and self._narrowable[1]
             and "prompt_length" not in view  # the first token behind the prompt may be meant
             and not _host.is_flat(view)  # first tokens lie anywhere in the one row
-            and not _host.is_checkpointed(self.model)  # would run the layer again without its hooks
-            and not _host.is_compiled(self.model)
+            and self._is_plain
         )
 
 

@@ -136,7 +136,7 @@ class TextLoss(EncoderPasses, ABC):
         together = self.gather_across_devices and _ranks.world_size() > 1
         self._counts = _ranks.row_counts(len(ids), ids.device) if together else [len(ids)]
         self._set_modes(alone=len(ids) == 1 and not together)
-        self._try_narrowing()
+        self._look_at_encoder()
         terms = LossTerms(self.compute_terms(texts, labels))
         return terms if self.log_terms else terms.total
 
@@ -226,7 +226,7 @@ class TextLoss(EncoderPasses, ABC):
         """Move what the loss owns to the encoder's device: a training loop of one's own need not."""
         for part in self._owned():
             part.to(self.model.device)
-        self._try_narrowing()
+        self._look_at_encoder()
 
 
 class ContrastiveLoss(TextLoss):

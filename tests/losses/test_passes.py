@@ -161,6 +161,49 @@ def test_evaluation_holds_nothing_and_gives_the_same(build, sentences):
         torch.testing.assert_close(value, plain(loss)(batch).total)
 
 
+def test_inside_a_loss_that_replays_passes(build, no_dropout, sentences, monkeypatch):
+    """Each of Matryoshka's widths gets the pass as it was; twice encoded rows are refused."""
+    from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, MatryoshkaLoss
+
+    monkeypatch.setattr(_passes, "by_length", lambda lengths: by_length(lengths, pass_cost=0))
+    found = []
+    for set_up in (plain, lambda loss: loss):
+        model = build(dropout=False)
+        loss = set_up(CASES["simcse-no-head"][0](model, head=False, log_terms=False))
+        value = MatryoshkaLoss(model, loss, [32, 16])([model.preprocess(sentences)], None)
+        value.backward()
+        found.append((value.detach(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}))
+    same(*found)
+    loss.mini_batch_size = 2
+    with pytest.raises(ValueError, match="mini_batch_size=2 encodes each row twice"):
+        MatryoshkaLoss(model, loss, [32, 16])([model.preprocess(sentences)], None)
+    loss.mini_batch_size = None
+    with pytest.raises(ValueError, match="AdaptiveLayerLoss"):
+        AdaptiveLayerLoss(model, loss)([model.preprocess(sentences)], None)
+
+
+def test_mini_batches_in_mixed_precision_through_the_trainer(build, sentences, tmp_path, monkeypatch):
+    """The Trainer's autocast is there in the second pass too: the same steps as without recomputation."""
+    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+
+    from st_contrastive import infocse_dataset
+
+    def trained():
+        torch.manual_seed(0)
+        model = build()
+        loss = CASES["infocse"][0](model, mlm_weight=0.1, mini_batch_size=2)
+        arguments = SentenceTransformerTrainingArguments(
+            str(tmp_path), max_steps=3, per_device_train_batch_size=3, gradient_accumulation_steps=2, bf16=True,
+            use_cpu=True, save_strategy="no", report_to="none", seed=1, dataloader_pin_memory=False,
+        )  # fmt: skip
+        SentenceTransformerTrainer(model, arguments, infocse_dataset(sentences * 4), loss=loss).train()
+        return [{name: value.clone() for name, value in loss.state_dict().items()}]
+
+    twice = trained()
+    monkeypatch.setattr(_host, "recomputed", lambda function, *args: function(*args))
+    same(twice, trained(), rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("size", [0, -1, 1.5, "4", True])
 def test_mini_batch_size_is_a_whole_number(build, size):
     with pytest.raises((TypeError, ValueError), match="mini_batch_size"):
