@@ -6,7 +6,8 @@ Every quantity is doubled a few times while the others stand still; each value i
 row, several times, and an exponent b is fitted to time = a * value ** b by least squares of the logarithms. "Held"
 counts the bytes of all tensors that autograd keeps between forward and backward pass, each storage once, but for
 parameters.
-The queue's row tells what the queue adds to a step without one.
+The queue's row is the time of all that a queue adds (its negatives in both passes, and the push), and its share of a
+step without one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from transformers import BertConfig, BertModel, set_seed
 import st_contrastive as stc
 from benchmarks._forms import METHODS, translations
 from benchmarks._training import build
+from st_contrastive.components import NegativeQueue
 from st_contrastive.inputs import documentation_sentences, read_corpus
+from st_contrastive.objectives import info_nce
 
 MINILM = {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
 
@@ -90,16 +93,9 @@ def shaped(length: int, **shape: int) -> SentenceTransformer:
     return SentenceTransformer(modules=[transformer, pooling], device="cpu").train()
 
 
-def case(method: str, texts: Sequence[str], length: int = 32, queue: int | None = None, **shape: int) -> Case:
+def case(method: str, texts: Sequence[str], length: int = 32, **shape: int) -> Case:
     set_seed(42)
     model = shaped(length, **shape) if shape else build(length).train()
-    if queue is not None:
-        batches = queue // len(texts)
-        options = {"queue_batches": batches, "forgetting_rate": 0.5 / batches if batches else 0.25}
-        loss = stc.TwinsLoss(model, log_terms=False, **options)
-        for _ in range(batches):
-            loss.queue.push(torch.randn(len(texts), 384))
-        return Case(loss.train(), texts)
     make, options, translated = METHODS[method]
     return Case(make(model, log_terms=False, **options).train(), texts, translated=translated)
 
@@ -117,12 +113,38 @@ def grown(make: Callable[[int], Case], values: Sequence[int], repeats: int) -> d
     found: dict[str, Any] = {"values": list(values)}
     for name, row in (("seconds", time_of), ("held_mib", held)):
         found[name] = [round(row[value], 3) for value in values]
-        if min(values) > 0:
-            logs = np.log(values), np.log([row[value] for value in values])
-            found[f"{name}_exponent"] = round(float(np.polyfit(*logs, 1)[0]), 2)
-    ratios = [own / base for own, base in zip(seconds[values[-1]], seconds[values[0]], strict=True)]
-    found["last_over_first"] = [round(value, 3) for value in (min(ratios), statistics.median(ratios), max(ratios))]
+        logs = np.log(values), np.log([row[value] for value in values])
+        found[f"{name}_exponent"] = round(float(np.polyfit(*logs, 1)[0]), 2)
     return found
+
+
+def queued(texts: Sequence[str], sizes: Sequence[int], repeats: int) -> dict[str, Any]:
+    """What queues of so many entries add to a step of Twins on sentences alone."""
+    step = Case(stc.TwinsLoss(build(32).train(), queue_batches=0, log_terms=False).train(), texts)
+    rows = len(texts)
+    queues = {size: NegativeQueue(384, size // rows, 0.5 * rows / size) for size in sizes}
+    anchors = torch.randn(rows, 384, requires_grad=True)
+    for queue in queues.values():
+        for _ in range(queue.batches):
+            queue.push(torch.randn(rows, 384))
+
+    def seconds(queue: NegativeQueue | None) -> float:
+        started = time.perf_counter()
+        keys, weights = (None, None) if queue is None else queue.entries()
+        info_nce(anchors, anchors.detach(), temperature=0.05, negatives=keys, negative_weights=weights).backward()
+        if queue is not None:
+            queue.push(anchors.detach())
+        return time.perf_counter() - started
+
+    shares: dict[int, list[float]] = {size: [] for size in sizes}
+    for turn in range(repeats + 1):
+        whole = step.seconds()
+        for size, queue in queues.items():
+            least, own = (statistics.median(seconds(given) for _ in range(5)) for given in (None, queue))
+            if turn:
+                shares[size].append((own - least) / whole)
+    told = {size: [round(pick(own), 4) for pick in (statistics.median, min, max)] for size, own in shares.items()}
+    return {"grows": "queue", "method": "Twins", "values": list(sizes), "share_of_step": list(told.values())}
 
 
 def main() -> None:
@@ -158,8 +180,8 @@ def main() -> None:
             (192, 384, 768),
         )
     if "queue" in args.rows:
-        entries = (0, 1024, 4096, 16384, 65536)
-        measure("queue", "Twins, one column", lambda n: case("Twins", sentences[:64], queue=n), entries)
+        rows.append(queued(sentences[:64], (1024, 4096, 16384, 65536), max(args.repeats, 5)))
+        print(rows[-1], flush=True)
     if args.json:
         result = {"threads": torch.get_num_threads(), "torch": torch.__version__, "repeats": args.repeats, "rows": rows}
         Path(args.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -298,8 +298,9 @@ def embeds_first_token(model: nn.Module) -> bool:
 
 
 def replays_outputs(model: nn.Module) -> bool:
-    """Whether a loss around this one, such as MatryoshkaLoss, stands in place of the model's pass: it counts the passes,
-    and gives out for one what it kept from another.
+    """Whether a loss around this one, such as MatryoshkaLoss, stands in place of the model's pass.
+
+    It counts the passes, and gives out for one what it kept from another.
 
     Raises:
         ValueError: it stands in place of the Transformer module's (AdaptiveLayerLoss).

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from st_contrastive.objectives._log_sum import LogSumOfNegatives
 from st_contrastive.objectives._numerics import (
     cosine_matrix,
     full_precision,
@@ -75,15 +76,26 @@ def info_nce(
     logits = cosine_matrix(anchors, positives) / temperature
     if negatives is not None and negatives.shape[0] > 0:
         require_matrix("negatives", negatives, anchors.shape[1])
-        extra = cosine_matrix(anchors, negatives) / temperature
-        if negative_weights is not None:
-            if negative_weights.shape != negatives.shape[:1]:
-                raise ValueError(
-                    f"negative_weights must have shape ({negatives.shape[0]},), one weight a negative, "
-                    f"got {tuple(negative_weights.shape)}."
-                )
-            extra = extra + full_precision(negative_weights).to(extra.dtype).log()
-        logits = torch.cat([logits, extra], dim=1)
+        if negative_weights is not None and negative_weights.shape != negatives.shape[:1]:
+            raise ValueError(
+                f"negative_weights must have shape ({negatives.shape[0]},), one weight a negative, "
+                f"got {tuple(negative_weights.shape)}."
+            )
+        logits = torch.cat([logits, _of_negatives(anchors, negatives, negative_weights, temperature)], dim=1)
     targets = torch.arange(offset, offset + rows, device=logits.device)
     with without_autocast(logits):
         return F.cross_entropy(logits, targets)
+
+
+def _of_negatives(anchors: Tensor, negatives: Tensor, weights: Tensor | None, temperature: float) -> Tensor:
+    """The negatives' logits, (N, K); or their logarithmic sum (N, 1), where no gradient is to reach them."""
+    fixed = not negatives.requires_grad and not (weights is not None and weights.requires_grad)
+    if not fixed:
+        logits = cosine_matrix(anchors, negatives) / temperature
+        return logits if weights is None else logits + full_precision(weights).to(logits.dtype).log()
+    unit = F.normalize(full_precision(anchors), dim=-1)
+    keys = full_precision(negatives).to(unit.dtype)
+    scales = 1 / (temperature * torch.linalg.vector_norm(keys, dim=1).clamp(min=1e-12))
+    biases = torch.zeros_like(scales) if weights is None else full_precision(weights).to(unit.dtype).log()
+    total: Tensor = LogSumOfNegatives.apply(unit, keys, scales, biases)  # type: ignore[no-untyped-call]
+    return total[:, None]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from st_contrastive.objectives import info_nce
+from st_contrastive.objectives._log_sum import LogSumOfNegatives
 
 
 def oracle(anchors, positives, temperature, negatives=(), weights=(), offset=0):
@@ -133,3 +134,29 @@ def test_bad_input(change, message):
     anchors, positives = arguments.pop("anchors"), arguments.pop("positives")
     with pytest.raises(ValueError, match=message):
         info_nce(anchors, positives, **arguments)
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 0.5, 0.0, 0.25], [0.0, 0.0, 0.0, 0.0]])
+def test_a_queues_negatives_give_what_trained_ones_give(weights):
+    """No gradient reaches a queue: its part of the sum is made, and differentiated, in another way."""
+    given = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+    found = []
+    for trained in (False, True):
+        h = rows(3, 5, 1).requires_grad_()
+        negatives = torch.cat([rows(3, 5, 3), torch.zeros(1, 5, dtype=torch.float64)]).requires_grad_(trained)
+        loss = info_nce(h, rows(3, 5, 2), temperature=0.05, negatives=negatives, negative_weights=given)
+        if not trained:
+            negatives.zero_()  # as a queue is written over before the backward pass
+        (3 * loss).backward()
+        found.append((loss.detach(), h.grad))
+    assert found[0][1].abs().sum() > 0
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+
+
+def test_the_sum_of_negatives_has_the_gradient_that_it_tells():
+    keys, scales, biases = rows(6, 4, 3), rows(6, 1, 4)[:, 0].abs() + 0.5, rows(6, 1, 5)[:, 0]
+    anchors = rows(3, 4, 1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda a: LogSumOfNegatives.apply(a, keys, scales, biases), (anchors,))
+    expected = (anchors @ keys.T * scales + biases).logsumexp(dim=1)
+    torch.testing.assert_close(LogSumOfNegatives.apply(anchors, keys, scales, biases), expected)

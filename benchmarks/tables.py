@@ -1,0 +1,206 @@
+"""The tables and the picture of the speed measurements, from the raw results.
+
+    python -m benchmarks.tables
+
+writes them into ``README.md`` and ``benchmarks/README.md``, between the marks ``<!-- NAME -->`` and ``<!-- /NAME -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+SHAPES = {"minilm": "MiniLM", "base": "BERT-base"}
+Rows = list[dict[str, Any]]
+
+
+def read(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def table(head: str, rows: list[list[str]]) -> str:
+    names = [name.strip() for name in head.split("|")]
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def faster(found: dict[str, float]) -> str:
+    """How many times as fast: ratios of times, turned round, with their range."""
+    if found["min"] == found["max"]:
+        return f"{1 / found['median']:.2f}"
+    return f"{1 / found['median']:.2f} ({1 / found['max']:.2f} to {1 / found['min']:.2f})"
+
+
+def over(found: dict[str, float]) -> str:
+    if found["min"] == found["max"]:
+        return f"{found['median']:.2f}"
+    return f"{found['median']:.2f} ({found['min']:.2f} to {found['max']:.2f})"
+
+
+def setting(row: dict[str, Any]) -> str:
+    return f"{SHAPES[row['encoder']]}, {row['batch_size']}, {row['precision']}"
+
+
+def timed() -> str:
+    rows = []
+    for row in read("speed_time"):
+        ratios = row["ours_over"]
+        rows.append(
+            [
+                setting(row),
+                row["method"],
+                str(row["turns"]),
+                f"{row['seconds']['ours']:.2f}",
+                f"{row['tokens_a_second']:,}",
+                over(ratios["bare"]),
+                faster(ratios["naive"]),
+                faster(ratios["host's"]) if "host's" in ratios else "",
+            ]
+        )
+    head = "encoder, batch | loss | turns | s a step | tokens/s | time over bare | x naive's speed | x the host's"
+    return table(head, rows)
+
+
+def flops() -> str:
+    rows = []
+    for row in read("speed_flops"):
+        own = row["gflop"]["ours"]
+        rows.append(
+            [
+                setting(row),
+                row["method"],
+                *(f"{row['gflop'][kind]:,.0f}" for kind in ("ours", "bare", "naive")),
+                f"{row['gflop']['naive'] / own:.2f}",
+            ]
+        )
+    return table("encoder, batch | loss | ours, GFLOP | bare | naive | naive over ours", rows)
+
+
+def memory() -> str:
+    rows = []
+    for row in read("speed_memory"):
+        found = row["mib"]
+        for stage, title in (("passes", "forward and backward"), ("steps", "two steps of AdamW")):
+            mini = found["mini-batches of 32"]
+            rows.append(
+                [
+                    row["method"],
+                    title,
+                    *(f"{found[kind][stage]:,}" for kind in ("ours", "bare", "naive")),
+                    f"{found['ours'][stage] / found['naive'][stage]:.2f}",
+                    f"{mini[stage]:,}",
+                ]
+            )
+    return table("loss | after | ours, MiB | bare | naive | ours over naive | ours, mini-batches of 32", rows)
+
+
+def ways() -> str:
+    rows = []
+    for row in read("speed_ways"):
+        rows += [[row["method"], way, over(found)] for way, found in row["over_all"].items()]
+    return table("loss | changed | time over the default's", rows)
+
+
+def growth() -> str:
+    rows = []
+    for row in read("growth"):
+        values = " ".join(str(value) for value in row["values"])
+        rows.append(
+            [
+                row["grows"],
+                row["method"],
+                values,
+                " ".join(f"{value:.2f}" for value in row["seconds"]),
+                str(row.get("seconds_exponent", "")),
+                " ".join(f"{value:,.0f}" for value in row["held_mib"]),
+                str(row.get("held_mib_exponent", "")),
+            ]
+        )
+    return table("grows | loss | values | seconds | exponent | MiB held | exponent", rows)
+
+
+def short() -> str:
+    """The README's: MiniLM and BERT-base at 64, float32."""
+    rows = []
+    peaks = {row["method"]: row["mib"] for row in read("speed_memory")}
+    for row in read("speed_time"):
+        if (row["batch_size"], row["precision"]) != (64, "fp32"):
+            continue
+        ratios, mib = row["ours_over"], peaks[row["method"]]
+        rows.append(
+            [
+                SHAPES[row["encoder"]],
+                row["method"],
+                f"{ratios['bare']['median']:.2f}",
+                f"{1 / ratios['naive']['median']:.2f}",
+                f"{mib['ours']['steps'] / mib['naive']['steps']:.2f}" if row["encoder"] == "minilm" else "",
+                f"{1 / ratios[HOST]['median']:.2f}" if HOST in ratios else "",
+            ]
+        )
+    columns = ["time over bare passes", "x naive's speed", "memory over naive's", "x the host's speed"]
+    return table(" | ".join(["encoder", "loss", *columns]), rows)
+
+
+HOST = "host's"
+TABLES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"speed": short},
+    "benchmarks/README.md": {
+        "speed_time": timed,
+        "speed_flops": flops,
+        "speed_memory": memory,
+        "speed_ways": ways,
+        "growth": growth,
+    },
+}
+
+
+def rendered(text: str, name: str, made: str) -> str:
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    if not pattern.search(text):
+        raise ValueError(f"there are no marks for {name}")
+    return pattern.sub(lambda found: f"{found[1]}{made}\n{found[2]}", text)
+
+
+def picture(path: Path) -> None:
+    """How many times as fast as the naive form and the host's, each shape beside the others."""
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in read("speed_time") if row["precision"] == "fp32"]
+    settings = list(dict.fromkeys(setting(row) for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=False)
+    for axis, kind, title in ((axes[0], "naive", "times as fast as naive"), (axes[1], "bare", "time over bare passes")):
+        for place, name in enumerate(settings):
+            own = {row["method"]: row["ours_over"][kind] for row in rows if setting(row) == name}
+            found = [own[method]["median"] for method in methods]
+            heights = [1 / value for value in found] if kind == "naive" else found
+            spots = [index + 0.25 * (place - len(settings) / 2) for index in range(len(methods))]
+            axis.bar(spots, heights, width=0.23, label=name)
+        axis.axhline(1, color="black", linewidth=0.8)
+        axis.set_xticks(range(len(methods)), methods)
+        axis.set_title(title)
+    axes[0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    for name, tables in TABLES.items():
+        path = HERE.parent / name
+        text = path.read_text(encoding="utf-8")
+        for mark, make in tables.items():
+            text = rendered(text, mark, make())
+        path.write_text(text, encoding="utf-8")
+    picture(RESULTS / "speed.png")
+
+
+if __name__ == "__main__":
+    main()

