@@ -18,6 +18,11 @@ def whole(text: str) -> int:
     return _number(text, int, lambda value: value >= 1, "a whole number of at least 1")
 
 
+def count(text: str) -> int:
+    """A whole number of at least 0."""
+    return _number(text, int, lambda value: value >= 0, "a whole number of at least 0")
+
+
 def seed(text: str) -> int:
     """A whole number from 0 to 2**32 - 1, as numpy takes it."""
     return _number(text, int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 2**32 - 1")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import UserError, fraction, name, positive_float, seed, whole
+from st_contrastive.cli._arguments import UserError, count, fraction, name, positive_float, seed, whole
 from st_contrastive.cli._saving import put_in_place, resolved, saving, work_folder
 
 if TYPE_CHECKING:
@@ -35,6 +35,12 @@ def add_numbers(parser: argparse.ArgumentParser, *, lr: float = 3e-5) -> None:
     parser.add_argument("--limit", type=whole, metavar="N", help="take the first N sentences only")
     parser.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
+    parser.add_argument("--workers", type=count, default=0, metavar="N", help="processes that tokenise; default: none")
+    parser.add_argument(
+        "--batches-by-length",
+        action="store_true",
+        help="batches of sentences about as long, for GPUs: less padding (on a CPU the losses save it by themselves)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a saved model in --output")
     parser.add_argument(
         "--checkpoints", type=name, metavar="DIR", help="keep the newest two checkpoints there, for --resume"
@@ -86,7 +92,7 @@ def _same_run(args: argparse.Namespace, checkpoints: Path, *, resumed: bool) -> 
     Raises:
         UserError: it has others, or they can't be written.
     """
-    free = ("run", "command", "output", "overwrite", "checkpoints", "checkpoint_steps", "resume")
+    free = ("run", "command", "output", "overwrite", "checkpoints", "checkpoint_steps", "resume", "workers")
     now = {option: value for option, value in vars(args).items() if option not in free}
     file = checkpoints / "run.json"
     try:
@@ -113,9 +119,10 @@ def train_and_save(
 ) -> None:
     """Run the Trainer and put the saved model, with what ``save_beside`` adds, into ``folder``."""
     from sentence_transformers import SentenceTransformerTrainingArguments
+    from sentence_transformers.base.sampler import BatchSamplers
 
     from st_contrastive.components._checks import first_line
-    from st_contrastive.training import ContrastiveTrainer, LossStateError
+    from st_contrastive.training import ContrastiveTrainer, LengthBatchSampler, LossStateError
     from st_contrastive.training.checkpoints import last_complete
 
     with work_folder(folder) as work:
@@ -133,6 +140,8 @@ def train_and_save(
                 logging_steps=10,
                 seed=args.seed,
                 bf16=args.bf16,
+                dataloader_num_workers=args.workers,
+                batch_sampler=LengthBatchSampler if args.batches_by_length else BatchSamplers.BATCH_SAMPLER,
                 report_to="none",
             )
         except ValueError as error:

@@ -49,7 +49,14 @@ def test_train_then_evaluate(checkpoint, corpus, sts, tmp_path, capsys, method):
     assert main(["evaluate", str(output), "--data", str(sts)]) == 0
 
 
-@pytest.mark.parametrize("command", [["train", "--method", "conisi"], ["pretrain"]], ids=["train", "pretrain"])
+RUNS = {
+    "train": ["train", "--method", "conisi"],
+    "by length": ["train", "--method", "simcse", "--batches-by-length", "--workers", "1", "--set", "mini_batch_size=2"],
+    "pretrain": ["pretrain"],
+}
+
+
+@pytest.mark.parametrize("command", RUNS.values(), ids=list(RUNS))
 def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, command):
     checkpoints = tmp_path / "checkpoints"
     whole, again = tmp_path / "whole", tmp_path / "again"
