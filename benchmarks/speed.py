@@ -186,8 +186,10 @@ def ways(args: argparse.Namespace) -> list[dict[str, Any]]:
         loop = _unfused(forward, trained, args)
 
         def with_(run: Any = run, loss: Any = loss, **settings: Any) -> Callable[[Sequence[str]], Any]:
+            usual = {"saves_padding": None, "narrows_last_layer": True, "mini_batch_size": None}
+
             def stepped(texts: Sequence[str]) -> None:
-                for name, value in {"saves_padding": None, "narrows_last_layer": True, **settings}.items():
+                for name, value in {**usual, **settings}.items():
                     setattr(loss, name, value)
                 run(texts)
 
