@@ -26,7 +26,7 @@ class HostValue:
             self._value = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
             self._value.copy_(value.detach(), non_blocking=True)
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._copied.record()
+            self._copied.record(torch.cuda.current_stream(value.device))
 
     def read(self) -> Tensor:
         """The value, on the host."""

@@ -187,12 +187,10 @@ def text_features(features: Features, model: nn.Module) -> Features:
     Raises:
         ValueError: the batch is not text.
     """
-    side = tokenizer_of(model).padding_side
     if _flat.is_flat(features):
         # A name of sentence-transformers' own, which its preprocessing reads.
         first_position = int(getattr(text_module(model), "_flatten_position_offset", 0))
         features = _flat.in_rows(features, tokenizer_of(model).pad_token_id or 0, first_position)
-        side = "right"
     ids, mask = features.get("input_ids"), features.get("attention_mask")
     if not isinstance(ids, Tensor) or ids.ndim != 2 or not isinstance(mask, Tensor):
         raise ValueError(
@@ -200,10 +198,10 @@ def text_features(features: Features, model: nn.Module) -> Features:
             f"{sorted(features)}. Give text, and let model.preprocess or the trainer's collator tokenise it."
         )
     tensors = {key: features[key] for key in TEXT_KEYS if key in features}
-    if side == "left":
-        # Sentences are composed and fused from their first token on.
-        order = mask.argsort(dim=1, descending=True, stable=True)
-        tensors = {key: value.gather(1, order) for key, value in tensors.items()}
+    # Sentences are composed, fused and read from their first token on, whichever side they were padded on.
+    places = torch.arange(mask.shape[1], device=mask.device) + (mask != 0).to(torch.uint8).argmax(dim=1)[:, None]
+    order = places % max(mask.shape[1], 1)
+    tensors = {key: value.gather(1, order) for key, value in tensors.items()}
     carried = {key: value for key, value in features.items() if not isinstance(value, Tensor) or key == "prompt_length"}
     return {**carried, **tensors}
 
@@ -233,9 +231,16 @@ def encode(model: nn.Module, views: Sequence[Features], *, observed: bool = Fals
             compiled without a hook runs on without it.
     """
     if _recomputing.get():
-        model = unwrap(model)
+        model = _without_ddp(model)
     with _uncompiled() if observed else nullcontext():
         return _encode(model, views, observed)
+
+
+def _without_ddp(model: nn.Module) -> nn.Module:
+    """The model, or DataParallel around it, whose passes are the same ones each time."""
+    while not isinstance(model, (SentenceTransformer, nn.DataParallel)):
+        model = getattr(model, "module", None) or model._orig_mod  # type: ignore[assignment]
+    return model
 
 
 def _encode(model: nn.Module, views: Sequence[Features], observed: bool) -> list[Encoded]:
@@ -276,50 +281,18 @@ def _again() -> Iterator[None]:
         _recomputing.reset(token)
 
 
-def is_compiled(model: nn.Module) -> bool:
-    """Whether torch.compile stands around the model, or around a part of it."""
-    # Met at every step: a module's own dictionaries are asked, which cost less than its attributes.
-    return any(
-        "_orig_mod" in module._modules or vars(module).get("_compiled_call_impl") is not None
-        for module in model.modules()
-    )
-
-
 #: What sentence-transformers puts behind a pooling that reads the pooled vector alone.
 _BEHIND_POOLING = ("Normalize", "Dense", "LayerNorm", "Dropout")
+_HOSTS = "sentence_transformers."
 
 
 def embeds_first_token(model: nn.Module) -> bool:
     """Whether the sentence embedding is made of the first token's last state alone."""
     behind = list(unwrap(model))[1:]
-    if not behind or not isinstance(behind[0], Pooling) or behind[0].pooling_mode not in ("cls", ("cls",), ["cls"]):
+    if not behind or type(behind[0]) is not Pooling or behind[0].pooling_mode not in ("cls", ("cls",), ["cls"]):
         return False
-    return all(type(module).__name__ in _BEHIND_POOLING for module in behind[1:])
-
-
-def replays_outputs(model: nn.Module) -> bool:
-    """Whether a loss around this one, such as MatryoshkaLoss, stands in place of the model's pass.
-
-    It counts the passes, and gives out for one what it kept from another.
-
-    Raises:
-        ValueError: it stands in place of the Transformer module's (AdaptiveLayerLoss).
-    """
-
-    def is_replaced(module: nn.Module) -> bool:
-        return type(vars(module).get("forward")).__module__.startswith("sentence_transformers.")
-
-    if is_replaced(text_module(model)):
-        raise ValueError(
-            "A loss around this one, such as AdaptiveLayerLoss, hands the layers' states on from pass to pass in the "
-            "batch, of which this loss takes copies. Train this loss by itself."
-        )
-    return is_replaced(unwrap(model))
-
-
-def is_checkpointed(model: nn.Module) -> bool:
-    """Whether the encoder's layers are run again in the backward pass."""
-    return any(vars(module).get("gradient_checkpointing") is True for module in encoder_of(model).modules())
+    kinds = [type(module) for module in behind[1:]]
+    return all(kind.__name__ in _BEHIND_POOLING and kind.__module__.startswith(_HOSTS) for kind in kinds)
 
 
 def _uncompiled() -> AbstractContextManager[Any]:

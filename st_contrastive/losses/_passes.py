@@ -12,13 +12,14 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive import _host
+from st_contrastive._surroundings import Surroundings
 from st_contrastive.components.layer_stack import layers_of
-from st_contrastive.components.narrowing import gives_first_states, narrowed
+from st_contrastive.components.narrowing import narrowed
 from st_contrastive.losses._row_groups import by_length, by_number, in_order, row_lengths, taken
+from st_contrastive.losses._trials import Trial, ignores_padding, narrows
 
 Rows = dict[str, Any]
 Function = Callable[..., tuple[Tensor, ...]]
-Reads = Literal["sentences", "first token", "tokens"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class EncoderPasses(nn.Module):
     """
 
     model: SentenceTransformer
-    #: Rows that go through the encoder at a time, nothing of which is held for the backward pass; None takes all.
+    #: Sentences that go through the encoder at a time, nothing of which is held for the backward pass; None takes all.
     mini_batch_size: int | None = None
     #: Encode rows of like length together, each group padded to its own longest row, where that costs less. None does
     #: so on a CPU: on a GPU it would wait for the lengths, and small passes leave much of it idle.
@@ -48,22 +49,25 @@ class EncoderPasses(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._narrowable: tuple[tuple[Any, ...], bool] | None = None
-        self._is_plain = self._is_compiled = self._is_replayed = False
+        self._surroundings = Surroundings()
+        self._narrows, self._ignores_padding = Trial(narrows), Trial(ignores_padding)
 
-    def encode(
-        self, views: Sequence[Rows], *, observed: bool = False, reads: Reads = "sentences"
-    ) -> list[_host.Encoded]:
+    @property
+    def reads(self) -> Literal["sentences", "first token", "tokens"]:
+        """What of an encoded view has a meaning to the loss: the sentence vectors, with the token vectors that they are
+        made of, the first token's vectors, or all."""
+        return "sentences"
+
+    def encode(self, views: Sequence[Rows], *, observed: bool = False) -> list[_host.Encoded]:
         """One pass, or one a view where they differ in form.
 
         Args:
             views: features of each.
             observed: hooks on the encoder's layers must see the pass.
-            reads: what of the result has a meaning: the sentence vectors, with the token vectors that they are made of,
-                the first token's vectors, or all.
         """
-        first_alone = reads == "first token" or (reads == "sentences" and _host.embeds_first_token(self.model))
-        narrow = first_alone and self._can_narrow(views[0])
+        # The first token behind a prompt may be meant, and in a flat batch first tokens lie anywhere.
+        plain = all("prompt_length" not in view and not _host.is_flat(view) for view in views)
+        narrow = plain and self._may_narrow and self._narrows(self.model)
         with narrowed(layers_of(_host.encoder_of(self.model))[-1]) if narrow else nullcontext():
             return _host.encode(self.model, views, observed=observed)
 
@@ -96,18 +100,17 @@ class EncoderPasses(nn.Module):
     def _groups(self, batches: Sequence[Rows]) -> _Groups | None:
         """None where there is one group, the whole."""
         cut = self._is_cut(batches[0])
-        if cut and self._is_replayed:
-            raise ValueError(
-                f"mini_batch_size={self.mini_batch_size} encodes each row twice, which a loss around "
-                f"{type(self).__name__}, such as MatryoshkaLoss, does not allow for. Take mini_batch_size=None."
-            )
-        if not cut and not self._saves_padding():
+        if cut:
+            self._require_mini_batches()
+        elif not (self._may_group and self._ignores_padding(self.model)):
             return None
         lengths = [row_lengths(batch) for batch in batches]
         longest = [max(row) for row in zip(*lengths, strict=True)]
         groups = by_number(longest, self.mini_batch_size or 1) if cut else by_length(longest)
         if len(groups) < 2 and all(max(own) == _width(batch) for own, batch in zip(lengths, batches, strict=True)):
             return None
+        if cut and not self._ignores_padding(self.model):
+            lengths = [[_width(batch)] * len(own) for own, batch in zip(lengths, batches, strict=True)]
         return _Groups(
             order=torch.tensor([row for rows in groups for row in rows], device=batches[0]["attention_mask"].device),
             sizes=[len(rows) for rows in groups],
@@ -117,32 +120,54 @@ class EncoderPasses(nn.Module):
     def _is_cut(self, batch: Rows) -> bool:
         return self.mini_batch_size is not None and batch["attention_mask"].shape[0] > self.mini_batch_size
 
-    def _saves_padding(self) -> bool:
-        if self.saves_padding is None:
-            # Compiled code would be compiled again for every width.
-            return self.model.device.type == "cpu" and not self._is_compiled and not self._is_replayed
-        return self.saves_padding
-
     def _look_at_encoder(self) -> None:
-        """See what can be saved: at every step, for the encoder may be another, compiled or checkpointed since."""
-        self._is_compiled = _host.is_compiled(self.model)
-        self._is_replayed = _host.replays_outputs(self.model)
-        # Checkpointing would run the layer again without its hooks.
-        self._is_plain = not (self._is_compiled or self._is_replayed or _host.is_checkpointed(self.model))
-        encoder = _host.encoder_of(self.model)
-        kind = id(encoder), encoder.config._attn_implementation
-        if self._narrowable is None or self._narrowable[0] != kind:
-            self._narrowable = kind, gives_first_states(encoder)
+        """See what can be saved: at every step, for the encoder may be another since, or run in another way."""
+        self._surroundings = Surroundings.of(self.model)
+        # Asked here, where no pass is watched yet.
+        if self._may_narrow:
+            self._narrows(self.model)
+        if self._may_group or self.mini_batch_size is not None:
+            self._ignores_padding(self.model)
 
-    def _can_narrow(self, view: Rows) -> bool:
-        return (
-            self.narrows_last_layer
-            and self._narrowable is not None
-            and self._narrowable[1]
-            and "prompt_length" not in view  # the first token behind the prompt may be meant
-            and not _host.is_flat(view)  # first tokens lie anywhere in the one row
-            and self._is_plain
+    @property
+    def _may_narrow(self) -> bool:
+        around = self._surroundings
+        first_alone = self.reads == "first token" or (
+            self.reads == "sentences" and _host.embeds_first_token(self.model)
         )
+        # Compiled code would not know of it, a layer that is run again would be run whole, others would see other
+        # states, and DataParallel's copies share their hooks.
+        apart = around.compiled or around.checkpointed or around.hooked or around.replayed or around.parallel
+        return self.narrows_last_layer and first_alone and not apart
+
+    @property
+    def _may_group(self) -> bool:
+        around = self._surroundings
+        # Compiled code would be compiled again for every width; what looks at passes, or waits for those of other
+        # ranks, expects one; and rows that depend on others must stay with them.
+        apart = around.compiled or around.hooked or around.replayed or around.parallel
+        if apart or around.synchronises_buffers or around.batch_statistics:
+            return False
+        return _host.unwrap(self.model).device.type == "cpu" if self.saves_padding is None else self.saves_padding
+
+    def _require_mini_batches(self) -> None:
+        """Refuse mini-batches where they would not give what the whole batch gives.
+
+        Raises:
+            ValueError: the message says why.
+        """
+        around = self._surroundings
+        reasons = {
+            "each row is encoded twice, which a loss around this one, such as MatryoshkaLoss, does not allow for": (
+                around.replayed
+            ),
+            "the model has BatchNorm, whose statistics would be those of a mini-batch": around.batch_statistics,
+            "DistributedDataParallel sends the model's buffers round in each pass, and the ranks may make different "
+            "numbers of passes: give it broadcast_buffers=False": around.synchronises_buffers,
+        }
+        for reason, met in reasons.items():
+            if met:
+                raise ValueError(f"mini_batch_size={self.mini_batch_size} can't be used: {reason}.")
 
 
 def _width(batch: Rows) -> int:

@@ -237,9 +237,9 @@ class ContrastiveLoss(TextLoss):
         temperature: tau of InfoNCE, positive.
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: see :class:`TextLoss`.
-        mini_batch_size: rows that go through the encoder at a time; None takes the whole batch. What is held for the
-            backward pass is then that of one mini-batch, and each is encoded twice, as in GradCache (Gao et al., 2021,
-            arXiv 2101.06983). The gradient is that of the whole batch.
+        mini_batch_size: sentences that go through the encoder at a time, each in all of its views; None takes the whole
+            batch. What is held for the backward pass is then that of one mini-batch, and each is encoded twice, as in
+            GradCache (Gao et al., 2021, arXiv 2101.06983). The gradient is that of the whole batch.
     """
 
     may_change: tuple[str, ...] = ("log_terms", "mini_batch_size")

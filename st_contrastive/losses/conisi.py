@@ -45,8 +45,8 @@ class ConIsILoss(ContrastiveLoss):
             reading.
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
-        mini_batch_size: encode so many rows at a time, twice, to hold less in memory; the gradient stays that of the
-            whole batch.
+        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
+            gradient stays that of the whole batch.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.

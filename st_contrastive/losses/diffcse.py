@@ -38,8 +38,8 @@ class DiffCSELoss(ConditionedLoss):
         projector: put the authors' training-only projector on top of the embeddings.
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
-        mini_batch_size: encode so many rows at a time, twice, to hold less in memory; the gradient stays that of the
-            whole batch.
+        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
+            gradient stays that of the whole batch.
         weighting: "loss" multiplies the term, as the authors; "gradient" scales its gradient where it enters the
             encoder. See ``InfoCSELoss``.
         vector: the discriminator gets the vector of the "projector", as in the authors' code, or of the "encoder".

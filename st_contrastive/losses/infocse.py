@@ -52,8 +52,8 @@ class InfoCSELoss(ConditionedLoss):
             there is none.
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
-        mini_batch_size: encode so many rows at a time, twice, to hold less in memory; the gradient stays that of the
-            whole batch.
+        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
+            gradient stays that of the whole batch.
         weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
             the encoder; the networks themselves train at full scale, and the term is logged unweighted. "loss"
             multiplies the term, as eq. 7 is written. The encoder learns from the same gradient in both. With a weight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -116,6 +116,11 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             for name, hidden in zip(("mlm", "auxiliary_mlm"), states, strict=True)
         }
 
+    @property
+    def reads(self) -> Literal["tokens"]:
+        """All of the encoder's last states."""
+        return "tokens"
+
     def _states(self, rows: dict[str, Any]) -> tuple[Tensor, ...]:
         """The masked tokens, and both networks' states that they are to be told from."""
         encoder, network = _host.encoder_of(self.model), self.network
@@ -123,7 +128,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         texts = {**rows, "input_ids": masked.input_ids}
         del texts["masked"]
         with capturing_states(encoder, network.split_layer) as lower:
-            encoded = self.encode([texts], observed=True, reads="tokens")[0]
+            encoded = self.encode([texts], observed=True)[0]
         places, text = masked.places(), _host.token_arguments(texts)
         vectors = _host.pool_as_model(self.model, encoded)
         return (

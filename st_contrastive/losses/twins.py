@@ -50,8 +50,8 @@ class TwinsLoss(ContrastiveLoss):
             nothing but itself, take "mean" or "lasttoken".
         gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
-        mini_batch_size: encode so many rows at a time, twice, to hold less in memory; the gradient stays that of the
-            whole batch.
+        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
+            gradient stays that of the whole batch.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -162,10 +162,10 @@ class TwinsLoss(ContrastiveLoss):
     def _encode(self, sentence: dict[str, Any], translation: dict[str, Any] | None = None) -> tuple[Tensor, ...]:
         """Vectors of the views, and behind those of three the means of their tokens at the embedding layer."""
         if translation is None:
-            return self._vectors(self.encode([sentence, sentence], reads=self._reads))
+            return self._vectors(self.encode([sentence, sentence]))
         with embedding_outputs(_host.encoder_of(self.model)) as captured:
             views = self._fused(sentence, translation)
-            encoded = self.encode(views, observed=True, reads=self._reads)
+            encoded = self.encode(views, observed=True)
         if not captured:
             raise ValueError(
                 "The encoder did not run: a loss around TwinsLoss, such as MatryoshkaLoss, hands it embeddings that "
@@ -179,7 +179,8 @@ class TwinsLoss(ContrastiveLoss):
         return (*self._vectors(encoded), *inputs)
 
     @property
-    def _reads(self) -> Literal["sentences", "first token", "tokens"]:
+    def reads(self) -> Literal["sentences", "first token", "tokens"]:
+        """See :class:`~st_contrastive.losses._passes.EncoderPasses`."""
         if self.train_pooling is None:
             return "sentences"
         return "first token" if self.train_pooling == "cls" else "tokens"

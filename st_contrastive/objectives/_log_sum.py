@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from st_contrastive.objectives._numerics import without_autocast
 
@@ -33,6 +34,7 @@ class LogSumOfNegatives(torch.autograd.Function):
         return most + total.log()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Of the anchors."""
         (mean,) = ctx.saved_tensors

@@ -90,8 +90,7 @@ def text_lengths(dataset: Dataset, labels: list[str]) -> np.ndarray[Any, np.dtyp
         found = [
             pc.fill_null(pc.utf8_length(table[name]), 0).to_numpy()
             for name in table.column_names
-            if name not in labels
-            and (pa.types.is_string(table[name].type) or pa.types.is_large_string(table[name].type))
+            if name not in labels and _is_text(table[name].type)
         ]
         if not found:
             raise ValueError(

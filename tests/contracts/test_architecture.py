@@ -11,7 +11,7 @@ ROOT = Path(st_contrastive.__file__).parent
 MAY_IMPORT = {
     "objectives": {"objectives"},
     "components": {"components", "_device"},
-    "losses": {"losses", "components", "objectives", "_device", "_host", "_ranks"},
+    "losses": {"losses", "components", "objectives", "_device", "_host", "_ranks", "_surroundings"},
     "augmentations": {"augmentations"},
     "inputs": {"inputs", "augmentations"},
     "evaluation": {"evaluation"},
@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "_flat": set(),
     "_host": {"_flat"},
     "_ranks": {"_device"},
+    "_surroundings": {"_host"},
     "training": {"training", "losses", "components", "_host", "_ranks"},
 }
 HOST_ONLY = ("sentence_transformers.base.losses", "sentence_transformers.util")

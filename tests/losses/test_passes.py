@@ -9,10 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sentence_transformers.sentence_transformer.modules import CNN, Pooling
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from st_contrastive import _host
-from st_contrastive.components import CorruptedTokens
+from st_contrastive.components import CorruptedTokens, TanhHead
 from st_contrastive.components.narrowing import gives_first_states
 from st_contrastive.losses import _passes
 from st_contrastive.losses._row_groups import by_length, by_number
@@ -175,7 +177,7 @@ def test_inside_a_loss_that_replays_passes(build, no_dropout, sentences, monkeyp
         found.append((value.detach(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}))
     same(*found)
     loss.mini_batch_size = 2
-    with pytest.raises(ValueError, match="mini_batch_size=2 encodes each row twice"):
+    with pytest.raises(ValueError, match="mini_batch_size=2 can't be used: each row is encoded twice"):
         MatryoshkaLoss(model, loss, [32, 16])([model.preprocess(sentences)], None)
     loss.mini_batch_size = None
     with pytest.raises(ValueError, match="AdaptiveLayerLoss"):
@@ -257,7 +259,132 @@ def test_what_reads_more_than_the_first_token_is_not_narrowed(build, sentences, 
     loss = CASES["simcse"][0](build())
     _host.encoder_of(loss.model).config._attn_implementation = "eager"
     loss(columns(loss.model, sentences, 1))  # tried anew
-    assert loss._narrowable[0][1] == "eager"
+    assert loss._narrows._asked[1] == "eager"
+
+
+class Scaled(torch.nn.Module):
+    """A user's module behind the pooling, which reads the tokens too."""
+
+    def forward(self, features):
+        spread = features["token_embeddings"].std(dim=1)
+        return {**features, "sentence_embedding": features["sentence_embedding"] + spread}
+
+
+class OwnPooling(Pooling):
+    """A user's own pooling, under the name of a known mode."""
+
+    def forward(self, features):
+        return {**features, "sentence_embedding": features["token_embeddings"].sum(dim=1)}
+
+
+class Standardised(torch.nn.Module):
+    """A user's module whose result depends on the batch's other rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(32)
+
+    def forward(self, features):
+        return {**features, "sentence_embedding": self.norm(features["sentence_embedding"])}
+
+
+def hooked(model):
+    seen = []
+    model[0].model.encoder.layer[-1].register_forward_hook(lambda _, __, out: seen.append(out))
+    return model
+
+
+UNUSUAL = {
+    "reads tokens behind the pooling": lambda model: model.append(Scaled()) and None,
+    "a pooling of its own": lambda model: model.__setitem__(1, OwnPooling(32, "cls")),
+    "BatchNorm behind the pooling": lambda model: model.append(Standardised()) and None,
+    "a convolution over the tokens": lambda model: model.insert(1, CNN(32, 16, [1, 3])),
+    "a hook on the last layer": hooked,
+    "feed-forward in chunks": lambda model: setattr(model[0].model.encoder.layer[-1], "chunk_size_feed_forward", 1),
+    "DataParallel": lambda model: None,
+    "checkpointed by PyTorch": lambda model: apply_activation_checkpointing(
+        model, check_fn=lambda module: module is model[0].model.encoder.layer[-1]
+    ),
+}
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL)
+def test_models_that_are_not_as_others(build, sentences, monkeypatch, unusual):
+    """What can't be saved on them is not saved: value and gradient are the plain path's."""
+    monkeypatch.setattr(_passes, "by_length", lambda lengths: by_length(lengths, pass_cost=0))
+    found = []
+    for set_up in (plain, lambda loss: loss):
+        model = build(dropout=False)
+        torch.manual_seed(4)
+        UNUSUAL[unusual](model)
+        if "convolution" in unusual:
+            model[2] = Pooling(32, "mean")
+        model.train()
+        loss = set_up(CASES["simcse-no-head"][0](model, head=False))
+        if unusual == "DataParallel":
+            loss.model = torch.nn.DataParallel(model)
+        found.append(gradients(loss, [model.preprocess([*sentences, *LONG])]))
+    same(*found, rtol=1e-4, atol=1e-6)
+    assert len(found[0][1]) > 10
+
+
+@pytest.mark.parametrize("unusual", ["BatchNorm behind the pooling", "a convolution over the tokens", "DataParallel"])
+def test_mini_batches_of_models_that_are_not_as_others(build, sentences, unusual):
+    found = []
+    for mini_batch_size in (None, 2):
+        model = build(dropout=False)
+        torch.manual_seed(4)
+        UNUSUAL[unusual](model)
+        if "convolution" in unusual:
+            model[2] = Pooling(32, "mean")
+        loss = CASES["simcse-no-head"][0](model.train(), head=False, mini_batch_size=mini_batch_size)
+        if unusual == "DataParallel":
+            loss.model = torch.nn.DataParallel(model)
+        batch = [model.preprocess(sentences)]
+        if mini_batch_size and "BatchNorm" in unusual:
+            with pytest.raises(ValueError, match="mini_batch_size=2 can't be used: the model has BatchNorm"):
+                loss(batch)
+            return
+        found.append(gradients(loss, batch))
+    same(*found, rtol=1e-4, atol=1e-6)
+
+
+def test_prompts_and_masks_that_begin_late(build, sentences):
+    """The first token that is read may be another than the first."""
+    model = build(dropout=False)
+    model[1].include_prompt = False
+    loss = CASES["simcse-no-head"][0](model, head=False)
+    prompted = model.preprocess(sentences, prompt="the red ")
+    late = model.preprocess(sentences)
+    late["attention_mask"][1, 0] = 0
+    bare = model.preprocess(sentences)
+    for batch in ([bare, prompted], [prompted, bare], [late], [bare, late]):
+        found = gradients(loss, batch)
+        loss.narrows_last_layer = loss.saves_padding = False
+        same(found, gradients(loss, batch), rtol=1e-4, atol=1e-6)
+        loss.narrows_last_layer, loss.saves_padding = True, None
+
+
+def test_the_trial_leaves_the_encoder_as_it_was(build):
+    model = build()
+    modes = [module.training for module in model.modules()]
+    calls = []
+    model[0].model.embeddings.register_forward_hook(lambda *_: calls.append(1))
+    torch.manual_seed(0)
+    CASES["simcse"][0](model)
+    state = torch.get_rng_state()
+    torch.manual_seed(0)
+    TanhHead(32)  # what a loss draws is its head
+    assert torch.equal(torch.get_rng_state(), state)
+    assert [module.training for module in model.modules()] == modes
+    assert calls == []  # where somebody looks on, nothing is tried
+
+    class Switches(type(model[0].model)):  # as BigBird's, for good, under a short text
+        def set_attention_type(self):
+            raise AssertionError
+
+    model[0].model.__class__ = Switches
+    assert not gives_first_states(model[0].model)
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(0, 100))

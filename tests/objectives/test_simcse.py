@@ -154,6 +154,14 @@ def test_a_queues_negatives_give_what_trained_ones_give(weights):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
 
 
+def test_second_derivatives_through_a_queue_are_refused():
+    h = rows(3, 5, 1).requires_grad_()
+    loss = info_nce(h, rows(3, 5, 2), temperature=0.5, negatives=rows(4, 5, 3))
+    (gradient,) = torch.autograd.grad(loss, h, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
 def test_the_sum_of_negatives_has_the_gradient_that_it_tells():
     keys, scales, biases = rows(6, 4, 3), rows(6, 1, 4)[:, 0].abs() + 0.5, rows(6, 1, 5)[:, 0]
     anchors = rows(3, 4, 1).requires_grad_()
