@@ -307,7 +307,12 @@ def check_mini_batches(bert):
         model = build(bert, dropout=False)
         loss = stc.InfoCSELoss(model, mlm_weight=0.3, gather_across_devices=True, mini_batch_size=mini_batch_size)
         switch_off_dropout(loss.double())
-        loss.model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        wrap = torch.nn.parallel.DistributedDataParallel
+        loss.model = wrap(model, find_unused_parameters=True)
+        if mini_batch_size:
+            with pytest.raises(ValueError, match="give it broadcast_buffers=False"):
+                loss([model.preprocess(SENTENCES[:3])])
+        loss.model = wrap(model, find_unused_parameters=True, broadcast_buffers=False)
         share = SENTENCES[3 * dist.get_rank() :][:3]
         for step in range(2):
             loss.zero_grad()
