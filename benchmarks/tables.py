@@ -109,7 +109,9 @@ def ways() -> str:
 
 def growth() -> str:
     rows = []
-    for row in read("growth"):
+    for row in read("growth")["rows"]:
+        if row["grows"] == "queue":
+            continue
         values = " ".join(str(value) for value in row["values"])
         rows.append(
             [
@@ -123,6 +125,19 @@ def growth() -> str:
             ]
         )
     return table("grows | loss | values | seconds | exponent | MiB held | exponent", rows)
+
+
+def queue() -> str:
+    (row,) = (row for row in read("growth")["rows"] if row["grows"] == "queue")
+    cells = [
+        f"{100 * median:.1f} % ({100 * least:.1f} to {100 * most:.1f})" for median, least, most in row["share_of_step"]
+    ]
+    return table(" | ".join(["entries", *(f"{value:,}" for value in row["values"])]), [["of a step", *cells]])
+
+
+def flat() -> str:
+    tenths = read("scale")["flat"]["median_ms_of_each_tenth"]
+    return table(" | ".join(["tenth of the run", *map(str, range(1, 11))]), [["ms a step", *map(str, tenths)]])
 
 
 def short() -> str:
@@ -156,6 +171,8 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "speed_memory": memory,
         "speed_ways": ways,
         "growth": growth,
+        "queue": queue,
+        "flat": flat,
     },
 }
 
