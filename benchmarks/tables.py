@@ -189,14 +189,15 @@ def picture(path: Path) -> None:
     import matplotlib.pyplot as plt
 
     rows = [row for row in read("speed_time") if row["precision"] == "fp32"]
-    settings = list(dict.fromkeys(setting(row) for row in rows))
     methods = list(dict.fromkeys(row["method"] for row in rows))
+    found = [setting(row) for row in rows]
+    settings = [name for name in dict.fromkeys(found) if found.count(name) == len(methods)]
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=False)
     for axis, kind, title in ((axes[0], "naive", "times as fast as naive"), (axes[1], "bare", "time over bare passes")):
         for place, name in enumerate(settings):
             own = {row["method"]: row["ours_over"][kind] for row in rows if setting(row) == name}
-            found = [own[method]["median"] for method in methods]
-            heights = [1 / value for value in found] if kind == "naive" else found
+            medians = [own[method]["median"] for method in methods]
+            heights = [1 / value for value in medians] if kind == "naive" else medians
             spots = [index + 0.25 * (place - len(settings) / 2) for index in range(len(methods))]
             axis.bar(spots, heights, width=0.23, label=name)
         axis.axhline(1, color="black", linewidth=0.8)
