@@ -11,7 +11,7 @@ demo: $(VENV)/.demo  ## train with every method for a minute each and compare
 	$(BIN)/st-contrastive demo
 
 test: $(VENV)/.dev lint  ## lint, types, doctests and tests, in two processes of one thread each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

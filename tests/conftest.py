@@ -219,3 +219,11 @@ def data_folder() -> Path:
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+#: Files that take longest: begun first, so that no process ends with one of them alone.
+_LONGEST = ("test_ranks.py", "test_killed.py", "test_passes.py", "test_encoders.py", "test_losses.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in _LONGEST)

@@ -133,8 +133,6 @@ def check_gradients(bert, german):
 TRAINED = {
     "conisi": (stc.ConIsILoss, {}, stc.conisi_dataset, stc.conisi_examples, 1),
     "twins": (stc.TwinsLoss, {"gather_across_devices": True}, stc.twins_dataset, stc.twins_examples, 2),
-    "twins-mini": (stc.TwinsLoss, {"gather_across_devices": True, "mini_batch_size": 1}, stc.twins_dataset,
-                   stc.twins_examples, 2),
     "twins-apart": (stc.TwinsLoss, {}, stc.twins_dataset, stc.twins_examples, 2),
     "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1, "gather_across_devices": True}, stc.infocse_dataset,
                 stc.infocse_examples, 1),
