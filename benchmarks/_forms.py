@@ -19,6 +19,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -62,8 +63,15 @@ def translations(sentences: Sequence[str]) -> list[str]:
     return [" ".join(order.sample(words, len(words))) for words in (sentence.split() for sentence in sentences)]
 
 
-def form(method: str, kind: str, shape: str, length: int, device: str = "cpu") -> tuple[Pass, list[torch.nn.Parameter]]:
-    """The loss of one batch of texts in that form, and the parameters that it trains."""
+@dataclass(frozen=True)
+class Form:
+    """The loss whose parts a form is made of, and the value of one batch of texts in that form."""
+
+    loss: Any
+    forward: Pass
+
+
+def form(method: str, kind: str, shape: str, length: int, device: str = "cpu") -> Form:
     set_seed(42)
     model = encoder(shape, length).to(device)
     make, options, _ = METHODS[method]
@@ -72,18 +80,18 @@ def form(method: str, kind: str, shape: str, length: int, device: str = "cpu") -
     else:
         loss = make(model, log_terms=False, **options)
     loss.train()
-    trained = [parameter for parameter in loss.parameters() if parameter.requires_grad]
     run = {"ours": _ours, "bare": _bare, "naive": _naive, "host's": _hosts}[kind]
-    return (lambda texts: run(method, loss, texts)), trained
+    return Form(loss, lambda texts: run(method, loss, texts))
 
 
-def step(forward: Pass, trained: list[torch.nn.Parameter], precision: str, device: str = "cpu") -> Pass:
+def step(made: Form, precision: str, device: str = "cpu", **adamw: bool) -> Pass:
     """Forward, backward and AdamW."""
-    optimizer = torch.optim.AdamW(trained, lr=1e-6, fused=True)
+    trained = [parameter for parameter in made.loss.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-6, **(adamw or {"fused": True}))
 
     def run(texts: Sequence[str]) -> Tensor:
         with torch.autocast(device, dtype=torch.bfloat16, enabled=precision == "bf16"):
-            value = forward(texts)
+            value = made.forward(texts)
         value.backward()
         optimizer.step()
         optimizer.zero_grad()

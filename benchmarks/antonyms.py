@@ -6,12 +6,11 @@ python -m benchmarks.antonyms --data wiki.txt.gz --json antonyms.json
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import time
-from pathlib import Path
 from typing import Any
 
+from benchmarks._results import write
 from st_contrastive.augmentations import AntonymReplacement
 from st_contrastive.inputs import read_corpus
 
@@ -47,8 +46,7 @@ def main() -> None:
     print(f"{share:.1%} of {args.rows:,} sentences have an antonym; sentences a second: {row['sentences_a_second']}")
     for before, after in [(b, a) for b, a in zip(sentences, made, strict=False) if a != b][:5]:
         print(f"- {before}\n+ {after}")
-    if args.json:
-        Path(args.json).write_text(json.dumps(row, indent=2) + "\n")
+    write(args.json, row)
 
 
 if __name__ == "__main__":

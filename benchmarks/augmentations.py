@@ -10,7 +10,6 @@ word from a lexicon that IBM's model 1 finds in parallel text.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from transformers import set_seed
 
+from benchmarks._results import write
 from st_contrastive import FraternalEmbedding, TwinsLoss, twins_dataset
 from st_contrastive.augmentations import (
     AntonymReplacement,
@@ -204,7 +204,7 @@ def main() -> None:
     if args.json:
         arguments = {key: value for key, value in vars(args).items() if key in ("sts", "split", "rate", "seeds")}
         told = {"arguments": arguments, "translations": found and found[1], "rows": rows}
-        Path(args.json).write_text(json.dumps(told, indent=2) + "\n")
+        write(args.json, told)
         plot(rows, Path(args.json).with_suffix(".png"), f"{args.sts} {args.split}")
 
 

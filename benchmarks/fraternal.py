@@ -7,7 +7,6 @@ python -m benchmarks.fraternal --data multi30k/train.jsonl.gz --german german/ -
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 import warnings
@@ -18,6 +17,7 @@ from typing import Any
 
 from transformers import set_seed
 
+from benchmarks._results import read, write
 from benchmarks._training import Recorder, build, by_fit, by_trainer, tenths
 from st_contrastive import FraternalEmbedding, TwinsLoss, twins_dataset, twins_examples
 from st_contrastive.evaluation import read_sts, sts_spearman
@@ -67,11 +67,10 @@ def main() -> None:
     args = parser.parse_args()
     corpus = read_parallel(args.data, languages=("en", "de"), limit=args.steps * args.batch_size)
     dev, test = (read_sts(next(Path(args.sts, "stsb").glob(f"{split}.jsonl*"))) for split in ("dev", "test"))
-    results = Path(args.json)
     arguments = {key: value for key, value in vars(args).items() if key in ("steps", "batch_size", "length", "lr")}
-    before = json.loads(results.read_text()) if results.is_file() else {"arguments": arguments, "rows": []}
+    before = read(args.json, {"arguments": arguments, "rows": []})
     if before["arguments"] != arguments:
-        raise SystemExit(f"--json {results} holds runs with {before['arguments']}; name another file.")
+        raise SystemExit(f"--json {args.json} holds runs with {before['arguments']}; name another file.")
     rows: list[dict[str, Any]] = before["rows"]
     if not rows:
         base = build(args.length)
@@ -85,7 +84,7 @@ def main() -> None:
                 row.update(dev=sts_spearman(model, dev), test=sts_spearman(model, test))
                 rows.append(row)
                 print(row, flush=True)
-                results.write_text(json.dumps({"arguments": arguments, "rows": rows}, indent=2) + "\n")
+                write(args.json, {"arguments": arguments, "rows": rows})
     print("| | door | runs | STS-B dev | STS-B test | s a run |\n|---|---|---|---|---|---|")
     for door in args.doors:
         for arm in args.arms:

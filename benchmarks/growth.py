@@ -13,7 +13,6 @@ step without one.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import tempfile
@@ -21,7 +20,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +31,7 @@ from transformers import BertConfig, BertModel, set_seed
 
 import st_contrastive as stc
 from benchmarks._forms import METHODS, translations
+from benchmarks._results import read, software, write
 from benchmarks._training import build
 from st_contrastive.components import NegativeQueue
 from st_contrastive.inputs import documentation_sentences, read_corpus
@@ -182,9 +181,8 @@ def main() -> None:
     if "queue" in args.rows:
         rows.append(queued(sentences[:64], (1024, 4096, 16384, 65536), max(args.repeats, 5)))
         print(rows[-1], flush=True)
-    if args.json:
-        result = {"threads": torch.get_num_threads(), "torch": torch.__version__, "repeats": args.repeats, "rows": rows}
-        Path(args.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    before = read(args.json, {"rows": []})["rows"]
+    write(args.json, {**software(), "repeats": args.repeats, "rows": before + rows})
 
 
 if __name__ == "__main__":

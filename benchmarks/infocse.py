@@ -16,7 +16,6 @@ auxiliary network's loss on held-out sentences with each sentence's own vector, 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -29,6 +28,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import set_seed
 
+from benchmarks._results import arguments, write
 from benchmarks._training import Recorder, build, by_trainer, tenths
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, SimCSELoss, simcse_dataset
 from st_contrastive.components import AuxiliaryMLM
@@ -299,8 +299,7 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def save(args: argparse.Namespace, result: dict[str, Any]) -> None:
-    if args.json:
-        Path(args.json).write_text(json.dumps({"arguments": vars(args), **result}, indent=2) + "\n", encoding="utf-8")
+    write(args.json, {"arguments": arguments(args), **result})
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ Both train the same batches in turn within one run; the ratio of a pair is that 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -19,6 +18,7 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 from transformers import TrainerCallback, set_seed
 
 import st_contrastive as stc
+from benchmarks._results import arguments, write
 from benchmarks._training import build
 from st_contrastive.inputs import documentation_sentences, read_corpus
 from st_contrastive.training import ContrastiveTrainer
@@ -100,8 +100,7 @@ def main() -> None:
             }
         )
         print(rows[-1], flush=True)
-    if args.json:
-        Path(args.json).write_text(json.dumps({"arguments": vars(args), "rows": rows}, indent=2) + "\n")
+    write(args.json, {"arguments": arguments(args), "rows": rows})
 
 
 if __name__ == "__main__":

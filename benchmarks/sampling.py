@@ -9,7 +9,6 @@ from the same seeds. "Padded" is all tokens of the batches over those that are n
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -21,6 +20,7 @@ from sentence_transformers.base.sampler import DefaultBatchSampler
 from torch.utils.data import RandomSampler
 from transformers import set_seed
 
+from benchmarks._results import arguments, write
 from benchmarks._training import build, by_trainer
 from st_contrastive import SimCSELoss, simcse_dataset
 from st_contrastive.evaluation import read_sts, sts_spearman
@@ -71,9 +71,7 @@ def main() -> None:
             values = [row[split] for row in own]
             told[name][split] = [round(statistics.mean(values), 2), round(statistics.stdev(values), 2)]
     print(told)
-    if args.json:
-        result = {"arguments": {**vars(args), "data": Path(args.data).name, "sts": ""}, "summary": told, "rows": rows}
-        Path(args.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write(args.json, {"arguments": arguments(args), "summary": told, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -30,6 +29,7 @@ from torch.utils.data import DataLoader
 from transformers import BertConfig, BertModel, TrainerCallback
 
 import st_contrastive as stc
+from benchmarks._results import read, resident, software, write
 from benchmarks._training import build
 from st_contrastive.inputs import documentation_sentences, read_corpus, stream_corpus
 from st_contrastive.training import ContrastiveTrainer
@@ -57,11 +57,6 @@ class Watch(TrainerCallback):
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self.ends.append(time.perf_counter())
         self.resident = max(self.resident, resident())
-
-
-def resident(name: str = "VmRSS") -> int:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return int(next(line for line in lines if line.startswith(name)).split()[1]) // 1024
 
 
 def arguments(folder: str, steps: int, batch_size: int, workers: int = 0) -> SentenceTransformerTrainingArguments:
@@ -147,11 +142,7 @@ def main() -> None:
         one(args)
         return
     found = {"start": start, "flat": flat}[args.command](args)
-    if args.json:
-        path = Path(args.json)
-        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        before[args.command] = {**found, "threads": torch.get_num_threads(), "torch": torch.__version__}
-        path.write_text(json.dumps(before, indent=1) + "\n", encoding="utf-8")
+    write(args.json, {**read(args.json, {}), args.command: {**found, **software()}})
 
 
 if __name__ == "__main__":

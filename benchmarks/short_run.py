@@ -6,7 +6,6 @@ python -m benchmarks.short_run --data wiki.txt.gz --sts sts/ --json short_run.js
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 from transformers import set_seed
 
 import st_contrastive as stc
+from benchmarks._results import arguments, write
 from benchmarks._training import Recorder, build, by_fit, by_trainer, tenths
 from st_contrastive.evaluation import read_sts, sts_spearman
 from st_contrastive.inputs import read_corpus
@@ -76,8 +76,7 @@ def main() -> None:
                 }
             )
             print(rows[-1], flush=True)
-            if args.json:
-                Path(args.json).write_text(json.dumps({"arguments": vars(args), "rows": rows}, indent=2) + "\n")
+            write(args.json, {"arguments": arguments(args), "rows": rows})
 
 
 if __name__ == "__main__":

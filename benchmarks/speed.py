@@ -31,6 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from benchmarks._forms import FORMS, METHODS, form, step
+from benchmarks._results import read, resident, software, write
 from benchmarks._training import build
 from st_contrastive.inputs import documentation_sentences, read_corpus
 
@@ -84,7 +85,7 @@ def timed(args: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for method in args.methods:
         steps = {
-            kind: step(*form(method, kind, args.encoder, args.length, args.device), args.precision, args.device)
+            kind: step(form(method, kind, args.encoder, args.length, args.device), args.precision, args.device)
             for kind in forms_of(method)
         }
         seconds = in_turn(steps, args)
@@ -121,13 +122,13 @@ def counted(args: argparse.Namespace) -> list[dict[str, Any]]:
     for method in args.methods:
         found = {}
         for kind in forms_of(method):
-            forward, _ = form(method, kind, args.encoder, args.length)
-            for module in _loss(forward).modules():
+            made = form(method, kind, args.encoder, args.length)
+            for module in made.loss.modules():
                 if isinstance(module, PreTrainedModel):
                     # The counter sees the matrix products of attention in this form.
                     module.set_attn_implementation("eager")
             with FlopCounterMode(display=False) as counter:
-                forward(batches(args)[0]).backward()
+                made.forward(batches(args)[0]).backward()
             found[kind] = round(counter.get_total_flops() / 1e9, 1)
         rows.append({**_setting(args), "method": method, "gflop": found})
         print(rows[-1], flush=True)
@@ -152,40 +153,30 @@ def memory(args: argparse.Namespace) -> list[dict[str, Any]]:
 def one(args: argparse.Namespace) -> None:
     """MiB of this process before the first step, and the peaks above it."""
     kind = "ours" if args.form.startswith("mini") else args.form
-    forward, trained = form(args.methods[0], kind, args.encoder, args.length)
+    made = form(args.methods[0], kind, args.encoder, args.length)
     if kind != args.form:
-        _loss(forward).mini_batch_size = 32
+        made.loss.mini_batch_size = 32
     batch = batches(args)[0]
-    before = _status("VmRSS")
+    before = resident()
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.precision == "bf16"):
-        value = forward(batch)
+        value = made.forward(batch)
     value.backward()
-    passes = _status("VmHWM") - before
-    run = step(forward, trained, args.precision)
+    passes = resident("VmHWM") - before
+    run = step(made, args.precision)
     for _ in range(2):
         run(batch)
-    print(json.dumps({"before": before, "passes": passes, "steps": _status("VmHWM") - before}))
-
-
-def _loss(forward: Any) -> Any:
-    return next(cell.cell_contents for cell in forward.__closure__ if isinstance(cell.cell_contents, torch.nn.Module))
-
-
-def _status(name: str) -> int:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return int(next(line for line in lines if line.startswith(name)).split()[1]) // 1024
+    print(json.dumps({"before": before, "passes": passes, "steps": resident("VmHWM") - before}))
 
 
 def ways(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Our step with one way to save left out, over the step with all."""
     rows = []
     for method in args.methods:
-        forward, trained = form(method, "ours", args.encoder, args.length, args.device)
-        loss = _loss(forward)
-        run = step(forward, trained, args.precision, args.device)
-        loop = _unfused(forward, trained, args)
+        made = form(method, "ours", args.encoder, args.length, args.device)
+        run = step(made, args.precision, args.device)
+        loop = step(made, args.precision, args.device, fused=False, foreach=False)
 
-        def with_(run: Any = run, loss: Any = loss, **settings: Any) -> Callable[[Sequence[str]], Any]:
+        def with_(run: Any = run, loss: Any = made.loss, **settings: Any) -> Callable[[Sequence[str]], Any]:
             usual = {"saves_padding": None, "narrows_last_layer": True, "mini_batch_size": None}
 
             def stepped(texts: Sequence[str]) -> None:
@@ -206,7 +197,6 @@ def ways(args: argparse.Namespace) -> list[dict[str, Any]]:
             },
             args,
         )
-        loss.mini_batch_size = None
         found = {
             way: spread([without / whole for without, whole in zip(own, seconds["all"], strict=True)])
             for way, own in seconds.items()
@@ -217,19 +207,6 @@ def ways(args: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def _unfused(forward: Any, trained: list[Any], args: argparse.Namespace) -> Callable[[Sequence[str]], Any]:
-    optimizer = torch.optim.AdamW(trained, lr=1e-6, fused=False, foreach=False)
-
-    def run(texts: Sequence[str]) -> None:
-        with torch.autocast(args.device, dtype=torch.bfloat16, enabled=args.precision == "bf16"):
-            value = forward(texts)
-        value.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return run
-
-
 def _setting(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "encoder": args.encoder,
@@ -237,8 +214,7 @@ def _setting(args: argparse.Namespace) -> dict[str, Any]:
         "length": args.length,
         "precision": args.precision,
         "device": args.device,
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
+        **software(),
         "data": Path(args.data).name if args.data else "documentation",
     }
 
@@ -263,10 +239,7 @@ def main() -> None:
         one(args)
         return
     rows = {"time": timed, "flops": counted, "memory": memory, "ways": ways}[args.command](args)
-    if args.json:
-        path = Path(args.json)
-        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        path.write_text(json.dumps(before + rows, indent=1) + "\n", encoding="utf-8")
+    write(args.json, read(args.json, []) + rows)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables and the picture of the speed measurements, from the raw results.
+"""The tables and the pictures of the measurements, from the raw results.
 
     python -m benchmarks.tables
 

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     )
     from st_contrastive.losses import (
         AuxiliaryMLMPretrainingLoss,
+        CombinedLoss,
         ConIsILoss,
         DiffCSELoss,
         InfoCSELoss,
         LossTerms,
+        MomentumContrastLoss,
         SimCSELoss,
         TwinsLoss,
     )
@@ -34,11 +36,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AuxiliaryMLMPretrainingLoss",
+    "CombinedLoss",
     "ConIsILoss",
     "DiffCSELoss",
     "FraternalEmbedding",
     "InfoCSELoss",
     "LossTerms",
+    "MomentumContrastLoss",
     "SimCSELoss",
     "TwinsLoss",
     "conisi_dataset",

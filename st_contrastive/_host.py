@@ -5,12 +5,10 @@ Read against sentence-transformers 6.2; what was found there is in the comments.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -18,13 +16,12 @@ from sentence_transformers.base.losses.merged_forward import merge_feature_batch
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive import _flat
+from st_contrastive._recomputed import is_again, uncompiled
 
 Features = dict[str, Any]
-T = TypeVar("T")
 
 #: What the losses read of a batch of texts. A column's dict also holds strings and whatever a model writes into it.
 TEXT_KEYS = ("input_ids", "attention_mask", "token_type_ids")
@@ -40,14 +37,25 @@ class Encoded:
     prompt_length: Any = None
 
 
-def unwrap(model: nn.Module) -> SentenceTransformer:
-    """The SentenceTransformer inside DDP's ``module`` and torch.compile's ``_orig_mod``."""
-    while not isinstance(model, SentenceTransformer):
-        inner = getattr(model, "module", None) or getattr(model, "_orig_mod", None)
+def around(model: nn.Module) -> list[nn.Module]:
+    """What stands around a SentenceTransformer, from outside, as DDP's ``module`` and torch.compile's ``_orig_mod``
+    tell, and the SentenceTransformer itself, last.
+
+    Raises:
+        TypeError: there is none inside.
+    """
+    found = [model]
+    while not isinstance(found[-1], SentenceTransformer):
+        inner = getattr(found[-1], "module", None) or getattr(found[-1], "_orig_mod", None)
         if not isinstance(inner, nn.Module):
-            raise TypeError(f"model must be a SentenceTransformer, got {type(model).__name__}.")
-        model = inner
-    return model
+            raise TypeError(f"model must be a SentenceTransformer, got {type(found[-1]).__name__}.")
+        found.append(inner)
+    return found
+
+
+def unwrap(model: nn.Module) -> SentenceTransformer:
+    """The SentenceTransformer inside whatever stands around it."""
+    return cast(SentenceTransformer, around(model)[-1])
 
 
 def text_module(model: nn.Module) -> Transformer:
@@ -206,7 +214,7 @@ def text_features(features: Features, model: nn.Module) -> Features:
     return {**carried, **tensors}
 
 
-def is_flat(rows: Features) -> bool:
+def runs_flat(rows: Features) -> bool:
     """Whether these rows go through the encoder end to end, without padding."""
     return _flat.FORM in rows
 
@@ -230,17 +238,10 @@ def encode(model: nn.Module, views: Sequence[Features], *, observed: bool = Fals
         observed: hooks on the encoder's layers must see the pass: then torch.compile's code is not used, since what was
             compiled without a hook runs on without it.
     """
-    if _recomputing.get():
-        model = _without_ddp(model)
-    with _uncompiled() if observed else nullcontext():
+    if is_again():  # DDP, which waits for one backward pass after each forward pass, must not see this one
+        model = next(module for module in around(model) if isinstance(module, (SentenceTransformer, nn.DataParallel)))
+    with uncompiled() if observed else nullcontext():
         return _encode(model, views, observed)
-
-
-def _without_ddp(model: nn.Module) -> nn.Module:
-    """The model, or DataParallel around it, whose passes are the same ones each time."""
-    while not isinstance(model, (SentenceTransformer, nn.DataParallel)):
-        model = getattr(model, "module", None) or model._orig_mod  # type: ignore[assignment]
-    return model
 
 
 def _encode(model: nn.Module, views: Sequence[Features], observed: bool) -> list[Encoded]:
@@ -254,31 +255,12 @@ def _encode(model: nn.Module, views: Sequence[Features], observed: bool) -> list
     ]
 
 
-#: Whether a pass that was made before is made again within the backward pass.
-_recomputing: ContextVar[bool] = ContextVar("recomputing", default=False)
-
-
-def recomputed(function: Callable[..., T], *args: Any) -> T:
-    """``function(*args)``, nothing of which is held for the backward pass: it is run again there, as it was.
-
-    As torch's own checkpointing; but compiled code, which holds other things in each run, is not used, and DDP, which
-    waits for one backward pass after each forward pass, does not see the second.
-    """
-
-    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-        return _uncompiled(), _again()
-
-    return cast(T, checkpoint(function, *args, use_reentrant=False, context_fn=contexts))
-
-
-@contextmanager
-def _again() -> Iterator[None]:
-    token = _recomputing.set(True)
-    try:
-        with _uncompiled():
-            yield
-    finally:
-        _recomputing.reset(token)
+def encode_with(modules: Iterable[nn.Module], rows: Features) -> Encoded:
+    """The rows after other modules than the model's: copies of them, for instance."""
+    features = {key: value for key, value in rows.items() if key != _flat.FORM}
+    for module in modules:
+        features = module(features)
+    return _of_output(features)
 
 
 #: What sentence-transformers puts behind a pooling that reads the pooled vector alone.
@@ -295,47 +277,15 @@ def embeds_first_token(model: nn.Module) -> bool:
     return all(kind.__name__ in _BEHIND_POOLING and kind.__module__.startswith(_HOSTS) for kind in kinds)
 
 
-def _uncompiled() -> AbstractContextManager[Any]:
-    stance = getattr(torch.compiler, "set_stance", None)  # from PyTorch 2.6 on
-    return nullcontext() if stance is None else cast(AbstractContextManager[Any], stance("force_eager"))
-
-
 def _encoded(model: nn.Module, rows: Features, observed: bool) -> Encoded:
     if _flat.FORM in rows and not observed:  # who looks on expects rows
         flat, places = _flat.flattened(rows)
         output, mask = model(flat), rows["attention_mask"]
         tokens = _flat.rows_of(output["token_embeddings"], places, mask)
         return Encoded(output["sentence_embedding"], tokens, mask, output.get("prompt_length"))
-    output = model({key: value for key, value in rows.items() if key != _flat.FORM})
+    return _of_output(model({key: value for key, value in rows.items() if key != _flat.FORM}))
+
+
+def _of_output(output: Features) -> Encoded:
     vectors, tokens, mask = (output[key] for key in ("sentence_embedding", "token_embeddings", "attention_mask"))
     return Encoded(vectors, tokens, mask, output.get("prompt_length"))
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a loss need know of the trainer's run: the step it was resumed at, or 0, and how many losses it trains."""
-
-    resumed_at: int = 0
-    losses: int = 1
-
-
-def running_trainer() -> Trainer | None:
-    """The trainer that called: neither a loss nor a callback is told of it, but it is somewhere above in the stack."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, Trainer):
-            return owner
-        frame = frame.f_back
-    return None
-
-
-def present_run() -> Run:
-    """The run that called."""
-    trainer = running_trainer()
-    if trainer is None:
-        return Run()
-    losses = getattr(trainer, "loss", None)
-    count = len({id(loss) for loss in losses.values()}) if isinstance(losses, dict) else 1
-    # The former is kept for the report on speed; before transformers 5.2 there is the present step alone.
-    return Run(int(getattr(trainer, "_initial_global_step", trainer.state.global_step)), count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import nn
@@ -47,10 +46,10 @@ class Surroundings:
                 "A loss around this one, such as AdaptiveLayerLoss, hands the layers' states on from pass to pass in "
                 "the batch, of which this loss takes copies. Train this loss by itself."
             )
-        inner = _host.unwrap(model)
+        *wrappers, inner = _host.around(model)
         found = {"compiled": False, "checkpointed": False, "hooked": False, "batch_statistics": False}
         # Met at every step: the modules' own dictionaries are asked, which cost less than their attributes.
-        for module in (*_wrappers(model), *inner.modules()):
+        for module in (*wrappers, *inner.modules()):
             own = vars(module)
             found["compiled"] |= "_orig_mod" in module._modules or own.get("_compiled_call_impl") is not None
             checkpointing = own.get("gradient_checkpointing") is True
@@ -61,21 +60,14 @@ class Surroundings:
         return cls(
             **found,
             replayed=_is_replaced(inner),
-            parallel=any(isinstance(wrapper, nn.DataParallel) for wrapper in _wrappers(model)),
+            parallel=any(isinstance(wrapper, nn.DataParallel) for wrapper in wrappers),
             synchronises_buffers=any(
                 isinstance(wrapper, DistributedDataParallel)
                 and wrapper.broadcast_buffers
                 and next(iter(wrapper.module.buffers()), None) is not None
-                for wrapper in _wrappers(model)
+                for wrapper in wrappers
             ),
         )
-
-
-def _wrappers(model: nn.Module) -> Iterator[nn.Module]:
-    inner = _host.unwrap(model)
-    while model is not inner:
-        yield model
-        model = getattr(model, "module", None) or model._orig_mod  # type: ignore[assignment]
 
 
 def _is_replaced(module: nn.Module) -> bool:

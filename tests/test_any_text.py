@@ -22,7 +22,7 @@ from st_contrastive.augmentations import (
     SynonymReplacement,
     WordRepetition,
 )
-from st_contrastive.evaluation import STSError, read_sts
+from st_contrastive.evaluation import EvaluationDataError, read_sts
 from st_contrastive.inputs import FreshAugmentation, Translator, read_corpus, read_parallel, translate_corpus
 from tests import foreign
 from tests.unicode_sentences import KINDS, LONGEST, mended, sentences, with_halves
@@ -251,6 +251,6 @@ def test_graded_pairs_that_no_model_can_read_are_named(tmp_path, line, message):
     path = tmp_path / "test.jsonl"
     rows = [json.dumps({"sentence1": text, "sentence2": text, "score": 1}) for text in ("\u2028\r\x00", "")]
     path.write_text("\n".join([*rows, line]) + "\n", encoding="utf-8")
-    with pytest.raises(STSError, match=message) as info:
+    with pytest.raises(EvaluationDataError, match=message) as info:
         read_sts(path)
     assert len(str(info.value)) < 400

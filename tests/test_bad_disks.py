@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoTokenizer
 from st_contrastive import simcse_dataset, twins_dataset, twins_examples
 from st_contrastive.cli import main
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
-from st_contrastive.evaluation import Report, Score, STSError, read_sts
+from st_contrastive.evaluation import EvaluationDataError, Report, Score, read_sts
 from st_contrastive.inputs import (
     CorpusError,
     TranslationError,
@@ -428,12 +428,12 @@ def test_every_reader_names_a_file_that_was_cut(tmp_path, name):
     content = noisy(2000, line)
     for reader, share in itertools.product(readers, (0.0001, 0.01, 0.5, 0.9, 0.9999)):
         path = cut(tmp_path / name, content, share)
-        with pytest.raises((CorpusError, STSError), match=rf"^{path} is damaged or cut short \(") as info:
+        with pytest.raises((CorpusError, EvaluationDataError), match=rf"^{path} is damaged or cut short \(") as info:
             reader(path)
         assert "\n" not in str(info.value)
     path.write_bytes(gzip.compress(content)[:500] + bytes(500) + gzip.compress(content)[1000:])
     for reader in readers:
-        with pytest.raises((CorpusError, STSError), match=rf"^{path} is damaged or cut short \("):
+        with pytest.raises((CorpusError, EvaluationDataError), match=rf"^{path} is damaged or cut short \("):
             reader(path)
 
 

@@ -34,15 +34,14 @@ def test_the_naive_form_is_the_loss(method):
     texts = ["A cat sleeps on the mat.", "It rains in Oslo.", "The cost of a step is what it multiplies."]
     found = []
     for kind in ("ours", "naive"):
-        forward, trained = form(method, kind, "minilm", 16)
-        loss = next(c.cell_contents for c in forward.__closure__ if isinstance(c.cell_contents, torch.nn.Module))
+        made = form(method, kind, "minilm", 16)
+        loss = made.loss
         switch_off_dropout(loss)
         for _ in range(2):  # so that a queue is in use
             loss.zero_grad()
-            value = forward(texts)
+            value = made.forward(texts)
         value.backward()
         found.append((value.detach(), loss.model[0].model.encoder.layer[0].attention.self.query.weight.grad))
-        assert len(trained) > 100
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-3, atol=1e-5)
     assert found[0][1].abs().sum() > 0

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 # None of these imports torch, which takes seconds: a command does so when it runs, and --help does not.
-from st_contrastive.cli import demo, evaluate, pretrain, train, translate
+from st_contrastive.cli import demo, evaluate, pretrain, report, train, translate
 from st_contrastive.cli._arguments import UserError
 
 
@@ -18,9 +18,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Unsupervised sentence embeddings: ConIsI, Twins and InfoCSE beside SimCSE.",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (train, pretrain, evaluate, translate, demo):
+    for command in (train, pretrain, evaluate, report, translate, demo):
         command.add_parser(commands)
-    args = parser.parse_args(argv)
+    args = parser.parse_args(train.recipe_first(sys.argv[1:] if argv is None else argv))
     try:
         code: int = args.run(args)
     except KeyboardInterrupt:

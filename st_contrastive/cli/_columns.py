@@ -13,15 +13,16 @@ from st_contrastive.inputs import CorpusError, ParallelCorpus, is_pairs_file, re
 def check_together(args: argparse.Namespace) -> None:
     """Refuse options that belong to another method, or lack their partner."""
     belongs = {
-        "translations": "twins",
-        "fraternal": "twins",
-        "antonyms": "conisi",
-        "auxiliary": "infocse",
-        "generator": "diffcse",
+        "translations": ("twins",),
+        "fraternal": ("twins",),
+        "antonyms": ("conisi", "combined"),
+        "repetition": ("simcse", "momentum"),
+        "auxiliary": ("infocse", "combined"),
+        "generator": ("diffcse",),
     }
     for option, wanted in belongs.items():
-        if getattr(args, option) and args.method != wanted:
-            raise UserError(f"--{option} goes with --method {wanted}, not {args.method}.")
+        if getattr(args, option) and args.method not in wanted:
+            raise UserError(f"--{option} goes with --method {' or '.join(wanted)}, not {args.method}.")
     if args.fraternal and not args.translations:
         raise UserError("--fraternal reads translations: add --translations FILE.")
     if args.languages and not args.translations:

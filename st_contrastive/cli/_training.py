@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Options that name files."""
-    parser.add_argument("--model", required=True, type=name, help="folder or hub name of the encoder to start from")
+    parser.add_argument("--model", type=name, help="folder or hub name of the encoder to start from")
     parser.add_argument(
         "--data", required=True, type=name, metavar="FILE", help="UTF-8 text or .gz, one sentence a line"
     )
@@ -116,13 +116,18 @@ def train_and_save(
     loss: Any,
     *,
     save_beside: Callable[[Path], None] | None = None,
+    evaluator: Any = None,
 ) -> None:
-    """Run the Trainer and put the saved model, with what ``save_beside`` adds, into ``folder``."""
+    """Run the Trainer and put the saved model, with what ``save_beside`` adds, into ``folder``.
+
+    With an evaluator it is the model of the best evaluation.
+    """
     from sentence_transformers import SentenceTransformerTrainingArguments
     from sentence_transformers.base.sampler import BatchSamplers
 
+    from st_contrastive.cli._record import RunRecord
     from st_contrastive.components._checks import first_line
-    from st_contrastive.training import ContrastiveTrainer, LengthBatchSampler, LossStateError
+    from st_contrastive.training import ContrastiveTrainer, KeepBest, LengthBatchSampler, LossStateError
     from st_contrastive.training.checkpoints import last_complete
 
     with work_folder(folder) as work:
@@ -137,6 +142,8 @@ def train_and_save(
                 save_strategy="steps" if checkpoints else "no",
                 save_steps=args.checkpoint_steps,
                 save_total_limit=2,
+                eval_strategy="no" if evaluator is None else "steps",
+                eval_steps=None if evaluator is None else args.evaluate_steps,
                 logging_steps=10,
                 seed=args.seed,
                 bf16=args.bf16,
@@ -157,13 +164,25 @@ def train_and_save(
         elif args.resume:
             print(f"{checkpoints} holds no complete checkpoint: starting from the beginning.")
         try:
-            trainer = ContrastiveTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss)
+            record = RunRecord(args, loss, model, evaluator)
+            best = None if evaluator is None else KeepBest(f"{evaluator.name}_{evaluator.primary_metric}")
+            trainer = ContrastiveTrainer(
+                model=model,
+                args=arguments,
+                train_dataset=dataset,
+                loss=loss,
+                evaluator=evaluator,
+                callbacks=[record, *([] if best is None else [best])],
+            )
             trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+            if best is not None and best.value is not None:
+                print(f"Best of the evaluations: {100 * best.value:.2f} at step {best.step}.")
         except (OSError, LossStateError) as error:
             raise UserError(first_line(error)) from error
         saved = work / "model"
         with saving(folder):
             model.save_pretrained(str(saved))
+            record.write(saved, trainer.state, None if best is None else (best.step, best.value))
             if save_beside is not None:
                 save_beside(saved)
             put_in_place(saved, folder)

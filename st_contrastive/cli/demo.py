@@ -69,17 +69,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _scored_sets(sts: str | None) -> dict[str, str]:
     """Files to score on, by the heading of their column."""
-    from st_contrastive.evaluation import STSError, read_sts, sts_files
+    from st_contrastive.evaluation import EvaluationDataError, read_sts, sts_files
 
     scored = {"our pairs": str(resources.files("st_contrastive.cli") / "graded_pairs.jsonl")}
     if sts:
         try:
-            files = {key: path for key, path in sts_files(sts).items() if key[0] == "stsb"}
+            files = {split: paths[0] for (task, split), paths in sts_files(sts).items() if task == "stsb"}
             for path in files.values():
                 read_sts(path)  # before minutes are spent
-        except STSError as error:
+        except EvaluationDataError as error:
             raise UserError(f"--sts: {error}") from error
-        scored |= {f"STS-B {split}": str(path.resolve()) for (_, split), path in files.items()}
+        scored |= {f"STS-B {split}": str(path.resolve()) for split, path in files.items()}
     return scored
 
 

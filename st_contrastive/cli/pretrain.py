@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
     from st_contrastive.inputs import CorpusError, read_corpus
     from st_contrastive.losses import AuxiliaryMLMPretrainingLoss
 
+    if args.model is None:
+        raise UserError("--model is missing: name the encoder to start from.")
     folder = output_folder(args.output, overwrite=args.overwrite)
     checkpoints = checkpoint_folder(args, folder)
     keep_inputs(folder, data=args.data)

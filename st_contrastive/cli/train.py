@@ -3,9 +3,46 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import UserError, name
+from st_contrastive.cli._arguments import UserError, fraction, name, whole
 from st_contrastive.cli._training import add_files, add_numbers, checkpoint_folder, train_and_save
+from st_contrastive.recipes import RECIPES, Recipe, recipe
+
+if TYPE_CHECKING:
+    from st_contrastive.evaluation import STSEvaluator
+
+METHODS = ("simcse", "conisi", "twins", "infocse", "diffcse", "momentum", "combined")
+
+
+class _TakeRecipe(argparse.Action):
+    """A recipe's options take the place of the defaults; what is given beside it goes first."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        try:
+            chosen = recipe(values)
+        except ValueError as error:
+            parser.error(str(error))
+        for key, value in {"method": chosen.method, **chosen.options}.items():
+            setattr(namespace, key, value)
+        namespace.antonyms = chosen.augmentation == "antonyms"
+        namespace.recipe = chosen.name
+
+
+def recipe_first(argv: Sequence[str]) -> list[str]:
+    """The arguments with ``--recipe NAME`` before the command's others, so that these have the last word."""
+    if len(argv) < 2 or argv[0] != "train":
+        return list(argv)
+    rest, found = list(argv[1:]), []
+    for place, word in enumerate(rest):
+        if word == "--recipe" or word.startswith("--recipe="):
+            found = rest[place : place + (2 if word == "--recipe" else 1)]
+            del rest[place : place + len(found)]
+            break
+    return [argv[0], *found, *rest]
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -16,8 +53,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Train an encoder on unlabelled sentences, through sentence-transformers' Trainer.",
     )
     parser.add_argument(
-        "--method", required=True, choices=["simcse", "conisi", "twins", "infocse", "diffcse"], help="the loss"
+        "--recipe",
+        action=_TakeRecipe,
+        metavar="NAME",
+        help="a paper's settings: method, model and numbers, which other options may change. One of "
+        + ", ".join(RECIPES),
     )
+    parser.add_argument("--method", choices=METHODS, help="the loss")
     add_files(parser)
     parser.add_argument(
         "--translations",
@@ -37,7 +79,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "(default: the model's own)",
     )
     parser.add_argument(
-        "--antonyms", action="store_true", help="conisi: construct sentences with WordNet antonyms (o2)"
+        "--antonyms", action="store_true", help="conisi, combined: construct sentences with WordNet antonyms (o2)"
+    )
+    parser.add_argument(
+        "--repetition",
+        type=fraction,
+        metavar="X",
+        help="simcse, momentum: the second view has up to this share of its words said twice, as ESimCSE's 0.32",
     )
     parser.add_argument(
         "--pooling",
@@ -49,8 +97,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--auxiliary",
         type=name,
         metavar="NAME",
-        help="infocse: folder or hub name of a pre-trained auxiliary network, such as the output of pretrain; without, "
-        "an untrained one is made from --model",
+        help="infocse, combined: folder or hub name of a pre-trained auxiliary network, such as the output of "
+        "pretrain; without, an untrained one is made from --model",
     )
     parser.add_argument(
         "--generator",
@@ -60,6 +108,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "(default: a frozen copy of --model with its own masked-LM head)",
     )
     add_numbers(parser)
+    parser.add_argument(
+        "--dev",
+        type=name,
+        metavar="FILE",
+        help="graded pairs (.jsonl, .jsonl.gz of sentence1, sentence2, score), such as the STS Benchmark's dev split, "
+        "or hub for that split from there: scored while training, and the best weights are what is saved, as in the "
+        "papers; none for none",
+    )
+    parser.add_argument(
+        "--evaluate-steps", type=whole, default=125, metavar="N", help="score --dev every N steps; default: 125"
+    )
     parser.set_defaults(run=run)
 
 
@@ -67,29 +126,35 @@ def run(args: argparse.Namespace) -> int:
     """Train; everything that can be wrong is looked at before the first step."""
     from transformers import set_seed
 
-    from st_contrastive.augmentations import AntonymReplacement, WordNetError
     from st_contrastive.cli._columns import check_together, read_columns
     from st_contrastive.cli._common import METHODS, keep_inputs, load_model, loss_arguments, output_folder
     from st_contrastive.components import FraternalEmbedding
     from st_contrastive.components._checks import first_line
 
+    chosen = recipe(args.recipe) if args.recipe else None
+    for option in ("method", "model"):
+        if getattr(args, option) is None:
+            raise UserError(f"--{option} is missing: give it, or a --recipe.")
+    if chosen is not None and chosen.translations and not args.translations:
+        raise UserError(f"--recipe {chosen.name} needs --translations FILE; st-contrastive translate makes them.")
     method = METHODS[args.method]
     check_together(args)
     folder = output_folder(args.output, overwrite=args.overwrite)
     checkpoints = checkpoint_folder(args, folder)
-    kept = ("data", "translations", "auxiliary", "generator", "fraternal")
+    kept = ("data", "translations", "auxiliary", "generator", "fraternal", "dev")
     keep_inputs(folder, **{option: getattr(args, option) for option in kept})
-    options = loss_arguments(method, args.set)
+    given = chosen.loss_arguments if chosen is not None and chosen.method == args.method else {}
+    options = {**given, **loss_arguments(method, args.set)}
     if args.antonyms:
         options["strategy"] = "given"
     elif options.get("strategy") == "given":
         raise UserError("--set strategy=given needs constructed sentences: add --antonyms, or use it from Python.")
-    columns = read_columns(args)
-    if args.antonyms:
-        try:
-            columns.append(AntonymReplacement())
-        except WordNetError as error:
-            raise UserError(f"--antonyms: {error}") from error
+    evaluator = _evaluator(args)
+    columns = [*read_columns(args), *_augmentations(args)]
+    if chosen is not None:
+        print(chosen.told())
+        if chosen.stage1 is not None and not args.auxiliary:
+            args.auxiliary = _first_stage(args, chosen)
     set_seed(args.seed)
     model = load_model(args.model, pooling=args.pooling or method.pooling, max_length=args.max_length)
     try:
@@ -108,5 +173,53 @@ def run(args: argparse.Namespace) -> int:
         dataset = method.dataset(*columns, **({"fraternal": options["fraternal"]} if args.fraternal else {}))
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
-    train_and_save(args, folder, checkpoints, model, dataset, loss)
+    train_and_save(args, folder, checkpoints, model, dataset, loss, evaluator=evaluator)
     return 0
+
+
+def _augmentations(args: argparse.Namespace) -> list[Any]:
+    """What makes the second column of the first."""
+    from st_contrastive.augmentations import AntonymReplacement, WordNetError, WordRepetition
+
+    if args.repetition:
+        return [WordRepetition(args.repetition)]
+    if not args.antonyms:
+        return []
+    try:
+        return [AntonymReplacement()]
+    except WordNetError as error:
+        raise UserError(f"--antonyms: {error}") from error
+
+
+def _evaluator(args: argparse.Namespace) -> STSEvaluator | None:
+    """The evaluator of --dev, or None."""
+    import torch
+
+    from st_contrastive.evaluation import EvaluationDataError, STSEvaluator
+    from st_contrastive.evaluation.sts import hub_sts
+
+    if args.dev is None or args.dev == "none":
+        return None
+    try:
+        pairs = hub_sts(["dev"], ["stsb"])["stsb", "dev"] if args.dev == "hub" else args.dev
+        return STSEvaluator(pairs, "dev", dtype=torch.bfloat16 if args.bf16 else None)
+    except EvaluationDataError as error:
+        raise UserError(f"--dev: {error}") from error
+
+
+def _first_stage(args: argparse.Namespace, chosen: Recipe) -> str:
+    """InfoCSE's first stage on the same sentences, beside the output; one that is there is taken."""
+    from pathlib import Path
+
+    from st_contrastive.cli import pretrain
+
+    folder = f"{args.output.rstrip('/')}-stage1"
+    if Path(folder, "modules.json").is_file():
+        print(f"Stage 1 is there: taking the auxiliary network in {folder}.")
+        return folder
+    settings = {name: setting.value for name, setting in (chosen.stage1 or {}).items()}
+    checkpoints = f"{args.checkpoints.rstrip('/')}-stage1" if args.checkpoints else None
+    told: dict[str, Any] = {"output": folder, "checkpoints": checkpoints, "set": [], "overwrite": False, "steps": None}
+    print(f"Stage 1, to {folder}:")
+    pretrain.run(argparse.Namespace(**{**vars(args), **told, **settings}))
+    return folder

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from torch import nn
 from transformers import PreTrainedModel
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
@@ -18,16 +20,7 @@ def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
     Raises:
         ValueError: an adapter can't be merged, or the weights are quantised.
     """
-    network = copy.deepcopy(encoder)
-    network.zero_grad(set_to_none=True)
-    for module in network.modules():
-        # The caller's hooks are on the encoder, not on this copy.
-        for name, value in vars(module).items():
-            if "_hooks" in name and isinstance(value, dict):
-                value.clear()
-        # Recomputing a layer in the backward pass would miss the sentence vector.
-        if getattr(module, "gradient_checkpointing", False):
-            module.gradient_checkpointing = False  # type: ignore[assignment]
+    network = bare_copy(encoder)
     network = _merged(network) if has_adapters(network) else network
     if getattr(network, "pooler", None) is not None:
         network.pooler = None  # type: ignore[assignment]
@@ -39,6 +32,20 @@ def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
                 "copy nothing."
             )
     return network
+
+
+def bare_copy(module: Module) -> Module:
+    """A copy without gradients, the caller's hooks, which are on the module and not on this copy, and gradient
+    checkpointing, which would run a layer again without what was put into it."""
+    made = copy.deepcopy(module)
+    made.zero_grad(set_to_none=True)
+    for part in made.modules():
+        for name, value in vars(part).items():
+            if "_hooks" in name and isinstance(value, dict):
+                value.clear()
+        if getattr(part, "gradient_checkpointing", False):
+            part.gradient_checkpointing = False  # type: ignore[assignment]
+    return made
 
 
 def has_adapters(encoder: PreTrainedModel) -> bool:

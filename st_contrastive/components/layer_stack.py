@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from st_contrastive.components._checks import first_line
+from st_contrastive.components.trial import in_trial
 
 
 def layer_stack(encoder: PreTrainedModel) -> tuple[nn.Module, str]:
@@ -50,18 +51,6 @@ def _lowest_layer(encoder: PreTrainedModel) -> tuple[nn.Module, int]:
             groups = list(module.children())
             return groups[0], encoder.config.num_hidden_layers // len(groups)
     return layers_of(encoder)[0], 1
-
-
-@contextmanager
-def in_evaluation(encoder: nn.Module) -> Iterator[None]:
-    """While open, the module is in evaluation mode; each of its parts then has the mode that it had."""
-    modes = {module: module.training for module in encoder.modules()}
-    try:
-        encoder.train(False)
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 @contextmanager
@@ -134,8 +123,7 @@ def require_embedding_outputs(encoder: PreTrainedModel) -> None:
     ids = torch.tensor([[1, 2, 3], [1, 2, 3]], device=encoder.device)
     failure = "the embedding layer's output is not where it is looked for"
     try:
-        # Dropout would draw from the caller's random numbers.
-        with in_evaluation(encoder), editing_embeddings(encoder, end):
+        with in_trial(encoder, encoder.device), editing_embeddings(encoder, end):
             encoder(inputs_embeds=encoder.get_input_embeddings()(ids), attention_mask=torch.ones_like(ids))
     except _Reached:
         pass

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from st_contrastive.components.layer_stack import in_evaluation, layers_of
+from st_contrastive.components.layer_stack import layers_of
+from st_contrastive.components.trial import agree, in_trial
 
 #: What encoders call the projection of the queries in their attention, and the one behind the attention.
 _QUERIES = ("query", "q", "q_lin", "q_proj", "query_proj")
@@ -90,7 +91,6 @@ def _feed_forward(layer: nn.Module) -> list[nn.Module]:
     return [children[name] for name in ("ffn", "mlp") if name in children][:1]
 
 
-@torch.no_grad()
 def gives_first_states(encoder: PreTrainedModel) -> bool:
     """Whether the encoder's last state of every first token is the same when its last layer is narrowed to it.
 
@@ -113,14 +113,11 @@ def gives_first_states(encoder: PreTrainedModel) -> bool:
         found: Tensor = encoder(input_ids=ids, attention_mask=mask).last_hidden_state.float()
         return found
 
-    # Dropout would draw from the caller's random numbers, and autocast would keep weights cast without their gradient.
-    with in_evaluation(encoder), torch.autocast(encoder.device.type, enabled=False):
+    with in_trial(encoder, encoder.device):
         try:
             whole = states()
             with narrowed(last):
                 alone = states()
         except Exception:  # whatever a family's code raises
             return False
-    if whole.shape != alone.shape or not torch.isfinite(whole[:, 0]).all():
-        return False
-    return torch.allclose(whole[:, 0], alone[:, 0], rtol=1e-2, atol=1e-2 * float(whole[:, 0].std()))
+    return whole.shape == alone.shape and agree(whole[:, 0], alone[:, 0])

@@ -11,6 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+#: Metrics that are no share of anything; the others are shown x 100.
+_AS_THEY_ARE = ("alignment", "uniformity", "information")
+
 
 @dataclass(frozen=True)
 class Score:
@@ -22,40 +25,47 @@ class Score:
     value: float
     size: int
 
+    @property
+    def shown(self) -> str:
+        """The value as tables show it: x 100, with two decimals; geometry as it is, with three."""
+        return f"{self.value:.3f}" if self.metric in _AS_THEY_ARE else f"{100 * self.value:.2f}"
+
 
 @dataclass(frozen=True)
 class Report:
-    """Scores of one model, and how they were taken (``settings``)."""
+    """Scores of one model, how they were taken (``settings``), and what a reader must know (``notes``)."""
 
     model: str
     scores: tuple[Score, ...]
     settings: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
-    def value(self, task: str, split: str) -> float:
-        """The score of one task and split.
+    def value(self, task: str, split: str, metric: str | None = None) -> float:
+        """The score of one task and split: of that metric, or the first.
 
         Raises:
             KeyError: the report has none.
         """
         for score in self.scores:
-            if (score.task, score.split) == (task, split):
+            if (score.task, score.split) == (task, split) and metric in (None, score.metric):
                 return score.value
         raise KeyError(f"{task} ({split}) is not in this report.")
 
-    def mean(self, split: str) -> float:
-        """Mean over the tasks with that split; NaN where there is none."""
-        values = [score.value for score in self.scores if score.split == split]
+    def mean(self, split: str, metric: str | None = None) -> float:
+        """Mean over the tasks with that split, of one metric; NaN where there is none."""
+        values = [s.value for s in self.scores if s.split == split and metric in (None, s.metric)]
         return sum(values) / len(values) if values else float("nan")
 
     def table(self) -> str:
-        """The scores x 100 as text, with the mean of each split that several tasks have."""
-        rows = [(s.task, s.split, f"{s.size:,}", f"{100 * s.value:.2f}") for s in self.scores]
-        for split in dict.fromkeys(s.split for s in self.scores):
-            tasks = [s for s in self.scores if s.split == split]
-            if len(tasks) > 1:
-                rows.append(("mean", split, f"{sum(s.size for s in tasks):,}", f"{100 * self.mean(split):.2f}"))
-        metrics = " / ".join(dict.fromkeys(s.metric for s in self.scores))
-        return align([("task", "split", "items", metrics), *rows])
+        """The scores as text, with the mean of each split and metric that several tasks have, and the notes."""
+        rows = [(s.task, s.split, s.metric, f"{s.size:,}", s.shown) for s in self.scores]
+        for split, metric in dict.fromkeys((s.split, s.metric) for s in self.scores):
+            own = [s for s in self.scores if (s.split, s.metric) == (split, metric)]
+            if len(own) > 1:
+                size = sum(s.size for s in own)
+                mean = Score("mean", split, metric, self.mean(split, metric), size)
+                rows.append(("mean", split, metric, f"{size:,}", mean.shown))
+        return "\n".join([align([("task", "split", "metric", "items", "score"), *rows]), *self.notes])
 
     def write(self, path: str | Path) -> None:
         """Write the report as JSON, NaN as null; a file that was there stays whole until the new one is complete."""

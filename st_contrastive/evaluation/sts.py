@@ -1,115 +1,94 @@
-"""Semantic textual similarity in the SentEval "all" setting."""
+"""Semantic textual similarity as the papers score it: Spearman correlation of cosine similarity and gold score."""
 
 from __future__ import annotations
 
-import gzip
-import json
-import math
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Literal
 
 import numpy as np
 from scipy.stats import spearmanr
 
+from st_contrastive.evaluation._encoding import Encoder, encoded, unit
+from st_contrastive.evaluation._files import EvaluationDataError, find, number, read_rows, text
 from st_contrastive.evaluation.report import Report, Score
 
+#: The seven sets of the papers' tables in their order, and how many test pairs SentEval's versions have.
+PAPERS_SETS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186, "stsb": 1379, "sickr": 4927}
 #: Splits that are scored unless others are asked for, in the order of a table.
 SPLITS = ("dev", "test")
-_ENDINGS = (".jsonl", ".jsonl.gz")
+#: Every pair of a set. Asked for by name but for SICK-R, which MTEB scores so (9,927 pairs).
+ALL = "all"
+_PARTS = {"train": ("train",), "dev": ("dev", "trial", "validation"), "test": ("test",)}
+_HUB = {name: (f"mteb/{name}-sts", {"test": "test"}) for name in list(PAPERS_SETS)[:5]} | {
+    "stsb": ("mteb/stsbenchmark-sts", {"train": "train", "dev": "validation", "test": "test"}),
+    "sickr": ("mteb/sickr-sts", {ALL: "test"}),  # the hub's test split is all of SICK
+}
 
-
-class Encoder(Protocol):
-    """Anything with sentence-transformers' ``encode``."""
-
-    def encode(self, sentences: list[str], /, *, batch_size: int, show_progress_bar: bool) -> Any:
-        """(N, d) array of the N sentences."""
-
-
-class STSError(ValueError):
-    """A data file or folder that can't be used; the message names it and the cure."""
+Setting = Literal["all", "mean", "wmean"]
 
 
 @dataclass(frozen=True)
 class STSPairs:
-    """Sentence pairs with their gold scores."""
+    """Sentence pairs with their gold scores, and the subset of the set that each is of ("" where it has none)."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
     scores: tuple[float, ...]
+    subsets: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.scores)
 
+    def __add__(self, other: STSPairs) -> STSPairs:
+        return STSPairs(
+            self.first + other.first,
+            self.second + other.second,
+            self.scores + other.scores,
+            self.subsets + other.subsets,
+        )
+
 
 def read_sts(path: str | Path) -> STSPairs:
-    """Read pairs from a .jsonl or .jsonl.gz: ``sentence1``, ``sentence2`` and ``score`` a line, whatever else it has.
+    """Read pairs, one JSON object a line: ``sentence1``, ``sentence2`` and ``score``; ``subset``, if it has one.
+
+    SimCLUE's form, with a ``label`` of 0 or 1 in place of the score, is read too.
 
     Raises:
-        STSError: the file can't be read, or a line is not as it must be; the line is named.
+        EvaluationDataError: the file can't be read, or a line is not as it must be; the line is named.
     """
-    path = Path(path)
-    rows: list[tuple[str, str, float]] = []
-    try:
-        with _open_text(path) as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    rows.append(_pair(line, f"{path}, line {number}"))
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise STSError(f"{path} is damaged or cut short ({error}).") from error
-    except OSError as error:
-        raise STSError(f"{path} can't be read: {error.strerror or error}.") from error
-    if len(rows) < 2:
-        raise STSError(f"{path} holds {len(rows)} pair(s); a correlation needs at least 2.")
-    first, second, scores = zip(*rows, strict=True)
-    return STSPairs(first, second, scores)
-
-
-def _open_text(path: Path) -> TextIO:
-    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-
-
-def _pair(line: str, where: str) -> tuple[str, str, float]:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:  # also of numbers and nestings that are too long
-        raise STSError(f"{where} is not JSON ({str(error).splitlines()[0]}).") from error
-    if not isinstance(row, dict) or not {"sentence1", "sentence2", "score"} <= row.keys():
-        raise STSError(f"{where} must be an object with sentence1, sentence2 and score.")
-    first, second, score = row["sentence1"], row["sentence2"], row["score"]
-    if not isinstance(first, str) or not isinstance(second, str):
-        raise STSError(f"{where}: sentence1 and sentence2 must be strings.")
-    for name, text in (("sentence1", first), ("sentence2", second)):
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise STSError(f"{where}: {name} holds half of a surrogate pair, which no tokenizer takes.") from None
-    try:
-        value = math.nan if isinstance(score, (bool, str)) else float(score)
-    except (TypeError, OverflowError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise STSError(f"{where}: score must be a finite number, got {score!r:.80}.")
-    return first, second, value
+    pairs: list[tuple[str, str, float, str]] = []
+    for row, where in read_rows(Path(path), "sentence1", "sentence2", "score|label"):
+        gold = number(row, "score", where) if "score" in row else number(row, "label", where, written=True)
+        subset = row.get("subset")
+        pairs.append((text(row, "sentence1", where), text(row, "sentence2", where), gold, str(subset or "")))
+    if len(pairs) < 2:
+        raise EvaluationDataError(f"{path} holds {len(pairs)} pair(s); a correlation needs at least 2.")
+    return STSPairs(*zip(*pairs, strict=True))
 
 
 def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64, progress: bool = False) -> Any:
     """Cosine similarity of each pair under the model, a float64 array; each sentence is encoded once."""
-    sentences = list(dict.fromkeys((*pairs.first, *pairs.second)))
-    vectors = np.asarray(model.encode(sentences, batch_size=batch_size, show_progress_bar=progress), dtype=np.float64)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    vectors = vectors / np.where(lengths == 0, 1, lengths)
-    place = {sentence: row for row, sentence in enumerate(sentences)}
-    rows = [[place[sentence] for sentence in side] for side in (pairs.first, pairs.second)]
-    return (vectors[rows[0]] * vectors[rows[1]]).sum(axis=1)
+    vectors = encoded(model, (*pairs.first, *pairs.second), batch_size=batch_size, progress=progress)
+    first, second = np.split(unit(vectors), 2)
+    return (first * second).sum(axis=1)
 
 
-def sts_spearman(model: Encoder, pairs: STSPairs, *, batch_size: int = 64, progress: bool = False) -> float:
-    """Spearman correlation of cosine similarity and gold score over all pairs at once; no regression.
+def sts_spearman(
+    model: Encoder, pairs: STSPairs, *, setting: Setting = "all", batch_size: int = 64, progress: bool = False
+) -> float:
+    """Spearman correlation of cosine similarity and gold score; no regression.
 
     NaN where the model gives every pair the same similarity.
+
+    Args:
+        model: anything with ``encode``.
+        pairs: the pairs.
+        setting: "all" correlates all pairs at once, SentEval's setting of that name and the papers'; "mean" takes the
+            mean of the subsets' correlations, "wmean" the mean weighted by their sizes.
+        batch_size: of encoding.
+        progress: show a bar over the batches.
 
     Example:
         >>> import numpy as np
@@ -120,61 +99,154 @@ def sts_spearman(model: Encoder, pairs: STSPairs, *, batch_size: int = 64, progr
         >>> round(sts_spearman(Letters(), pairs), 6)
         1.0
     """
+    if setting not in ("all", "mean", "wmean"):
+        raise ValueError(f"setting must be 'all', 'mean' or 'wmean', got {setting!r}.")
     found = similarities(model, pairs, batch_size=batch_size, progress=progress)
-    if np.ptp(found) == 0:
+    gold = np.asarray(pairs.scores)
+    if setting == "all" or not pairs.subsets:
+        return _spearman(found, gold)
+    subsets = np.asarray(pairs.subsets)
+    names, sizes = np.unique(subsets, return_counts=True)
+    values = [_spearman(found[subsets == name], gold[subsets == name]) for name in names]
+    return float(np.average(values, weights=sizes if setting == "wmean" else None))
+
+
+def _spearman(found: Any, gold: Any) -> float:
+    if len(found) < 2 or np.ptp(found) == 0 or np.ptp(gold) == 0:
         return float("nan")
-    return float(spearmanr(found, pairs.scores).statistic)
+    return float(spearmanr(found, gold).statistic)
 
 
-def sts_files(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[str, str], Path]:
-    """The data files under ``folder``, by set and split: ``<set>/<split>.jsonl`` or ``.jsonl.gz``, sets by name.
+def sts_files(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[str, str], list[Path]]:
+    """The data files under ``folder``, by set and split: ``<set>/<split>.jsonl[.gz]``, the papers' sets first.
+
+    Args:
+        folder: one folder a set.
+        splits: which are wanted. "all" is every pair of a set, of ``all.jsonl`` or of its train, dev and test files
+            together; SICK-R has it unasked, where its three files are there.
 
     Raises:
-        STSError: the folder holds no such file.
+        EvaluationDataError: the folder holds no such file.
     """
     root = Path(folder)
     if not root.is_dir():
-        raise STSError(f"{root} is not a folder. It must hold one folder a set, such as stsb/test.jsonl.gz.")
-    found = {
-        (place.name, split): place / f"{split}{ending}"
-        for place in sorted(root.iterdir())
-        for split in splits
-        for ending in _ENDINGS
-        if (place / f"{split}{ending}").is_file()
-    }
+        raise EvaluationDataError(f"{root} is not a folder. It must hold one folder a set, such as stsb/test.jsonl.gz.")
+    found: dict[tuple[str, str], list[Path]] = {}
+    order = {name: place for place, name in enumerate(PAPERS_SETS)}
+    for place in sorted(root.iterdir(), key=lambda path: (order.get(plain(path.name), len(order)), path.name)):
+        if not place.is_dir():
+            continue
+        wanted = [*splits, ALL] if plain(place.name) == "sickr" and tuple(splits) == SPLITS else splits
+        for split in dict.fromkeys(wanted):
+            files = split_files(place, split)
+            if files:
+                found[place.name, split] = files
     if not found:
-        raise STSError(f"{root} holds no set with a split of {', '.join(splits)}, such as stsb/test.jsonl.gz.")
+        raise EvaluationDataError(
+            f"{root} holds no set with a split of {', '.join(splits)}, such as stsb/test.jsonl.gz."
+        )
+    return found
+
+
+def plain(name: str) -> str:
+    """A set's name as others spell it: STS-B, STSBenchmark, stsb; SICK-R, sickr, SICKRelatedness."""
+    letters = "".join(letter for letter in name.lower() if letter.isalnum())
+    return {"stsbenchmark": "stsb", "sick": "sickr", "sickrelatedness": "sickr"}.get(letters, letters)
+
+
+def split_files(place: Path, split: str) -> list[Path]:
+    """The files of one split in a set's folder; none where it has it not."""
+    path = find(place, split)
+    if path is not None:
+        return [path]
+    if split != ALL:
+        return []
+    parts = [next((path for name in names if (path := find(place, name))), None) for names in _PARTS.values()]
+    return [path for path in parts if path is not None] if all(parts) else []
+
+
+def read_split(files: Iterable[Path]) -> STSPairs:
+    """The pairs of all files together."""
+    pairs = [read_sts(path) for path in files]
+    return sum(pairs[1:], start=pairs[0])
+
+
+def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) -> dict[tuple[str, str], STSPairs]:
+    """The papers' sets from the hub, by set and split. SICK-R has all its 9,927 pairs there, "all".
+
+    Raises:
+        EvaluationDataError: one can't be had.
+    """
+    from datasets import load_dataset
+
+    found = {}
+    for name in names:
+        repository, has = _HUB[name]
+        for split in splits if name != "sickr" else (ALL,):
+            if split not in has:
+                continue
+            try:
+                rows = load_dataset(repository, split=has[split])
+            except Exception as error:  # of the network, of the hub, of a file
+                raise EvaluationDataError(
+                    f"{repository} can't be had from the hub ({type(error).__name__}): name a local folder of sets."
+                ) from error
+            found[name, split] = STSPairs(
+                tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(map(float, rows["score"]))
+            )
     return found
 
 
 def evaluate_sts(
     model: Encoder,
-    folder: str | Path,
+    folder: str | Path | None,
     *,
     name: str = "model",
     splits: Sequence[str] = SPLITS,
+    setting: Setting = "all",
     batch_size: int = 64,
     progress: bool = False,
 ) -> Report:
-    """Score a model on every set in a folder: all subsets of a set concatenated, the SentEval "all" setting.
+    """Score a model on every set in a folder, or on the papers' seven from the hub.
 
     Args:
         model: anything with ``encode``.
-        folder: ``<set>/<split>.jsonl[.gz]``, see :func:`read_sts`. All sets that it holds are scored.
+        folder: ``<set>/<split>.jsonl[.gz]``, see :func:`read_sts`. All sets that it holds are scored. None takes the
+            papers' sets from the hub.
         name: the model's name in the report.
-        splits: which splits are scored where a set has them.
+        splits: which splits are scored where a set has them. SICK-R is scored on its 4,927 test pairs, as in the
+            papers, and as "all", MTEB's 9,927, where all are there.
+        setting: see :func:`sts_spearman`. The means are taken where SentEval takes them, on STS12 to STS16: the others
+            have no subsets there.
         batch_size: of encoding.
         progress: show a bar over the files.
 
     Raises:
-        STSError: a file or the folder can't be used. All files are read before anything is encoded.
+        EvaluationDataError: a file or the folder can't be used. All files are read before anything is encoded.
     """
     from tqdm.auto import tqdm
 
-    sets = {key: read_sts(path) for key, path in sts_files(folder, splits).items()}
+    if folder is None:
+        sets = hub_sts(splits)
+    else:
+        sets = {key: read_split(paths) for key, paths in sts_files(folder, splits).items()}
     items: Iterable[tuple[tuple[str, str], STSPairs]] = tqdm(sets.items(), desc="STS", disable=not progress)
     scores = tuple(
-        Score(task, split, "spearman", sts_spearman(model, pairs, batch_size=batch_size), len(pairs))
+        Score(
+            task,
+            split,
+            "spearman",
+            sts_spearman(model, pairs, setting=setting if plain(task) in _YEARS else "all", batch_size=batch_size),
+            len(pairs),
+        )
         for (task, split), pairs in items
     )
-    return Report(name, scores, {"suite": "sts", "setting": "all", "similarity": "cosine"})
+    notes = tuple(
+        f"{task} {split} has {len(pairs):,} pairs, the papers' {PAPERS_SETS[plain(task)]:,}: not the same set."
+        for (task, split), pairs in sets.items()
+        if split == "test" and len(pairs) != PAPERS_SETS.get(plain(task), len(pairs))
+    )
+    return Report(name, scores, {"suite": "sts", "setting": setting, "similarity": "cosine"}, notes)
+
+
+_YEARS = tuple(PAPERS_SETS)[:5]

@@ -10,3 +10,24 @@ INFOCSE = """
     url = "https://arxiv.org/abs/2210.06432",
 }
 """
+
+CONISI = """
+@inproceedings{sun-huang-2022-conisi,
+    title = "{ConIsI}: A Contrastive Framework with Inter-sentence Interaction
+        for Self-supervised Sentence Representation",
+    author = "Sun, Meng and Huang, Degen",
+    booktitle = "Proceedings of the 21st Chinese National Conference on Computational Linguistics",
+    year = "2022",
+    publisher = "Chinese Information Processing Society of China",
+}
+"""
+
+TWINS = """
+@article{xiao-etal-2023-twins,
+    title = "Identical and Fraternal Twins: Fine-Grained Semantic Contrastive Learning of Sentence Representations",
+    author = "Xiao, Qingfa and Li, Shuangyin and Chen, Lei",
+    journal = "arXiv preprint arXiv:2307.10932",
+    year = "2023",
+    url = "https://arxiv.org/abs/2307.10932",
+}
+"""

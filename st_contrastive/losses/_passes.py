@@ -12,6 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive import _host
+from st_contrastive._recomputed import recomputed
 from st_contrastive._surroundings import Surroundings
 from st_contrastive.components.layer_stack import layers_of
 from st_contrastive.components.narrowing import narrowed
@@ -66,7 +67,7 @@ class EncoderPasses(nn.Module):
             observed: hooks on the encoder's layers must see the pass.
         """
         # The first token behind a prompt may be meant, and in a flat batch first tokens lie anywhere.
-        plain = all("prompt_length" not in view and not _host.is_flat(view) for view in views)
+        plain = all("prompt_length" not in view and not _host.runs_flat(view) for view in views)
         narrow = plain and self._may_narrow and self._narrows(self.model)
         with narrowed(layers_of(_host.encoder_of(self.model))[-1]) if narrow else nullcontext():
             return _host.encode(self.model, views, observed=observed)
@@ -94,7 +95,7 @@ class EncoderPasses(nn.Module):
         found = []
         for rows, widths in zip(torch.split(groups.order, groups.sizes), groups.widths, strict=True):
             parts = [taken(batch, rows, width) for batch, width in zip(batches, widths, strict=True)]
-            found.append(_host.recomputed(function, *parts) if again else function(*parts))
+            found.append(recomputed(function, *parts) if again else function(*parts))
         return found
 
     def _groups(self, batches: Sequence[Rows]) -> _Groups | None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from st_contrastive import _host
-from st_contrastive.components.layer_stack import in_evaluation
 from st_contrastive.components.narrowing import gives_first_states
+from st_contrastive.components.trial import agree, in_trial
 
 
 class Trial:
@@ -35,7 +35,6 @@ def narrows(model: nn.Module) -> bool:
     return gives_first_states(_host.encoder_of(model))
 
 
-@torch.no_grad()
 def ignores_padding(model: nn.Module) -> bool:
     """Whether the model makes the same of a text, its tokens and its sentence, with more padding behind it."""
     model = _host.unwrap(model)
@@ -49,12 +48,9 @@ def ignores_padding(model: nn.Module) -> bool:
         output = model({"input_ids": ids[:, :width], "attention_mask": mask[:, :width], "modality": "text"})
         return [output["sentence_embedding"].float(), output["token_embeddings"][:, :4].float()]
 
-    with in_evaluation(model), torch.autocast(encoder.device.type, enabled=False):
+    with in_trial(model, encoder.device):
         try:
             short, long = made(4), made(12)
         except Exception:  # whatever a family's code raises
             return False
-    return all(
-        bool(torch.isfinite(one).all()) and torch.allclose(one, other, rtol=1e-2, atol=1e-2 * float(one.std()))
-        for one, other in zip(short, long, strict=True)
-    )
+    return all(agree(one, other) for one, other in zip(short, long, strict=True))

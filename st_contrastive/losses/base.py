@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from st_contrastive import _host, _ranks
 from st_contrastive._device import HostValue
+from st_contrastive._run import Run, present_run
 from st_contrastive.components._checks import require_positive
 from st_contrastive.losses._checks import require_flag
 from st_contrastive.losses._passes import EncoderPasses
@@ -91,7 +92,7 @@ class TextLoss(EncoderPasses, ABC):
         self.state_was_restored = False
         #: Average the gradients of what the loss owns over the ranks, in each backward pass.
         self.averages_in_backward = True
-        self._run: _host.Run | None = None
+        self._run: Run | None = None
         self._on_stand_ins = False
         self._counts: list[int] | HostValue = [0]
 
@@ -122,7 +123,7 @@ class TextLoss(EncoderPasses, ABC):
             ValueError: the columns are not as many as the loss takes, or not tokenised text.
         """
         if self.is_learning and not self.state_is_kept and not self._on_stand_ins:
-            self._begin(_host.present_run())
+            self._begin(present_run())
         if self.is_learning and self.averages_in_backward and _ranks.world_size() > 1 and not self._on_stand_ins:
             return self._with_averaged_gradients(sentence_features, labels)
         columns = list(sentence_features)
@@ -160,7 +161,7 @@ class TextLoss(EncoderPasses, ABC):
                     if isinstance(module, nn.BatchNorm1d):
                         module.eval()
 
-    def _begin(self, run: _host.Run) -> None:
+    def _begin(self, run: Run) -> None:
         """At the first step of a run: what the loss owns becomes the same on all ranks, and what it lacks is said."""
         if run == self._run:
             return

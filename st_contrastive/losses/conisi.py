@@ -9,12 +9,12 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive import _host
-from st_contrastive.components import Content, InteractionHead, PairComposer, TokenCorruption
-from st_contrastive.losses._checks import require_choice, require_weight
+from st_contrastive.components import InteractionHead
+from st_contrastive.losses._checks import require_weight
+from st_contrastive.losses._citations import CONISI
+from st_contrastive.losses._pairs import Pairs
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import interaction
-
-STRATEGIES = ("other", "subword", "given")
 
 
 @final
@@ -100,45 +100,31 @@ class ConIsILoss(ContrastiveLoss):
             log_terms=log_terms,
             mini_batch_size=mini_batch_size,
         )
-        require_choice("strategy", strategy, STRATEGIES)
         require_weight("interaction_weight", interaction_weight, most=1)
-        self.columns = {2: "sentences and constructed sentences"} if strategy == "given" else {1: "sentences"}
+        self.pairs = Pairs(model, strategy, replacement_rate)
+        self.columns = self.pairs.columns
         self.strategy = strategy
         self.interaction_weight = interaction_weight
         self.replacement_rate = replacement_rate
         self.interaction_dim = interaction_dim
-        tokenizer = _host.tokenizer_of(model)
         self.head = InteractionHead(_host.embedding_width(model), interaction_dim)
-        self.composer = PairComposer(
-            tokenizer,
-            _host.most_positions(model),
-            types=getattr(_host.encoder_of(model).config, "type_vocab_size", None),
-        )
-        self.replacement = TokenCorruption.replacement(tokenizer, replacement_rate)
-        self._fallbacks: Tensor | None = None
         self._ready()
 
     @property
     def fallback_share(self) -> float | None:
         """Share of the last batch's rows whose constructed sentence was the sentence itself; None before any batch
         and for strategy "other"."""
-        return None if self._fallbacks is None else float(self._fallbacks)
+        return None if self.pairs.fallbacks is None else float(self.pairs.fallbacks)
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        sentences = self._content(columns[0])
-        rows = sentences.ids.shape[0]
-        pairs = sentences, sentences
-        with_interaction = self.interaction_weight > 0
-        if with_interaction:
-            sentences, constructed, distinct = self._constructed(columns, sentences)
-            pairs = sentences.followed_by(sentences), sentences.followed_by(constructed)
-        composed = _host.with_texts(columns[0], self.composer(*pairs))
+        rows = columns[0]["input_ids"].shape[0]
+        composed, distinct = self.pairs(columns, interacting=self.interaction_weight > 0)
         # One call of the head: the rows of all views share their BatchNorm statistics.
         vectors = [self.by_rows(self._encode, texts)[0] for texts in (columns[0], composed)]
         projected = self.through(self.head, torch.cat(vectors))
         anchors, positives = projected[:rows], projected[rows : 2 * rows]
         contrastive = self.contrast(anchors, positives)
-        if with_interaction:
+        if distinct is not None:
             scores = self.head.interaction(projected[rows:])
             interactive = self.share(distinct.sum()) * interaction(*scores.chunk(2), valid=distinct)
         else:
@@ -151,32 +137,6 @@ class ConIsILoss(ContrastiveLoss):
     def _encode(self, texts: dict[str, Any]) -> tuple[Tensor, ...]:
         return (self.encode([texts])[0].sentences,)
 
-    def _content(self, column: dict[str, Any]) -> Content:
-        return self.composer.content(column["input_ids"], column["attention_mask"])
-
-    def _constructed(self, columns: list[dict[str, Any]], sentences: Content) -> tuple[Content, Content, Tensor]:
-        """The sentences and the constructed ones in equal widths, and which rows can be told apart."""
-        rows, device = sentences.ids.shape[0], sentences.ids.device
-        # A uniformly drawn k != i for each row i.
-        shift = torch.randint(1, max(rows, 2), (rows,), device=device)
-        others = sentences[(torch.arange(rows, device=device) + shift) % rows]
-        constructed = others
-        if self.strategy == "subword":
-            corrupted = self.replacement(columns[0]["input_ids"], columns[0]["attention_mask"])
-            constructed = self.composer.content(corrupted.input_ids, columns[0]["attention_mask"])
-        elif self.strategy == "given":
-            constructed = self._content(columns[1])
-        width = max(sentences.ids.shape[1], constructed.ids.shape[1])
-        sentences, others, constructed = (part.padded(width) for part in (sentences, others, constructed))
-        if self.strategy != "other":
-            unchanged = constructed.equal_rows(sentences)
-            constructed = Content(
-                torch.where(unchanged[:, None], others.ids, constructed.ids),
-                torch.where(unchanged, others.lengths, constructed.lengths),
-            )
-            self._fallbacks = unchanged.float().mean()
-        return sentences, constructed, ~constructed.equal_rows(sentences)
-
     def get_config_dict(self) -> dict[str, Any]:
         return {
             **self._common_config(),
@@ -188,13 +148,4 @@ class ConIsILoss(ContrastiveLoss):
 
     @property
     def citation(self) -> str:
-        return """
-@inproceedings{sun-huang-2022-conisi,
-    title = "{ConIsI}: A Contrastive Framework with Inter-sentence Interaction
-        for Self-supervised Sentence Representation",
-    author = "Sun, Meng and Huang, Degen",
-    booktitle = "Proceedings of the 21st Chinese National Conference on Computational Linguistics",
-    year = "2022",
-    publisher = "Chinese Information Processing Society of China",
-}
-"""
+        return CONISI

@@ -124,10 +124,10 @@ class DiffCSELoss(ConditionedLoss):
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         # Drawn first: see HostValue.
-        texts = corrupted(columns[0], 2, self.detector.masking)
+        texts = corrupted(columns[0], 2, self.detector.masking) if self.rtd_weight > 0 else None
         views = self._views(columns[0])
         contrastive = self._contrastive(views)
-        if self.rtd_weight == 0:
+        if texts is None:
             return {"contrastive": contrastive, "rtd": torch.zeros_like(contrastive)}
         rtd = self._rtd(self.detector, texts, views, self._scale(self.rtd_weight))
         return {"contrastive": contrastive, "rtd": self._weighted(self.rtd_weight, rtd)}

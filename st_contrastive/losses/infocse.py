@@ -10,18 +10,12 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive import _host
-from st_contrastive.components import (
-    AuxiliaryMLM,
-    CorruptedTokens,
-    ReplacedTokenDetector,
-    TokenCorruption,
-    load_auxiliary,
-)
+from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.components._checks import require_positive
+from st_contrastive.losses._auxiliary import auxiliary_network, masked_lm_of
 from st_contrastive.losses._checks import require_choice, require_flag, require_weight
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses._conditioned import ConditionedLoss, Views, corrupted
-from st_contrastive.objectives import masked_lm_in_chunks
 
 
 @final
@@ -175,7 +169,7 @@ class InfoCSELoss(ConditionedLoss):
             "lower_dropout": lower_dropout,
             "detector": detector,
         }
-        self.auxiliary = _auxiliary(
+        self.auxiliary = auxiliary_network(
             model, auxiliary, split_layer, extra_layers, tied_head=tied_head, lower_dropout=lower_dropout
         )
         if not detach:
@@ -246,23 +240,8 @@ class InfoCSELoss(ConditionedLoss):
         """Masked-LM in ``texts``, what :meth:`_masked` made of the column."""
         vectors = views.given if self.masked_views == "both" else views.given.chunk(2)[0]
         encoder = None if self.detach else _host.encoder_of(self.model)
-
-        def predict(rows: dict[str, Any]) -> tuple[Tensor, ...]:
-            masked: CorruptedTokens = rows["masked"]
-            places = masked.places()
-            text = {**_host.token_arguments(rows), "input_ids": masked.input_ids}
-            states = self.auxiliary.states(text, places, rows["vectors"], encoder=encoder, gradient_scale=scale)
-            return states, rows["input_ids"].flatten()[places]
-
-        found = self.by_groups(predict, {**texts, "vectors": vectors})
-        states, targets = (torch.cat(parts) for parts in zip(*found, strict=True))
-        # One call of the head: its matrix is as large as the rest, and so would be each group's gradient of it.
-        return self.share(len(targets)) * masked_lm_in_chunks(
-            states,
-            targets,
-            self.auxiliary.logits,
-            vocabulary=self.auxiliary.signature[1],
-            most_logits=self.most_logits,
+        return masked_lm_of(
+            self, self.auxiliary, texts, vectors, encoder=encoder, gradient_scale=scale, most_logits=self.most_logits
         )
 
     def get_config_dict(self) -> dict[str, Any]:
@@ -280,52 +259,6 @@ class InfoCSELoss(ConditionedLoss):
     @property
     def citation(self) -> str:
         return INFOCSE
-
-
-def _auxiliary(
-    model: SentenceTransformer,
-    given: str | os.PathLike[str] | AuxiliaryMLM | None,
-    split_layer: int | None,
-    extra_layers: int | None,
-    *,
-    tied_head: bool,
-    lower_dropout: bool,
-) -> AuxiliaryMLM:
-    encoder = _host.encoder_of(model)
-    if given is None:
-        return AuxiliaryMLM.from_encoder(
-            encoder,
-            split_layer=split_layer,
-            extra_layers=2 if extra_layers is None else extra_layers,
-            tied_head=tied_head,
-            lower_dropout=lower_dropout,
-        )
-    if isinstance(given, (str, os.PathLike)):
-        return load_auxiliary(
-            given,
-            encoder,
-            _host.tokenizer_of(model),
-            split_layer=split_layer,
-            extra_layers=extra_layers,
-            tied_head=tied_head,
-            lower_dropout=lower_dropout,
-        )
-    if not isinstance(given, AuxiliaryMLM):
-        raise TypeError(f"auxiliary must be a folder's name, an AuxiliaryMLM or None, got {type(given).__name__}.")
-    if given.signature != (own := AuxiliaryMLM.signature_of(encoder)):
-        raise ValueError(
-            f"auxiliary was made from an encoder of (family, vocabulary, width) {given.signature}, this one is {own}: "
-            "make it with AuxiliaryMLM.from_encoder from the same checkpoint."
-        )
-    for name, wanted, has in (
-        ("split_layer", split_layer, given.split_layer),
-        ("extra_layers", extra_layers, given.extra_layers),
-        ("tied_head", tied_head or None, given.head.tied),
-        ("lower_dropout", lower_dropout or None, given.lower_dropout),
-    ):
-        if wanted is not None and wanted != has:
-            raise ValueError(f"auxiliary does not fit: {name} is {has}, asked for {wanted}.")
-    return given
 
 
 def _detector(

@@ -11,9 +11,10 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive import _host, _ranks
-from st_contrastive.components import FraternalEmbedding, NegativeQueue
+from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
 from st_contrastive.components.layer_stack import embedding_outputs, require_embedding_outputs
 from st_contrastive.losses._checks import require_choice, require_weight
+from st_contrastive.losses._citations import TWINS
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import twins_margin
 
@@ -52,6 +53,9 @@ class TwinsLoss(ContrastiveLoss):
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
             gradient stays that of the whole batch.
+        key_momentum: None keeps the anchors themselves in the queue. A number keeps the vectors of a momentum encoder
+            (MoCo's) in their place, which follows the encoder with this momentum: the paper's comparison (Fig. 4c). It
+            costs a second encoder and another pass.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -102,6 +106,7 @@ class TwinsLoss(ContrastiveLoss):
         gather_across_devices: bool = False,
         log_terms: bool = True,
         mini_batch_size: int | None = None,
+        key_momentum: float | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -132,6 +137,12 @@ class TwinsLoss(ContrastiveLoss):
         self.train_pooling = train_pooling
         width = _host.embedding_width(model) if train_pooling is None else _host.token_width(model)
         self.queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
+        if key_momentum is not None and self.queue is None:
+            raise ValueError("key_momentum makes the queue's keys: it needs queue_batches of at least 1.")
+        self.key_momentum = key_momentum
+        self.momentum_encoder = None
+        if key_momentum is not None:
+            self.momentum_encoder = MomentumEncoder(list(_host.unwrap(model)), key_momentum)
         self._warned = False
         if train_pooling == "cls" and _host.is_causal(model):
             warnings.warn(
@@ -156,8 +167,17 @@ class TwinsLoss(ContrastiveLoss):
             terms["fraternal"] = self.contrast(vectors[0], vectors[2])
             terms["twins"] = self.row_share * twins_margin(*vectors, *inputs)
         if self.queue is not None and self.is_learning:
-            self.queue.push(_ranks.gather(vectors[0].detach(), self._rows)[0])
+            self.queue.push(_ranks.gather(self._keys(columns[0], vectors[0]), self._rows)[0])
         return terms
+
+    @torch.no_grad()
+    def _keys(self, sentences: dict[str, Any], anchors: Tensor) -> Tensor:
+        """What the queue keeps of a batch."""
+        if self.momentum_encoder is None:
+            return anchors.detach()
+        self.momentum_encoder.update(list(_host.unwrap(self.model)))
+        copies = self.momentum_encoder.copies
+        return self.by_rows(lambda rows: self._vectors([_host.encode_with(copies, rows)]), sentences)[0]
 
     def _encode(self, sentence: dict[str, Any], translation: dict[str, Any] | None = None) -> tuple[Tensor, ...]:
         """Vectors of the views, and behind those of three the means of their tokens at the embedding layer."""
@@ -264,19 +284,12 @@ class TwinsLoss(ContrastiveLoss):
             "queue_batches": self.queue_batches,
             "forgetting_rate": self.forgetting_rate,
             "train_pooling": self.train_pooling,
+            "key_momentum": self.key_momentum,
         }
 
     @property
     def citation(self) -> str:
-        return """
-@article{xiao-etal-2023-twins,
-    title = "Identical and Fraternal Twins: Fine-Grained Semantic Contrastive Learning of Sentence Representations",
-    author = "Xiao, Qingfa and Li, Shuangyin and Chen, Lei",
-    journal = "arXiv preprint arXiv:2307.10932",
-    year = "2023",
-    url = "https://arxiv.org/abs/2307.10932",
-}
-"""
+        return TWINS
 
 
 def _padded(column: dict[str, Any], width: int) -> dict[str, Any]:

@@ -2,8 +2,20 @@
 
 from st_contrastive.objectives.conisi import interaction
 from st_contrastive.objectives.diffcse import replaced_tokens
+from st_contrastive.objectives.geometry import alignment, mutual_information, uniformity
 from st_contrastive.objectives.infocse import IGNORED, masked_lm, masked_lm_in_chunks
 from st_contrastive.objectives.simcse import info_nce
 from st_contrastive.objectives.twins import twins_margin
 
-__all__ = ["IGNORED", "info_nce", "interaction", "masked_lm", "masked_lm_in_chunks", "replaced_tokens", "twins_margin"]
+__all__ = [
+    "IGNORED",
+    "alignment",
+    "info_nce",
+    "interaction",
+    "masked_lm",
+    "masked_lm_in_chunks",
+    "mutual_information",
+    "replaced_tokens",
+    "twins_margin",
+    "uniformity",
+]

@@ -1,12 +1,14 @@
 """Training that keeps what a loss owns: saved and resumed, equal on all ranks, clipped in one norm with the encoder."""
 
 from st_contrastive.training.callback import LossStateCallback
+from st_contrastive.training.keep_best import KeepBest
 from st_contrastive.training.length_batches import LengthBatchSampler
 from st_contrastive.training.loss_state import LossStateError, load_loss_state, save_loss_state
 from st_contrastive.training.trainer import ContrastiveTrainer
 
 __all__ = [
     "ContrastiveTrainer",
+    "KeepBest",
     "LengthBatchSampler",
     "LossStateCallback",
     "LossStateError",

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from st_contrastive import _host, _ranks
+from st_contrastive import _ranks
+from st_contrastive._run import running_trainer
 from st_contrastive.losses._state import owned_state, trained
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.training import loss_state
@@ -94,7 +95,7 @@ class LossStateCallback(TrainerCallback):
         self.release(args)
         parts, texts = loss_state.each(self.loss), self._text_losses()
         owned = [owned_state(part) for part in parts]
-        trainer = _host.running_trainer()
+        trainer = running_trainer()
         if trainer is not None:
             self._require_own_trainer(trainer, parts)
         self._refuse_sharding(args, kwargs["model"], owned)

@@ -27,6 +27,7 @@ from st_contrastive.training.checkpoints import (
     missing,
     put_in_place,
 )
+from st_contrastive.training.keep_best import KeepBest
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
@@ -116,6 +117,10 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint:
             self._load_best_model()
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, KeepBest):
+                callback.on_train_begin(self.args, self.state, self.control)
+                callback.on_train_end(self.args, self.state, self.control, model=self.model)
         return TrainOutput(self.state.global_step, 0.0, {})
 
     def _complete(self, asked: str | Literal[True]) -> Path:

@@ -15,9 +15,11 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 import st_contrastive
 from st_contrastive import (
     AuxiliaryMLMPretrainingLoss,
+    CombinedLoss,
     ConIsILoss,
     DiffCSELoss,
     InfoCSELoss,
+    MomentumContrastLoss,
     SimCSELoss,
     TwinsLoss,
 )
@@ -35,6 +37,9 @@ CASES = {
     "twins-mean": (TwinsLoss, {"train_pooling": "mean"}, 2, ["identical", "fraternal", "twins"]),
     "twins-own": (TwinsLoss, {"train_pooling": None, "queue_batches": 1, "forgetting_rate": 0.0}, 2,
                   ["identical", "fraternal", "twins"]),
+    "twins-momentum": (TwinsLoss, {"key_momentum": 0.9}, 1, ["identical"]),
+    "momentum": (MomentumContrastLoss, {"queue_size": 7}, 1, ["contrastive"]),
+    "momentum-moco": (MomentumContrastLoss, {"positives": "momentum", "head": False}, 2, ["contrastive"]),
     "infocse": (InfoCSELoss, {"mlm_weight": 0.1}, 1, ["contrastive", "mlm"]),
     "infocse-first": (InfoCSELoss, {"masked_views": "first", "projector": False, "mlm_weight": 0.1}, 1,
                       ["contrastive", "mlm"]),
@@ -46,6 +51,10 @@ CASES = {
     "diffcse": (DiffCSELoss, {"rtd_weight": 0.1}, 1, ["contrastive", "rtd"]),
     "diffcse-gradient": (DiffCSELoss, {"rtd_weight": 0.1, "weighting": "gradient", "sampling": True,
                                        "vector": "encoder"}, 1, ["contrastive", "rtd"]),
+    "combined": (CombinedLoss, {"mlm_weight": 0.1, "interaction_weight": 0.3}, 1,
+                 ["contrastive", "interactive", "mlm"]),
+    "combined-dropout": (CombinedLoss, {"positives": "dropout", "interaction_weight": 0.0, "mlm_weight": 0.0}, 1,
+                         ["contrastive"]),
     "pretraining": (AuxiliaryMLMPretrainingLoss, {}, 1, ["mlm", "auxiliary_mlm"]),
     "pretraining-words": (AuxiliaryMLMPretrainingLoss, {"whole_words": True, "tied_head": False, "mask_rate": 0.15,
                                                         "most_logits": 200}, 1, ["mlm", "auxiliary_mlm"]),
@@ -174,7 +183,7 @@ def test_odd_batches_are_finite(build, case, texts):
         assert list(terms) == names
         terms.backward()
     assert all(math.isfinite(term.item()) for term in terms.values())
-    if len(texts) == 1 and "contrastive" in terms:
+    if len(texts) == 1 and "contrastive" in terms and getattr(loss, "queue", None) is None:
         assert terms["contrastive"].item() == 0
     for parameter in loss.parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all()
@@ -396,7 +405,8 @@ def test_gradient_checkpointing_and_the_users_hooks(build, no_dropout, sentences
         calls.clear()  # each encoder is tried once when a loss is built
         torch.manual_seed(2)
         total = loss(columns(model, sentences, count)).total
-        assert len(calls) == (2 if loss_class is ConIsILoss else 1)  # the encoder's passes, and no copy's
+        in_pairs = loss_class is ConIsILoss or (loss_class is CombinedLoss and loss.positives == "pair")
+        assert len(calls) == (2 if in_pairs else 1)  # the encoder's passes, and no copy's
         total.backward()
         values.append((total.item(), model[0].model.encoder.layer[0].attention.self.query.weight.grad))
     assert values[0][0] == pytest.approx(values[1][0], rel=1e-5)

@@ -7,18 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from st_contrastive.evaluation import Report, Score, STSError, evaluate_sts, read_sts, sts_spearman
-from st_contrastive.evaluation.sts import STSPairs, similarities
+from st_contrastive.evaluation import EvaluationDataError, Report, Score, evaluate_sts, read_sts, sts_spearman
+from st_contrastive.evaluation.sts import PAPERS_SETS, STSPairs, similarities
+from tests.evaluation.encoders import Letters, write
 
 KNOWN = {"sts12": 0.7237, "sts13": 0.8060, "sts16": 0.7899, "stsb": 0.8203}
-
-
-class Letters:
-    """Counts of letters: an encoder whose cosines are known."""
-
-    def encode(self, sentences, *, batch_size, show_progress_bar):
-        assert len(set(sentences)) == len(sentences)
-        return np.array([[text.count(letter) for letter in "abc"] for text in sentences], dtype=np.float32)
 
 
 def line(first, second, score):
@@ -45,7 +38,7 @@ def test_folder_with_whatever_sets_it_holds(tmp_path):
     (tmp_path / "README.md").write_text("not a set")
     report = evaluate_sts(Letters(), tmp_path, name="letters")
     assert [(s.task, s.split, s.size) for s in report.scores] == [
-        ("sick-r", "test", 3), ("stsb", "dev", 3), ("stsb", "test", 3),
+        ("stsb", "dev", 3), ("stsb", "test", 3), ("sick-r", "test", 3),
     ]  # fmt: skip
     assert report.value("stsb", "dev") == pytest.approx(1.0)
     assert report.mean("test") == pytest.approx(1.0)
@@ -69,9 +62,9 @@ def test_a_report_is_json_whatever_is_in_it(tmp_path):
 def test_table():
     report = Report("m", (Score("a", "test", "spearman", 0.5, 1000), Score("b", "test", "spearman", 0.25, 10)))
     assert report.table().splitlines()[2:] == [
-        "a      test  1,000     50.00",
-        "b      test     10     25.00",
-        "mean   test  1,010     37.50",
+        "a      test  spearman  1,000  50.00",
+        "b      test  spearman     10  25.00",
+        "mean   test  spearman  1,010  37.50",
     ]
     with pytest.raises(KeyError):
         report.value("c", "test")
@@ -82,7 +75,7 @@ def test_table():
     [
         (line("a", "b", 1) + "{", "line 2 is not JSON"),
         (line("a", "b", 1) + '{"sentence1": "a"}', "line 2 must be an object"),
-        (line("a", "b", 1) + line("a", None, 1), "line 2: sentence1 and sentence2"),
+        (line("a", "b", 1) + line("a", None, 1), "line 2: sentence2 must be a string"),
         (line("a", "b", 1) + line("a", "b", "high"), "line 2: score"),
         (line("a", "b", 1) + line("a", "b", float("nan")), "line 2: score"),
         (line("a", "b", 1), "at least 2"),
@@ -91,20 +84,107 @@ def test_table():
 def test_bad_files_are_named(tmp_path, content, message):
     path = tmp_path / "test.jsonl"
     path.write_text(content)
-    with pytest.raises(STSError, match=message):
+    with pytest.raises(EvaluationDataError, match=message):
         read_sts(path)
 
 
 def test_missing_things(tmp_path):
-    with pytest.raises(STSError, match="No such file"):
+    with pytest.raises(EvaluationDataError, match="No such file"):
         read_sts(tmp_path / "none.jsonl")
-    with pytest.raises(STSError, match="not a folder"):
+    with pytest.raises(EvaluationDataError, match="not a folder"):
         evaluate_sts(Letters(), tmp_path / "none")
-    with pytest.raises(STSError, match="holds no set"):
+    with pytest.raises(EvaluationDataError, match="holds no set"):
         evaluate_sts(Letters(), tmp_path)
     (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(line("a", "b", 1).encode() * 500)[:-20])
-    with pytest.raises(STSError, match="cut short"):
+    with pytest.raises(EvaluationDataError, match="cut short"):
         read_sts(tmp_path / "x.jsonl.gz")
+
+
+def rows(*pairs, subset=None):
+    more = {} if subset is None else {"subset": subset}
+    return [{"sentence1": first, "sentence2": second, "score": score, **more} for first, second, score in pairs]
+
+
+GOOD = [("a", "a", 5), ("ab", "a", 3), ("a", "b", 0)]
+BAD = [("a", "a", 0), ("ab", "a", 3), ("a", "b", 5), ("abb", "b", 1)]
+
+
+def test_settings_over_subsets(tmp_path):
+    """All pairs at once, or the mean of the subsets' correlations: of SentEval's years alone."""
+    both = rows(*GOOD, subset="good") + rows(*BAD, subset="bad")
+    for name in ("sts12", "stsb"):
+        write(tmp_path / name / "test.jsonl", both)
+    found = {setting: evaluate_sts(Letters(), tmp_path, setting=setting) for setting in ("all", "mean", "wmean")}
+    parts = [sts_spearman(Letters(), read_sts(write(tmp_path / "x.jsonl", rows(*own)))) for own in (GOOD, BAD)]
+    assert parts[0] == 1
+    assert parts[1] < 0
+    assert found["mean"].value("sts12", "test") == pytest.approx(sum(parts) / 2)
+    assert found["wmean"].value("sts12", "test") == pytest.approx((3 * parts[0] + 4 * parts[1]) / 7)
+    whole = read_sts(tmp_path / "sts12/test.jsonl")
+    assert found["all"].value("sts12", "test") == pytest.approx(sts_spearman(Letters(), whole))
+    assert len({round(report.value("sts12", "test"), 6) for report in found.values()}) == 3
+    assert len({report.value("stsb", "test") for report in found.values()}) == 1
+    with pytest.raises(ValueError, match="setting must be"):
+        sts_spearman(Letters(), whole, setting="most")
+
+
+def test_sick_in_both_sizes(tmp_path):
+    for place, split in enumerate(("train", "trial", "test")):
+        write(tmp_path / "SICK-R" / f"{split}.jsonl", rows(*GOOD[: 2 + (place == 2)]))
+    write(tmp_path / "stsb" / "test.jsonl", rows(*GOOD))
+    report = evaluate_sts(Letters(), tmp_path)
+    assert [(s.task, s.split, s.size) for s in report.scores] == [
+        ("stsb", "test", 3), ("SICK-R", "test", 3), ("SICK-R", "all", 7),
+    ]  # fmt: skip
+    assert evaluate_sts(Letters(), tmp_path, splits=["all"]).scores[0].size == 7
+    (tmp_path / "SICK-R" / "train.jsonl").unlink()
+    assert [score.split for score in evaluate_sts(Letters(), tmp_path).scores] == ["test", "test"]
+
+
+def test_sets_come_in_the_papers_order_and_another_size_is_said(tmp_path):
+    for name in ("aaa", "sickr", "stsb", "sts16", "sts12"):
+        write(tmp_path / name / "test.jsonl", rows(*GOOD))
+    report = evaluate_sts(Letters(), tmp_path)
+    assert [score.task for score in report.scores] == ["sts12", "sts16", "stsb", "sickr", "aaa"]
+    assert "sts12 test has 3 pairs, the papers' 3,108: not the same set." in report.table()
+    assert len(report.notes) == 4
+    assert sum(PAPERS_SETS.values()) == 18_850  # of SentEval
+
+
+def test_simclues_form(tmp_path):
+    labelled = [
+        {"sentence1": "a", "sentence2": "a", "label": "1"},
+        {"sentence1": "a", "sentence2": "b", "label": 0},
+        {"sentence1": "ab", "sentence2": "b", "label": "0"},
+    ]
+    path = write(tmp_path / "simclue" / "test.json", labelled)
+    assert read_sts(path).scores == (1.0, 0.0, 0.0)
+    assert evaluate_sts(Letters(), tmp_path).value("simclue", "test") == pytest.approx(0.866, abs=1e-3)
+    write(path, [*labelled, {"sentence1": "ab", "sentence2": "b", "label": "yes"}])
+    with pytest.raises(EvaluationDataError, match="line 4: label must be a finite number"):
+        read_sts(path)
+
+
+def test_the_hubs_sets(monkeypatch):
+    import datasets
+
+    asked = []
+
+    def load(repository, split):
+        asked.append((repository, split))
+        return {"sentence1": ["a", "ab", "a"], "sentence2": ["a", "a", "b"], "score": [5, 3, 0]}
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    report = evaluate_sts(Letters(), None)
+    assert [(s.task, s.split) for s in report.scores] == [
+        ("sts12", "test"), ("sts13", "test"), ("sts14", "test"), ("sts15", "test"), ("sts16", "test"), ("stsb", "dev"),
+        ("stsb", "test"), ("sickr", "all"),
+    ]  # fmt: skip
+    assert ("mteb/stsbenchmark-sts", "validation") in asked
+    assert ("mteb/sickr-sts", "test") in asked
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: 1 / 0)
+    with pytest.raises(EvaluationDataError, match="can't be had from the hub"):
+        evaluate_sts(Letters(), None)
 
 
 # The large sets take a minute; the others go the same way.

@@ -119,7 +119,7 @@ def test_a_mini_batch_is_encoded_again_under_the_same_dropout(build, sentences, 
     start = {name: value.clone() for name, value in loss.state_dict().items()}
     found = gradients(loss, batch)
     loss.load_state_dict(start)
-    monkeypatch.setattr(_host, "recomputed", lambda function, *args: function(*args))
+    monkeypatch.setattr(_passes, "recomputed", lambda function, *args: function(*args))
     same(found, gradients(loss, batch), rtol=1e-9, atol=1e-12)
 
 
@@ -205,7 +205,7 @@ def test_mini_batches_in_mixed_precision_through_the_trainer(build, sentences, t
         return [{name: value.clone() for name, value in loss.state_dict().items()}]
 
     twice = trained()
-    monkeypatch.setattr(_host, "recomputed", lambda function, *args: function(*args))
+    monkeypatch.setattr(_passes, "recomputed", lambda function, *args: function(*args))
     same(twice, trained(), rtol=1e-3, atol=1e-4)
 
 

@@ -1,0 +1,37 @@
+"""What the benchmarks write down: raw results as JSON, what they ran under, and how much memory is resident."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def read(path: str | None, empty: Any) -> Any:
+    """What was written before, or ``empty``."""
+    return json.loads(Path(path).read_text(encoding="utf-8")) if path and Path(path).is_file() else empty
+
+
+def write(path: str | None, result: Any) -> None:
+    """Where a path was asked for."""
+    if path:
+        Path(path).write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """The command's arguments: of files and folders the last part of their name, for the rest is this machine's."""
+    given = {name: value for name, value in vars(args).items() if name != "json"}
+    return {name: Path(value).name if isinstance(value, str) else value for name, value in given.items()}
+
+
+def software() -> dict[str, Any]:
+    return {"threads": torch.get_num_threads(), "torch": torch.__version__}
+
+
+def resident(name: str = "VmRSS") -> int:
+    """MiB of this process: ``VmRSS`` now, ``VmHWM`` at the most."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) // 1024

@@ -1,0 +1,40 @@
+"""The sentences of a corpus in BEIR's form, one a line: somebody's own unlabelled text, to adapt an encoder to.
+
+    python -m benchmarks.corpus_sentences retrieval/scifact scifact.txt
+
+Titles are sentences; texts are cut behind a full stop, question or exclamation mark that a capital letter follows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from st_contrastive.evaluation import read_retrieval
+
+_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\d(])")
+
+
+def sentences(folder: str, split: str = "test", least_words: int = 4) -> list[str]:
+    """Every sentence of so many words or more, once, in the order of the corpus; its queries are not read."""
+    found = {}
+    for text in read_retrieval(folder, split).documents.values():
+        for sentence in _END.split(text):
+            if len(sentence.split()) >= least_words:
+                found[" ".join(sentence.split())] = None
+    return list(found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", help="a folder in BEIR's form")
+    parser.add_argument("output", help="the file of sentences")
+    args = parser.parse_args()
+    made = sentences(args.corpus)
+    Path(args.output).write_text("\n".join(made) + "\n", encoding="utf-8")
+    print(f"{len(made):,} sentences")
+
+
+if __name__ == "__main__":
+    main()

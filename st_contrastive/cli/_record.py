@@ -1,0 +1,134 @@
+"""What a training run was and how it went, beside the model that came of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import time
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from st_contrastive.evaluation import STSEvaluator
+
+#: The record's name in the folder of a saved model.
+NAME = "training_run.json"
+_PACKAGES = ("st_contrastive", "sentence-transformers", "transformers", "torch", "datasets")
+_FILES = ("data", "translations", "output", "checkpoints", "model", "auxiliary", "generator", "fraternal", "dev")
+_BANDS = 5
+
+
+class RunRecord(TrainerCallback):
+    """Collects a run's record.
+
+    Args:
+        args: the command's options. Of files, the record keeps the last part of the name.
+        loss: whose arguments, terms and queue it is about.
+        model: what is trained.
+        evaluator: whose pairs' similarities are kept, before and after; or None.
+    """
+
+    def __init__(
+        self, args: argparse.Namespace, loss: Any, model: SentenceTransformer, evaluator: STSEvaluator | None
+    ) -> None:
+        self.loss, self.model, self.evaluator = loss, model, evaluator
+        self.queue: list[tuple[int, int]] = []
+        self._started = time.perf_counter()
+        given = {key: value for key, value in vars(args).items() if key != "run" and value is not None}
+        self.options = {key: Path(str(value)).name if key in _FILES else value for key, value in given.items()}
+        self.before = self._similarities()
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Note how full the queue is."""
+        queue = getattr(self.loss, "queue", None)
+        if queue is not None:
+            self.queue.append((state.global_step, len(queue)))
+
+    def write(self, folder: Path, state: TrainerState, best: tuple[int | None, float | None] | None) -> None:
+        """Write the record into the folder of the saved model."""
+        config = {key: _plain(value) for key, value in self.loss.get_config_dict().items()}
+        record = {
+            "options": self.options,
+            "loss": {"class": type(self.loss).__name__, **config},
+            "steps": state.global_step,
+            "seconds": round(time.perf_counter() - self._started, 1),
+            "log": [{key: _plain(value) for key, value in entry.items()} for entry in state.log_history],
+            "queue": self.queue,
+            "best": None if best is None else {"step": best[0], "value": best[1]},
+            "similarities": {"before": self.before, "after": self._similarities()},
+            "device": str(self.model.device),
+            "peak_mib": _peak_mib(self.model.device),
+            "versions": {"python": platform.python_version(), **_versions(_PACKAGES)},
+        }
+        text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+        (folder / NAME).write_text(text + "\n", encoding="utf-8")
+
+    def _similarities(self) -> list[dict[str, Any]] | None:
+        """Of each band of gold scores, its bounds and its pairs' cosine similarities."""
+        if self.evaluator is None:
+            return None
+        from st_contrastive.evaluation import similarity_by_score
+
+        training = self.model.training
+        found = similarity_by_score(
+            self.model, self.evaluator.pairs, bands=_BANDS, batch_size=self.evaluator.batch_size
+        )
+        self.model.train(training)
+        return [
+            {"from": low, "to": high, "similarities": [round(value, 4) for value in own]}
+            for (low, high), own in zip(found.bands, found.similarities, strict=True)
+        ]
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The record in a saved model's folder.
+
+    Raises:
+        FileNotFoundError: it has none.
+        ValueError: it is damaged.
+    """
+    path = folder / NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no {NAME}: it is not the output of st-contrastive train or pretrain.")
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(record, dict) or not {"options", "loss", "log", "versions"} <= record.keys():
+        raise ValueError(f"{path} is no record of a training run.")
+    return record
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; what it has not by the name of its class."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (str, int, float, bool, type(None))) else type(value).__name__
+
+
+def _peak_mib(device: torch.device) -> int | None:
+    """The most memory of this process: the GPU's, or what was resident; None where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) // 2**20
+    try:
+        import resource
+    except ImportError:
+        return None
+    per_mib = 2**20 if platform.system() == "Darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // per_mib
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

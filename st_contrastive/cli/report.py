@@ -1,0 +1,232 @@
+"""``st-contrastive report``: a training run as one page that needs nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import html
+import io
+from pathlib import Path
+from typing import Any
+
+from st_contrastive.cli._arguments import UserError, name
+from st_contrastive.cli._saving import report_file
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid #ddd; }
+table { border-collapse: collapse; margin: 0.5rem 0; } td, th { padding: 0.15rem 0.8rem 0.15rem 0; text-align: left; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; } th { border-bottom: 1px solid #999; }
+figure { margin: 0.5rem 0; } svg { max-width: 100%; height: auto; } figcaption, .small { color: #666; font-size: 0.9em;
+}
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "report",
+        help="show how a training run went",
+        description="Show a training run: its curves and terms, the queue, similarities before and after, scores. It "
+        "needs the extra 'plots'.",
+    )
+    parser.add_argument("runs", nargs="+", type=name, metavar="RUN_DIR", help="outputs of train or pretrain")
+    parser.add_argument("--html", required=True, type=name, metavar="FILE", help="where the page goes")
+    parser.add_argument(
+        "--scores", nargs="*", default=[], type=name, metavar="FILE", help="reports that evaluate --json wrote"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the records, draw, write."""
+    from st_contrastive.cli._record import read
+
+    target = report_file("--html", args.html)
+    try:
+        records = {Path(folder).resolve().name: read(Path(folder)) for folder in args.runs}
+        reports = [_scores(file) for file in args.scores]
+    except (OSError, ValueError) as error:
+        raise UserError(str(error)) from error
+    try:
+        page = rendered(records, reports)
+    except ImportError as error:
+        raise UserError("report draws with matplotlib: pip install 'st_contrastive[plots]'") from error
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--html {args.html} can't be written: {error.strerror or error}.") from error
+    print(f"Written to {target}.")
+    return 0
+
+
+def _scores(file: str) -> dict[str, Any]:
+    import json
+
+    report = json.loads(Path(file).read_text(encoding="utf-8"))
+    if not isinstance(report, dict) or not isinstance(report.get("scores"), list):
+        raise ValueError(f"--scores {file} is no report of st-contrastive evaluate --json.")
+    return report
+
+
+def rendered(records: dict[str, dict[str, Any]], reports: list[dict[str, Any]]) -> str:
+    """The page.
+
+    Args:
+        records: of each run, by its name.
+        reports: of ``evaluate --json``.
+    """
+    parts = [f"<h1>{html.escape(', '.join(records))}</h1>", _overview(records)]
+    curve = _curves(records, "eval_dev_spearman", scale=100)
+    if curve:
+        parts += ["<h2>Development split</h2>", _figure(curve, "Spearman x 100 at each evaluation, and the best.")]
+    for run_name, record in records.items():
+        title = f" of {html.escape(run_name)}" if len(records) > 1 else ""
+        parts += [f"<h2>Terms{title}</h2>", _figure(_terms(record), "The loss's weighted terms, as they were logged.")]
+        if record.get("queue"):
+            parts.append(_figure(_queue(record), "Entries of the queue of past negatives."))
+        if (record.get("similarities") or {}).get("after"):
+            parts += [
+                f"<h2>Similarity against gold{title}</h2>",
+                _figure(_similarities(record), "Cosine similarity of the development pairs, by their gold score."),
+            ]
+    if reports:
+        parts += ["<h2>Scores</h2>", _score_table(reports)]
+    for run_name, record in records.items():
+        title = f" of {html.escape(run_name)}" if len(records) > 1 else ""
+        parts += [f"<h2>Settings{title}</h2>", _table(["", ""], [[k, str(v)] for k, v in record["options"].items()])]
+        parts.append(_table(["loss", ""], [[k, str(v)] for k, v in record["loss"].items()]))
+        parts.append(_table(["versions", ""], [[k, str(v)] for k, v in record["versions"].items()]))
+    body = "\n".join(parts)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(", ".join(records))}</title>'
+        f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _overview(records: dict[str, dict[str, Any]]) -> str:
+    rows = []
+    for run_name, record in records.items():
+        best = record.get("best") or {}
+        value = f"{100 * best['value']:.2f} at step {best['step']}" if best.get("value") is not None else "not measured"
+        losses = [entry["loss"] for entry in record["log"] if entry.get("loss") is not None]
+        ends = f"{losses[0]:.4g} to {losses[-1]:.4g}" if losses else ""
+        rows.append(
+            [run_name, record["loss"]["class"], f"{record['steps']:,}", f"{record['seconds']:,.0f}", ends, value]
+        )
+    return _table(["run", "loss", "steps", "seconds", "loss from, to", "best on dev"], rows)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    def cell(value: str) -> str:
+        kind = ' class="number"' if value[:1].isdigit() and " " not in value else ""
+        return f"<td{kind}>{html.escape(value)}</td>"
+
+    lines = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
+    names = "".join(f"<th>{html.escape(part)}</th>" for part in head)
+    return f"<table><tr>{names}</tr>{lines}</table>" if any(head) else f"<table>{lines}</table>"
+
+
+def _score_table(reports: list[dict[str, Any]]) -> str:
+    from st_contrastive.evaluation import Score
+
+    keys: dict[tuple[str, str, str], None] = {}
+    found: list[dict[tuple[str, str, str], str]] = []
+    for report in reports:
+        own = {}
+        for entry in report["scores"]:
+            key = (str(entry["task"]), str(entry["split"]), str(entry["metric"]))
+            keys[key] = None
+            own[key] = Score(**{**entry, "value": float("nan") if entry["value"] is None else entry["value"]}).shown
+        found.append(own)
+    rows = [[*key, *(own.get(key, "") for own in found)] for key in keys]
+    return _table(["task", "split", "metric", *(Path(str(report.get("model", ""))).name for report in reports)], rows)
+
+
+def _figure(drawing: str, caption: str) -> str:
+    return f"<figure>{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>"
+
+
+def _svg(figure: Any) -> str:
+    import matplotlib.pyplot as plt
+
+    buffer = io.StringIO()
+    figure.tight_layout()
+    figure.savefig(buffer, format="svg")
+    plt.close(figure)
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _axes(width: float = 8, height: float = 2.8) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(width, height))
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_xlabel("step")
+    return figure, axis
+
+
+def _curves(records: dict[str, dict[str, Any]], key: str, *, scale: float) -> str:
+    """One line a run; "" where no run has it."""
+    drawn = {
+        run_name: [(entry["step"], scale * entry[key]) for entry in record["log"] if entry.get(key) is not None]
+        for run_name, record in records.items()
+    }
+    if not any(drawn.values()):
+        return ""
+    figure, axis = _axes()
+    for run_name, points in drawn.items():
+        if points:
+            (line,) = axis.plot(*zip(*points, strict=True), marker=".", label=run_name)
+            best = max(points, key=lambda point: point[1])
+            axis.plot(*best, marker="o", markersize=9, fillstyle="none", color=line.get_color())
+    axis.legend(fontsize=8)
+    return _svg(figure)
+
+
+def _terms(record: dict[str, Any]) -> str:
+    entries = [entry for entry in record["log"] if "loss" in entry]
+    skipped = ("loss", "grad_norm", "learning_rate", "epoch", "step")
+    names = dict.fromkeys(key for entry in entries for key in entry if key not in skipped)
+    figure, axis = _axes()
+    for key in ("loss", *names):
+        points = [(entry["step"], entry[key]) for entry in entries if entry.get(key) is not None]
+        if points:
+            label = "sum" if key == "loss" else key
+            axis.plot(*zip(*points, strict=True), label=label, linewidth=2 if key == "loss" else 1)
+    values = [entry[key] for entry in entries for key in ("loss", *names) if entry.get(key)]
+    if values and max(values) > 30 * min(values) > 0:
+        axis.set_yscale("log")
+    axis.legend(fontsize=8)
+    return _svg(figure)
+
+
+def _queue(record: dict[str, Any]) -> str:
+    figure, axis = _axes(height=1.8)
+    axis.plot(*zip(*record["queue"], strict=True))
+    axis.set_ylim(bottom=0)
+    return _svg(figure)
+
+
+def _similarities(record: dict[str, Any]) -> str:
+    figure, axis = _axes(height=3.2)
+    axis.set_xlabel("gold score")
+    for shift, when, colour in ((-0.18, "before", "#999999"), (0.18, "after", "#1f77b4")):
+        bands = (record["similarities"] or {}).get(when) or []
+        filled = [(place, band["similarities"]) for place, band in enumerate(bands) if len(band["similarities"]) > 1]
+        if filled:
+            drawn = axis.violinplot(
+                [own for _, own in filled], [place + shift for place, _ in filled], widths=0.34, showmedians=True
+            )
+            for part in (*drawn["bodies"], drawn["cmedians"], drawn["cbars"], drawn["cmins"], drawn["cmaxes"]):
+                part.set_color(colour)
+            axis.plot([], [], color=colour, label=when)
+    bands = record["similarities"]["after"]
+    axis.set_xticks(range(len(bands)), [f"{band['from']:g} to {band['to']:g}" for band in bands])
+    axis.set_ylabel("cosine similarity")
+    axis.legend(fontsize=8)
+    return _svg(figure)

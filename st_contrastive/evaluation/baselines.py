@@ -1,0 +1,89 @@
+"""Other ways to read the same encoder, as the papers' tables have beside the trained ones: no training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from st_contrastive.evaluation._encoding import Encoder, encoded
+
+
+class FirstLastAverage:
+    """A SentenceTransformer's encoder, read as the mean of its first and last layers over all tokens.
+
+    Called "first-last avg." in SimCSE's tables. The first layer is the lowest transformer layer, not the embeddings.
+
+    Args:
+        model: a SentenceTransformer that starts with a Transformer module.
+
+    Raises:
+        TypeError: it does not.
+    """
+
+    def __init__(self, model: Any) -> None:
+        first = model[0]
+        if not hasattr(first, "model") or not hasattr(first, "tokenizer"):
+            raise TypeError(f"model must start with a Transformer module, got {type(first).__name__}.")
+        self.model = model
+
+    @torch.no_grad()
+    def encode(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
+        """(N, d) float32 array."""
+        from tqdm.auto import tqdm
+
+        self.model.eval()
+        order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))
+        found: dict[int, Any] = {}
+        for start in tqdm(range(0, len(order), batch_size), disable=not show_progress_bar):
+            rows = order[start : start + batch_size]
+            batch = self.model.preprocess([sentences[row] for row in rows])
+            tensors = {key: batch[key].to(self.model.device) for key in _INPUTS if key in batch}
+            states = self.model[0].model(**tensors, output_hidden_states=True).hidden_states
+            mask = tensors["attention_mask"][..., None].to(states[-1].dtype)
+            vectors = ((states[1] + states[-1]) / 2 * mask).sum(dim=1) / mask.sum(dim=1)
+            found.update(zip(rows, vectors.float().cpu().numpy(), strict=True))
+        return np.stack([found[row] for row in range(len(sentences))])
+
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class Whitened:
+    """An encoder whose vectors are centred and scaled to the identity covariance: "whitening" in the papers' tables.
+
+    Of Su et al. (2021): x becomes (x - mu) W with W = U diag(1 / sqrt(lambda)), from the eigenvectors of the
+    covariance.
+
+    Args:
+        model: anything with ``encode``.
+        sentences: unlabelled ones that mean and covariance are taken from, such as the sentences of the task.
+        dimensions: keep that many of the largest; None keeps all.
+        batch_size: of encoding the sentences.
+
+    Raises:
+        ValueError: there are too few sentences, or ``dimensions`` is none of the model's.
+    """
+
+    def __init__(
+        self, model: Encoder, sentences: Sequence[str], *, dimensions: int | None = None, batch_size: int = 64
+    ) -> None:
+        different = list(dict.fromkeys(sentences))
+        if len(different) < 2:
+            raise ValueError(f"sentences holds {len(different)} different one(s); whitening needs at least 2.")
+        vectors = encoded(model, different, batch_size=batch_size).astype(np.float64)
+        if dimensions is not None and not 1 <= dimensions <= vectors.shape[1]:
+            raise ValueError(f"dimensions must be from 1 to {vectors.shape[1]}, the model's width, got {dimensions}.")
+        self.model = model
+        self.mean = vectors.mean(axis=0)
+        directions, values, _ = np.linalg.svd(np.cov(vectors, rowvar=False))
+        # Directions in which the sentences do not differ tell nothing, and would be scaled beyond all.
+        known = values > values[0] * 1e-10
+        self.matrix = (directions[:, known] / np.sqrt(values[known]))[:, :dimensions]
+
+    def encode(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
+        """(N, dimensions) array."""
+        vectors = encoded(self.model, sentences, batch_size=batch_size, progress=show_progress_bar)
+        return (vectors - self.mean) @ self.matrix

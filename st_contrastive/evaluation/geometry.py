@@ -1,0 +1,131 @@
+"""What a model's space looks like on graded pairs: alignment, uniformity, information, and cosine against gold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from st_contrastive.evaluation._encoding import Encoder, encoded
+from st_contrastive.evaluation._files import EvaluationDataError
+from st_contrastive.evaluation.report import Report, Score
+from st_contrastive.evaluation.sts import STSPairs, similarities
+from st_contrastive.objectives import alignment, mutual_information, uniformity
+
+
+def evaluate_geometry(
+    model: Encoder,
+    pairs: STSPairs,
+    *,
+    name: str = "model",
+    task: str = "stsb",
+    split: str = "dev",
+    least: float = 4.0,
+    batch_size: int = 64,
+    progress: bool = False,
+) -> Report:
+    """Alignment and mutual information of the pairs that mean about the same, and uniformity of all sentences.
+
+    Args:
+        model: anything with ``encode``.
+        pairs: the set; SimCSE takes the STS Benchmark's.
+        name: the model's name in the report.
+        task: the set's.
+        split: which of its splits the pairs are.
+        least: score above which a pair means the same; SimCSE's is 4.
+        batch_size: of encoding.
+        progress: show a bar over the batches.
+
+    Raises:
+        EvaluationDataError: no pair has a higher score.
+    """
+    same = [row for row, score in enumerate(pairs.scores) if score > least]
+    if not same:
+        raise EvaluationDataError(f"No pair has a score above {least}: alignment has nothing to measure.")
+    sentences = list(dict.fromkeys((*pairs.first, *pairs.second)))
+    vectors = torch.from_numpy(encoded(model, sentences, batch_size=batch_size, progress=progress).astype(np.float64))
+    place = {sentence: row for row, sentence in enumerate(sentences)}
+    first, second = (vectors[[place[side[row]] for row in same]] for side in (pairs.first, pairs.second))
+    found = {
+        "alignment": (alignment(first, second), len(same)),
+        "uniformity": (uniformity(vectors), len(sentences)),
+        "information": (mutual_information(first, second), len(same)),
+    }
+    scores = tuple(Score(task, split, metric, float(value), size) for metric, (value, size) in found.items())
+    return Report(name, scores, {"suite": "geometry", "least": least})
+
+
+@torch.no_grad()
+def dropout_views(model: Any, sentences: Sequence[str], *, batch_size: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two embeddings of each sentence under two dropout masks, (N, d) each: identical twins.
+
+    Args:
+        model: a SentenceTransformer.
+        sentences: the N sentences.
+        batch_size: of encoding.
+    """
+    modes = {module: module.training for module in model.modules()}
+    views: list[list[torch.Tensor]] = [[], []]
+    try:
+        model.eval()
+        for module in model.modules():
+            # Alone, so that nothing else, such as BatchNorm, changes.
+            module.training = module.training or isinstance(module, torch.nn.Dropout)
+        for start in range(0, len(sentences), batch_size):
+            batch = model.preprocess(list(sentences[start : start + batch_size]))
+            batch = {k: v.to(model.device) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
+            for view in views:
+                view.append(model(dict(batch))["sentence_embedding"].float().cpu())
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return torch.cat(views[0]), torch.cat(views[1])
+
+
+@dataclass(frozen=True)
+class SimilarityByScore:
+    """Cosine similarities of the pairs of each band of gold scores, the lowest first (Fig. 4b of the Twins paper)."""
+
+    bands: tuple[tuple[float, float], ...]
+    similarities: tuple[tuple[float, ...], ...]
+
+    @property
+    def medians(self) -> tuple[float, ...]:
+        """Median similarity of each band; NaN where it has no pair."""
+        return tuple(float(np.median(own)) if own else float("nan") for own in self.similarities)
+
+
+def similarity_by_score(model: Encoder, pairs: STSPairs, *, bands: int = 5, batch_size: int = 64) -> SimilarityByScore:
+    """Cosine similarities against gold, in bands of equal width from the lowest to the highest score."""
+    if bands < 1:
+        raise ValueError(f"bands must be at least 1, got {bands}.")
+    gold = np.asarray(pairs.scores)
+    found = similarities(model, pairs, batch_size=batch_size)
+    edges = np.linspace(gold.min(), gold.max(), bands + 1)
+    band = np.clip(np.searchsorted(edges, gold, side="right") - 1, 0, bands - 1)
+    return SimilarityByScore(
+        tuple(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)),
+        tuple(tuple(found[band == number].tolist()) for number in range(bands)),
+    )
+
+
+def plot_similarity_by_score(found: dict[str, SimilarityByScore], path: str | Path) -> None:
+    """The bands of several models beside each other, as a picture file: how the pairs lie in each, and their median."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(found), figsize=(3.4 * len(found), 3.2), sharey=True, squeeze=False)
+    for axis, (name, own) in zip(axes[0], found.items(), strict=True):
+        filled = [(f"{low:g} to {high:g}", part) for (low, high), part in zip(own.bands, own.similarities, strict=True)]
+        filled = [(label, part) for label, part in filled if part]
+        axis.violinplot([part for _, part in filled], showmedians=True)
+        axis.set_xticks(range(1, len(filled) + 1), [label for label, _ in filled], fontsize=7)
+        axis.set_title(name, fontsize=9)
+        axis.set_xlabel("gold score")
+    axes[0][0].set_ylabel("cosine similarity")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

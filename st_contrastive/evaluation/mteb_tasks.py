@@ -1,0 +1,186 @@
+"""MTEB: its own tasks and evaluators, on the hub's data or on local files of the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from st_contrastive.evaluation._files import EvaluationDataError
+from st_contrastive.evaluation.report import Report, Score
+from st_contrastive.evaluation.retrieval import read_retrieval
+from st_contrastive.evaluation.sts import ALL, plain, read_split, split_files
+
+#: What MTEB calls the splits that a folder calls otherwise.
+_SPLITS = {"validation": "dev"}
+
+
+def evaluate_mteb(
+    model: Any,
+    tasks: Sequence[str],
+    output: str | Path | None,
+    *,
+    name: str = "model",
+    data: str | Path | None = None,
+    batch_size: int = 64,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Report:
+    """Run tasks of MTEB through ``mteb.evaluate``.
+
+    Args:
+        model: a SentenceTransformer.
+        tasks: their names, such as STSBenchmark, STS12, SICK-R, SciFact.
+        output: folder for MTEB's own result files (``results/<model>/<revision>/<task>.json``); None writes none. What
+            is there of the same weights is not run again.
+        name: the model's name in the report and the result files.
+        data: folder with local files of the tasks: sets as :func:`evaluate_sts` and :func:`evaluate_retrieval` read
+            them, named as the tasks are (STSBenchmark: stsb), in it or in its folders sts, retrieval and zh. A task
+            whose set is not there comes from the hub, as all do without.
+        batch_size: of encoding.
+        overwrite: run again what is there.
+        progress: show MTEB's bars.
+
+    Returns:
+        The main score of each task and split.
+
+    Raises:
+        ImportError: mteb is not installed.
+        EvaluationDataError: a task is unknown, or its data can't be had.
+    """
+    try:
+        import mteb
+        from mteb.cache import ResultCache
+        from mteb.models import SentenceTransformerEncoderWrapper
+    except ImportError as error:
+        raise ImportError("MTEB's tasks need mteb: pip install 'st_contrastive[eval]'.") from error
+
+    made = [_task(mteb, task) for task in dict.fromkeys(tasks)]
+    sizes = {task.metadata.name: {} if data is None else _load(task, Path(data)) for task in made}
+    wrapped = SentenceTransformerEncoderWrapper(model)
+    # mteb calls every local model the same, and would take the results of one for another's.
+    wrapped.mteb_model_meta = wrapped.mteb_model_meta.model_copy(
+        update={"name": f"local/{Path(name).name}", "revision": weights_fingerprint(model)}
+    )
+    scores = []
+    for task in made:
+        try:
+            found = mteb.evaluate(
+                wrapped,
+                task,
+                cache=None if output is None else ResultCache(output),
+                overwrite_strategy="always" if overwrite else "only-missing",
+                encode_kwargs={"batch_size": batch_size, "show_progress_bar": False},
+                show_progress_bar=progress,
+                co2_tracker=False,
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            if task.data_loaded:
+                raise
+            raise EvaluationDataError(
+                f"The data of {task.metadata.name} can't be had from the hub ({type(error).__name__}): name a folder "
+                "that holds it."
+            ) from error
+        (result,) = found.task_results
+        for split, subsets in result.scores.items():
+            metric = str(task.metadata.main_score)
+            own = [entry["main_score"] for entry in subsets]
+            size = sizes[task.metadata.name].get(split, 0) or _size(task, split)
+            scores.append(Score(task.metadata.name, split, metric, float(sum(own) / len(own)), size))
+    local = {task: "local" if own else "hub" for task, own in sizes.items()}
+    return Report(name, tuple(scores), {"suite": "mteb", "mteb": mteb.__version__, "data": local})
+
+
+def weights_fingerprint(model: Any) -> str:
+    """Sixteen digits of a hash over a model's weights: the revision of a model that has no other."""
+    digest = hashlib.sha256()
+    for key, tensor in sorted(model.state_dict().items()):
+        digest.update(key.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _task(mteb: Any, name: str) -> Any:
+    try:
+        return mteb.get_task(name)
+    except KeyError as error:
+        raise EvaluationDataError(
+            f"mteb has no task {name!r}: {error.args[0] if error.args else error!s:.300}"
+        ) from error
+
+
+def _load(task: Any, data: Path) -> dict[str, int]:
+    """Give a task its local data, if there is any; how many items each split has then."""
+    from mteb.abstasks import AbsTaskRetrieval
+    from mteb.abstasks.sts import AbsTaskSTS
+
+    folder = _folder(data, task)
+    if folder is None:
+        return {}
+    if isinstance(task, AbsTaskSTS):
+        return _load_sts(task, folder)
+    if isinstance(task, AbsTaskRetrieval):
+        return _load_retrieval(task, folder)
+    raise EvaluationDataError(
+        f"{folder} can't be given to {task.metadata.name}: local data is read for tasks of STS and retrieval."
+    )
+
+
+def _folder(data: Path, task: Any) -> Path | None:
+    """The folder of the task's set: English ones and Chinese ones may have the same name."""
+    if not data.is_dir():
+        raise EvaluationDataError(f"{data} is not a folder. It must hold the tasks' sets, such as stsb/test.jsonl.gz.")
+    english = "eng" in task.metadata.languages
+    wanted = plain(task.metadata.name.split(".")[0])
+    for place in (data, data / "sts", data / "retrieval") if english else (data / "zh", data):
+        for folder in sorted(place.iterdir()) if place.is_dir() else ():
+            if folder.is_dir() and plain(folder.name.removeprefix("cnsd_")) == wanted:
+                return folder
+    return None
+
+
+def _load_sts(task: Any, folder: Path) -> dict[str, int]:
+    """Those of the task's splits that are there; one at least."""
+    from datasets import Dataset, DatasetDict
+
+    whole = task.metadata.name == "SICK-R"  # mteb's test split is all of it
+    splits: dict[str, Any] = {}
+    for split in task.eval_splits:
+        for wanted in (ALL,) if whole else (_SPLITS.get(split, split), split):
+            files = split_files(folder, wanted)
+            if files and split not in splits:
+                pairs = read_split(files)
+                first, second = task.column_names
+                splits[split] = Dataset.from_dict({first: pairs.first, second: pairs.second, "score": pairs.scores})
+    if not splits:
+        names = ALL if whole else " or ".join(task.eval_splits)
+        raise EvaluationDataError(
+            f"{folder} holds no {names} split (.jsonl, .jsonl.gz), which {task.metadata.name} needs."
+        )
+    task.filter_eval_splits(list(splits))
+    task.dataset = DatasetDict(splits)
+    task.data_loaded = True
+    return {split: len(rows) for split, rows in splits.items()}
+
+
+def _load_retrieval(task: Any, folder: Path) -> dict[str, int]:
+    from datasets import Dataset
+
+    found: dict[str, Any] = {}
+    for split in task.eval_splits:
+        data = read_retrieval(folder, split)
+        tables = ({"id": list(texts), "text": list(texts.values())} for texts in (data.documents, data.queries))
+        corpus, queries = (Dataset.from_dict(table) for table in tables)
+        gains = {query: {document: int(gain) for document, gain in own.items()} for query, own in data.relevant.items()}
+        found[split] = {"corpus": corpus, "queries": queries, "relevant_docs": gains, "top_ranked": None}
+    task.dataset = {"default": found}
+    task.data_loaded = True
+    return {split: len(part["queries"]) for split, part in found.items()}
+
+
+def _size(task: Any, split: str) -> int:
+    """How many items mteb says that a split of the hub's data has; 0 where it does not say."""
+    return int((task.metadata.n_samples or {}).get(split, 0))

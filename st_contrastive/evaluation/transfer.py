@@ -1,0 +1,210 @@
+"""Transfer tasks by SentEval's protocol: logistic regression on frozen sentence vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from st_contrastive.evaluation._encoding import Encoder, encoded
+from st_contrastive.evaluation._files import EvaluationDataError, find, read_rows, text
+from st_contrastive.evaluation.report import Report, Score
+
+#: The papers' seven tasks in the order of their tables.
+PAPERS_TASKS = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
+#: C of the regularisation, of which the best on the validation folds is taken (SentEval's grid for scikit-learn).
+REGULARISATION = tuple(2.0**power for power in range(-2, 4))
+#: SentEval's folds, and its seed.
+FOLDS, SEED = 10, 1111
+_STEPS = 1000
+
+
+@dataclass(frozen=True)
+class TransferSplit:
+    """Texts, or pairs of them, and their classes."""
+
+    texts: tuple[tuple[str, ...], ...]  # one entry a column
+    labels: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class TransferTask:
+    """A task's splits: ``all``, to be cut into folds; ``train`` and ``test``; or these with a ``dev``."""
+
+    name: str
+    splits: dict[str, TransferSplit]
+
+
+def read_transfer(folder: str | Path) -> list[TransferTask]:
+    """The tasks in a folder: ``<task>/<split>.jsonl[.gz]`` of ``text``, or ``sentence1`` and ``sentence2``, and
+    ``label``.
+
+    Raises:
+        EvaluationDataError: it has none, or a file can't be used.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise EvaluationDataError(f"{root} is not a folder. It must hold one folder a task, such as mr/all.jsonl.gz.")
+    order = {name: place for place, name in enumerate(PAPERS_TASKS)}
+    tasks = []
+    for place in sorted(root.iterdir(), key=lambda path: (order.get(path.name, len(order)), path.name)):
+        splits = {split: path for split in ("all", "train", "dev", "test") if (path := find(place, split)) is not None}
+        if not {"all"} <= splits.keys() and not {"train", "test"} <= splits.keys():
+            continue
+        tasks.append(TransferTask(place.name, {split: _read(path) for split, path in splits.items()}))
+    if not tasks:
+        raise EvaluationDataError(
+            f"{root} holds no task: a folder each, with all.jsonl, or with train.jsonl and test.jsonl (.gz)."
+        )
+    return tasks
+
+
+def _read(path: Path) -> TransferSplit:
+    rows, labels = [], []
+    for row, where in read_rows(path, "text|sentence1", "label"):
+        columns = ("text",) if "text" in row else ("sentence1", "sentence2")
+        if columns[-1] not in row:
+            raise EvaluationDataError(f"{where} has sentence1 and no sentence2.")
+        rows.append(tuple(text(row, column, where) for column in columns))
+        labels.append(str(row["label"]))
+    if len(set(labels)) < 2:
+        raise EvaluationDataError(f"{path} holds {len(rows)} row(s) of {len(set(labels))} class(es); 2 are needed.")
+    if len({len(row) for row in rows}) > 1:
+        raise EvaluationDataError(f"{path} mixes rows of one text with rows of two.")
+    return TransferSplit(tuple(zip(*rows, strict=True)), tuple(labels))
+
+
+def features(model: Encoder, split: TransferSplit, *, batch_size: int = 64) -> Any:
+    """What is classified: the text's vector u, (N, d), or of pairs ``[|u - v|, u * v]``, (N, 2 d), as in SentEval."""
+    columns = [encoded(model, column, batch_size=batch_size) for column in split.texts]
+    if len(columns) == 1:
+        return columns[0]
+    first, second = columns
+    return np.hstack([np.abs(first - second), first * second])
+
+
+def transfer_scores(
+    model: Encoder, task: TransferTask, *, folds: int = FOLDS, seed: int = SEED, jobs: int = -1, batch_size: int = 64
+) -> dict[str, float]:
+    """Accuracy on one task; of pairs also F1.
+
+    Where there is one set of all, the mean over outer folds, each with its C chosen by inner folds of the rest. Where
+    there are train and test, C is chosen by folds of train, or on dev where there is one, and the classifier is trained
+    on all of train.
+
+    Args:
+        model: anything with ``encode``.
+        task: the task.
+        folds: outer and inner ones; fewer where a class has fewer rows.
+        seed: of the folds.
+        jobs: processes; -1 takes all cores.
+        batch_size: of encoding.
+    """
+    from sklearn.metrics import accuracy_score, f1_score
+    from sklearn.model_selection import cross_val_score
+
+    made = {
+        name: (features(model, split, batch_size=batch_size), np.asarray(split.labels))
+        for name, split in task.splits.items()
+    }
+    if "all" in made:
+        x, y = made["all"]
+        outer = _possible(y, folds)
+        least = int(np.unique(y, return_counts=True)[1].min())
+        inner = _by_folds(_possible(y, folds, least - math.ceil(least / outer)), seed)
+        return {"accuracy": float(cross_val_score(inner, x, y, cv=_folds(outer, seed), n_jobs=jobs).mean())}
+    x, y = made["train"]
+    if "dev" in made:
+        chosen = _on_dev(made["train"], made["dev"], seed, jobs)
+    else:
+        chosen = _by_folds(_possible(y, folds), seed, jobs).fit(x, y)
+    found = chosen.predict(made["test"][0])
+    gold = made["test"][1]
+    scores = {"accuracy": float(accuracy_score(gold, found))}
+    if len(task.splits["test"].texts) == 2 and len(set(y)) == 2:
+        scores["f1"] = float(f1_score(gold, found, pos_label=max(set(y))))
+    return scores
+
+
+def _possible(labels: Any, folds: int, least: int | None = None) -> int:
+    """As many folds as asked for, or as the rarest class has rows."""
+    rows = int(np.unique(labels, return_counts=True)[1].min()) if least is None else least
+    return max(2, min(folds, rows))
+
+
+def _folds(folds: int, seed: int) -> Any:
+    from sklearn.model_selection import StratifiedKFold
+
+    return StratifiedKFold(folds, shuffle=True, random_state=seed)
+
+
+def _by_folds(folds: int, seed: int, jobs: int = 1) -> Any:
+    """Logistic regression whose C is the best on the validation folds, trained on all of them."""
+    return _search(seed, jobs, cv=_folds(folds, seed))
+
+
+def _on_dev(train: tuple[Any, Any], dev: tuple[Any, Any], seed: int, jobs: int) -> Any:
+    """Logistic regression on train alone whose C is the best on dev."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import PredefinedSplit
+
+    fold = np.repeat([-1, 0], [len(train[1]), len(dev[1])])  # dev is the one validation fold
+    both = (np.concatenate(parts) for parts in zip(train, dev, strict=True))
+    found = _search(seed, jobs, cv=PredefinedSplit(fold), refit=False).fit(*both)
+    return LogisticRegression(**found.best_params_, max_iter=_STEPS, random_state=seed).fit(*train)
+
+
+def _search(seed: int, jobs: int, **options: Any) -> Any:
+    """The C of the best mean accuracy, the smallest of equals, as SentEval's."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+
+    classifier = LogisticRegression(max_iter=_STEPS, random_state=seed)
+    return GridSearchCV(classifier, {"C": list(REGULARISATION)}, n_jobs=jobs, **options)
+
+
+def evaluate_transfer(
+    model: Encoder,
+    folder: str | Path,
+    *,
+    name: str = "model",
+    folds: int = FOLDS,
+    seed: int = SEED,
+    jobs: int = -1,
+    batch_size: int = 64,
+    progress: bool = False,
+) -> Report:
+    """Score a model on every transfer task in a folder.
+
+    Args:
+        model: anything with ``encode``.
+        folder: see :func:`read_transfer`.
+        name: the model's name in the report.
+        folds: see :func:`transfer_scores`; SentEval's and the papers' is 10.
+        seed: of the folds.
+        jobs: processes; -1 takes all cores.
+        batch_size: of encoding.
+        progress: show a bar over the tasks.
+
+    Raises:
+        EvaluationDataError: the folder or a file can't be used; all are read before anything is encoded.
+    """
+    from tqdm.auto import tqdm
+
+    if folds < 2:
+        raise ValueError(f"folds must be at least 2, got {folds}.")
+    tasks: Sequence[TransferTask] = read_transfer(folder)
+    scores: list[Score] = []
+    for task in tqdm(tasks, desc="transfer", disable=not progress):
+        found = transfer_scores(model, task, folds=folds, seed=seed, jobs=jobs, batch_size=batch_size)
+        split = "all" if "all" in task.splits else "test"
+        # Under one name, so that the mean over all tasks is one.
+        scores += [Score(task.name, "test", metric, value, len(task.splits[split])) for metric, value in found.items()]
+    return Report(name, tuple(scores), {"suite": "transfer", "folds": folds, "seed": seed})

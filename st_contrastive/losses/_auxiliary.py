@@ -1,0 +1,105 @@
+"""InfoCSE's auxiliary network in a loss: where it comes from, and its masked-LM term."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from st_contrastive import _host
+from st_contrastive.components import AuxiliaryMLM, CorruptedTokens, load_auxiliary
+from st_contrastive.losses.base import ContrastiveLoss
+from st_contrastive.objectives import masked_lm_in_chunks
+
+
+def auxiliary_network(
+    model: SentenceTransformer,
+    given: str | os.PathLike[str] | AuxiliaryMLM | None,
+    split_layer: int | None,
+    extra_layers: int | None,
+    *,
+    tied_head: bool,
+    lower_dropout: bool,
+) -> AuxiliaryMLM:
+    """The network that a loss was given, was told the name of, or is to make from its encoder.
+
+    Raises:
+        OSError: it does not exist, or is damaged.
+        TypeError, ValueError: it does not fit.
+    """
+    encoder = _host.encoder_of(model)
+    if given is None:
+        return AuxiliaryMLM.from_encoder(
+            encoder,
+            split_layer=split_layer,
+            extra_layers=2 if extra_layers is None else extra_layers,
+            tied_head=tied_head,
+            lower_dropout=lower_dropout,
+        )
+    if isinstance(given, (str, os.PathLike)):
+        return load_auxiliary(
+            given,
+            encoder,
+            _host.tokenizer_of(model),
+            split_layer=split_layer,
+            extra_layers=extra_layers,
+            tied_head=tied_head,
+            lower_dropout=lower_dropout,
+        )
+    if not isinstance(given, AuxiliaryMLM):
+        raise TypeError(f"auxiliary must be a folder's name, an AuxiliaryMLM or None, got {type(given).__name__}.")
+    if given.signature != (own := AuxiliaryMLM.signature_of(encoder)):
+        raise ValueError(
+            f"auxiliary was made from an encoder of (family, vocabulary, width) {given.signature}, this one is {own}: "
+            "make it with AuxiliaryMLM.from_encoder from the same checkpoint."
+        )
+    for name, wanted, has in (
+        ("split_layer", split_layer, given.split_layer),
+        ("extra_layers", extra_layers, given.extra_layers),
+        ("tied_head", tied_head or None, given.head.tied),
+        ("lower_dropout", lower_dropout or None, given.lower_dropout),
+    ):
+        if wanted is not None and wanted != has:
+            raise ValueError(f"auxiliary does not fit: {name} is {has}, asked for {wanted}.")
+    return given
+
+
+def masked_lm_of(
+    loss: ContrastiveLoss,
+    auxiliary: AuxiliaryMLM,
+    texts: dict[str, Any],
+    vectors: Tensor,
+    *,
+    encoder: PreTrainedModel | None,
+    gradient_scale: float,
+    most_logits: int,
+) -> Tensor:
+    """Cross-entropy of the masked tokens that the network predicts from the sentence vectors.
+
+    Args:
+        loss: the loss that it is a term of, and whose way of grouping rows it takes.
+        auxiliary: the network.
+        texts: the text tensors, (M, L) each, and as ``masked`` what was made of them.
+        vectors: (M, d), the sentence vectors.
+        encoder: whose lower layers are run in place of the frozen copy's, with gradient; or None.
+        gradient_scale: of the gradient into the vectors.
+        most_logits: computed at a time.
+    """
+
+    def predict(rows: dict[str, Any]) -> tuple[Tensor, ...]:
+        masked: CorruptedTokens = rows["masked"]
+        places = masked.places()
+        text = {**_host.token_arguments(rows), "input_ids": masked.input_ids}
+        states = auxiliary.states(text, places, rows["vectors"], encoder=encoder, gradient_scale=gradient_scale)
+        return states, rows["input_ids"].flatten()[places]
+
+    found = loss.by_groups(predict, {**texts, "vectors": vectors})
+    states, targets = (torch.cat(parts) for parts in zip(*found, strict=True))
+    # One call of the head: its matrix is as large as the rest, and so would be each group's gradient of it.
+    return loss.share(len(targets)) * masked_lm_in_chunks(
+        states, targets, auxiliary.logits, vocabulary=auxiliary.signature[1], most_logits=most_logits
+    )

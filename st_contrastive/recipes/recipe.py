@@ -1,0 +1,65 @@
+"""A training run as plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value, and where it is from: a paper's table or section, its authors' code, or ours."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One row of a paper's table, as far as the paper tells how it was made.
+
+    Args:
+        name: as ``st-contrastive train --recipe`` takes it.
+        title: the row.
+        method: the loss, as ``--method`` takes it.
+        run: options of ``st-contrastive train`` by their names.
+        loss: arguments of the loss.
+        augmentation: what makes the second column: "antonyms", "repetition" or None.
+        translations: the data must be sentences and their translations.
+        stage1: settings of InfoCSE's first stage, which is run first; None where there is none.
+        differs: what is not as in the paper, or not known of it.
+        reported: the paper's own figure.
+    """
+
+    name: str
+    title: str
+    method: str
+    run: Mapping[str, Setting]
+    loss: Mapping[str, Setting] = field(default_factory=dict)
+    augmentation: str | None = None
+    translations: bool = False
+    stage1: Mapping[str, Setting] | None = None
+    differs: tuple[str, ...] = ()
+    reported: str = ""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Options of the command line, without the loss's."""
+        return {name: setting.value for name, setting in self.run.items()}
+
+    @property
+    def loss_arguments(self) -> dict[str, Any]:
+        """Arguments of the loss."""
+        return {name: setting.value for name, setting in self.loss.items()}
+
+    def told(self) -> str:
+        """The recipe as text: every number with its source, and what differs from the paper."""
+        groups = [("run", self.run), ("loss", self.loss), ("stage 1", self.stage1 or {})]
+        lines = [f"{self.name}: {self.title}"]
+        for group, settings in groups:
+            lines += [f"  {group:7} {name} = {one.value}  ({one.source})" for name, one in settings.items()]
+        lines += [f"  differs: {line}" for line in self.differs]
+        if self.reported:
+            lines.append(f"  reported: {self.reported}")
+        return "\n".join(lines)

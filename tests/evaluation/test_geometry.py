@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from st_contrastive.evaluation import (
+    EvaluationDataError,
+    STSPairs,
+    dropout_views,
+    evaluate_geometry,
+    plot_similarity_by_score,
+    similarity_by_score,
+)
+from tests.evaluation.encoders import Letters
+
+PAIRS = STSPairs(("a", "ab", "a", "c"), ("aab", "ab", "c", "b"), (5.0, 4.5, 4.0, 0.0))
+
+
+def test_geometry_by_hand():
+    report = evaluate_geometry(Letters(), PAIRS)
+    # The pairs above 4: a and aab (cosine 2 / sqrt(5)), ab and itself.
+    assert report.value("stsb", "dev", "alignment") == pytest.approx((2 - 2 * 2 / math.sqrt(5)) / 2)
+    sentences = ["a", "ab", "c", "aab", "b"]
+    vectors = np.array([[text.count(letter) for letter in "abc"] for text in sentences], dtype=float)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    kernel = [
+        math.exp(-2 * ((x - y) ** 2).sum()) for i, x in enumerate(vectors) for j, y in enumerate(vectors) if i != j
+    ]
+    assert report.value("stsb", "dev", "uniformity") == pytest.approx(math.log(np.mean(kernel)))
+    assert 0 < report.value("stsb", "dev", "information") <= math.log(2)
+    assert [score.size for score in report.scores] == [2, 5, 2]
+    assert report.scores[0].shown == "0.106"  # as it is, not x 100
+    with pytest.raises(EvaluationDataError, match="nothing to measure"):
+        evaluate_geometry(Letters(), PAIRS, least=5)
+
+
+def test_similarity_by_score_and_its_picture(tmp_path):
+    pytest.importorskip("matplotlib").use("Agg")
+    found = similarity_by_score(Letters(), PAIRS, bands=5)
+    assert found.bands[0] == (0.0, 1.0)
+    assert [len(own) for own in found.similarities] == [1, 0, 0, 0, 3]
+    assert found.similarities[0] == (0.0,)
+    assert math.isnan(found.medians[1])
+    assert found.medians[4] == pytest.approx(2 / math.sqrt(5))
+    plot_similarity_by_score({"letters": found}, tmp_path / "fig.png")
+    assert (tmp_path / "fig.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="bands"):
+        similarity_by_score(Letters(), PAIRS, bands=0)
+
+
+def test_dropout_views_differ_by_dropout_alone(build, sentences):
+    model = build(pooling="mean")
+    model.train()
+    modes = {name: module.training for name, module in model.named_modules()}
+    torch.manual_seed(0)
+    first, second = dropout_views(model, sentences, batch_size=3)
+    assert first.shape == second.shape == (len(sentences), 32)
+    cosines = torch.nn.functional.cosine_similarity(first, second)
+    assert (cosines < 1 - 1e-6).all()
+    assert (cosines > 0.3).all()
+    assert {name: module.training for name, module in model.named_modules()} == modes
+    plain = build(pooling="mean", dropout=False)
+    first, second = dropout_views(plain, sentences)
+    assert torch.equal(first, second)
+    torch.testing.assert_close(first.numpy(), plain.encode(sentences), atol=1e-5, rtol=1e-4)

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import gzip
+import json
+import random
+
+import numpy as np
+import pytest
+
+from st_contrastive.evaluation import (
+    EvaluationDataError,
+    STSPairs,
+    evaluate_in_domain_retrieval,
+    evaluate_retrieval,
+    in_domain_retrieval,
+    read_retrieval,
+    retrieval,
+)
+from st_contrastive.evaluation.retrieval import ndcg, ranked, recall
+from tests.evaluation.encoders import Letters, write
+
+
+def made(folder, documents=40, queries=12, seed=0):
+    """A set whose queries are documents' letters in another order, with graded judgements."""
+    draw = random.Random(seed)
+    texts = ["".join(draw.choices("abc", k=draw.randrange(4, 12))) for _ in range(documents)]
+    corpus = [{"_id": f"d{row}", "title": text[:2], "text": text[2:]} for row, text in enumerate(texts)]
+    asked = [{"_id": f"q{row}", "text": "".join(draw.sample(texts[row], 3))} for row in range(queries)]
+    judged = [
+        {"query_id": f"q{row}", "corpus_id": f"d{document}", "score": draw.choice([0, 1, 1, 2])}
+        for row in range(queries)
+        for document in draw.sample(range(documents), 5)
+    ]
+    judged += [{"query_id": f"q{row}", "corpus_id": f"d{row}", "score": 2} for row in range(queries)]
+    write(folder / "corpus.jsonl.gz", corpus)
+    write(folder / "queries_test.jsonl", asked)
+    write(folder / "qrels_test.jsonl.gz", judged)
+    return folder
+
+
+def test_ndcg_by_hand():
+    gains = {"a": 2.0, "b": 1.0, "x": 0.0}
+    # 1/log2(2) + 2/log2(4) over 2/log2(2) + 1/log2(3)
+    assert ndcg(["b", "x", "a"], gains) == pytest.approx((1 + 2 / 2) / (2 + 1 / np.log2(3)))
+    assert ndcg(["x", "y"], gains) == 0
+    assert ndcg(["a", "b"], gains) == pytest.approx(1)
+    assert ndcg(["x", "a"], gains, cut=1) == 0
+    assert recall(["b", "x", "a"], gains, 1) == 0.5
+    assert recall(["b", "x", "a"], gains, 3) == 1
+
+
+def test_the_measures_are_trec_evals(tmp_path):
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    data = read_retrieval(made(tmp_path))
+    rankings = ranked(Letters(), data, 40)
+    runs = {query: {d: float(-place) for place, d in enumerate(found)} for query, found in rankings.items()}
+    qrels = {query: {d: int(gain) for d, gain in gains.items()} for query, gains in data.relevant.items()}
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.5"}).evaluate(runs)
+    assert len(theirs) == 12
+    for query, gains in data.relevant.items():
+        assert ndcg(rankings[query], gains) == pytest.approx(theirs[query]["ndcg_cut_10"], abs=1e-6)
+        assert recall(rankings[query], gains, 5) == pytest.approx(theirs[query]["recall_5"], abs=1e-6)
+
+
+def test_documents_are_ranked_by_cosine(tmp_path, monkeypatch):
+    data = read_retrieval(made(tmp_path))
+    monkeypatch.setattr(retrieval, "_AT_ONCE", 5)
+    found = ranked(Letters(), data, 7)
+
+    def vector(text):
+        counts = np.array([text.count(letter) for letter in "abc"], dtype=float)
+        return counts / np.linalg.norm(counts)
+
+    for query, text in data.queries.items():
+        cosines = {identity: vector(text) @ vector(document) for identity, document in data.documents.items()}
+        best = sorted(cosines.values(), reverse=True)[:7]
+        assert [cosines[identity] for identity in found[query]] == pytest.approx(best, abs=1e-6)
+
+
+def test_title_and_text_are_one_document(tmp_path):
+    write(tmp_path / "corpus.jsonl", [{"_id": 1, "title": "T", "text": "x"}, {"_id": 2, "text": "y"}])
+    write(tmp_path / "queries.jsonl", [{"_id": "q", "text": "a"}, {"_id": "unjudged", "text": "b"}])
+    write(tmp_path / "qrels_dev.jsonl", [{"query_id": "q", "corpus_id": 2, "score": 1}])
+    data = read_retrieval(tmp_path, "dev")
+    assert data.documents == {"1": "T x", "2": "y"}
+    assert data.queries == {"q": "a"}
+    assert data.relevant == {"q": {"2": 1.0}}
+
+
+def test_beirs_own_files(tmp_path):
+    write(tmp_path / "corpus.jsonl", [{"_id": "1", "title": "", "text": "ab"}, {"_id": "2", "title": "", "text": "c"}])
+    write(tmp_path / "queries.jsonl", [{"_id": "q", "text": "a", "metadata": {}}])
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
+    report = evaluate_retrieval(Letters(), tmp_path, name="letters")
+    assert report.value(tmp_path.name, "test", "ndcg@10") == 1
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\n")
+    with pytest.raises(EvaluationDataError, match="line 2 must be query id"):
+        evaluate_retrieval(Letters(), tmp_path)
+
+
+def test_a_folder_of_sets(tmp_path):
+    made(tmp_path / "one")
+    made(tmp_path / "two", seed=1)
+    report = evaluate_retrieval(Letters(), tmp_path)
+    assert [(score.task, score.metric) for score in report.scores] == [
+        (task, metric)
+        for task in ("one", "two")
+        for metric in ("ndcg@10", "recall@1", "recall@5", "recall@10", "recall@100")
+    ]
+    assert report.value("one", "test", "recall@100") == 1
+    assert 0 < report.value("one", "test", "ndcg@10") < 1
+
+
+def test_prompts_of_queries_and_documents(tmp_path):
+    class Prompted(Letters):
+        def encode_query(self, texts, **options):
+            self.asked = texts
+            return self.encode(texts, **options)
+
+        def encode_document(self, texts, **options):
+            self.told = texts
+            return self.encode(texts, **options)
+
+    model = Prompted()
+    evaluate_retrieval(model, made(tmp_path))
+    assert len(model.asked) == len(set(model.asked))
+    assert len(model.told) > len(model.asked) > 1
+
+
+def test_in_domain_retrieval_by_hand():
+    pairs = STSPairs(
+        ("a", "ab", "b", "c"),
+        ("aa", "abb", "c", "c"),
+        (5.0, 5.0, 1.0, 5.0),
+    )
+    # a: aa is as near as can be. ab: abb (0.949) is nearer than a and aa (0.707), and b. c: another c is the copy, and
+    # its own partner has the same text.
+    assert in_domain_retrieval(Letters(), pairs) == {"recall@1": 1.0, "recall@5": 1.0, "recall@10": 1.0}
+    # aab: its partner abb has cosine 0.8; aa and a (0.894), ab and ba (0.949) come before it.
+    far = STSPairs(("aab", "aa", "ab"), ("abb", "a", "ba"), (5.0, 1.0, 1.0))
+    assert in_domain_retrieval(Letters(), far) == {"recall@1": 0.0, "recall@5": 1.0, "recall@10": 1.0}
+    report = evaluate_in_domain_retrieval(Letters(), pairs, least=4)
+    assert {score.size for score in report.scores} == {3}
+    with pytest.raises(EvaluationDataError, match="nothing to find"):
+        in_domain_retrieval(Letters(), pairs, least=6)
+
+
+def test_missing_things(tmp_path):
+    with pytest.raises(EvaluationDataError, match="not a folder"):
+        evaluate_retrieval(Letters(), tmp_path / "none")
+    with pytest.raises(EvaluationDataError, match=r"no corpus\.jsonl"):
+        evaluate_retrieval(Letters(), tmp_path)
+    made(tmp_path)
+    (tmp_path / "qrels_test.jsonl.gz").unlink()
+    with pytest.raises(EvaluationDataError, match=r"no qrels/test\.tsv"):
+        evaluate_retrieval(Letters(), tmp_path)
+    unknown = json.dumps({"query_id": "q99", "corpus_id": "d1", "score": 1}) + "\n"
+    (tmp_path / "qrels_test.jsonl.gz").write_bytes(gzip.compress(unknown.encode()))
+    with pytest.raises(EvaluationDataError, match="query q99 is not in"):
+        evaluate_retrieval(Letters(), tmp_path)
+    write(tmp_path / "qrels_test.jsonl.gz", [{"query_id": "q1", "corpus_id": "d1", "score": 0}])
+    with pytest.raises(EvaluationDataError, match="no judgement"):
+        evaluate_retrieval(Letters(), tmp_path)
+
+
+def test_the_known_97_pairs(data_folder):
+    from st_contrastive.evaluation import read_sts
+
+    path = data_folder / "sts" / "stsb" / "test.jsonl.gz"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    pairs = read_sts(path)
+    assert sum(score >= 5 for score in pairs.scores) == 97
+    assert 2 * len(pairs) == 2758

@@ -1,0 +1,167 @@
+"""ESimCSE and MoCo against a loop, and the identities that they keep."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+
+from st_contrastive import MomentumContrastLoss, SimCSELoss, TwinsLoss
+from st_contrastive.components import KeyQueue, MomentumEncoder
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only")
+
+
+def vectors(model, texts):
+    return model(dict(model.preprocess(texts)))["sentence_embedding"]
+
+
+def loop(anchors, positives, negatives, temperature):
+    """Mean of the cross-entropies, row by row."""
+    total = 0.0
+    for row, anchor in enumerate(anchors):
+        logits = [torch.cosine_similarity(anchor, key, dim=0) / temperature for key in (*positives, *negatives)]
+        total = total + torch.logsumexp(torch.stack(logits), dim=0) - logits[row]
+    return total / len(anchors)
+
+
+@pytest.mark.parametrize("positives", ["encoder", "momentum"])
+def test_three_steps_against_the_loop(build, sentences, positives):
+    model = build(dropout=False).double()
+    loss = MomentumContrastLoss(model, queue_size=5, momentum=0.6, positives=positives, head=False).double()
+    slow = copy.deepcopy(model).eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    past = []
+    for start in (0, 3, 6):
+        texts = sentences[start : start + 3]
+        with torch.no_grad():
+            for own, live in zip(slow.parameters(), model.parameters(), strict=True):
+                own.copy_(0.6 * own + 0.4 * live)
+            keys = vectors(slow, texts)
+        found = vectors(model, texts)
+        expected = loop(found, keys if positives == "momentum" else found, past[-5:], 0.05)
+        value = loss([model.preprocess(texts)]).total
+        assert value.item() == pytest.approx(expected.item(), rel=1e-9)
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        theirs = torch.autograd.grad(expected, parameters, allow_unused=True)
+        optimizer.zero_grad()
+        value.backward()
+        compared = 0
+        for parameter, gradient in zip(parameters, theirs, strict=True):
+            if gradient is not None and gradient.abs().max() > 1e-9:
+                torch.testing.assert_close(parameter.grad, gradient, rtol=1e-6, atol=1e-9)
+                compared += 1
+        assert compared > 20
+        optimizer.step()
+        past += list(keys)
+    assert len(loss.queue) == 5
+    torch.testing.assert_close(loss.queue.entries()[0][loss.queue.count % 5], past[-5])
+
+
+def test_without_a_queue_it_is_simcse(build, sentences):
+    model = build()
+    momentum, simcse = MomentumContrastLoss(model, queue_size=0), SimCSELoss(model)
+    simcse.head.load_state_dict(momentum.head.state_dict())
+    values = []
+    for loss in (momentum, simcse):
+        torch.manual_seed(3)
+        values.append(loss([model.preprocess(sentences)]).total.item())
+    assert values[0] == values[1]
+
+
+def test_the_queue_is_first_in_first_out():
+    queue = KeyQueue(1, 4)
+    assert queue.entries()[1].tolist() == [0, 0, 0, 0]
+    queue.push(torch.tensor([[1.0], [2.0], [3.0]]))
+    assert (len(queue), queue.entries()[1].tolist()) == (3, [1, 1, 1, 0])
+    queue.push(torch.tensor([[4.0], [5.0]]))
+    assert sorted(queue.entries()[0].flatten().tolist()) == [2, 3, 4, 5]
+    queue.push(torch.arange(10.0, 16)[:, None])  # more than it holds
+    assert sorted(queue.entries()[0].flatten().tolist()) == [12, 13, 14, 15]
+    queue.push(torch.tensor([[16.0]]))
+    assert sorted(queue.entries()[0].flatten().tolist()) == [13, 14, 15, 16]
+    with pytest.raises(ValueError, match=r"keys must have shape \(rows, 1\)"):
+        queue.push(torch.zeros(2, 3))
+
+
+def test_empty_places_take_no_part(build, sentences):
+    model = build(dropout=False)
+    values = [
+        MomentumContrastLoss(model, queue_size=size, head=False)([model.preprocess(sentences)]).total.item()
+        for size in (0, 1000)
+    ]
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
+
+
+def test_the_copy_follows_slowly_and_never_trains(build, sentences):
+    model = build()
+    loss = MomentumContrastLoss(model, momentum=0.9)
+    weight = model[0].model.encoder.layer[0].attention.self.query.weight
+    own = loss.momentum_encoder.copies[0].model.encoder.layer[0].attention.self.query.weight
+    assert torch.equal(weight, own)
+    assert weight.data_ptr() != own.data_ptr()
+    start = own.clone()
+    weight.data += 1
+    batch = model.preprocess(sentences)
+    loss([batch]).backward()
+    torch.testing.assert_close(own, start + 0.1)
+    model.eval()  # evaluation leaves it where it is
+    loss([batch])
+    with torch.no_grad():
+        model.train()
+        loss([batch])
+    torch.testing.assert_close(own, start + 0.1)
+    assert not any(p.requires_grad or p.grad is not None for p in loss.momentum_encoder.parameters())
+    loss.train()
+    assert not any(module.training for module in loss.momentum_encoder.modules())
+
+
+def test_the_other_form_is_the_positive_and_the_sentence_the_key(build, sentences):
+    model = build(dropout=False)
+    loss = MomentumContrastLoss(model, head=False)
+    other = [f"{sentence} rain" for sentence in sentences]
+    columns = [model.preprocess(sentences), model.preprocess(other)]
+    value = loss(columns).total
+    expected = loop(vectors(model, sentences), vectors(model, other), [], 0.05)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-5)
+    torch.testing.assert_close(loss.queue.keys[:10], vectors(model, sentences).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
+def test_twins_keys_of_a_momentum_encoder(build, sentences):
+    """The queue holds what the slow copy makes of the batch, under the loss's pooling; else it holds the anchors."""
+    model = build(pooling="mean", dropout=False)
+    loss = TwinsLoss(model, key_momentum=0.5, queue_batches=1, forgetting_rate=0.0)
+    slow = copy.deepcopy(model)
+    model[0].model.embeddings.word_embeddings.weight.data *= 3
+    for own, live in zip(slow.parameters(), model.parameters(), strict=True):
+        own.data.copy_(0.5 * own + 0.5 * live)
+    loss([model.preprocess(sentences)])
+    with torch.no_grad():
+        expected = slow(dict(model.preprocess(sentences)))["token_embeddings"][:, 0]
+    torch.testing.assert_close(loss.queue.keys[0], expected, rtol=1e-4, atol=1e-5)
+    plain = TwinsLoss(model, queue_batches=1, forgetting_rate=0.0)
+    plain([model.preprocess(sentences)])
+    assert not torch.allclose(plain.queue.keys[0], expected, atol=1e-2)
+    with pytest.raises(ValueError, match="key_momentum makes the queue's keys"):
+        TwinsLoss(model, queue_batches=0, key_momentum=0.5)
+
+
+def test_bad_arguments(build):
+    for options, message in (
+        ({"momentum": 1.0}, "momentum must be at least 0 and below 1"),
+        ({"momentum": True}, "momentum"),
+        ({"queue_size": -1}, "queue_size"),
+        ({"queue_size": 1.5}, "queue_size"),
+        ({"positives": "mine"}, "positives"),
+        ({"head": 1}, "head"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            MomentumContrastLoss(build(), **options)
+    quantised = torch.nn.Linear(2, 2)
+    quantised.weight = torch.nn.Parameter(torch.zeros(2, 2, dtype=torch.int8), requires_grad=False)
+    with pytest.raises(ValueError, match="quantised"):
+        MomentumEncoder([quantised], 0.5)
+    assert math.isfinite(MomentumContrastLoss(build()).temperature)

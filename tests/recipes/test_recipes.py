@@ -1,0 +1,162 @@
+"""Every recipe says where its numbers are from, and runs as it is on another encoder."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+
+from st_contrastive import inputs
+from st_contrastive.cli import main
+from st_contrastive.cli._common import METHODS
+from st_contrastive.recipes import RECIPES, Setting, recipe
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def test_names_and_sources():
+    assert {"simcse-bert-base", "esimcse-bert-base", "diffcse-bert-base", "moco-bert-base"} <= RECIPES.keys()
+    for strategy in ("s", "o1", "o2"):
+        assert {f"conisi-{strategy}-{model}" for model in ("bert-base", "bert-large", "roberta-base")} <= RECIPES.keys()
+    assert {"twins-bert-base", "twins-bert-large", "twins-chinese", "infocse-bert-base", "infocse-bert-large"} <= set(
+        RECIPES
+    )
+    for name, one in RECIPES.items():
+        assert one.name == name
+        settings = [*one.run.values(), *one.loss.values(), *(one.stage1 or {}).values()]
+        assert all(isinstance(setting, Setting) and setting.source for setting in settings)
+        taken = inspect.signature(METHODS[one.method].loss).parameters
+        assert one.loss.keys() <= taken.keys(), name
+        assert one.differs
+        for setting in ("lr", "batch_size"):
+            assert f"{setting} = {one.options[setting]}" in one.told()
+    with pytest.raises(ValueError, match="there is no recipe 'simcse'; there are simcse-bert-base"):
+        recipe("simcse")
+
+
+def test_the_papers_numbers():
+    """Read off the design's table of the papers' settings, by hand."""
+    conisi = recipe("conisi-s-bert-large")
+    assert (conisi.options["max_length"], conisi.loss_arguments["interaction_weight"]) == (28, 0.1)
+    assert recipe("conisi-s-bert-base").loss_arguments["interaction_weight"] == 0.8
+    assert recipe("conisi-o2-roberta-base").loss_arguments == {
+        "strategy": "given", "interaction_weight": 0.1, "temperature": 0.05,
+    }  # fmt: skip
+    assert recipe("twins-bert-base").options["evaluate_steps"] == 151
+    assert recipe("twins-bert-base").options["pooling"] == "mean"
+    infocse = recipe("infocse-bert-base")
+    assert (infocse.options["lr"], infocse.options["epochs"], infocse.loss_arguments["mlm_weight"]) == (7e-6, 2, 1e-5)
+    assert recipe("infocse-bert-large").loss_arguments["mask_rate"] == 0.3
+    assert recipe("simcse-roberta-base").options["batch_size"] == 512
+    assert recipe("esimcse-bert-base").loss_arguments["momentum"] == 0.995
+    assert recipe("moco-bert-base").loss_arguments["queue_size"] == 65536
+
+
+@pytest.fixture
+def files(tmp_path, sentences):
+    corpus, pairs, dev = tmp_path / "corpus.txt", tmp_path / "pairs.tsv", tmp_path / "dev.jsonl"
+    corpus.write_text("\n".join(sentences), encoding="utf-8")
+    pairs.write_text("\n".join(f"{text}\t{text[::-1]}" for text in sentences), encoding="utf-8")
+    rows = [
+        {"sentence1": a, "sentence2": b, "score": score}
+        for score, (a, b) in enumerate(zip(sentences, sentences[::-1], strict=True))
+    ]
+    dev.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return corpus, pairs, dev
+
+
+# One of each kind; the others differ in numbers and names.
+RUN = [
+    "simcse-bert-base", "moco-bert-base", "esimcse-bert-base", "diffcse-bert-base", "conisi-s-bert-base",
+    "conisi-o1-roberta-base", "twins-bert-base", "infocse-bert-base", "mini-combined", "mini-twins-momentum",
+    "mini-infocse-rtd",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
+    corpus, pairs, dev = files
+    # So that a pass tells of the recipe, and not of a queue's size.
+    encoder = str(checkpoint("bert-mlm"))
+    words = ["train", "--model", encoder, "--data", str(corpus), "--output", str(tmp_path / "out"), "--batch-size", "4"]
+    words += ["--steps", "2", "--recipe", name, "--dev", str(dev), "--evaluate-steps", "1"]
+    one = recipe(name)
+    if one.translations:
+        words += ["--translations", str(pairs), "--fraternal", str(checkpoint("bert"))]
+    if "generator" in one.options:
+        words += ["--generator", encoder]
+    if one.stage1:
+        words += ["--max-length", "16"]
+    assert main(words) == 0, capsys.readouterr().err
+    told = capsys.readouterr().out
+    assert one.differs[0] in told
+    record = json.loads((tmp_path / "out" / "training_run.json").read_text())
+    assert record["options"]["recipe"] == name
+    assert record["options"]["lr"] == one.options["lr"]
+    assert record["options"]["batch_size"] == 4  # what is given goes first, wherever it stands
+    assert record["options"]["model"] == "bert-mlm0" or record["options"]["model"].startswith("bert-mlm")
+    assert record["steps"] == 2
+    assert record["best"]["step"] in (1, 2)
+    for key, value in one.loss_arguments.items():
+        assert record["loss"][key] == value
+    if one.stage1:
+        assert "Stage 1" in told
+        assert (tmp_path / "out-stage1" / "modules.json").is_file()
+        assert main([*words, "--overwrite"]) == 0
+        assert "Stage 1 is there" in capsys.readouterr().out
+
+
+def test_a_recipe_gives_way_to_what_is_given(checkpoint, files, tmp_path, capsys):
+    corpus = files[0]
+    words = ["train", "--lr", "1e-3", "--recipe=conisi-s-bert-base", "--model", str(checkpoint("bert"))]
+    words += ["--data", str(corpus), "--output", str(tmp_path / "out"), "--steps", "1", "--batch-size", "4"]
+    assert main([*words, "--set", "interaction_weight=0.3", "--dev", "none"]) == 0
+    record = json.loads((tmp_path / "out" / "training_run.json").read_text())
+    assert record["options"]["lr"] == 1e-3
+    assert record["loss"]["interaction_weight"] == 0.3
+    assert record["best"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--recipe", "none"], "there is no recipe 'none'"),
+        (["--recipe", "twins-bert-base", "--dev", "none"], "needs --translations FILE"),
+        (["--model", "x"], "--method is missing"),
+        (["--method", "simcse"], "--model is missing"),
+        (["--recipe", "mini-simcse", "--dev", "/no/such"], "--dev: /no/such can't be read"),
+        (["--recipe", "mini-simcse", "--antonyms"], "--antonyms goes with --method conisi or combined, not simcse"),
+    ],
+)
+def test_bad_input(files, tmp_path, capsys, words, message):
+    arguments = ["train", *words, "--data", str(files[0]), "--output", str(tmp_path / "out")]
+    assert _code(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def _code(arguments):
+    try:
+        return main(arguments)
+    except SystemExit as error:  # argparse's own
+        return error.code
+
+
+def test_builders_take_the_second_form(sentences):
+    from st_contrastive.augmentations import WordRepetition
+
+    data = inputs.simcse_dataset(sentences, WordRepetition(0.9))
+    assert data.column_names == ["sentence", "other"]
+    assert data["sentence"][:] == sentences
+    assert any(len(other) > len(text) for text, other in zip(sentences, data["other"], strict=True))
+    assert data["other"][:] == inputs.simcse_dataset(sentences, WordRepetition(0.9))["other"][:]
+    pair = inputs.simcse_examples(sentences[:1], ["rain"])
+    assert pair[0].texts == [sentences[0], "rain"]
+    with pytest.raises(TypeError, match="other must return a string"):
+        inputs.simcse_dataset(sentences, lambda text, rng: 3)

@@ -1,0 +1,108 @@
+"""The best evaluation's weights come back, also after a run that was cut short."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
+from transformers import TrainerCallback
+
+from st_contrastive import SimCSELoss, simcse_dataset
+from st_contrastive.training import ContrastiveTrainer, KeepBest
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+class Given(SentenceEvaluator):
+    """The values that it was given, in turn; remembers the weights that each came of."""
+
+    def __init__(self, *values):
+        super().__init__()
+        self.values, self.primary_metric, self.weights = list(values), "value", {}
+
+    def __call__(self, model, output_path=None, epoch=-1, steps=-1):
+        value = self.values[len(self.weights)]
+        self.weights[len(self.weights) + 1] = flat(model)
+        return {"value": value}
+
+
+class Stop(TrainerCallback):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop = state.global_step >= self.step
+
+
+def flat(model):
+    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
+
+
+def trainer(build, sentences, folder, evaluator, *callbacks, **more):
+    torch.manual_seed(0)
+    model = build()
+    settings = {"save_strategy": "no", "max_steps": 5, "eval_strategy": "steps", **more}
+    args = SentenceTransformerTrainingArguments(
+        str(folder), per_device_train_batch_size=2, learning_rate=1e-3, eval_steps=1,
+        report_to="none", use_cpu=True, dataloader_pin_memory=False, disable_tqdm=True, **settings,
+    )  # fmt: skip
+    data = simcse_dataset(sentences)
+    return ContrastiveTrainer(model, args, data, loss=SimCSELoss(model), evaluator=evaluator, callbacks=[*callbacks])
+
+
+@pytest.mark.parametrize(("greater", "step"), [(True, 3), (False, 2)])
+def test_the_best_and_not_the_last(build, sentences, tmp_path, greater, step):
+    evaluator, best = Given(0.2, 0.1, 0.5, float("nan"), 0.4), KeepBest("value", greater_is_better=greater)
+    run = trainer(build, sentences, tmp_path, evaluator, best)
+    run.train()
+    assert (best.step, best.value) == (step, evaluator.values[step - 1])
+    assert torch.equal(flat(run.model), evaluator.weights[step])
+    assert not torch.equal(flat(run.model), evaluator.weights[5])
+    assert json.loads((tmp_path / "best.json").read_text()) == {"metric": "value", "step": step, "value": best.value}
+    assert {path.name for path in tmp_path.iterdir()} - {"eval"} == {"best.json", "best.safetensors"}
+
+
+def test_a_run_that_was_cut_short(build, sentences, tmp_path):
+    values = (0.1, 0.5, 0.2, 0.3, 0.4)
+    whole = trainer(build, sentences, tmp_path / "a", Given(*values), KeepBest("value"))
+    whole.train()
+    saving = {"save_strategy": "steps", "save_steps": 3}
+    first = trainer(build, sentences, tmp_path / "b", Given(*values), KeepBest("value"), Stop(3), **saving)
+    first.train()
+    best = KeepBest("value")
+    rest = trainer(build, sentences, tmp_path / "b", Given(*values[3:]), best, **saving)
+    rest.train(resume_from_checkpoint=True)
+    assert (best.step, best.value) == (2, 0.5)
+    assert torch.equal(flat(rest.model), flat(whole.model))
+    # Resumed from before the best: what comes later is met again, and nothing is taken from the future.
+    shutil.copytree(tmp_path / "b", tmp_path / "c")
+    (tmp_path / "c" / "best.json").write_text(json.dumps({"metric": "value", "step": 4, "value": 9.0}))
+    shutil.rmtree(tmp_path / "c" / "checkpoint-5", ignore_errors=True)
+    later = KeepBest("value")
+    trainer(build, sentences, tmp_path / "c", Given(*values[3:]), later, **saving).train(resume_from_checkpoint=True)
+    assert (later.step, later.value) == (5, 0.4)
+
+
+def test_a_run_that_was_over_already(build, sentences, tmp_path):
+    saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2}
+    first = trainer(build, sentences, tmp_path, Given(0.5, 0.1), KeepBest("value"), **saving)
+    first.train()
+    again = trainer(build, sentences, tmp_path, Given(), KeepBest("value"), **saving)
+    again.train(resume_from_checkpoint=True)
+    assert torch.equal(flat(again.model), flat(first.model))
+
+
+def test_what_is_said(build, sentences, tmp_path):
+    with pytest.raises(ValueError, match=r"metric 'values' is not among the evaluation's: .*value"):
+        trainer(build, sentences, tmp_path, Given(0.1), KeepBest("values")).train()
+    run = trainer(build, sentences, tmp_path, Given(), KeepBest("value"), max_steps=1, eval_strategy="no")
+    with pytest.warns(UserWarning, match="model is that of the last step"):
+        run.train()
