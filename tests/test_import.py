@@ -27,10 +27,11 @@ print(json.dumps([spent, sorted(set(sys.modules) - before)]))
 )
 def test_import_adds_little_and_no_optional_package(statement):
     probe = [sys.executable, "-W", "ignore", "-c", PROBE.format(statement=statement)]
-    spent, added = min(
-        json.loads(subprocess.run(probe, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
-        for _ in range(3)
-    )
+    for _ in range(3):  # what else the machine does can only add
+        done = subprocess.run(probe, capture_output=True, text=True, check=True)
+        spent, added = json.loads(done.stdout.splitlines()[-1])
+        if spent < 0.15:
+            break
     assert "st_contrastive" in added
     assert not OPTIONAL & {name.partition(".")[0] for name in added}
     assert spent < 0.15

@@ -43,6 +43,7 @@ def test_quick_start_runs(block, checkpoint, sentences, tmp_path, monkeypatch):
     assert (tmp_path / "out" / "model.safetensors").is_file()
 
 
+@pytest.mark.filterwarnings("ignore:The task 'STSBenchmark' is superseded")
 def test_evaluation_runs(build, sentences, tmp_path, monkeypatch, capsys):
     pytest.importorskip("mteb")
     monkeypatch.chdir(tmp_path)

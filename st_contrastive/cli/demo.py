@@ -22,6 +22,8 @@ from st_contrastive.cli._saving import resolved, saving
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+#: The baseline and the three methods.
+_SHOWN = ("simcse", "conisi", "twins", "infocse")
 _NOTE = """\
 {pairs} graded pairs written for this project (0 to 5, Spearman x 100): a sign of life, not a benchmark.
 {steps} steps of {batch} sentences are a glimpse; one seed, so differences of a point or two mean nothing.
@@ -101,10 +103,8 @@ def _demo(args: argparse.Namespace, folder: Path, scored: dict[str, str]) -> int
         base.save_pretrained(str(folder / "before"))
     in_process = {"before": base.encode(probes)}
     seconds = {}
-    # DiffCSE is a baseline, and this encoder has no masked-LM head to fill tokens in with.
-    for name, method in METHODS.items():
-        if name == "diffcse":
-            continue
+    for name in _SHOWN:
+        method = METHODS[name]
         print(f"\n{method.title}: {args.steps} steps of {args.batch_size} sentences", flush=True)
         began = time.perf_counter()
         model = _encoder()

@@ -35,6 +35,8 @@ GATHERING = {
     "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.3}, 1),
     "infocse-rtd": (stc.InfoCSELoss, {"mlm_weight": 0.3, "rtd_weight": 0.2, "weighting": "loss"}, 1),
     "diffcse": (stc.DiffCSELoss, {"rtd_weight": 0.2}, 1),
+    "momentum": (stc.MomentumContrastLoss, {"queue_size": 7, "positives": "momentum"}, 2),
+    "combined": (stc.CombinedLoss, {"strategy": "given", "mlm_weight": 0.3, "interaction_weight": 0.4}, 2),
 }
 
 

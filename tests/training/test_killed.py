@@ -31,7 +31,7 @@ def run(case, kills, bert, folder):
 
 @pytest.mark.parametrize("case", QUICK)
 def test_a_killed_run_ends_as_one_that_was_not(checkpoint, tmp_path, case):
-    run(case, 3, checkpoint("bert-mlm"), tmp_path)
+    run(case, 2, checkpoint("bert-mlm"), tmp_path)
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def test_several_ranks_give_the_gradient_of_one(run, ranks):
         assert told.count(f"{case} equal torch.float64 agrees: encoder") == 1
         assert told.count(f"{case} uneven torch.float64 agrees: encoder") == 1
         assert told.count(f"{case} equal torch.float32 agrees: encoder") == 1
-    assert told.count("owned") == 3 * 5
+    assert told.count("owned") == 3 * 7
 
 
 def test_training_on_two_ranks_and_on_one_after(run):
