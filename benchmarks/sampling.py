@@ -3,7 +3,8 @@
     python -m benchmarks.sampling --data wiki.txt.gz --sts sts/ --seeds 0 1 2 --json sampling.json
 
 SimCSE from all-MiniLM-L6-v2 under [CLS] pooling through the Trainer, with random batches and with LengthBatchSampler,
-from the same seeds. "Padded" is all tokens of the batches over those that are none of padding.
+from the same seeds; what is in the file is not run again. "Padded" is all tokens of the batches over those that are
+none of padding.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sentence_transformers.base.sampler import DefaultBatchSampler
 from torch.utils.data import RandomSampler
 from transformers import set_seed
 
-from benchmarks._results import arguments, write
+from benchmarks._results import arguments, read, write
 from benchmarks._training import build, by_trainer
 from st_contrastive import SimCSELoss, simcse_dataset
 from st_contrastive.evaluation import read_sts, sts_spearman
@@ -52,9 +53,11 @@ def main() -> None:
     by_length = LengthBatchSampler(data, args.batch_size, True, generator=torch.Generator())
     at_random = DefaultBatchSampler(RandomSampler(data, generator=seeded), args.batch_size, True)
     left = {"random": padded(lengths, list(at_random)), "by length": padded(lengths, list(by_length))}
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = read(args.json, {"rows": []})["rows"]
     for seed in args.seeds:
         for name, more in (("random", {}), ("by length", {"batch_sampler": LengthBatchSampler})):
+            if any((row["batches"], row["seed"]) == (name, seed) for row in rows):
+                continue
             set_seed(seed)
             model = build(args.length)
             started = time.perf_counter()
@@ -63,12 +66,13 @@ def main() -> None:
             scores = {"dev": sts_spearman(model, dev), "test": sts_spearman(model, test)}
             rows.append({"batches": name, "seed": seed, **scores, "seconds": round(time.perf_counter() - started)})
             print(rows[-1], flush=True)
+            write(args.json, {"arguments": arguments(args), "rows": rows})
     told = {}
     for name in left:
         own = [row for row in rows if row["batches"] == name]
         told[name] = {"padded": round(left[name], 3)}
         for split in ("dev", "test"):
-            values = [row[split] for row in own]
+            values = [100 * row[split] for row in own]
             told[name][split] = [round(statistics.mean(values), 2), round(statistics.stdev(values), 2)]
     print(told)
     write(args.json, {"arguments": arguments(args), "summary": told, "rows": rows})

@@ -18,7 +18,8 @@ class LengthBatchSampler(DefaultBatchSampler):
 
     In each epoch the rows are shuffled and taken in pools of 50 batches; a pool is sorted by its longest text, in
     characters, and cut into batches; then all batches are shuffled. So a batch's sentences are drawn at random among
-    those of a pool that are about as long. What that does to quality has not been measured yet. Meant for GPUs: on a
+    those of a pool that are about as long. In a short trial of SimCSE it
+    cost 0.6 of 78.6 on the STS Benchmark's test, and nothing on its dev split. Meant for GPUs: on a
     CPU the losses of this package group each batch's rows by length already, with no change to the sampling.
 
     Use it as ``SentenceTransformerTrainingArguments(..., batch_sampler=LengthBatchSampler)``.
