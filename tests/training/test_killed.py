@@ -12,7 +12,7 @@ import pytest
 from tests import foreign
 from tests.training.killed import CASES
 
-QUICK = ("conisi-fresh", "twins-german", "infocse")
+QUICK = ("conisi-fresh", "twins-german")
 
 
 def run(case, kills, bert, folder):
