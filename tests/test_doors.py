@@ -83,8 +83,8 @@ def test_fit(build, method, texts, tmp_path, monkeypatch, log_terms):
         **FIT_OPTIONS,
     )
     assert_trained(model, loss, before, head_before)
-    if log_terms:  # a process of its own takes seconds; the terms make no difference to it
-        assert_loads_plainly(model, tmp_path / "out", texts[0])
+    found = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts[0])
+    np.testing.assert_allclose(found, model.eval().encode(texts[0]), atol=1e-6)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert f"loss:{loss_class.__name__}" in card
     assert "@" in loss.citation
@@ -92,18 +92,29 @@ def test_fit(build, method, texts, tmp_path, monkeypatch, log_terms):
     assert '"log_terms": ' in card
 
 
-def assert_loads_plainly(model, folder, texts):
-    """In a process that can't import this package, the same embeddings."""
+def test_saved_models_load_where_the_package_is_not(build, sentences, tmp_path):
+    """After a step with each loss, in a process that can't import this package: the same embeddings."""
+    expected = {}
+    for name, (loss_class, options, _, _, columns) in METHODS.items():
+        model = build()
+        loss = loss_class(model, **options)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        loss([model.preprocess(part) for part in (sentences, sentences[::-1])[:columns]]).total.backward()
+        optimizer.step()
+        model.save_pretrained(str(tmp_path / name))
+        expected[name] = model.eval().encode(sentences)
     script = (
         "import sys; sys.modules['st_contrastive'] = None\n"
         "import numpy as np\n"
         "from sentence_transformers import SentenceTransformer\n"
-        f"np.save({str(folder / 'found.npy')!r}, SentenceTransformer({str(folder)!r}, device='cpu').encode({texts!r}))"
+        f"for name in {list(expected)!r}:\n"
+        f"    model = SentenceTransformer({str(tmp_path)!r} + '/' + name, device='cpu')\n"
+        f"    np.save({str(tmp_path)!r} + '/' + name + '.npy', model.encode({sentences!r}))"
     )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-    found = np.load(folder / "found.npy")
-    assert found.shape == (len(texts), 32)
-    np.testing.assert_allclose(found, model.eval().encode(texts), atol=1e-6)
+    assert len(expected) == len(METHODS)
+    for name, vectors in expected.items():
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), vectors, atol=1e-6)
 
 
 def trainer_arguments(folder, **changes):

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from torch.utils.data import DataLoader
 
-from st_contrastive import CombinedLoss, ConIsILoss, InfoCSELoss, SimCSELoss, TwinsLoss
+from st_contrastive import (
+    CombinedLoss,
+    ConIsILoss,
+    InfoCSELoss,
+    MomentumContrastLoss,
+    SimCSELoss,
+    TwinsLoss,
+    simcse_examples,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
@@ -110,3 +120,27 @@ def test_bad_arguments(build):
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             CombinedLoss(build(), **options)
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(("loss_class", "options"), [(CombinedLoss, {"mlm_weight": 0.1}), (MomentumContrastLoss, {})])
+def test_through_fit(build, sentences, tmp_path, monkeypatch, loss_class, options):
+    """Everything that is trained changes, the last batch of one row included; what is saved is the plain model."""
+    monkeypatch.chdir(tmp_path)
+    model = build()
+    loss = loss_class(model, **options)
+    before = {name: p.detach().clone() for name, p in loss.named_parameters() if p.requires_grad}
+    loader = DataLoader(simcse_examples(sentences[:9]), batch_size=4, shuffle=True)
+    model.fit(
+        [(loader, loss)], epochs=1, warmup_steps=0, optimizer_params={"lr": 1e-3}, output_path=str(tmp_path / "out"),
+        show_progress_bar=False,
+    )  # fmt: skip
+    after = {name: p.detach() for name, p in loss.named_parameters()}
+    own = [name for name in before if not name.startswith("model.")]
+    assert own
+    assert all(not torch.equal(after[name], before[name]) for name in own)
+    saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    torch.testing.assert_close(torch.tensor(saved.encode(sentences)), torch.tensor(model.eval().encode(sentences)))
+    assert len(saved.state_dict()) == len(model.state_dict())

@@ -12,7 +12,7 @@ import pytest
 from tests import foreign
 from tests.training.killed import CASES
 
-QUICK = ("conisi-fresh", "twins-german")
+QUICK = ("twins-german",)
 
 
 def run(case, kills, bert, folder):
