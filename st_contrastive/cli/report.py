@@ -94,9 +94,8 @@ def rendered(records: dict[str, dict[str, Any]], reports: list[dict[str, Any]]) 
         parts += ["<h2>Scores</h2>", _score_table(reports)]
     for run_name, record in records.items():
         title = f" of {html.escape(run_name)}" if len(records) > 1 else ""
-        parts += [f"<h2>Settings{title}</h2>", _table(["", ""], [[k, str(v)] for k, v in record["options"].items()])]
-        parts.append(_table(["loss", ""], [[k, str(v)] for k, v in record["loss"].items()]))
-        parts.append(_table(["versions", ""], [[k, str(v)] for k, v in record["versions"].items()]))
+        parts += [f"<h2>Settings{title}</h2>", _settings("", record["options"])]
+        parts += [_settings("loss", record["loss"]), _settings("versions", record["versions"])]
     body = "\n".join(parts)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(", ".join(records))}</title>'
@@ -117,9 +116,13 @@ def _overview(records: dict[str, dict[str, Any]]) -> str:
     return _table(["run", "loss", "steps", "seconds", "loss from, to", "best on dev"], rows)
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def _settings(head: str, values: dict[str, Any]) -> str:
+    return _table([head, ""], [[name, str(value)] for name, value in values.items()], numbers=False)
+
+
+def _table(head: list[str], rows: list[list[str]], *, numbers: bool = True) -> str:
     def cell(value: str) -> str:
-        kind = ' class="number"' if value[:1].isdigit() and " " not in value else ""
+        kind = ' class="number"' if numbers and value[:1].isdigit() and " " not in value else ""
         return f"<td{kind}>{html.escape(value)}</td>"
 
     lines = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
