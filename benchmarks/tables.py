@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import _replicated
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 SHAPES = {"minilm": "MiniLM", "base": "BERT-base"}
@@ -162,6 +164,11 @@ def short() -> str:
     return table(" | ".join(["encoder", "loss", *columns]), rows)
 
 
+def replicated() -> str:
+    head, rows = _replicated.rows(read("replicate"), "")
+    return table(" | ".join(head), rows)
+
+
 HOST = "host's"
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"speed": short},
@@ -173,6 +180,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "growth": growth,
         "queue": queue,
         "flat": flat,
+        "replicate": replicated,
     },
 }
 
@@ -218,6 +226,8 @@ def main() -> None:
             text = rendered(text, mark, make())
         path.write_text(text, encoding="utf-8")
     picture(RESULTS / "speed.png")
+    _replicated.curves(read("replicate"), "", RESULTS / "replicate_curves.png")
+    _replicated.forest(read("replicate"), "", RESULTS / "replicate_differences.png")
 
 
 if __name__ == "__main__":

@@ -25,14 +25,13 @@ from st_contrastive.augmentations import (
 from st_contrastive.evaluation import EvaluationDataError, read_sts
 from st_contrastive.inputs import FreshAugmentation, Translator, read_corpus, read_parallel, translate_corpus
 from tests import foreign
+from tests.filters import TRAINING
 from tests.unicode_sentences import KINDS, LONGEST, mended, sentences, with_halves
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
     pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    *TRAINING,
 ]
 SIZES = [pytest.param(400, id="400"), pytest.param(20_000, id="20000", marks=pytest.mark.slow)]
 BUILDERS = {

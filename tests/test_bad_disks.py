@@ -30,14 +30,11 @@ from st_contrastive.inputs import (
     stream_corpus,
     translate_corpus,
 )
+from tests.filters import TRAINING
 
 resource = pytest.importorskip("resource", reason="a system that limits the size of files")
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = [*TRAINING]
 
 
 @contextmanager

@@ -18,12 +18,11 @@ import st_contrastive as stc
 from st_contrastive.augmentations import RandomDeletion, RandomInsertion, WordRepetition
 from st_contrastive.evaluation import evaluate_sts, read_sts, sts_spearman
 from st_contrastive.inputs import read_corpus
+from tests.filters import TRAINING
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    *TRAINING,
 ]
 
 MANDARIN = [

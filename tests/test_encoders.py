@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 
 import st_contrastive as stc
 from st_contrastive.losses._passes import EncoderPasses
+from tests.filters import TRAINING
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- encoders: begin -->", "<!-- encoders: end -->"
@@ -105,11 +106,7 @@ REFUSED = {
     },
 }
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = [*TRAINING]
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,12 @@ import pytest
 
 from tests import foreign
 from tests.evaluation.encoders import write
+from tests.filters import TRAINING
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = [*TRAINING]
 
 
 def test_there_are_all_doors():

@@ -12,12 +12,11 @@ import pytest
 from st_contrastive.cli import main
 from st_contrastive.evaluation import read_sts
 from tests import foreign
+from tests.filters import TRAINING
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    *TRAINING,
 ]
 
 

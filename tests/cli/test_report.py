@@ -9,13 +9,12 @@ from html.parser import HTMLParser
 import pytest
 
 from st_contrastive.cli import main
+from tests.filters import TRAINING
 
 pytest.importorskip("matplotlib")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    *TRAINING,
 ]
 
 

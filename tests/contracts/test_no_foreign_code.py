@@ -19,15 +19,14 @@ from st_contrastive import DiffCSELoss, FraternalEmbedding, InfoCSELoss
 from st_contrastive.cli import main
 from st_contrastive.components import MaskedLMHead, load_auxiliary
 from st_contrastive.inputs import TranslationError, Translator
+from tests.filters import TRAINING
 
 ROOT = Path(st_contrastive.__file__).parent
 PICKLES = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 RUNS = {"eval", "exec", "compile", "__import__", "import_module", "run_path", "run_module"}
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    *TRAINING,
 ]
 
 

@@ -10,12 +10,9 @@ from torch.utils.data import DataLoader
 from st_contrastive import SimCSELoss, simcse_dataset, simcse_examples
 from st_contrastive.evaluation import EvaluationDataError, STSEvaluator, STSPairs, sts_spearman
 from st_contrastive.training import ContrastiveTrainer
+from tests.filters import TRAINING
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = [*TRAINING]
 
 
 @pytest.fixture

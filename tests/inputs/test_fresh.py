@@ -13,12 +13,9 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 from st_contrastive import ConIsILoss, conisi_dataset, conisi_examples, simcse_dataset
 from st_contrastive.augmentations import RandomDeletion, WordRepetition
 from st_contrastive.inputs import FreshAugmentation
+from tests.filters import TRAINING
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = [*TRAINING]
 
 
 class Seen(torch.nn.Module):

@@ -15,11 +15,10 @@ from transformers import TrainerCallback
 
 from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsLoss, twins_dataset, twins_examples
 from tests import foreign
+from tests.filters import TRAINING
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    *TRAINING,
     pytest.mark.filterwarnings("ignore:TwinsLoss takes the encoder's dropout"),
 ]
 

@@ -11,13 +11,12 @@ from st_contrastive import inputs
 from st_contrastive.cli import main
 from st_contrastive.cli._common import METHODS
 from st_contrastive.recipes import RECIPES, Setting, recipe
+from tests.filters import TRAINING
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
     pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    *TRAINING,
 ]
 
 

@@ -13,12 +13,9 @@ from transformers import TrainerCallback
 
 from st_contrastive import SimCSELoss, simcse_dataset
 from st_contrastive.training import ContrastiveTrainer, KeepBest
+from tests.filters import TRAINING
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = [*TRAINING]
 
 
 class Given(SentenceEvaluator):
