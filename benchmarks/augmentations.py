@@ -35,30 +35,23 @@ from st_contrastive.augmentations import (
     WordRepetition,
     wordnet,
 )
-from st_contrastive.evaluation import read_sts
-from st_contrastive.evaluation.sts import STSPairs
+from st_contrastive.evaluation import EvaluationDataError
+from st_contrastive.evaluation.sts import STSPairs, hub_sts, read_split, split_files
 from st_contrastive.inputs import Translator, read_parallel
-
-HUB = {"stsb": "mteb/stsbenchmark-sts", **{f"sts{year}": f"mteb/sts{year}-sts" for year in (12, 13, 14, 15, 16)}}
 
 
 def load_pairs(name: str, data: str | None, split: str) -> STSPairs:
     """A set from a local folder, else from the hub."""
     folder = data or os.path.join(os.environ.get("ST_CONTRASTIVE_DATA", ""), "sts")
-    files = sorted(Path(folder, name).glob(f"{split}.jsonl*"))
+    files = split_files(Path(folder, name), split)
     if files:
-        return read_sts(files[0])
-    if data is not None or name not in HUB:
-        raise SystemExit(
-            f"--data {folder} holds no {name}/{split}.jsonl(.gz), and the hub's sets are {', '.join(HUB)}."
-        )
-    from datasets import load_dataset
-
+        return read_split(files)
+    if data is not None:
+        raise SystemExit(f"--data {folder} holds no {name}/{split}.jsonl(.gz).")
     try:
-        rows = load_dataset(HUB[name], split=split)
-    except Exception as error:
-        raise SystemExit(f"{HUB[name]} can't be had from the hub ({type(error).__name__}): give --data.") from error
-    return STSPairs(tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(map(float, rows["score"])))
+        return hub_sts([split], [name])[name, split]
+    except (EvaluationDataError, KeyError) as error:
+        raise SystemExit(f"{name}, {split}, can't be had from the hub ({error}): give --data.") from error
 
 
 def learn_lexicon(path: str, limit: int, iterations: int = 5) -> dict[str, str]:

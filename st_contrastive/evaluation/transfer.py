@@ -116,15 +116,15 @@ def transfer_scores(
     }
     if "all" in made:
         x, y = made["all"]
-        outer = _possible(y, folds)
-        least = int(np.unique(y, return_counts=True)[1].min())
-        inner = _by_folds(_possible(y, folds, least - math.ceil(least / outer)), seed)
+        least = _rarest(y)
+        outer = _possible(folds, least)
+        inner = _by_folds(_possible(folds, least - math.ceil(least / outer)), seed)
         return {"accuracy": float(cross_val_score(inner, x, y, cv=_folds(outer, seed), n_jobs=jobs).mean())}
     x, y = made["train"]
     if "dev" in made:
         chosen = _on_dev(made["train"], made["dev"], seed, jobs)
     else:
-        chosen = _by_folds(_possible(y, folds), seed, jobs).fit(x, y)
+        chosen = _by_folds(_possible(folds, _rarest(y)), seed, jobs).fit(x, y)
     found = chosen.predict(made["test"][0])
     gold = made["test"][1]
     scores = {"accuracy": float(accuracy_score(gold, found))}
@@ -133,10 +133,14 @@ def transfer_scores(
     return scores
 
 
-def _possible(labels: Any, folds: int, least: int | None = None) -> int:
+def _rarest(labels: Any) -> int:
+    """How many rows the rarest class has."""
+    return int(np.unique(labels, return_counts=True)[1].min())
+
+
+def _possible(folds: int, least: int) -> int:
     """As many folds as asked for, or as the rarest class has rows."""
-    rows = int(np.unique(labels, return_counts=True)[1].min()) if least is None else least
-    return max(2, min(folds, rows))
+    return max(2, min(folds, least))
 
 
 def _folds(folds: int, seed: int) -> Any:

@@ -72,6 +72,10 @@ class EncoderPasses(nn.Module):
         with narrowed(layers_of(_host.encoder_of(self.model))[-1]) if narrow else nullcontext():
             return _host.encode(self.model, views, observed=observed)
 
+    def sentences_of(self, *views: Rows) -> tuple[Tensor, ...]:
+        """The sentence vectors of each view."""
+        return tuple(view.sentences for view in self.encode(views))
+
     def by_rows(self, function: Function, *batches: Rows) -> tuple[Tensor, ...]:
         """``function(*batches)``, whose results have one entry a row: in groups of rows, where that saves something.
 

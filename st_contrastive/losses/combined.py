@@ -154,7 +154,7 @@ class CombinedLoss(ContrastiveLoss):
         if self.positives == "pair":
             composed, distinct = self.pairs(columns, interacting=self.interaction_weight > 0)
             sentences, *given = self.by_rows(self._one_view, columns[0])
-            others = self.by_rows(lambda texts: (self.encode([texts])[0].sentences,), composed)[0]
+            others = self.by_rows(self.sentences_of, composed)[0]
         else:
             sentences, others, *given = self.by_rows(self._two_views, columns[0])
         projected = self.through(self.head, torch.cat([sentences, others]))

@@ -120,7 +120,7 @@ class ConIsILoss(ContrastiveLoss):
         rows = columns[0]["input_ids"].shape[0]
         composed, distinct = self.pairs(columns, interacting=self.interaction_weight > 0)
         # One call of the head: the rows of all views share their BatchNorm statistics.
-        vectors = [self.by_rows(self._encode, texts)[0] for texts in (columns[0], composed)]
+        vectors = [self.by_rows(self.sentences_of, texts)[0] for texts in (columns[0], composed)]
         projected = self.through(self.head, torch.cat(vectors))
         anchors, positives = projected[:rows], projected[rows : 2 * rows]
         contrastive = self.contrast(anchors, positives)
@@ -133,9 +133,6 @@ class ConIsILoss(ContrastiveLoss):
             "contrastive": (1 - self.interaction_weight) * contrastive,
             "interactive": self.interaction_weight * interactive,
         }
-
-    def _encode(self, texts: dict[str, Any]) -> tuple[Tensor, ...]:
-        return (self.encode([texts])[0].sentences,)
 
     def get_config_dict(self) -> dict[str, Any]:
         return {

@@ -110,26 +110,22 @@ class MomentumContrastLoss(ContrastiveLoss):
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         negatives = (None, None) if self.queue is None else self.queue.entries()
-        queued = self.queue is not None and self.is_learning
         keys: Tensor | None = None
         if self.positives == "momentum":
             keys = self._keys(columns[-1])
-            (vectors,) = self.by_rows(lambda rows: (self.encode([rows])[0].sentences,), columns[0])
+            (vectors,) = self.by_rows(self.sentences_of, columns[0])
             anchors, positives = self._headed(vectors), keys
         else:
-            vectors = torch.cat(self.by_rows(self._two_views, columns[0], columns[-1]))
+            vectors = torch.cat(self.by_rows(lambda *parts: self.sentences_of(parts[0], parts[-1]), *columns))
             anchors, positives = self._headed(vectors).chunk(2)
-            keys = self._keys(columns[0]) if queued else None
+            keys = self._keys(columns[0]) if self.queue is not None and self.is_learning else None
         contrastive = self.contrast(anchors, positives, *negatives)
-        if queued and self.queue is not None and keys is not None:
+        if keys is not None and self.queue is not None and self.is_learning:
             self.queue.push(_ranks.gather(keys, self._rows)[0])
         return {"contrastive": contrastive}
 
     def _headed(self, vectors: Tensor) -> Tensor:
         return vectors if self.head is None else cast(Tensor, self.head(vectors))
-
-    def _two_views(self, *columns: dict[str, Any]) -> tuple[Tensor, ...]:
-        return tuple(view.sentences for view in self.encode([columns[0], columns[-1]]))
 
     def _keys(self, column: dict[str, Any]) -> Tensor:
         """The momentum encoder's vectors of a batch, after its step."""

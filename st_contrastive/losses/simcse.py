@@ -83,10 +83,7 @@ class SimCSELoss(ContrastiveLoss):
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        def encode(*columns: dict[str, Any]) -> tuple[Tensor, ...]:
-            return tuple(view.sentences for view in self.encode([columns[0], columns[-1]]))
-
-        vectors = torch.cat(self.by_rows(encode, *columns))
+        vectors = torch.cat(self.by_rows(lambda *parts: self.sentences_of(parts[0], parts[-1]), *columns))
         if self.head is not None:
             vectors = self.head(vectors)
         anchors, positives = vectors.chunk(2)
