@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from benchmarks import _replicated
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+RATE = 40  # TFLOP/s that a GPU is taken to reach on these sizes
 SHAPES = {"minilm": "MiniLM", "base": "BERT-base"}
 Rows = list[dict[str, Any]]
 
@@ -30,6 +32,11 @@ def table(head: str, rows: list[list[str]]) -> str:
     names = [name.strip() for name in head.split("|")]
     lines = [names, ["---"] * len(names), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def lined(found: tuple[list[str], list[list[str]]]) -> str:
+    head, rows = found
+    return table(" | ".join(head), rows)
 
 
 def faster(found: dict[str, float]) -> str:
@@ -165,13 +172,48 @@ def short() -> str:
 
 
 def replicated() -> str:
-    head, rows = _replicated.rows(read("replicate"), "")
-    return table(" | ".join(head), rows)
+    return lined(_replicated.rows(read("replicate"), ""))
+
+
+def replicated_short() -> str:
+    """The README's."""
+    return lined(_replicated.short_rows(read("replicate"), ""))
+
+
+def adapted() -> str:
+    return lined(_replicated.retrieval_rows(read("adaptation"), ""))
+
+
+def expected() -> str:
+    rows = []
+    for row in read("expected")["rows"]:
+        minutes = row["petaflop"] * 1e15 / (RATE * 1e12) / 60
+        rows.append(
+            [
+                f"`{row['recipe']}`" if "," not in row["recipe"] else row["recipe"],
+                f"{row['batch_size']} x {row['length']}",
+                f"{row['steps']:,}",
+                f"{row['teraflop_a_step']:.2f}",
+                f"{minutes:.0f}",
+                f"{row['state_gib']:.1f}",
+                f"{row['held_gib']:.1f}",
+            ]
+        )
+    columns = ["sentences x tokens", "steps", "TFLOP a step", f"minutes at {RATE} TFLOP/s", "GiB of state", "GiB held"]
+    return table(" | ".join(["recipe", *columns]), rows)
+
+
+def share() -> str:
+    rows = []
+    for row in read("evaluation_share"):
+        found = [100 * statistics.median(row["share"][kind]) for kind in ("ours", "host's")]
+        rows.append([SHAPES[row["encoder"]], f"{row['seconds_a_step']:.2f}", *(f"{value:.1f} %" for value in found)])
+    return table("encoder | s a step | `STSEvaluator` | `EmbeddingSimilarityEvaluator`", rows)
 
 
 HOST = "host's"
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"speed": short},
+    "README.md": {"replicate": replicated_short, "speed": short},
     "benchmarks/README.md": {
         "speed_time": timed,
         "speed_flops": flops,
@@ -181,6 +223,8 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "queue": queue,
         "flat": flat,
         "replicate": replicated,
+        "evaluation_share": share,
+        "expected": expected,
     },
 }
 

@@ -18,6 +18,8 @@ from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
 
 _AT_ONCE = 256  # queries whose similarities to all documents are held at a time
+#: Sets whose queries are, or may be, documents by the same id, which MTEB leaves out.
+_SAME_IDS = ("arguana", "fever", "fiqa", "msmarco", "quora")
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,18 @@ def _judgements(root: Path, split: str) -> list[tuple[str, str, float, str]]:
 
 
 def ranked(
-    model: Encoder, data: RetrievalSet, depth: int, *, batch_size: int = 64, progress: bool = False
+    model: Encoder,
+    data: RetrievalSet,
+    depth: int,
+    *,
+    batch_size: int = 64,
+    progress: bool = False,
+    ignore_identical_ids: bool = False,
 ) -> dict[str, list[str]]:
-    """Ids of the ``depth`` documents nearest to each query by cosine similarity, the nearest first."""
+    """Ids of the ``depth`` documents nearest to each query by cosine similarity, the nearest first.
+
+    With ``ignore_identical_ids`` the document that has a query's own id is not among them.
+    """
     identities, queries = list(data.documents), list(data.queries)
     documents = encoded(model, list(data.documents.values()), batch_size=batch_size, progress=progress, role="document")
     asked = encoded(model, list(data.queries.values()), batch_size=batch_size, progress=progress, role="query")
@@ -94,9 +105,12 @@ def ranked(
     vectors = torch.from_numpy(unit(asked).astype(np.float32))
     found: dict[str, list[str]] = {}
     for start in range(0, len(queries), _AT_ONCE):
-        near = (vectors[start : start + _AT_ONCE] @ keys.T).topk(min(depth, len(identities)), dim=1).indices
+        near = (vectors[start : start + _AT_ONCE] @ keys.T).topk(min(depth + 1, len(identities)), dim=1).indices
         for query, row in zip(queries[start : start + _AT_ONCE], near.tolist(), strict=True):
-            found[query] = [identities[place] for place in row]
+            documents_by_rank = [identities[place] for place in row]
+            if ignore_identical_ids:
+                documents_by_rank = [document for document in documents_by_rank if document != query]
+            found[query] = documents_by_rank[:depth]
     return found
 
 
@@ -129,6 +143,7 @@ def evaluate_retrieval(
     split: str = "test",
     batch_size: int = 64,
     progress: bool = False,
+    ignore_identical_ids: bool | None = None,
 ) -> Report:
     """nDCG@10 and recall at 1, 5, 10 and 100 on a set in BEIR's form, or on every such set in a folder.
 
@@ -139,6 +154,8 @@ def evaluate_retrieval(
         split: whose judgements are taken.
         batch_size: of encoding.
         progress: show a bar over the batches.
+        ignore_identical_ids: leave the document with a query's own id out of its ranking. None: as MTEB, on folders
+            whose name begins with arguana, fever, fiqa, msmarco or quora.
 
     Raises:
         EvaluationDataError: a file can't be used; all are read before anything is encoded.
@@ -152,7 +169,8 @@ def evaluate_retrieval(
     sets = {place.resolve().name: read_retrieval(place, split) for place in places}
     scores: list[Score] = []
     for task, data in sets.items():
-        rankings = ranked(model, data, 100, batch_size=batch_size, progress=progress)
+        same = task.lower().startswith(_SAME_IDS) if ignore_identical_ids is None else ignore_identical_ids
+        rankings = ranked(model, data, 100, batch_size=batch_size, progress=progress, ignore_identical_ids=same)
         found = {"ndcg@10": [ndcg(rankings[query], gains) for query, gains in data.relevant.items()]}
         for cut in (1, 5, 10, 100):
             found[f"recall@{cut}"] = [recall(rankings[query], gains, cut) for query, gains in data.relevant.items()]

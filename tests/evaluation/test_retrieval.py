@@ -112,6 +112,25 @@ def test_a_folder_of_sets(tmp_path):
     assert 0 < report.value("one", "test", "ndcg@10") < 1
 
 
+def test_queries_that_are_documents(tmp_path):
+    """Arguana's and Quora's queries lie in the corpus under their own id: MTEB does not let them be found there."""
+    letters = ["aab", "aac", "bbc", "ccb"]
+    for name in ("ArguAna", "others"):
+        write(tmp_path / name / "corpus.jsonl", [{"_id": f"t{row}", "text": text} for row, text in enumerate(letters)])
+        write(tmp_path / name / "queries.jsonl", [{"_id": "t0", "text": "aab"}, {"_id": "t2", "text": "bbc"}])
+        judged = [{"query_id": "t0", "corpus_id": "t1", "score": 1}, {"query_id": "t2", "corpus_id": "t3", "score": 1}]
+        write(tmp_path / name / "qrels_test.jsonl", judged)
+    found = {(one.task, one.metric): one.value for one in evaluate_retrieval(Letters(), tmp_path).scores}
+    assert found["ArguAna", "recall@1"] == 1
+    assert found["others", "recall@1"] == 0
+    assert found["others", "recall@5"] == 1
+    kept = evaluate_retrieval(Letters(), tmp_path / "ArguAna", ignore_identical_ids=False)
+    assert next(one.value for one in kept.scores if one.metric == "recall@1") == 0
+    data = read_retrieval(tmp_path / "ArguAna")
+    assert ranked(Letters(), data, 4, ignore_identical_ids=True)["t0"][0] == "t1"
+    assert len(ranked(Letters(), data, 2, ignore_identical_ids=True)["t0"]) == 2
+
+
 def test_prompts_of_queries_and_documents(tmp_path):
     class Prompted(Letters):
         def encode_query(self, texts, **options):
