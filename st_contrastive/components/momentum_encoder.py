@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from accelerate.state import GradientState
 from torch import nn
 
 from st_contrastive.components.encoder_copy import bare_copy
@@ -15,8 +16,9 @@ class MomentumEncoder(nn.Module):
 
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
-    They start as copies, are never trained, and are always in evaluation mode, without dropout, as ESimCSE's. Keep the
-    followed weights in float32: in half precision, 0.5 % of a small step is lost in rounding.
+    They start as copies, are never trained, and are always in evaluation mode, without dropout, as ESimCSE's. Under
+    gradient accumulation they take one step for each of the optimizer's. Keep the followed weights in float32: in half
+    precision, 0.5 % of a small step is lost in rounding.
 
     Args:
         followed: the modules.
@@ -49,11 +51,18 @@ class MomentumEncoder(nn.Module):
         self.momentum = momentum
         #: The copies, in the order of what they follow.
         self.copies = nn.ModuleList(bare_copy(module) for module in followed).requires_grad_(False)
+        self._followed_moved = True
         self.train(False)
 
     @torch.no_grad()
     def update(self, followed: Sequence[nn.Module]) -> None:
-        """Take a step towards the weights of the modules that are followed; their buffers are taken as they are."""
+        """Take a step towards the weights of the modules that are followed; their buffers are taken as they are.
+
+        Nothing is done while the optimizer gathers gradients: the weights are those of the last call.
+        """
+        moved, self._followed_moved = self._followed_moved, bool(GradientState().sync_gradients)
+        if not moved:
+            return
         modules = nn.ModuleList(followed)
         for own, live in zip(self.copies.parameters(), modules.parameters(), strict=True):
             own.lerp_(live.to(own.dtype), 1 - self.momentum)

@@ -33,12 +33,21 @@ def read_rows(path: Path, *fields: str) -> Iterator[tuple[dict[str, Any], str]]:
     Raises:
         EvaluationDataError: the file can't be read, or a row is none.
     """
+    for line, where in read_lines(path):
+        yield _row(line, where, fields), where
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Each line of a text file or .gz that is not blank, and what to call it in an error.
+
+    Raises:
+        EvaluationDataError: the file can't be read.
+    """
     try:
         with _open_text(path) as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    where = f"{path}, line {number}"
-                    yield _row(line, where, fields), where
+                    yield line.rstrip("\r\n"), f"{path}, line {number}"
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise EvaluationDataError(f"{path} is damaged or cut short ({error}).") from error
     except OSError as error:

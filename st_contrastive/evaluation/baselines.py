@@ -15,6 +15,7 @@ class FirstLastAverage:
     """A SentenceTransformer's encoder, read as the mean of its first and last layers over all tokens.
 
     Called "first-last avg." in SimCSE's tables. The first layer is the lowest transformer layer, not the embeddings.
+    The model's prompts and its ``truncate_dim`` hold here too.
 
     Args:
         model: a SentenceTransformer that starts with a Transformer module.
@@ -29,11 +30,28 @@ class FirstLastAverage:
             raise TypeError(f"model must start with a Transformer module, got {type(first).__name__}.")
         self.model = model
 
-    @torch.no_grad()
     def encode(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
         """(N, d) float32 array."""
+        return self._encode(sentences, (self.model.default_prompt_name,), batch_size, show_progress_bar)
+
+    def encode_query(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
+        """The same under the model's prompt for queries, if it has one."""
+        return self._encode(sentences, ("query", self.model.default_prompt_name), batch_size, show_progress_bar)
+
+    def encode_document(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
+        """The same under the model's prompt for documents, if it has one."""
+        names = ("document", "passage", "corpus", self.model.default_prompt_name)
+        return self._encode(sentences, names, batch_size, show_progress_bar)
+
+    @torch.no_grad()
+    def _encode(
+        self, sentences: list[str], prompt_names: Sequence[str | None], batch_size: int, show_progress_bar: bool
+    ) -> Any:
         from tqdm.auto import tqdm
 
+        prompts = [self.model.prompts.get(name) for name in prompt_names if name is not None]
+        prompt = next(filter(None, prompts), "")
+        sentences = [prompt + sentence for sentence in sentences]
         self.model.eval()
         order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))
         found: dict[int, Any] = {}
@@ -44,7 +62,7 @@ class FirstLastAverage:
             states = self.model[0].model(**tensors, output_hidden_states=True).hidden_states
             mask = tensors["attention_mask"][..., None].to(states[-1].dtype)
             vectors = ((states[1] + states[-1]) / 2 * mask).sum(dim=1) / mask.sum(dim=1)
-            found.update(zip(rows, vectors.float().cpu().numpy(), strict=True))
+            found.update(zip(rows, vectors[:, : self.model.truncate_dim].float().cpu().numpy(), strict=True))
         return np.stack([found[row] for row in range(len(sentences))])
 
 
@@ -64,7 +82,8 @@ class Whitened:
         batch_size: of encoding the sentences.
 
     Raises:
-        ValueError: there are too few sentences, or ``dimensions`` is none of the model's.
+        ValueError: there are too few sentences, or ``dimensions`` is none of the model's or more than the sentences
+            differ in.
     """
 
     def __init__(
@@ -81,9 +100,25 @@ class Whitened:
         directions, values, _ = np.linalg.svd(np.cov(vectors, rowvar=False))
         # Directions in which the sentences do not differ tell nothing, and would be scaled beyond all.
         known = values > values[0] * 1e-10
+        if dimensions is not None and dimensions > known.sum():
+            raise ValueError(
+                f"dimensions is {dimensions}, and the {len(different)} sentences differ in {known.sum()} directions "
+                "alone: give more sentences, or fewer dimensions."
+            )
         self.matrix = (directions[:, known] / np.sqrt(values[known]))[:, :dimensions]
 
     def encode(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
         """(N, dimensions) array."""
-        vectors = encoded(self.model, sentences, batch_size=batch_size, progress=show_progress_bar)
-        return (vectors - self.mean) @ self.matrix
+        return self._encode(sentences, "", batch_size, show_progress_bar)
+
+    def encode_query(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
+        """The same of queries, as the model encodes them."""
+        return self._encode(sentences, "query", batch_size, show_progress_bar)
+
+    def encode_document(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
+        """The same of documents, as the model encodes them."""
+        return self._encode(sentences, "document", batch_size, show_progress_bar)
+
+    def _encode(self, sentences: list[str], role: str, batch_size: int, progress: bool) -> Any:
+        vectors = encoded(self.model, sentences, batch_size=batch_size, progress=progress, role=role)
+        return ((vectors - self.mean) @ self.matrix).astype(np.float32)

@@ -59,6 +59,10 @@ def evaluate_geometry(
     return Report(name, scores, {"suite": "geometry", "least": least})
 
 
+#: Modules whose averages move in training mode.
+_AVERAGING = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+
+
 @torch.no_grad()
 def dropout_views(model: Any, sentences: Sequence[str], *, batch_size: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
     """Two embeddings of each sentence under two dropout masks, (N, d) each: identical twins.
@@ -71,10 +75,10 @@ def dropout_views(model: Any, sentences: Sequence[str], *, batch_size: int = 64)
     modes = {module: module.training for module in model.modules()}
     views: list[list[torch.Tensor]] = [[], []]
     try:
-        model.eval()
+        model.train()  # attention drops by its own mode
         for module in model.modules():
-            # Alone, so that nothing else, such as BatchNorm, changes.
-            module.training = module.training or isinstance(module, torch.nn.Dropout)
+            if isinstance(module, _AVERAGING):
+                module.training = False
         for start in range(0, len(sentences), batch_size):
             batch = model.preprocess(list(sentences[start : start + batch_size]))
             batch = {k: v.to(model.device) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from st_contrastive.evaluation._files import EvaluationDataError
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.retrieval import read_retrieval
-from st_contrastive.evaluation.sts import ALL, plain, read_split, split_files
+from st_contrastive.evaluation.sts import ALL, SICK_ALL, plain, read_split, split_files
 
 #: What MTEB calls the splits that a folder calls otherwise.
 _SPLITS = {"validation": "dev"}
@@ -35,7 +36,7 @@ def evaluate_mteb(
         model: a SentenceTransformer.
         tasks: their names, such as STSBenchmark, STS12, SICK-R, SciFact.
         output: folder for MTEB's own result files (``results/<model>/<revision>/<task>.json``); None writes none. What
-            is there of the same weights is not run again.
+            is there of the same model, read in the same way, on the same data is not run again.
         name: the model's name in the report and the result files.
         data: folder with local files of the tasks: sets as :func:`evaluate_sts` and :func:`evaluate_retrieval` read
             them, named as the tasks are (STSBenchmark: stsb), in it or in its folders sts, retrieval and zh. A task
@@ -59,14 +60,18 @@ def evaluate_mteb(
         raise ImportError("MTEB's tasks need mteb: pip install 'st_contrastive[eval]'.") from error
 
     made = [_task(mteb, task) for task in dict.fromkeys(tasks)]
-    sizes = {task.metadata.name: {} if data is None else _load(task, Path(data)) for task in made}
+    folders = {task.metadata.name: None if data is None else _folder(Path(data), task) for task in made}
+    sizes = {task.metadata.name: _load(task, folders[task.metadata.name]) for task in made}
+    data_hashes = {task: "" if folder is None else _folder_hash(folder) for task, folder in folders.items()}
     wrapped = SentenceTransformerEncoderWrapper(model)
-    # mteb calls every local model the same, and would take the results of one for another's.
-    wrapped.mteb_model_meta = wrapped.mteb_model_meta.model_copy(
-        update={"name": f"local/{Path(name).name}", "revision": weights_fingerprint(model)}
-    )
+    own_revision = model_fingerprint(model)
     scores = []
     for task in made:
+        # mteb calls every local model the same, and would take the results of one for another's.
+        revision = "-".join([own_revision, *filter(None, [data_hashes[task.metadata.name]])])
+        wrapped.mteb_model_meta = wrapped.mteb_model_meta.model_copy(
+            update={"name": f"local/{Path(name).name}", "revision": revision}
+        )
         try:
             found = mteb.evaluate(
                 wrapped,
@@ -94,13 +99,33 @@ def evaluate_mteb(
     return Report(name, tuple(scores), {"suite": "mteb", "mteb": mteb.__version__, "data": local})
 
 
-def weights_fingerprint(model: Any) -> str:
-    """Sixteen digits of a hash over a model's weights: the revision of a model that has no other."""
+def model_fingerprint(model: Any) -> str:
+    """Sixteen digits of a hash over a model's weights and how it reads: the revision of a model that has no other.
+
+    How it reads: each module's configuration (pooling, length), the prompts, and to how many dimensions it cuts.
+    """
     digest = hashlib.sha256()
     for key, tensor in sorted(model.state_dict().items()):
         digest.update(key.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    modules = [
+        [type(module).__name__, module.get_config_dict() if hasattr(module, "get_config_dict") else None]
+        for module in model
+    ]
+    names = ("max_seq_length", "prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
+    reads = {name: getattr(model, name, None) for name in names}
+    digest.update(json.dumps([modules, reads], sort_keys=True, default=str).encode())
     return digest.hexdigest()[:16]
+
+
+def _folder_hash(folder: Path) -> str:
+    """Eight digits of a hash over the files of a set."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        digest.update(str(path.relative_to(folder)).encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:8]
 
 
 def _task(mteb: Any, name: str) -> Any:
@@ -112,14 +137,19 @@ def _task(mteb: Any, name: str) -> Any:
         ) from error
 
 
-def _load(task: Any, data: Path) -> dict[str, int]:
+def _load(task: Any, folder: Path | None) -> dict[str, int]:
     """Give a task its local data, if there is any; how many items each split has then."""
     from mteb.abstasks import AbsTaskRetrieval
     from mteb.abstasks.sts import AbsTaskSTS
 
-    folder = _folder(data, task)
     if folder is None:
         return {}
+    subsets = list(task.hf_subsets or ["default"])
+    if subsets != ["default"]:
+        raise EvaluationDataError(
+            f"{folder} can't be given to {task.metadata.name}, which is made of {len(subsets)} subsets, such as "
+            f"{subsets[0]}: local data is one set. Take the folder away, and its data comes from the hub."
+        )
     if isinstance(task, AbsTaskSTS):
         return _load_sts(task, folder)
     if isinstance(task, AbsTaskRetrieval):
@@ -130,7 +160,7 @@ def _load(task: Any, data: Path) -> dict[str, int]:
 
 
 def _folder(data: Path, task: Any) -> Path | None:
-    """The folder of the task's set: English ones and Chinese ones may have the same name."""
+    """The folder of the task's set, if there is one: English ones and Chinese ones may have the same name."""
     if not data.is_dir():
         raise EvaluationDataError(f"{data} is not a folder. It must hold the tasks' sets, such as stsb/test.jsonl.gz.")
     english = "eng" in task.metadata.languages
@@ -149,10 +179,12 @@ def _load_sts(task: Any, folder: Path) -> dict[str, int]:
     whole = task.metadata.name == "SICK-R"  # mteb's test split is all of it
     splits: dict[str, Any] = {}
     for split in task.eval_splits:
-        for wanted in (ALL,) if whole else (_SPLITS.get(split, split), split):
+        for wanted in (ALL, split) if whole else (_SPLITS.get(split, split), split):
             files = split_files(folder, wanted)
             if files and split not in splits:
                 pairs = read_split(files)
+                if whole and wanted != ALL and len(pairs) != SICK_ALL:
+                    continue
                 first, second = task.column_names
                 splits[split] = Dataset.from_dict({first: pairs.first, second: pairs.second, "score": pairs.scores})
     if not splits:
@@ -174,6 +206,9 @@ def _load_retrieval(task: Any, folder: Path) -> dict[str, int]:
         data = read_retrieval(folder, split)
         tables = ({"id": list(texts), "text": list(texts.values())} for texts in (data.documents, data.queries))
         corpus, queries = (Dataset.from_dict(table) for table in tables)
+        whole = all(gain == int(gain) for own in data.relevant.values() for gain in own.values())
+        if not whole:
+            raise EvaluationDataError(f"{folder} has judgements that are no whole numbers, which MTEB does not take.")
         gains = {query: {document: int(gain) for document, gain in own.items()} for query, own in data.relevant.items()}
         found[split] = {"corpus": corpus, "queries": queries, "relevant_docs": gains, "top_ranked": None}
     task.dataset = {"default": found}

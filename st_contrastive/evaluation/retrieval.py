@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ import numpy as np
 import torch
 
 from st_contrastive.evaluation._encoding import Encoder, encoded, unit
-from st_contrastive.evaluation._files import EvaluationDataError, find, number, read_rows, text
+from st_contrastive.evaluation._files import EvaluationDataError, find, number, read_lines, read_rows, text
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
 
-_AT_ONCE = 256  # queries whose similarities to all documents are held at a time
+_AT_ONCE, _KEYS_AT_ONCE = 256, 100_000  # queries and documents whose similarities are held at a time
 #: Sets whose queries are, or may be, documents by the same id, which MTEB leaves out.
 _SAME_IDS = ("arguana", "fever", "fiqa", "msmarco", "quora")
 
@@ -70,19 +69,27 @@ def _judgements(root: Path, split: str) -> list[tuple[str, str, float, str]]:
             (str(row["query_id"]), str(row["corpus_id"]), number(row, "score", where), where)
             for row, where in read_rows(path, "query_id", "corpus_id", "score")
         ]
-    table = root / "qrels" / f"{split}.tsv"
-    if not table.is_file():
+    tables = [root / "qrels" / f"{split}{ending}" for ending in (".tsv", ".tsv.gz")]
+    table = next((table for table in tables if table.is_file()), None)
+    if table is None:
         raise EvaluationDataError(f"{root} holds no qrels/{split}.tsv, nor qrels_{split}.jsonl (.gz).")
     found = []
-    with table.open(encoding="utf-8", newline="") as file:
-        for place, row in enumerate(csv.reader(file, delimiter="\t"), start=1):
-            where = f"{table}, line {place}"
-            if len(row) != 3:
-                raise EvaluationDataError(f"{where} must be query id, corpus id and score between tabs.")
-            if place > 1:
-                gain = number({"score": row[2]}, "score", where, written=True)
-                found.append((row[0], row[1], gain, where))
+    for line, where in read_lines(table):
+        row = line.split("\t")
+        if len(row) != 3:
+            raise EvaluationDataError(f"{where} must be query id, corpus id and score between tabs.")
+        if where.endswith(", line 1") and not _is_number(row[2]):
+            continue  # the head
+        found.append((row[0], row[1], number({"score": row[2]}, "score", where, written=True), where))
     return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def ranked(
@@ -101,17 +108,29 @@ def ranked(
     identities, queries = list(data.documents), list(data.queries)
     documents = encoded(model, list(data.documents.values()), batch_size=batch_size, progress=progress, role="document")
     asked = encoded(model, list(data.queries.values()), batch_size=batch_size, progress=progress, role="query")
-    keys = torch.from_numpy(unit(documents).astype(np.float32))
-    vectors = torch.from_numpy(unit(asked).astype(np.float32))
+    keys, vectors = (torch.nn.functional.normalize(torch.from_numpy(part), dim=1) for part in (documents, asked))
     found: dict[str, list[str]] = {}
     for start in range(0, len(queries), _AT_ONCE):
-        near = (vectors[start : start + _AT_ONCE] @ keys.T).topk(min(depth + 1, len(identities)), dim=1).indices
+        near = _nearest(vectors[start : start + _AT_ONCE], keys, min(depth + 1, len(identities)))
         for query, row in zip(queries[start : start + _AT_ONCE], near.tolist(), strict=True):
-            documents_by_rank = [identities[place] for place in row]
+            by_rank = [identities[place] for place in row]
             if ignore_identical_ids:
-                documents_by_rank = [document for document in documents_by_rank if document != query]
-            found[query] = documents_by_rank[:depth]
+                by_rank = [document for document in by_rank if document != query]
+            found[query] = by_rank[:depth]
     return found
+
+
+def _nearest(vectors: torch.Tensor, keys: torch.Tensor, count: int) -> torch.Tensor:
+    """Rows of the ``count`` largest products with each vector, (Q, count), the largest first; of equals the first."""
+    best = torch.empty(len(vectors), 0)
+    places = torch.empty(len(vectors), 0, dtype=torch.long)
+    for start in range(0, len(keys), _KEYS_AT_ONCE):
+        own = vectors @ keys[start : start + _KEYS_AT_ONCE].T
+        own, near = own.topk(min(count, own.shape[1]), dim=1)
+        best, places = torch.cat([best, own], dim=1), torch.cat([places, near + start], dim=1)
+        best, kept = best.topk(min(count, best.shape[1]), dim=1)
+        places = places.gather(1, kept)
+    return places
 
 
 def ndcg(ranking: Sequence[str], gains: Mapping[str, float], cut: int = 10) -> float:
@@ -154,8 +173,9 @@ def evaluate_retrieval(
         split: whose judgements are taken.
         batch_size: of encoding.
         progress: show a bar over the batches.
-        ignore_identical_ids: leave the document with a query's own id out of its ranking. None: as MTEB, on folders
-            whose name begins with arguana, fever, fiqa, msmarco or quora.
+        ignore_identical_ids: leave the document with a query's own id out of its ranking. None: where every query is
+            a document by its id, and on the sets where MTEB does: arguana, fever, fiqa, msmarco and quora, as the
+            folder's name has it.
 
     Raises:
         EvaluationDataError: a file can't be used; all are read before anything is encoded.
@@ -169,13 +189,17 @@ def evaluate_retrieval(
     sets = {place.resolve().name: read_retrieval(place, split) for place in places}
     scores: list[Score] = []
     for task, data in sets.items():
-        same = task.lower().startswith(_SAME_IDS) if ignore_identical_ids is None else ignore_identical_ids
+        same = _queries_are_documents(task, data) if ignore_identical_ids is None else ignore_identical_ids
         rankings = ranked(model, data, 100, batch_size=batch_size, progress=progress, ignore_identical_ids=same)
         found = {"ndcg@10": [ndcg(rankings[query], gains) for query, gains in data.relevant.items()]}
         for cut in (1, 5, 10, 100):
             found[f"recall@{cut}"] = [recall(rankings[query], gains, cut) for query, gains in data.relevant.items()]
         scores += [Score(task, split, metric, float(np.mean(own)), len(own)) for metric, own in found.items()]
     return Report(name, tuple(scores), {"suite": "retrieval", "similarity": "cosine"})
+
+
+def _queries_are_documents(task: str, data: RetrievalSet) -> bool:
+    return any(name in task.lower() for name in _SAME_IDS) or data.queries.keys() <= data.documents.keys()
 
 
 def in_domain_retrieval(

@@ -25,8 +25,9 @@ class MomentumContrastLoss(ContrastiveLoss):
     queue's place: the positive, too, is the momentum encoder's, and the batch's other keys are negatives beside the
     queue's. Term: ``contrastive``.
 
-    The momentum encoder is the whole model, its modules and the head, without dropout. It takes a step at each step of
-    training, before it makes the keys.
+    The momentum encoder is the whole model, its modules and the head, without dropout. It takes a step after each of
+    the optimizer's, before it makes the next keys. What the queue is made of are batches as the loss sees them: under
+    gradient accumulation, the parts that are accumulated.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.

@@ -23,6 +23,30 @@ def test_first_last_average_is_the_loop(build, sentences, family):
     assert not np.allclose(found, model.encode(sentences), atol=1e-2)
 
 
+def test_first_last_average_reads_as_the_model_does(build, sentences):
+    model = build("bert", "mean").eval()
+    plain = FirstLastAverage(model)
+    prefixed = plain.encode([f"the cat {sentence}" for sentence in sentences])
+    whole = plain.encode(sentences)
+    model.prompts.update(query="the cat ", document="", other="the cat ")
+    np.testing.assert_allclose(plain.encode_query(sentences), prefixed, atol=1e-5)
+    np.testing.assert_allclose(plain.encode_document(sentences), whole, atol=1e-5)
+    model.default_prompt_name = "other"
+    np.testing.assert_allclose(plain.encode(sentences), prefixed, atol=1e-5)
+    model.default_prompt_name = None
+    model.truncate_dim = 5
+    np.testing.assert_allclose(plain.encode(sentences), whole[:, :5], atol=1e-5)
+
+
+def test_whitened_queries_are_encoded_as_queries(build, sentences):
+    model = build("bert", "mean").eval()
+    model.prompts.update(query="the cat ")
+    whitened = Whitened(model, sentences)
+    expected = whitened.encode([f"the cat {sentence}" for sentence in sentences])
+    np.testing.assert_allclose(whitened.encode_query(sentences), expected, atol=1e-3)
+    assert not np.allclose(whitened.encode_document(sentences), expected, atol=1e-2)
+
+
 def test_first_last_average_needs_a_transformer():
     with pytest.raises(TypeError, match="must start with a Transformer"):
         FirstLastAverage([object()])
@@ -54,3 +78,5 @@ def test_what_can_not_be_whitened():
         Whitened(Letters(), ["a", "a"])
     with pytest.raises(ValueError, match="dimensions must be from 1 to 3"):
         Whitened(Letters(), texts(), dimensions=4)
+    with pytest.raises(ValueError, match=r"dimensions is 3, and the .* differ in 2 directions"):
+        Whitened(Letters(), texts(), dimensions=3)

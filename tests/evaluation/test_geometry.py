@@ -62,6 +62,12 @@ def test_dropout_views_differ_by_dropout_alone(build, sentences):
     assert (cosines < 1 - 1e-6).all()
     assert (cosines > 0.3).all()
     assert {name: module.training for name, module in model.named_modules()} == modes
+    alone = build(pooling="mean", dropout=False)  # attention's dropout is no module of its own
+    for layer in alone[0].model.encoder.layer:
+        attention = layer.attention.self
+        attention.dropout.p = alone[0].model.config.attention_probs_dropout_prob = 0.5
+    first, second = dropout_views(alone, sentences)
+    assert (torch.nn.functional.cosine_similarity(first, second) < 1 - 1e-6).all()
     plain = build(pooling="mean", dropout=False)
     first, second = dropout_views(plain, sentences)
     assert torch.equal(first, second)

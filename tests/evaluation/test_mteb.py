@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from st_contrastive.evaluation import EvaluationDataError, evaluate_mteb, evaluate_retrieval, evaluate_sts
-from st_contrastive.evaluation.mteb_tasks import weights_fingerprint
+from st_contrastive.evaluation import EvaluationDataError, evaluate_mteb, evaluate_retrieval, evaluate_sts, mteb_tasks
+from st_contrastive.evaluation.mteb_tasks import model_fingerprint
 from tests.evaluation.encoders import write
 from tests.evaluation.test_retrieval import made
 
@@ -63,9 +64,11 @@ def test_our_figures_are_mtebs(minilm, data, tmp_path):
     assert report.value("SciFact", "test") == pytest.approx(retrieved.value("scifact", "test", "ndcg@10"), abs=1e-5)
     assert [score.size for score in report.scores] == [45, 23, 45, 12]
     assert [score.metric for score in report.scores] == ["cosine_spearman"] * 3 + ["ndcg_at_10"]
-    files = sorted(path.relative_to(output).as_posix() for path in output.rglob("STS*.json"))
+    found = sorted(output.rglob("STS*.json"), key=lambda path: path.name)
+    files = [path.relative_to(output).as_posix() for path in found]
     assert files == [
-        f"results/local__tiny/{weights_fingerprint(model)}/{name}.json" for name in ("STS12", "STSBenchmark")
+        f"results/local__tiny/{model_fingerprint(model)}-{mteb_tasks._folder_hash(data / 'sts' / folder)}/{name}.json"
+        for name, folder in (("STS12", "sts12"), ("STSBenchmark", "stsb"))
     ]
     written = json.loads((output / files[1]).read_text())
     assert written["scores"]["test"][0]["main_score"] == pytest.approx(report.value("STSBenchmark", "test"), abs=1e-6)
@@ -78,7 +81,7 @@ def test_a_saved_model_through_mteb_itself(minilm, data, tmp_path):
     model = minilm
     model.save_pretrained(str(tmp_path / "saved"))
     task = mteb.get_task("STSBenchmark")
-    rows = [json.loads(line) for line in __import__("gzip").open(data / "sts/stsb/test.jsonl.gz", "rt")]
+    rows = [json.loads(line) for line in gzip.decompress((data / "sts/stsb/test.jsonl.gz").read_bytes()).splitlines()]
     task.dataset, task.data_loaded = DatasetDict({"test": Dataset.from_list(rows)}), True
     loaded = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     result = mteb.evaluate(loaded, task, cache=None, show_progress_bar=False).task_results[0]
@@ -95,6 +98,45 @@ def test_other_weights_are_not_taken_for_the_same_model(build, data, tmp_path):
         parameter.data += 0.3 * (parameter.data.abs() + 0.1)
     other = evaluate_mteb(model, ["STSBenchmark"], tmp_path / "out", name="tiny", data=data)
     assert other.value("STSBenchmark", "test") != first.value("STSBenchmark", "test")
+
+
+def test_another_reading_or_other_data_is_not_the_same_either(minilm, data, tmp_path):
+    def value(model):
+        return evaluate_mteb(model, ["STSBenchmark"], tmp_path / "out", name="x", data=data).value(
+            "STSBenchmark", "test"
+        )
+
+    found = {"mean": value(minilm)}
+    minilm.max_seq_length = 4
+    found["four tokens"] = value(minilm)
+    minilm.max_seq_length = 256
+    minilm.truncate_dim = 8
+    found["eight numbers"] = value(minilm)
+    minilm.truncate_dim = None
+    minilm[1].pooling_mode = "cls"
+    found["cls"] = value(minilm)
+    assert len(set(found.values())) == 4, found
+    rows = gzip.decompress((data / "sts/stsb/test.jsonl.gz").read_bytes())
+    (data / "sts/stsb/test.jsonl.gz").write_bytes(gzip.compress(b"".join(rows.splitlines(keepends=True)[::2])))
+    assert value(minilm) != found["cls"]
+
+
+def test_all_of_sick_in_one_file(build, data, monkeypatch):
+    """As MTEB's hub has it: its test split is all 9,927 pairs."""
+    monkeypatch.setattr(mteb_tasks, "SICK_ALL", 30)
+    for split in ("train", "dev"):
+        (data / "sts" / "sickr" / f"{split}.jsonl").unlink()
+    model = build("bert", "mean").eval()
+    assert evaluate_mteb(model, ["SICK-R"], None, data=data).scores[0].size == 30
+    monkeypatch.setattr(mteb_tasks, "SICK_ALL", 31)
+    with pytest.raises(EvaluationDataError, match="sickr holds no all"):
+        evaluate_mteb(model, ["SICK-R"], None, data=data)
+
+
+def test_a_task_of_several_languages_takes_no_local_set(build, data):
+    (data / "sts" / "sts17").mkdir()
+    with pytest.raises(EvaluationDataError, match="STS17, which is made of 11 subsets"):
+        evaluate_mteb(build("bert", "mean").eval(), ["STS17"], None, data=data)
 
 
 def test_chinese_and_english_tasks_of_one_name(build, data):

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
 from st_contrastive.evaluation import (
     EvaluationDataError,
@@ -115,18 +116,21 @@ def test_a_folder_of_sets(tmp_path):
 def test_queries_that_are_documents(tmp_path):
     """Arguana's and Quora's queries lie in the corpus under their own id: MTEB does not let them be found there."""
     letters = ["aab", "aac", "bbc", "ccb"]
-    for name in ("ArguAna", "others"):
+    for name in ("beir-ArguAna", "all", "others"):
         write(tmp_path / name / "corpus.jsonl", [{"_id": f"t{row}", "text": text} for row, text in enumerate(letters)])
-        write(tmp_path / name / "queries.jsonl", [{"_id": "t0", "text": "aab"}, {"_id": "t2", "text": "bbc"}])
+        asked = [{"_id": "t0", "text": "aab"}, {"_id": "t2", "text": "bbc"}]
+        other = [] if name == "all" else [{"_id": "q", "text": "c"}]
+        write(tmp_path / name / "queries.jsonl", asked + other)
         judged = [{"query_id": "t0", "corpus_id": "t1", "score": 1}, {"query_id": "t2", "corpus_id": "t3", "score": 1}]
+        judged += [{"query_id": "q", "corpus_id": "t3", "score": 1}] if other else []
         write(tmp_path / name / "qrels_test.jsonl", judged)
     found = {(one.task, one.metric): one.value for one in evaluate_retrieval(Letters(), tmp_path).scores}
-    assert found["ArguAna", "recall@1"] == 1
-    assert found["others", "recall@1"] == 0
+    assert found["beir-ArguAna", "recall@1"] == found["all", "recall@1"] == 1
+    assert found["others", "recall@1"] == pytest.approx(1 / 3)
     assert found["others", "recall@5"] == 1
-    kept = evaluate_retrieval(Letters(), tmp_path / "ArguAna", ignore_identical_ids=False)
+    kept = evaluate_retrieval(Letters(), tmp_path / "all", ignore_identical_ids=False)
     assert next(one.value for one in kept.scores if one.metric == "recall@1") == 0
-    data = read_retrieval(tmp_path / "ArguAna")
+    data = read_retrieval(tmp_path / "all")
     assert ranked(Letters(), data, 4, ignore_identical_ids=True)["t0"][0] == "t1"
     assert len(ranked(Letters(), data, 2, ignore_identical_ids=True)["t0"]) == 2
 
@@ -145,6 +149,36 @@ def test_prompts_of_queries_and_documents(tmp_path):
     evaluate_retrieval(model, made(tmp_path))
     assert len(model.asked) == len(set(model.asked))
     assert len(model.told) > len(model.asked) > 1
+
+
+def test_documents_in_parts_are_ranked_as_at_once(monkeypatch):
+    draw = torch.Generator().manual_seed(0)
+    keys, vectors = torch.randn(53, 6, generator=draw), torch.randn(7, 6, generator=draw)
+    expected = (vectors @ keys.T).topk(9, dim=1).indices
+    monkeypatch.setattr(retrieval, "_KEYS_AT_ONCE", 5)
+    assert torch.equal(retrieval._nearest(vectors, keys, 9), expected)
+
+
+def test_judgements_as_a_table(tmp_path):
+    """With a head or without, blank lines, Windows' line ends, .gz; what is none is named."""
+    made(tmp_path)
+    (tmp_path / "qrels_test.jsonl.gz").unlink()
+    table = tmp_path / "qrels" / "test.tsv"
+    table.parent.mkdir()
+    table.write_bytes(b"query-id\tcorpus-id\tscore\r\nq0\td0\t1\r\n\r\nq1\td1\t2\r\n")
+    with_head = read_retrieval(tmp_path).relevant
+    assert with_head == {"q0": {"d0": 1.0}, "q1": {"d1": 2.0}}
+    table.write_bytes(b"q0\td0\t1\nq1\td1\t2\n\n")
+    assert read_retrieval(tmp_path).relevant == with_head
+    table.with_name("test.tsv.gz").write_bytes(gzip.compress(table.read_bytes()))
+    table.unlink()
+    assert read_retrieval(tmp_path).relevant == with_head
+    table.write_bytes(b"q0\td0\t1\n\xff\td1\t2\n")
+    with pytest.raises(EvaluationDataError, match="damaged or cut short"):
+        read_retrieval(tmp_path)
+    table.write_bytes(b"q0\td0\t1\nq1\td1\tmuch\n")
+    with pytest.raises(EvaluationDataError, match="line 2: score must be a finite number, got 'much'"):
+        read_retrieval(tmp_path)
 
 
 def test_in_domain_retrieval_by_hand():

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from st_contrastive.evaluation import EvaluationDataError, Report, Score, evaluate_sts, read_sts, sts_spearman
+from st_contrastive.evaluation import EvaluationDataError, Report, Score, evaluate_sts, read_sts, sts, sts_spearman
 from st_contrastive.evaluation.sts import PAPERS_SETS, STSPairs, similarities
 from tests.evaluation.encoders import Letters, write
 
@@ -115,6 +115,22 @@ GOOD = [("a", "a", 5), ("ab", "a", 3), ("a", "b", 0)]
 BAD = [("a", "a", 0), ("ab", "a", 3), ("a", "b", 5), ("abb", "b", 1)]
 
 
+def test_a_setting_of_subsets_without_subsets_is_said(tmp_path):
+    write(tmp_path / "sts12" / "test.jsonl", rows(*GOOD))
+    write(tmp_path / "stsb" / "test.jsonl", rows(*GOOD))
+    notes = evaluate_sts(Letters(), tmp_path, setting="mean").notes
+    assert [note for note in notes if "subsets" in note] == [
+        "Scored over all pairs at once, for their files name no subsets: sts12 test."
+    ]
+
+
+def test_mtebs_sick_is_not_the_papers_test(tmp_path, monkeypatch):
+    monkeypatch.setattr(sts, "SICK_ALL", len(GOOD))
+    write(tmp_path / "sickr" / "test.jsonl", rows(*GOOD))
+    (score,) = evaluate_sts(Letters(), tmp_path).scores
+    assert (score.task, score.split, score.size) == ("sickr", "all", len(GOOD))
+
+
 def test_settings_over_subsets(tmp_path):
     """All pairs at once, or the mean of the subsets' correlations: of SentEval's years alone."""
     both = rows(*GOOD, subset="good") + rows(*BAD, subset="bad")
@@ -153,7 +169,8 @@ def test_sets_come_in_the_papers_order_and_another_size_is_said(tmp_path):
     report = evaluate_sts(Letters(), tmp_path)
     assert [score.task for score in report.scores] == ["sts12", "sts16", "stsb", "sickr", "aaa"]
     assert "sts12 test has 3 pairs, the papers' 3,108: not the same set." in report.table()
-    assert len(report.notes) == 4
+    assert len(report.notes) == 5
+    assert report.notes[-1].endswith("seven test sets: without sts13, sts14, sts15, and with aaa.")
     assert sum(PAPERS_SETS.values()) == 18_850  # of SentEval
 
 

@@ -10,8 +10,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.model_selection import StratifiedKFold
 
-from st_contrastive.evaluation import EvaluationDataError, evaluate_transfer, read_transfer
-from st_contrastive.evaluation.transfer import REGULARISATION, TransferSplit, features, transfer_scores
+from st_contrastive.evaluation import EvaluationDataError, evaluate_transfer, read_transfer, transfer
+from st_contrastive.evaluation.transfer import (
+    REGULARISATION,
+    REGULARISATION_OF_TEST,
+    TransferSplit,
+    features,
+    transfer_scores,
+)
 from tests.evaluation.encoders import Letters, write
 
 # Too few rows for the solver's last digits now and then.
@@ -33,16 +39,16 @@ def vectors(rows):
     return np.array([[row["text"].count(letter) for letter in "abc"] for row in rows], dtype=np.float32)
 
 
-def best_strength(x, y, folds, seed):
-    """The C whose mean accuracy on the validation folds is the largest, the first of equals."""
+def best_strength(x, y, folds, seed, grid=REGULARISATION):
+    """The C whose mean accuracy on the validation folds is the largest as SentEval rounds it, the first of equals."""
     scores = []
-    for strength in REGULARISATION:
+    for strength in grid:
         own = []
         for train, dev in StratifiedKFold(folds, shuffle=True, random_state=seed).split(x, y):
             fitted = LogisticRegression(C=strength, max_iter=1000).fit(x[train], y[train])
             own.append(fitted.score(x[dev], y[dev]))
-        scores.append(np.mean(own))
-    return REGULARISATION[int(np.argmax(scores))]
+        scores.append(round(100 * np.mean(own), 2))
+    return grid[int(np.argmax(scores))]
 
 
 def test_folds_within_folds(tmp_path):
@@ -67,7 +73,7 @@ def test_train_and_test_of_several_classes(tmp_path):
     write(tmp_path / "trec" / "train.jsonl", train)
     write(tmp_path / "trec" / "test.jsonl", test)
     x, y = vectors(train), np.array([str(row["label"]) for row in train])
-    fitted = LogisticRegression(C=best_strength(x, y, 4, 1111), max_iter=1000).fit(x, y)
+    fitted = LogisticRegression(C=best_strength(x, y, 4, 1111, REGULARISATION_OF_TEST), max_iter=1000).fit(x, y)
     expected = fitted.score(vectors(test), [str(row["label"]) for row in test])
     assert evaluate_transfer(Letters(), tmp_path, folds=4, jobs=1).value("trec", "test") == pytest.approx(expected)
 
@@ -81,6 +87,19 @@ def test_the_dev_split_chooses_and_is_not_trained_on(tmp_path):
     best = tried[int(np.argmax([one.score(*data["dev"]) for one in tried]))]
     found = evaluate_transfer(Letters(), tmp_path, jobs=1).value("sst2", "test")
     assert found == pytest.approx(best.score(*data["test"]))
+    (tmp_path / "sst2" / "dev.jsonl").rename(tmp_path / "sst2" / "validation.jsonl")
+    assert evaluate_transfer(Letters(), tmp_path, jobs=1).value("sst2", "test") == found
+
+
+def test_sentevals_grids():
+    assert REGULARISATION == (0.25, 0.5, 1, 2, 4, 8)
+    assert REGULARISATION_OF_TEST == (0.5, 1, 2, 4, 8, 16, 32)
+
+
+def test_of_equal_strengths_the_first():
+    """Means that differ by less than SentEval's rounding are equal."""
+    assert transfer._best({"mean_test_score": np.array([0.70001, 0.70004, 0.6])}) == 0
+    assert transfer._best({"mean_test_score": np.array([0.7000, 0.7002, 0.6])}) == 1
 
 
 def test_pairs_have_accuracy_and_f1(tmp_path):
@@ -101,7 +120,7 @@ def test_pairs_have_accuracy_and_f1(tmp_path):
     assert made.shape == (80, 6)
     assert made[0].tolist() == [*abs(u - v), *(u * v)]
     y = np.array(task.splits["train"].labels)
-    fitted = LogisticRegression(C=best_strength(made, y, 5, 1111), max_iter=1000).fit(made, y)
+    fitted = LogisticRegression(C=best_strength(made, y, 5, 1111, REGULARISATION_OF_TEST), max_iter=1000).fit(made, y)
     test = task.splits["test"]
     found = fitted.predict(features(Letters(), test))
     scores = transfer_scores(Letters(), task, folds=5, jobs=1)

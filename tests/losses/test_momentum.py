@@ -7,11 +7,13 @@ import math
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
-from st_contrastive import MomentumContrastLoss, SimCSELoss, TwinsLoss
+from st_contrastive import MomentumContrastLoss, SimCSELoss, TwinsLoss, simcse_dataset
 from st_contrastive.components import KeyQueue, MomentumEncoder
+from tests.filters import TRAINING
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only")
+pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only")]
 
 
 def vectors(model, texts):
@@ -116,6 +118,41 @@ def test_the_copy_follows_slowly_and_never_trains(build, sentences):
     assert not any(p.requires_grad or p.grad is not None for p in loss.momentum_encoder.parameters())
     loss.train()
     assert not any(module.training for module in loss.momentum_encoder.modules())
+
+
+def test_under_gradient_accumulation_one_step_for_each_of_the_optimizers(build, sentences, tmp_path):
+    model = build()
+    loss = MomentumContrastLoss(model, momentum=0.5, queue_size=4)
+    own = loss.momentum_encoder.copies[0].model.encoder.layer[0].attention.self.query.weight
+    weight = model[0].model.encoder.layer[0].attention.self.query.weight
+    seen = []  # at each micro-batch: the trained weight, and the copy after its step
+    update = loss.momentum_encoder.update
+
+    def recorded(followed):
+        update(followed)
+        seen.append((weight.detach().clone(), own.clone()))
+
+    loss.momentum_encoder.update = recorded
+    args = SentenceTransformerTrainingArguments(
+        str(tmp_path),
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        learning_rate=0.1,
+        max_steps=3,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    SentenceTransformerTrainer(model, args, simcse_dataset(sentences * 2), loss=loss).train()
+    assert len(seen) == 6
+    for first, second in zip(seen[::2], seen[1::2], strict=True):
+        assert torch.equal(first[0], second[0])
+        assert torch.equal(first[1], second[1])
+    slow = seen[0][1]
+    for live, copied in seen[2::2]:
+        assert not torch.equal(live, slow)
+        slow = (slow + live) / 2
+        torch.testing.assert_close(copied, slow)
 
 
 def test_the_other_form_is_the_positive_and_the_sentence_the_key(build, sentences):
