@@ -5,19 +5,27 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 # None of these imports torch, which takes seconds: a command does so when it runs, and --help does not.
 from st_contrastive.cli import demo, evaluate, pretrain, report, train, translate
 from st_contrastive.cli._arguments import UserError
 
 
+class _WholeNames(argparse.ArgumentParser):
+    """Options by their whole names alone: a recipe goes before those beside it by its own."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 if it worked, 2 with one line on the error stream for bad input."""
-    parser = argparse.ArgumentParser(
+    parser = _WholeNames(
         prog="st-contrastive",
         description="Unsupervised sentence embeddings: ConIsI, Twins and InfoCSE beside SimCSE.",
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_WholeNames)
     for command in (train, pretrain, evaluate, report, translate, demo):
         command.add_parser(commands)
     args = parser.parse_args(train.recipe_first(sys.argv[1:] if argv is None else argv))

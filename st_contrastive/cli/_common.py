@@ -17,8 +17,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sentence_transformer.readers import InputExample
+from sentence_transformers.util import is_sentence_transformer_model
 
-from st_contrastive import inputs, losses
+from st_contrastive import _host, inputs, losses
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._saving import resolved
 from st_contrastive.components._checks import first_line
@@ -74,6 +75,7 @@ METHODS = {
 PRETRAINING = Method("InfoCSE, stage 1", losses.AuxiliaryMLMPretrainingLoss, "cls", "infocse")
 
 
+_NO_ENCODER = "--model {} starts with {}, not with a Transformer module."
 #: What the recipes for a laptop start from, which the extra "demo" brings along.
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -87,7 +89,7 @@ def _installed(name: str) -> str:
     return str(get_model_path())
 
 
-def load_model(name: str, *, pooling: str = "keep", max_length: int | None = None) -> SentenceTransformer:
+def load_model(name: str, *, pooling: str = "keep") -> SentenceTransformer:
     """A model by folder or hub name: as it is ("keep"), or its encoder under a pooling of its own.
 
     Its weights must be safetensors, and no code of the checkpoint is run.
@@ -97,25 +99,40 @@ def load_model(name: str, *, pooling: str = "keep", max_length: int | None = Non
     """
     name = _installed(name)
     try:
-        if pooling == "keep":
+        # A saved model's own settings hold for its encoder too, such as how many tokens it reads.
+        if pooling == "keep" or is_sentence_transformer_model(name):
             model = SentenceTransformer(
                 name, trust_remote_code=False, model_kwargs=dict(_WEIGHTS), processor_kwargs=dict(_NO_CODE)
             )
+            first = model[0]
         else:
-            transformer = Transformer(
+            first = Transformer(
                 name, model_kwargs=dict(_WEIGHTS), processor_kwargs=dict(_NO_CODE), config_kwargs=dict(_NO_CODE)
             )
-            model = SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)])
     except Exception as error:  # of a damaged file, or of a pickle that is refused, anything may come
         raise UserError(f"--model {name}: it can't be loaded: {_reason(name, error)}") from error
+    if pooling == "keep":
+        return model
+    if not isinstance(first, Transformer):
+        raise UserError(_NO_ENCODER.format(name, type(first).__name__))
+    return SentenceTransformer(modules=[first, Pooling(first.get_embedding_dimension(), pooling)])
+
+
+def cut_texts(model: SentenceTransformer, name: str, max_length: int | None) -> int | None:
+    """Let the model read so many tokens of a text; how many it read before.
+
+    Raises:
+        UserError: it has no positions for them, or is no text encoder.
+    """
+    if not isinstance(model[0], Transformer):
+        raise UserError(_NO_ENCODER.format(name, type(model[0]).__name__))
+    before: int | None = model.max_seq_length
     if max_length is not None:
-        if not isinstance(model[0], Transformer):
-            raise UserError(f"--model {name} starts with {type(model[0]).__name__}, not with a Transformer module.")
-        longest = model.max_seq_length
+        longest = _host.most_positions(model) or before
         if longest is not None and max_length > longest:
             raise UserError(f"--max-length {max_length}: --model {name} takes {longest} tokens at most.")
         model.max_seq_length = max_length
-    return model
+    return before
 
 
 def _reason(name: str, error: Exception) -> str:

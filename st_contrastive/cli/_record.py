@@ -41,17 +41,26 @@ class RunRecord(TrainerCallback):
         self, args: argparse.Namespace, loss: Any, model: SentenceTransformer, evaluator: STSEvaluator | None
     ) -> None:
         self.loss, self.model, self.evaluator = loss, model, evaluator
-        self.queue: list[tuple[int, int]] = []
         self._started = time.perf_counter()
-        given = {key: value for key, value in vars(args).items() if key != "run" and value is not None}
-        self.options = {key: Path(str(value)).name if key in _FILES else value for key, value in given.items()}
+        self.options = as_recorded({key: value for key, value in vars(args).items() if key != "run"})
         self.before = self._similarities()
 
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Count the seconds before a resumed run was cut short."""
+        self._started -= max((entry.get("seconds", 0.0) for entry in state.log_history), default=0.0)
+
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Note how full the queue is."""
+        """Note how full the queue is and the time, in the log: checkpoints keep that."""
+        entry = state.log_history[-1]
+        entry["seconds"] = self._seconds()
         queue = getattr(self.loss, "queue", None)
         if queue is not None:
-            self.queue.append((state.global_step, len(queue)))
+            entry["queue"] = len(queue)
+
+    def _seconds(self) -> float:
+        return round(time.perf_counter() - self._started, 1)
 
     def write(self, folder: Path, state: TrainerState, best: tuple[int | None, float | None] | None) -> None:
         """Write the record into the folder of the saved model."""
@@ -60,10 +69,10 @@ class RunRecord(TrainerCallback):
             "options": self.options,
             "loss": {"class": type(self.loss).__name__, **config},
             "steps": state.global_step,
-            "seconds": round(time.perf_counter() - self._started, 1),
+            "seconds": self._seconds(),
             "log": [{key: _plain(value) for key, value in entry.items()} for entry in state.log_history],
-            "queue": self.queue,
-            "best": None if best is None else {"step": best[0], "value": best[1]},
+            "queue": [(entry["step"], entry["queue"]) for entry in state.log_history if "queue" in entry],
+            "best": None if best is None else {"step": best[0], "value": _plain(best[1])},
             "similarities": {"before": self.before, "after": self._similarities()},
             "device": str(self.model.device),
             "peak_mib": _peak_mib(self.model.device),
@@ -84,9 +93,15 @@ class RunRecord(TrainerCallback):
         )
         self.model.train(training)
         return [
-            {"from": low, "to": high, "similarities": [round(value, 4) for value in own]}
+            {"from": low, "to": high, "similarities": [_plain(round(value, 4)) for value in own]}
             for (low, high), own in zip(found.bands, found.similarities, strict=True)
         ]
+
+
+def as_recorded(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as a record has them: those that are set, and of files the last part of the name."""
+    given = {key: value for key, value in options.items() if value is not None}
+    return {key: Path(str(value)).name if key in _FILES else value for key, value in given.items()}
 
 
 def read(folder: Path) -> dict[str, Any]:

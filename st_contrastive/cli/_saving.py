@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -36,8 +36,22 @@ def resolved(option: str, path: str) -> Path:
     return found
 
 
-def report_file(option: str, path: str) -> Path:
+def _holds_scores(file: Path) -> bool:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"model", "scores"} <= content.keys()
+
+
+def report_file(option: str, path: str, *, ours: Callable[[Path], bool] = _holds_scores, what: str = "scores") -> Path:
     """Where scores may be written: a new file, or one of scores that may be replaced. Looked at before any is computed.
+
+    Args:
+        option: the option that names it.
+        path: its value.
+        ours: whether a file that is there may be replaced.
+        what: what such a file holds.
 
     Raises:
         UserError: something else is there, or nothing can be written there.
@@ -45,20 +59,12 @@ def report_file(option: str, path: str) -> Path:
     file = resolved(option, path)
     if file.is_dir():
         raise UserError(f"{option} {path} is a folder; name a file.")
-    if file.exists() and (not file.is_file() or (file.stat().st_size and not _holds_scores(file))):
-        raise UserError(f"{option} {path} is there and holds no scores; name another file.")
+    if file.exists() and (not file.is_file() or (file.stat().st_size and not ours(file))):
+        raise UserError(f"{option} {path} is there and holds no {what}; name another file.")
     parent = next(place for place in file.parents if place.exists())
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UserError(f"{option} {path} can't be written: {parent} is read-only.")
     return file
-
-
-def _holds_scores(file: Path) -> bool:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and {"model", "scores"} <= content.keys()
 
 
 @contextmanager

@@ -31,7 +31,9 @@ def add_numbers(parser: argparse.ArgumentParser, *, lr: float = 3e-5) -> None:
     parser.add_argument("--epochs", type=whole, default=1, metavar="N", help="default: 1")
     parser.add_argument("--steps", type=whole, metavar="N", help="stop after N steps, whatever --epochs says")
     parser.add_argument("--warmup", type=fraction, default=0.0, metavar="X", help="share of the steps; default: 0")
-    parser.add_argument("--max-length", type=whole, default=32, metavar="N", help="tokens a sentence; default: 32")
+    parser.add_argument(
+        "--max-length", type=whole, default=32, metavar="N", help="tokens a sentence in training; default: 32"
+    )
     parser.add_argument("--limit", type=whole, metavar="N", help="take the first N sentences only")
     parser.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
@@ -114,13 +116,15 @@ def train_and_save(
     model: SentenceTransformer,
     dataset: Any,
     loss: Any,
+    own_length: int | None,
     *,
     save_beside: Callable[[Path], None] | None = None,
     evaluator: Any = None,
 ) -> None:
     """Run the Trainer and put the saved model, with what ``save_beside`` adds, into ``folder``.
 
-    With an evaluator it is the model of the best evaluation.
+    With an evaluator it is the model of the best evaluation. It reads ``own_length`` tokens of a text, as it did before
+    it was trained on shorter ones.
     """
     from sentence_transformers import SentenceTransformerTrainingArguments
     from sentence_transformers.base.sampler import BatchSamplers
@@ -181,7 +185,9 @@ def train_and_save(
             raise UserError(first_line(error)) from error
         saved = work / "model"
         with saving(folder):
+            trained_length, model.max_seq_length = model.max_seq_length, own_length
             model.save_pretrained(str(saved))
+            model.max_seq_length = trained_length
             record.write(saved, trainer.state, None if best is None else (best.step, best.value))
             if save_beside is not None:
                 save_beside(saved)

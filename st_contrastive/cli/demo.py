@@ -134,7 +134,9 @@ def _encoder() -> SentenceTransformer:
 
     from st_contrastive.cli._common import load_model
 
-    return load_model(str(get_model_path()), pooling="cls", max_length=32)
+    model = load_model(str(get_model_path()), pooling="cls")
+    model.max_seq_length = 32
+    return model
 
 
 def _train(

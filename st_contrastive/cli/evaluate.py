@@ -139,14 +139,16 @@ def _benchmark(folder: Path, split: str) -> STSPairs:
 
 def _model(args: argparse.Namespace) -> Any:
     """The model as it is to be read."""
-    from st_contrastive.cli._common import load_model
+    from st_contrastive.cli._common import cut_texts, load_model
     from st_contrastive.evaluation import FirstLastAverage, Whitened
     from st_contrastive.inputs import CorpusError, read_corpus
 
     if args.mteb and (args.pooling == "first-last" or args.whiten):
         raise UserError("--mteb takes a SentenceTransformer as it is: leave --pooling first-last and --whiten out.")
     pooling = "mean" if args.pooling == "first-last" else args.pooling
-    model: Any = load_model(args.model, pooling=pooling, max_length=args.max_length)
+    model: Any = load_model(args.model, pooling=pooling)
+    if args.max_length is not None:
+        cut_texts(model, args.model, args.max_length)
     if args.pooling == "first-last":
         model = FirstLastAverage(model)
     if args.whiten:

@@ -27,6 +27,7 @@ def run(args: argparse.Namespace) -> int:
 
     from st_contrastive.cli._common import (
         PRETRAINING,
+        cut_texts,
         keep_inputs,
         load_model,
         loss_arguments,
@@ -48,11 +49,12 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from error
     print(f"{args.data}: {corpus.report}")
     set_seed(args.seed)
-    model = load_model(args.model, pooling=PRETRAINING.pooling, max_length=args.max_length)
+    model = load_model(args.model, pooling=PRETRAINING.pooling)
+    own_length = cut_texts(model, args.model, args.max_length)
     try:
         loss = AuxiliaryMLMPretrainingLoss(model, **options)
         dataset = PRETRAINING.dataset(corpus.sentences)
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
-    train_and_save(args, folder, checkpoints, model, dataset, loss, save_beside=loss.save_auxiliary)
+    train_and_save(args, folder, checkpoints, model, dataset, loss, own_length, save_beside=loss.save_auxiliary)
     return 0

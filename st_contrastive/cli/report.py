@@ -11,6 +11,7 @@ from typing import Any
 from st_contrastive.cli._arguments import UserError, name
 from st_contrastive.cli._saving import report_file
 
+_MARK = '<meta name="generator" content="st-contrastive report">'
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid #ddd; }
@@ -41,9 +42,10 @@ def run(args: argparse.Namespace) -> int:
     """Read the records, draw, write."""
     from st_contrastive.cli._record import read
 
-    target = report_file("--html", args.html)
+    target = report_file("--html", args.html, ours=_is_page, what="page of ours")
     try:
-        records = {Path(folder).resolve().name: read(Path(folder)) for folder in args.runs}
+        folders = list(dict.fromkeys(Path(folder).resolve() for folder in args.runs))
+        records = {run_name: read(folder) for run_name, folder in zip(_names(folders), folders, strict=True)}
         reports = [_scores(file) for file in args.scores]
     except (OSError, ValueError) as error:
         raise UserError(str(error)) from error
@@ -58,6 +60,22 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--html {args.html} can't be written: {error.strerror or error}.") from error
     print(f"Written to {target}.")
     return 0
+
+
+def _names(folders: list[Path]) -> list[str]:
+    """What tells the folders apart: the last part of their names, or as many as it takes."""
+    for count in range(1, max(len(folder.parts) for folder in folders) + 1):
+        names = ["/".join(folder.parts[-count:]) for folder in folders]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _is_page(file: Path) -> bool:
+    try:
+        return _MARK in file.read_text(encoding="utf-8")[:1000]
+    except (OSError, ValueError):
+        return False
 
 
 def _scores(file: str) -> dict[str, Any]:
@@ -98,7 +116,8 @@ def rendered(records: dict[str, dict[str, Any]], reports: list[dict[str, Any]]) 
         parts += [_settings("loss", record["loss"]), _settings("versions", record["versions"])]
     body = "\n".join(parts)
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(", ".join(records))}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{_MARK}'
+        f"<title>{html.escape(', '.join(records))}</title>"
         f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
     )
 
@@ -193,7 +212,7 @@ def _curves(records: dict[str, dict[str, Any]], key: str, *, scale: float) -> st
 
 def _terms(record: dict[str, Any]) -> str:
     entries = [entry for entry in record["log"] if "loss" in entry]
-    skipped = ("loss", "grad_norm", "learning_rate", "epoch", "step")
+    skipped = ("loss", "grad_norm", "learning_rate", "epoch", "step", "queue", "seconds")
     names = dict.fromkeys(key for entry in entries for key in entry if key not in skipped)
     figure, axis = _axes()
     for key in ("loss", *names):

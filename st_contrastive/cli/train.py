@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli._arguments import UserError, fraction, name, whole
@@ -127,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
     from transformers import set_seed
 
     from st_contrastive.cli._columns import check_together, read_columns
-    from st_contrastive.cli._common import METHODS, keep_inputs, load_model, loss_arguments, output_folder
+    from st_contrastive.cli._common import METHODS, cut_texts, keep_inputs, load_model, loss_arguments, output_folder
     from st_contrastive.components import FraternalEmbedding
     from st_contrastive.components._checks import first_line
 
@@ -152,15 +153,15 @@ def run(args: argparse.Namespace) -> int:
     evaluator = _evaluator(args)
     columns = [*read_columns(args), *_augmentations(args)]
     if chosen is not None:
-        print(chosen.told())
+        print(chosen.told({option: getattr(args, option) for option in chosen.run}, options))
         if chosen.stage1 is not None and not args.auxiliary:
             args.auxiliary = _first_stage(args, chosen)
     set_seed(args.seed)
-    model = load_model(args.model, pooling=args.pooling or method.pooling, max_length=args.max_length)
+    model = load_model(args.model, pooling=args.pooling or method.pooling)
+    own_length = cut_texts(model, args.model, args.max_length)
     try:
         if args.fraternal:
-            longest = args.max_length
-            fraternal = FraternalEmbedding.from_pretrained(args.fraternal, model, max_length=longest)
+            fraternal = FraternalEmbedding.from_pretrained(args.fraternal, model, max_length=args.max_length)
             print(f"{args.fraternal}: {fraternal.alignment}")
             options["fraternal"] = fraternal
         for option in ("auxiliary", "generator"):
@@ -173,7 +174,7 @@ def run(args: argparse.Namespace) -> int:
         dataset = method.dataset(*columns, **({"fraternal": options["fraternal"]} if args.fraternal else {}))
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
-    train_and_save(args, folder, checkpoints, model, dataset, loss, evaluator=evaluator)
+    train_and_save(args, folder, checkpoints, model, dataset, loss, own_length, evaluator=evaluator)
     return 0
 
 
@@ -207,17 +208,38 @@ def _evaluator(args: argparse.Namespace) -> STSEvaluator | None:
         raise UserError(f"--dev: {error}") from error
 
 
+#: What a first stage depends on, beside its own settings.
+_OF_STAGE1 = ("model", "data", "limit", "seed", "bf16")
+
+
+def _same_first_stage(folder: Path, options: dict[str, Any]) -> None:
+    """Raises UserError where the network in the folder was made otherwise."""
+    from st_contrastive.cli._record import as_recorded, read
+
+    try:
+        recorded = read(folder)["options"]
+    except (OSError, ValueError) as error:
+        raise UserError(f"Stage 1: {error} Name another --output, or the network as --auxiliary.") from error
+    wanted = as_recorded(options)
+    changed = [name for name in options if recorded.get(name) != wanted.get(name)]
+    if changed:
+        told = ", ".join(f"{name} {recorded.get(name)!r}, not {wanted.get(name)!r}" for name in changed)
+        raise UserError(
+            f"The stage 1 in {folder} was made with {told}. Move it away, name another --output, or take it as it is "
+            f"with --auxiliary {folder}."
+        )
+
+
 def _first_stage(args: argparse.Namespace, chosen: Recipe) -> str:
     """InfoCSE's first stage on the same sentences, beside the output; one that is there is taken."""
-    from pathlib import Path
-
     from st_contrastive.cli import pretrain
 
     folder = f"{args.output.rstrip('/')}-stage1"
+    settings = {name: setting.value for name, setting in (chosen.stage1 or {}).items()}
     if Path(folder, "modules.json").is_file():
+        _same_first_stage(Path(folder), {**{key: getattr(args, key) for key in _OF_STAGE1}, **settings})
         print(f"Stage 1 is there: taking the auxiliary network in {folder}.")
         return folder
-    settings = {name: setting.value for name, setting in (chosen.stage1 or {}).items()}
     checkpoints = f"{args.checkpoints.rstrip('/')}-stage1" if args.checkpoints else None
     told: dict[str, Any] = {"output": folder, "checkpoints": checkpoints, "set": [], "overwrite": False, "steps": None}
     print(f"Stage 1, to {folder}:")

@@ -191,7 +191,7 @@ def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) 
                 rows = load_dataset(repository, split=has[split])
             except Exception as error:  # of the network, of the hub, of a file
                 raise EvaluationDataError(
-                    f"{repository} can't be had from the hub ({type(error).__name__}): name a local folder of sets."
+                    f"{repository} can't be had from the hub ({type(error).__name__}): name local files of it."
                 ) from error
             found[name, split] = STSPairs(
                 tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(map(float, rows["score"]))

@@ -72,7 +72,9 @@ def _conisi(suffix: str, strategy: str, title: str, reported: Mapping[str, str])
     return made
 
 
-def _twins(name: str, model: str, fraternal: str | None, title: str, reported: str, **run: Any) -> Recipe:
+def _twins(
+    name: str, model: str, fraternal: str | None, title: str, reported: str, data: str = _DATA, **run: Any
+) -> Recipe:
     published = _cite("Twins, derived from when it evaluates", batch_size=64, evaluate_steps=151)
     return Recipe(
         name,
@@ -84,7 +86,7 @@ def _twins(name: str, model: str, fraternal: str | None, title: str, reported: s
             **_cite(_TWINS, model=model, fraternal=fraternal, epochs=1),
             **_cite(OURS, lr=3e-5, max_length=32),
             **_cite("Twins: trained on [CLS], evaluated on the mean", pooling="mean"),
-            **_cite("the data is another", **run),
+            **_cite("the paper's data is Chinese", **run),
         },
         {
             **_cite(_TWINS, train_pooling="cls"),
@@ -92,9 +94,11 @@ def _twins(name: str, model: str, fraternal: str | None, title: str, reported: s
         },
         translations=True,
         differs=(
+            data,
             "the paper does not publish fusion rate, queue length, forgetting rate, temperature, learning rate and "
             "length: these are ours",
             "which translator the paper used is not said: st-contrastive translate makes --translations of --data",
+            "only safetensors are loaded: of a checkpoint without them, AutoModel.save_pretrained makes some",
         ),
         reported=reported,
     )
@@ -124,6 +128,7 @@ def _infocse(name: str, model: str, lr: Setting, mask_rate: float, large: bool, 
             _DATA,
             "stage 1 makes one epoch of --data; the paper makes 8 of Wikipedia and BookCorpus, and without it loses "
             "1.8 points (table 4)",
+            "the joint stage takes stage 1's auxiliary network, and its encoder from --model; the paper does not say",
             "two epochs, as the authors' code; the text says one",
             "float16 in the paper: add --bf16",
         ),
@@ -142,7 +147,7 @@ _FULL = (
         {**_LOOP, **_cite(_AS_SIMCSE, model=_BERT, lr=3e-5, batch_size=64), **_cite(_ESIMCSE, repetition=0.32)},
         {**_cite(_ESIMCSE, momentum=0.995, queue_size=160), **_cite(_AS_SIMCSE, temperature=0.05, head=True)},
         augmentation="repetition",
-        differs=(_DATA,),
+        differs=(_DATA, "whole words are said twice; the paper repeats subwords"),
     ),
     Recipe(
         "moco-bert-base",
@@ -201,8 +206,10 @@ _FULL = (
         "denpa92/bert-base-cantonese",
         "bert-base-chinese, Cantonese, 100,000 sentences",
         "C-STS-B 71.41, SimCLUE 44.42",
+        data="trained on 100,000 sentences of --data, and without --dev FILE, the development split of C-STS-B, the "
+        "last step's weights are kept: the paper takes 100,000 of Chinese Wikipedia, and the best",
         dev=None,
-        evaluate_steps=151,
+        limit=100_000,
     ),
     _infocse("infocse-bert-base", _BERT, Setting(7e-6, _INFOCSE_CODE), 0.4, False, "78.85 on seven STS sets"),
     _infocse("infocse-bert-large", _LARGE, Setting(1e-5, _AS_SIMCSE), 0.3, True, "80.18 on seven STS sets"),
@@ -224,65 +231,91 @@ _MINI = {
 _MINI_STAGE1 = _cite(_SMALL, lr=1e-4, batch_size=64, steps=150, max_length=32)
 
 
-def _mini(name: str, title: str, method: str, stage1: bool = False, **loss: Any) -> Recipe:
+_FULL_BY_NAME = {one.name: one for one in _FULL}
+
+
+def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
+    """A recipe at full scale on MiniLM: its loss, but for what changes, in 150 steps."""
+    full = _FULL_BY_NAME[like]
+    stage1 = changes.pop("stage1", full.stage1 is not None)
+    translations = changes.pop("translations", full.translations)
+    run = {
+        **_MINI,
+        **{key: full.run[key] for key in ("pooling", "repetition") if key in full.run},
+    }
+    loss = {**full.loss, **_cite("ours: for so few steps", **changes)}
+    others = [
+        f"{key} {run[key].value}, not {full.run[key].value}"
+        for key in ("lr", "batch_size")
+        if run[key].value != full.run[key].value
+    ]
+    others += [
+        f"{key} {value}, not {full.loss[key].value}" if key in full.loss else f"{key} {value}"
+        for key, value in changes.items()
+    ]
+    if full.translations and not translations:
+        others.append("no translations: one column")
+    if full.stage1 is not None:
+        others.append("stage 1 of 150 steps" if stage1 else "no stage 1")
     return Recipe(
         f"mini-{name}",
         f"{title}, all-MiniLM-L6-v2",
-        method,
-        {**_MINI, **(_cite(_TWINS, pooling="mean") if method == "twins" else {})},
-        _cite("see the recipe at full scale, or ours", **loss),
+        full.method,
+        run,
+        loss,
+        augmentation=full.augmentation,
+        translations=translations,
         stage1=_MINI_STAGE1 if stage1 else None,
-        differs=("another encoder, 150 steps instead of 15,625, and the last of them instead of the best",),
+        differs=(
+            "all-MiniLM-L6-v2, which is a sentence encoder already; 150 steps, and without --dev the last of them",
+            *([f"against {like}: {'; '.join(others)}"] if others else []),
+        ),
     )
 
 
+_ONE_COLUMN: dict[str, Any] = {"translations": False}
+_NO_STAGE1: dict[str, Any] = {"stage1": False, "mlm_weight": 0.1}
 _MINIS = (
-    _mini("simcse", "SimCSE", "simcse"),
-    _mini("conisi-s", "ConIsI-s", "conisi", interaction_weight=0.1),
-    _mini("conisi-o1", "ConIsI-o1", "conisi", interaction_weight=0.1, strategy="subword"),
-    _mini("twins-one-column", "Twins without fraternal twins (w/o FI, TL)", "twins"),
-    _mini("twins-no-queue", "Twins without fraternal twins and queue", "twins", queue_batches=0),
-    _mini("twins-momentum", "Twins without fraternal twins, MoCo's keys in the queue", "twins", key_momentum=0.995),
-    _mini("infocse", "InfoCSE without stage 1", "infocse", mlm_weight=0.1),
-    _mini("infocse-stage1", "InfoCSE", "infocse", stage1=True, mlm_weight=0.1),
-    _mini("infocse-rtd", "InfoCSE with replaced-token detection", "infocse", mlm_weight=0.1, rtd_weight=0.005),
-    _mini("diffcse", "DiffCSE", "diffcse"),
-    _mini("moco", "MoCo", "momentum", positives="momentum", queue_size=1024),
-    _mini("combined", "ConIsI's pairs, Twins' queue and InfoCSE's network", "combined", mlm_weight=0.1),
-)
-
-
-def _with(base: Recipe, name: str, title: str, **changes: Any) -> Recipe:
-    return Recipe(**{**vars(base), "name": name, "title": title, **changes})
-
-
-_MINI_BY_NAME = {one.name: one for one in _MINIS}
-_MORE = (
-    _with(
-        _MINI_BY_NAME["mini-conisi-s"],
-        "mini-conisi-o2",
-        "ConIsI-o2, all-MiniLM-L6-v2",
-        loss=_cite(_CONISI, strategy="given") | _cite("ours", interaction_weight=0.1),
-        augmentation="antonyms",
+    _mini("simcse", "SimCSE", "simcse-bert-base"),
+    _mini("conisi-s", "ConIsI-s", "conisi-s-bert-base", interaction_weight=0.1),
+    _mini("conisi-o1", "ConIsI-o1", "conisi-o1-bert-base", interaction_weight=0.1),
+    _mini("conisi-o2", "ConIsI-o2", "conisi-o2-bert-base", interaction_weight=0.1),
+    _mini("twins", "Twins", "twins-bert-base"),
+    _mini("twins-one-column", "Twins without fraternal twins (w/o FI, TL)", "twins-bert-base", **_ONE_COLUMN),
+    _mini(
+        "twins-no-queue", "Twins without fraternal twins and queue", "twins-bert-base", queue_batches=0, **_ONE_COLUMN
     ),
-    _with(
-        _MINI_BY_NAME["mini-twins-one-column"],
-        "mini-twins",
-        "Twins, all-MiniLM-L6-v2 for both languages",
-        translations=True,
+    _mini(
+        "twins-momentum",
+        "Twins without fraternal twins, MoCo's keys in the queue",
+        "twins-bert-base",
+        key_momentum=0.995,
+        **_ONE_COLUMN,
     ),
-    _with(
-        _MINI_BY_NAME["mini-moco"],
-        "mini-esimcse",
-        "ESimCSE, all-MiniLM-L6-v2",
-        run={**_MINI, **_cite(_ESIMCSE, repetition=0.32)},
-        loss=_cite(_ESIMCSE, momentum=0.995, queue_size=160),
-        augmentation="repetition",
+    _mini("infocse", "InfoCSE without stage 1", "infocse-bert-base", **_NO_STAGE1),
+    _mini("infocse-stage1", "InfoCSE", "infocse-bert-base", mlm_weight=0.1),
+    _mini(
+        "infocse-rtd",
+        "InfoCSE without stage 1, with replaced-token detection",
+        "infocse-bert-base",
+        rtd_weight=0.005,
+        **_NO_STAGE1,
+    ),
+    _mini("diffcse", "DiffCSE", "diffcse-bert-base"),
+    _mini("moco", "MoCo", "moco-bert-base", queue_size=1024, temperature=0.05, momentum=0.995),
+    _mini("esimcse", "ESimCSE", "esimcse-bert-base"),
+    Recipe(
+        "mini-combined",
+        "ConIsI's pairs, Twins' queue and InfoCSE's network, all-MiniLM-L6-v2",
+        "combined",
+        _MINI,
+        _cite("ours: for so few steps", mlm_weight=0.1),
+        differs=("no paper has it: InfoCSE, section 6.3, suggests that such objectives add up",),
     ),
 )
 
 #: Every recipe by its name.
-RECIPES: Mapping[str, Recipe] = {one.name: one for one in (*_FULL, *_MINIS, *_MORE)}
+RECIPES: Mapping[str, Recipe] = {one.name: one for one in (*_FULL, *_MINIS)}
 
 
 def recipe(name: str) -> Recipe:

@@ -53,12 +53,25 @@ class Recipe:
         """Arguments of the loss."""
         return {name: setting.value for name, setting in self.loss.items()}
 
-    def told(self) -> str:
-        """The recipe as text: every number with its source, and what differs from the paper."""
-        groups = [("run", self.run), ("loss", self.loss), ("stage 1", self.stage1 or {})]
+    def told(self, given: Mapping[str, Any] | None = None, given_to_loss: Mapping[str, Any] | None = None) -> str:
+        """The recipe as text: every number with its source, and what differs from the paper.
+
+        Args:
+            given: options of the run as they are, where they may be others than the recipe's.
+            given_to_loss: arguments of the loss as they are.
+        """
         lines = [f"{self.name}: {self.title}"]
-        for group, settings in groups:
-            lines += [f"  {group:7} {name} = {one.value}  ({one.source})" for name, one in settings.items()]
+        for group, settings, present in (
+            ("run", self.run, given or {}),
+            ("loss", self.loss, given_to_loss or {}),
+            ("stage 1", self.stage1 or {}, {}),
+        ):
+            for name, one in settings.items():
+                value, source = present.get(name, one.value), one.source
+                if value != one.value:
+                    source = f"given; the recipe has {one.value}, {source}"
+                lines.append(f"  {group:7} {name} = {value}  ({source})")
+            lines += [f"  {group:7} {name} = {present[name]}  (given)" for name in present if name not in settings]
         lines += [f"  differs: {line}" for line in self.differs]
         if self.reported:
             lines.append(f"  reported: {self.reported}")

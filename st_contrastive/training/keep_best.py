@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 from pathlib import Path
@@ -59,12 +60,14 @@ class KeepBest(TrainerCallback):
         #: The best evaluation's step and metric; None before there is one.
         self.step: int | None = None
         self.value: float | None = None
+        self._undefined = 0
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Go on with what a run that is resumed had kept."""
         self.step = self.value = None
+        self._undefined = 0
         record = Path(args.output_dir or "", _RECORD)
         if state.global_step > 0 and record.is_file():
             kept = json.loads(record.read_text(encoding="utf-8"))
@@ -79,8 +82,11 @@ class KeepBest(TrainerCallback):
             names = [name.removeprefix("eval_") for name in metrics]
             raise ValueError(f"KeepBest's metric {self.metric!r} is not among the evaluation's: {', '.join(names)}.")
         value = float(metrics[f"eval_{self.metric}"])
+        if math.isnan(value):
+            self._undefined += 1
+            return
         better = self.value is None or (value > self.value if self.greater_is_better else value < self.value)
-        if not better or value != value:
+        if not better:
             return
         self.step, self.value = state.global_step, value
         if args.should_save:
@@ -90,6 +96,13 @@ class KeepBest(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Give the model the weights of the best evaluation."""
+        if self.step is None and self._undefined:
+            warnings.warn(
+                f"Every evaluation's {self.metric} was NaN, and the model is that of the last step: its vectors are "
+                "NaN or all the same. Look at the logged loss; a lower learning rate is the first cure.",
+                stacklevel=2,
+            )
+            return
         if self.step is None:
             warnings.warn(
                 f"No evaluation gave a {self.metric}: the model is that of the last step. Evaluate more often "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -84,6 +85,17 @@ def test_one_page_of_two_runs(checkpoint, sentences, tmp_path, capsys):
     found = json.loads(scores.read_text())["scores"][0]
     assert f"{100 * found['value']:.2f}" in text
     assert record["queue"][-1] == [20, 9]
+    assert record["log"][-1]["seconds"] <= record["seconds"]
+    # Again, over the same page, with another run whose folder has the same name.
+    shutil.copytree(tmp_path / "twins", tmp_path / "seed1" / "twins")
+    words = ["report", str(tmp_path / "twins"), str(tmp_path / "seed1" / "twins"), "--html", str(page)]
+    assert main(words) == 0
+    again = page.read_text(encoding="utf-8")
+    assert f"<h1>{tmp_path.name}/twins, seed1/twins</h1>" in again
+    assert str(tmp_path) not in again
+    (tmp_path / "notes.html").write_text("mine")
+    assert main([*words[:-1], str(tmp_path / "notes.html")]) == 2
+    assert "holds no page of ours" in capsys.readouterr().err
     after = record["similarities"]["after"]
     assert sum(len(band["similarities"]) for band in after) == len(rows)
     assert [band["from"] for band in after] == [0, 1, 2, 3, 4]

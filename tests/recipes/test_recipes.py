@@ -6,6 +6,8 @@ import inspect
 import json
 
 import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
 
 from st_contrastive import inputs
 from st_contrastive.cli import main
@@ -58,6 +60,23 @@ def test_the_papers_numbers():
     assert recipe("moco-bert-base").loss_arguments["queue_size"] == 65536
 
 
+def test_what_is_told_is_what_runs():
+    one = recipe("mini-infocse")
+    assert "against infocse-bert-base: lr 3e-05, not 7e-06; mlm_weight 0.1, not 1e-05; no stage 1" in one.told()
+    told = one.told({**one.options, "lr": 1e-3}, {**one.loss_arguments, "mask_rate": 0.15, "rtd_weight": 0.01})
+    assert "lr = 0.001  (given; the recipe has 3e-05, ours" in told
+    assert "mask_rate = 0.15  (given; the recipe has 0.4, InfoCSE, authors' script)" in told
+    assert "rtd_weight = 0.01  (given)" in told
+    assert "seed = 42  (the Trainer's)" in told
+    assert recipe("twins-chinese").options["limit"] == 100_000
+    for name, one in RECIPES.items():
+        full = name.replace("mini-", "") + "-bert-base"
+        if name.startswith("mini-") and full in RECIPES:  # the same loss, but for what is told
+            theirs = RECIPES[full].loss_arguments
+            for argument, value in one.loss_arguments.items():
+                assert value == theirs.get(argument) or f"{argument} {value}" in one.told(), (name, argument)
+
+
 @pytest.fixture
 def files(tmp_path, sentences):
     corpus, pairs, dev = tmp_path / "corpus.txt", tmp_path / "pairs.tsv", tmp_path / "dev.jsonl"
@@ -96,6 +115,9 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
     assert main(words) == 0, capsys.readouterr().err
     told = capsys.readouterr().out
     assert one.differs[0] in told
+    assert f"batch_size = 4  (given; the recipe has {one.options['batch_size']}, " in told
+    # Trained on 32 tokens or fewer, it reads as many as before.
+    assert SentenceTransformer(str(tmp_path / "out")).max_seq_length == Transformer(encoder).max_seq_length
     record = json.loads((tmp_path / "out" / "training_run.json").read_text())
     assert record["options"]["recipe"] == name
     assert record["options"]["lr"] == one.options["lr"]
@@ -110,6 +132,25 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
         assert (tmp_path / "out-stage1" / "modules.json").is_file()
         assert main([*words, "--overwrite"]) == 0
         assert "Stage 1 is there" in capsys.readouterr().out
+        assert main([*words, "--overwrite", "--seed", "7"]) == 2
+        assert "was made with seed 42, not 7. Move it away" in capsys.readouterr().err
+
+
+def test_a_run_that_diverges_is_kept_and_said(checkpoint, files, tmp_path):
+    corpus, _, dev = files
+    words = ["train", "--recipe", "simcse-bert-base", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    words += ["--output", str(tmp_path / "out"), "--steps", "4", "--batch-size", "4", "--lr", "1e30"]
+    with pytest.warns(UserWarning, match="Every evaluation's dev_spearman was NaN"):
+        assert main([*words, "--dev", str(dev), "--evaluate-steps", "4"]) == 0
+    record = json.loads((tmp_path / "out" / "training_run.json").read_text())
+    assert record["best"] == {"step": None, "value": None}
+    assert record["similarities"]["after"] is not None
+
+
+def test_options_have_their_whole_names(files, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--rec", "mini-simcse", "--data", str(files[0]), "--output", str(tmp_path / "out")])
+    assert "unrecognized arguments: --rec" in capsys.readouterr().err
 
 
 def test_a_recipe_gives_way_to_what_is_given(checkpoint, files, tmp_path, capsys):
