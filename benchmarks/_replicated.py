@@ -4,28 +4,44 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from scipy import stats
 
+from st_contrastive.evaluation.sts import PAPERS_SETS
+from st_contrastive.evaluation.sts import plain as plain_name
 from st_contrastive.recipes import recipe
 
-BASELINE = "mini-simcse"
 #: The tests whose mean is compared, as far as a cell has them.
-TESTS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+TESTS = tuple(PAPERS_SETS)
 Cell = dict[str, Any]
-Groups = dict[tuple[str, str], dict[int, Cell]]
+Groups = dict[tuple[str, str, str], dict[int, Cell]]
 POOLINGS = {"cls": "[CLS]", "mean": "mean"}
 OVER = "over SimCSE, same pooling and seeds (95 %)"
 
 
-def scores_of(cell: Cell) -> dict[str, float]:
-    """Spearman x 100 of each test, their mean, and dev."""
-    found = cell["scores"]
-    tests = {name: 100 * found[f"{name} test spearman"] for name in TESTS if f"{name} test spearman" in found}
-    return {**tests, "mean": statistics.mean(tests.values()), "dev": 100 * found["stsb dev spearman"]}
+def tests_of(scores: dict[str, float]) -> list[str]:
+    """Those of the papers' tests that were scored."""
+    known = {plain_name(key.rsplit(" ", 2)[0]) for key in scores if key.endswith(" test spearman")}
+    return [name for name in TESTS if name in known]
+
+
+def scores_of(cell: Cell, names: Sequence[str] | None = None) -> dict[str, float]:
+    """Spearman x 100 of each test, of those of ``names`` alone, if they are given; their mean, and dev."""
+    found = {}
+    for key, value in cell["scores"].items():
+        task, split, metric = key.rsplit(" ", 2)
+        if metric == "spearman":
+            found[plain_name(task), split] = math.nan if value is None else 100 * value
+    tests = {name: found[name, "test"] for name in names or tests_of(cell["scores"])}
+    return {**tests, "mean": statistics.mean(tests.values()), "dev": found["stsb", "dev"]}
+
+
+def start_of(cell: Cell) -> str:
+    """The encoder that the cell's run started from."""
+    return cell["base"] or str(recipe(cell["recipe"]).options["model"])
 
 
 def pooling_of(cell: Cell) -> str:
@@ -36,13 +52,20 @@ def pooling_of(cell: Cell) -> str:
     return str(recipe(cell["recipe"]).options.get("pooling", "cls"))
 
 
-def groups(cells: Iterable[Cell], base: str) -> Groups:
-    """Of one base: (recipe, label) to seed to cell, [CLS] before the mean, else in the order of the file."""
-    own = [cell for cell in cells if cell["base"] == base]
+def groups(cells: Iterable[Cell], start: str) -> Groups:
+    """Of one encoder: (recipe, label, data) to seed to cell, [CLS] before the mean, SimCSE before the others."""
+    own = [cell for cell in cells if start_of(cell) == start]
     found: Groups = {}
-    for cell in sorted(own, key=lambda cell: (pooling_of(cell), cell["recipe"] != BASELINE)):
-        found.setdefault((cell["recipe"], cell["label"]), {})[cell["seed"]] = cell
+    for cell in sorted(own, key=lambda cell: (pooling_of(cell), recipe(cell["recipe"]).method != "simcse")):
+        found.setdefault((cell["recipe"], cell["label"], cell["data"]), {})[cell["seed"]] = cell
     return found
+
+
+def shared_tests(result: dict[str, Any], start: str, found: Groups) -> list[str]:
+    """The tests that all were scored on, so that a mean is of the same sets."""
+    scored = [cell["scores"] for own in found.values() for cell in own.values()]
+    scored += result["untrained"].get(start, {}).values()
+    return [name for name in TESTS if all(name in tests_of(scores) for scores in scored)]
 
 
 def first(own: dict[int, Cell]) -> Cell:
@@ -57,9 +80,9 @@ def plain(own: dict[int, Cell]) -> bool:
 
 def baseline(own: dict[int, Cell], found: Groups) -> dict[int, Cell]:
     """SimCSE on the same data under the same pooling; nothing for itself."""
-    for which, other in found.items():
-        same = all(of(first(own)) == of(first(other)) for of in (pooling_of, lambda cell: cell["data"]))
-        if which[0] == BASELINE and plain(other) and same and other is not own:
+    for other in found.values():
+        same = pooling_of(first(own)) == pooling_of(first(other)) and first(own)["data"] == first(other)["data"]
+        if recipe(first(other)["recipe"]).method == "simcse" and plain(other) and same and other is not own:
             return other
     return {}
 
@@ -75,9 +98,9 @@ def spread(values: list[float]) -> str:
     return f"{statistics.mean(values):.2f}{deviation}"
 
 
-def differences(own: dict[int, Cell], theirs: dict[int, Cell], name: str) -> list[float]:
+def differences(own: dict[int, Cell], theirs: dict[int, Cell], name: str, tests: Sequence[str]) -> list[float]:
     """Of the seeds that both have."""
-    return [scores_of(own[seed])[name] - scores_of(theirs[seed])[name] for seed in own if seed in theirs]
+    return [scores_of(own[seed], tests)[name] - scores_of(theirs[seed], tests)[name] for seed in own if seed in theirs]
 
 
 def interval(values: list[float]) -> tuple[float, float] | None:
@@ -95,36 +118,36 @@ def over(values: list[float]) -> str:
     return f"{statistics.mean(values):+.2f}" + (f" ({ends[0]:+.2f} to {ends[1]:+.2f})" if ends else "")
 
 
-def rows(result: dict[str, Any], base: str) -> tuple[list[str], list[list[str]]]:
+def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
     """Head and rows of the table: each pooling's untrained encoder, then its recipes."""
-    found = {which: own for which, own in groups(result["cells"], base).items() if plain(own)}
-    names = [name for name in TESTS if all(name in scores_of(c) for own in found.values() for c in own.values())]
-    columns = ("dev", *names, "mean")
+    found = {which: own for which, own in groups(result["cells"], start).items() if plain(own)}
+    tests = shared_tests(result, start, found)
+    columns = ("dev", *tests, "mean")
     lines = []
-    for pooling, scores in result["untrained"].get(base, {}).items():
-        untrained = scores_of({"scores": scores})
+    for pooling, scores in result["untrained"].get(start, {}).items():
+        untrained = scores_of({"scores": scores}, tests)
         lines.append(["untrained", POOLINGS[pooling], "", *(f"{untrained[name]:.2f}" for name in columns), ""])
         for own in found.values():
             if pooling_of(first(own)) != pooling:
                 continue
-            means = [spread([scores_of(cell)[name] for cell in own.values()]) for name in columns]
-            compared = over(differences(own, baseline(own, found), "mean"))
+            means = [spread([scores_of(cell, tests)[name] for cell in own.values()]) for name in columns]
+            compared = over(differences(own, baseline(own, found), "mean", tests))
             lines.append([title(own), POOLINGS[pooling], str(len(own)), *means, compared])
     return ["", "pooling", "seeds", *columns[:-1], "mean of the tests", OVER], lines
 
 
-def short_rows(result: dict[str, Any], base: str) -> tuple[list[str], list[list[str]]]:
+def short_rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
     """The same without the single sets."""
-    head, lines = rows(result, base)
+    head, lines = rows(result, start)
     kept = [0, 1, 2, 3, len(head) - 2, len(head) - 1]
     return [head[index] for index in kept], [[line[index] for index in kept] for line in lines]
 
 
-def retrieval_rows(result: dict[str, Any], base: str) -> tuple[list[str], list[list[str]]]:
+def retrieval_rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
     """Head and rows of what training on a set's own documents does to finding them."""
-    found = {which: own for which, own in groups(result["cells"], base).items() if plain(own)}
+    found = {which: own for which, own in groups(result["cells"], start).items() if plain(own)}
     lines = []
-    for pooling, scores in result["untrained"].get(base, {}).items():
+    for pooling, scores in result["untrained"].get(start, {}).items():
         before = {name: 100 * scores[key] for name, key in _found_in(scores).items()}
         lines.append(["untrained", POOLINGS[pooling], "", *(f"{value:.2f}" for value in before.values()), ""])
         for own in found.values():
@@ -146,42 +169,52 @@ def _found_in(scores: dict[str, float]) -> dict[str, str]:
 def changed(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Recipes with an argument changed, beside the recipe as it is: the sweeps."""
     lines = []
-    for base in dict.fromkeys(cell["base"] for cell in result["cells"]):
-        found = groups(result["cells"], base)
+    for start in dict.fromkeys(map(start_of, result["cells"])):
+        found = groups(result["cells"], start)
+        tests = shared_tests(result, start, found)
         for which, own in found.items():
             if plain(own):
                 continue
             cell = first(own)
-            like = next(
+            like: dict[int, Cell] = next(
                 (
                     other
-                    for (name, _), other in found.items()
-                    if name == which[0] and plain(other) and pooling_of(first(other)) == pooling_of(cell)
+                    for (name, _, data), other in found.items()
+                    if (name, data) == (which[0], which[2])
+                    and plain(other)
+                    and pooling_of(first(other)) == pooling_of(cell)
                 ),
                 {},
             )
-            means = [spread([scores_of(one)[name] for one in own.values()]) for name in ("dev", "mean")]
-            compared = [over(differences(own, like, name)) for name in ("dev", "mean")]
+            means = [spread([scores_of(one, tests)[name] for one in own.values()]) for name in ("dev", "mean")]
+            compared = [over(differences(own, like, name, tests)) for name in ("dev", "mean")]
             what = " ".join([*cell["set"], cell["options"]]).strip()
             lines.append(
-                [recipe(which[0]).title.split(", all-MiniLM")[0], base, what, str(len(own)), *means, *compared]
+                [
+                    recipe(which[0]).title.split(", all-MiniLM")[0],
+                    Path(start).name,
+                    what,
+                    str(len(own)),
+                    *means,
+                    *compared,
+                ]
             )
-    head = ["recipe", "base", "changed", "seeds", "dev", "tests", "dev, over the recipe's", "tests, over the recipe's"]
+    head = ["recipe", "from", "changed", "seeds", "dev", "tests", "dev, over the recipe's", "tests, over the recipe's"]
     return head, lines
 
 
-def curves(result: dict[str, Any], base: str, path: Path) -> None:
+def curves(result: dict[str, Any], start: str, path: Path) -> None:
     """Dev against steps: the mean over the seeds, and how far they lie apart; a picture for each pooling."""
     import matplotlib.pyplot as plt
 
-    found = {which: own for which, own in groups(result["cells"], base).items() if plain(own)}
+    found = {which: own for which, own in groups(result["cells"], start).items() if plain(own)}
     poolings = list(dict.fromkeys(pooling_of(first(own)) for own in found.values()))
     figure, axes = plt.subplots(1, len(poolings), figsize=(5.5 * len(poolings), 4), squeeze=False)
     for axis, pooling in zip(axes[0], poolings, strict=True):
-        untrained = scores_of({"scores": result["untrained"][base][pooling]})["dev"]
+        untrained = scores_of({"scores": result["untrained"][start][pooling]})["dev"]
         axis.axhline(untrained, color="gray", linewidth=0.8, linestyle=":", label="untrained")
         for own in found.values():
-            if pooling_of(first(own)) != pooling:
+            if pooling_of(first(own)) != pooling or not first(own)["curve"]:
                 continue
             steps = [step for step, _ in first(own)["curve"]]
             runs = [[100 * value for _, value in cell["curve"]] for cell in own.values()]
@@ -200,13 +233,14 @@ def curves(result: dict[str, Any], base: str, path: Path) -> None:
     plt.close(figure)
 
 
-def forest(result: dict[str, Any], base: str, path: Path) -> None:
+def forest(result: dict[str, Any], start: str, path: Path) -> None:
     """Each method minus SimCSE from the same seed, with its interval."""
     import matplotlib.pyplot as plt
 
-    found = {which: own for which, own in groups(result["cells"], base).items() if plain(own)}
+    found = {which: own for which, own in groups(result["cells"], start).items() if plain(own)}
+    tests = shared_tests(result, start, found)
     drawn = [
-        (f"{title(own)} ({POOLINGS[pooling_of(first(own))]})", differences(own, baseline(own, found), "mean"))
+        (f"{title(own)} ({POOLINGS[pooling_of(first(own))]})", differences(own, baseline(own, found), "mean", tests))
         for own in found.values()
     ]
     drawn = [(name, values) for name, values in drawn if values][::-1]

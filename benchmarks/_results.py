@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ def read(path: str | None, empty: Any) -> Any:
 
 
 def write(path: str | None, result: Any) -> None:
-    """Where a path was asked for."""
+    """Where a path was asked for; what was there stays whole until it is replaced."""
     if path:
-        Path(path).write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial = Path(f"{path}.{os.getpid()}.partial")
+        partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.replace(path)
 
 
 def arguments(args: argparse.Namespace) -> dict[str, Any]:

@@ -5,16 +5,16 @@
 Every cell is a run of ``st-contrastive train`` in a process of its own, with the best of its evaluations on the
 development split kept, and of ``st-contrastive evaluate`` on the tests. Its raw scores go into the results file at
 once, with the curve on the development split, versions, commit, device, wall time and peak memory; a cell that is there
-is not run again, so that a run that was cut short goes on. ``python -m benchmarks.tables`` makes tables and pictures of
-the file. ``--base NAME=FOLDER`` starts the recipes from another encoder, ``--set`` changes an argument of the loss, and
-``--label`` names what comes of it.
+is not run again, so that a run that was cut short goes on. ``--models DIR`` keeps the trained models, and ``--rescore``
+then scores those again, on suites or sets that were not there before. ``python -m benchmarks.tables`` makes tables and
+pictures of the file. ``--base NAME=FOLDER`` starts the recipes from another encoder, ``--set`` changes an argument of
+the loss, and ``--label`` names what comes of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,6 +24,9 @@ from typing import Any
 
 from benchmarks._results import read, software, write
 
+EMPTY: dict[str, Any] = {"cells": [], "untrained": {}}
+#: Suites of sentences, read as they are trained on; of others a text is as long as the model reads.
+SHORT = ("sts", "in-domain", "geometry")
 RESULTS = Path(__file__).parent / "results" / "replicate.json"
 
 
@@ -38,7 +41,14 @@ def commit() -> str:
 
 
 def key(cell: dict[str, Any]) -> tuple[Any, ...]:
-    return cell["recipe"], cell["label"], cell["base"], cell["seed"]
+    return cell["recipe"], cell["label"], cell["base"], cell["data"], cell["seed"]
+
+
+def add(path: str, cell: dict[str, Any]) -> None:
+    """Put a cell in the file as it is now, in the place of one that is the same."""
+    result = read(path, EMPTY)
+    cells = [one for one in result["cells"] if key(one) != key(cell)]
+    write(path, {**result, "cells": [*cells, cell]})
 
 
 def command(*words: str) -> str:
@@ -53,9 +63,8 @@ def command(*words: str) -> str:
     return done.stdout
 
 
-def cell(recipe: str, seed: int, args: argparse.Namespace, folder: str) -> dict[str, Any]:
-    """Train and score."""
-    out, scores = f"{folder}/out", f"{folder}/scores.json"
+def trained(recipe: str, seed: int, args: argparse.Namespace, out: str) -> dict[str, Any]:
+    """Train, and what is known of it."""
     words = ["train", "--recipe", recipe, "--seed", str(seed), "--data", args.data, "--output", out]
     words += [word for value in args.set for word in ("--set", value)]
     words += args.options.split() if args.options else []
@@ -68,36 +77,38 @@ def cell(recipe: str, seed: int, args: argparse.Namespace, folder: str) -> dict[
     seconds = time.perf_counter() - began
     record = json.loads(Path(out, "training_run.json").read_text(encoding="utf-8"))
     return {
-        "scores": scored(out, args, scores),
         "curve": [(e["step"], e["eval_dev_spearman"]) for e in record["log"] if "eval_dev_spearman" in e],
         "best_step": (record["best"] or {}).get("step"),
         "steps": record["steps"],
         "loss": record["loss"],
         "seconds": round(seconds, 1),
+        "evaluating": round(sum(e.get("eval_runtime", 0.0) for e in record["log"]), 1),
         "peak_mib": record["peak_mib"],
         "device": record["device"],
         "versions": record["versions"],
     }
 
 
-def scored(model: str, args: argparse.Namespace, file: str, *more: str) -> dict[str, float]:
+def scored(model: str, args: argparse.Namespace, *more: str) -> dict[str, float | None]:
     """The model's scores on the suites, by task, split and metric."""
-    words = ["evaluate", model, *more, "--suite", *args.suite, "--data", args.suites, "--splits", "dev", "test"]
-    words += ["--max-length", str(args.score_length)] if args.score_length else []
-    command(*words, "--json", file)
-    found = json.loads(Path(file).read_text(encoding="utf-8"))["scores"]
-    return {f"{one['task']} {one['split']} {one['metric']}": one["value"] for one in found}
+    scores: dict[str, float | None] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for suite in args.suite:
+            length = args.score_length or (32 if suite in SHORT else None)
+            words = ["evaluate", model, *more, "--suite", suite, "--data", args.suites, "--splits", "dev", "test"]
+            words += ["--max-length", str(length)] if length else []
+            file = Path(folder, f"{suite}.json")
+            command(*words, "--json", str(file))
+            found = json.loads(file.read_text(encoding="utf-8"))["scores"]
+            scores |= {f"{one['task']} {one['split']} {one['metric']}": one["value"] for one in found}
+    return scores
 
 
-def untrained(args: argparse.Namespace) -> dict[str, Any]:
-    """The scores of what the recipes start from, under [CLS] pooling and the mean's."""
+def start_of(recipe_name: str, base: str) -> str:
+    """What a recipe starts from."""
     from st_contrastive.recipes import recipe
 
-    model = args.base.partition("=")[2] if args.base else recipe(args.recipes[0]).options["model"]
-    with tempfile.TemporaryDirectory() as folder:
-        return {
-            pooling: scored(model, args, f"{folder}/scores.json", "--pooling", pooling) for pooling in ("cls", "mean")
-        }
+    return base.partition("=")[2] or str(recipe(recipe_name).options["model"])
 
 
 def main() -> None:
@@ -108,7 +119,11 @@ def main() -> None:
     parser.add_argument("--dev", help="the STS Benchmark's development split, as .jsonl or .jsonl.gz")
     parser.add_argument("--suites", required=True, help="folder with sts, retrieval, transfer")
     parser.add_argument("--suite", nargs="+", default=["sts"], help="which of them; default: sts")
-    parser.add_argument("--score-length", type=int, default=32, help="tokens a text in scoring; default: 32")
+    parser.add_argument(
+        "--score-length", type=int, help="tokens a text in scoring; default: 32, and of retrieval and transfer all"
+    )
+    parser.add_argument("--models", help="keep the trained models in this folder")
+    parser.add_argument("--rescore", action="store_true", help="score the models that were kept again")
     parser.add_argument("--base", default="", metavar="NAME=FOLDER", help="start from this encoder")
     parser.add_argument("--label", default="", help="of what --set and --options change")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an argument of the loss")
@@ -117,24 +132,35 @@ def main() -> None:
     args = parser.parse_args()
     if (args.set or args.options) and not args.label:
         raise SystemExit("--set and --options make another cell: name it with --label.")
-    base = args.base.partition("=")[0]
-    cells = read(args.json, {"cells": [], "untrained": {}})
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    if base not in cells["untrained"]:
-        cells["untrained"][base] = untrained(args)
-        write(args.json, cells)
+    if args.rescore and not args.models:
+        raise SystemExit("--rescore needs --models DIR, where the trained models were kept.")
+    base, now = args.base.partition("=")[0], commit()
+    for start in dict.fromkeys(start_of(name, args.base) for name in args.recipes):
+        result = read(args.json, EMPTY)
+        known = result["untrained"].get(base or start, {})
+        if known and not args.rescore:
+            continue
+        for pooling in ("cls", "mean"):
+            known[pooling] = {**known.get(pooling, {}), **scored(start, args, "--pooling", pooling)}
+        result = read(args.json, EMPTY)
+        write(args.json, {**result, "untrained": {**result["untrained"], base or start: known}})
     for seed in args.seeds:  # seed by seed, so that what is there compares
-        for recipe in args.recipes:
-            about = {"recipe": recipe, "label": args.label, "base": base, "seed": seed}
-            if any(key(one) == key(about) for one in cells["cells"]):
-                continue
+        for name in args.recipes:
+            about = {
+                "recipe": name, "label": args.label, "base": base, "data": Path(args.data).name, "seed": seed,
+            }  # fmt: skip
+            there = next((one for one in read(args.json, EMPTY)["cells"] if key(one) == key(about)), None)
             with tempfile.TemporaryDirectory() as folder:
-                found = cell(recipe, seed, args, folder)
-            about |= {"data": Path(args.data).name, "set": args.set, "options": args.options, "commit": commit()}
-            cells["cells"].append({**about, **software(), **found})
-            tests = [value for name, value in found["scores"].items() if " test " in name]
-            print(about, found["best_step"], f"{100 * sum(tests) / len(tests):.2f}", found["seconds"], flush=True)
-            write(args.json, cells)
+                kept = "-".join(filter(None, map(str, about.values()))).replace("/", "-")
+                out = str(Path(args.models or folder, kept))
+                if there is None:
+                    more = {"set": args.set, "options": args.options, "commit": now, **software()}
+                    there = {**about, **more, **trained(name, seed, args, out), "scores": {}}
+                elif not args.rescore or not Path(out).is_dir():
+                    continue
+                there["scores"] = {**there["scores"], **scored(out, args)}
+            add(args.json, there)
+            print(about, there["best_step"], there["seconds"], there["scores"], flush=True)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import _replicated, tables
+from benchmarks import _replicated, replicate, tables
 from benchmarks._forms import form, translations
+from benchmarks._results import read
 from benchmarks.expected import Held
 from tests.conftest import switch_off_dropout
 
@@ -65,8 +66,11 @@ def test_methods_are_compared_with_simcse_under_their_own_pooling():
         _cell("mini-conisi-s", 0, 90, 90, label="half", set=["interaction_weight=0.5"]),
         _cell("mini-simcse", 0, 10, 10, base="weak"),
     ]
-    result = {"cells": cells, "untrained": {"": {name: _cell("", 0, 60, 50)["scores"] for name in ("cls", "mean")}}}
-    lines = {(line[0], line[1]): line[2:] for line in _replicated.rows(result, "")[1]}
+    result = {
+        "cells": cells,
+        "untrained": {tables.MINILM: {name: _cell("", 0, 60, 50)["scores"] for name in ("cls", "mean")}},
+    }
+    lines = {(line[0], line[1]): line[2:] for line in _replicated.rows(result, tables.MINILM)[1]}
     assert list(lines) == [
         ("untrained", "[CLS]"),
         ("SimCSE", "[CLS]"),
@@ -81,17 +85,43 @@ def test_methods_are_compared_with_simcse_under_their_own_pooling():
     assert lines["ConIsI-s", "[CLS]"][-1] == f"+1.00 ({1 - half:+.2f} to {1 + half:+.2f})"
     assert lines["Twins without fraternal twins (w/o FI, TL)", "mean"][-1] == "-1.00 (-1.00 to -1.00)"
     ((recipe, base, what, seeds, *values),) = _replicated.changed(result)[1]
-    assert (recipe, base, what, seeds) == ("ConIsI-s", "", "interaction_weight=0.5", "1")
+    assert (recipe, base, what, seeds) == ("ConIsI-s", "all-MiniLM-L6-v2", "interaction_weight=0.5", "1")
     assert values == ["90.00", "90.00", "+9.00", "+19.50"]
 
 
 def test_no_baseline_of_other_data():
     cells = [_cell("mini-simcse", 0, 80, 70), _cell("mini-infocse", 0, 81, 71, data="b")]
-    found = _replicated.groups(cells, "")
-    assert _replicated.baseline(found["mini-infocse", ""], found) == {}
+    found = _replicated.groups(cells, tables.MINILM)
+    assert _replicated.baseline(found["mini-infocse", "", "b"], found) == {}
     cells[1]["data"] = "a"
-    found = _replicated.groups(cells, "")
-    assert _replicated.baseline(found["mini-infocse", ""], found)[0]["scores"]["stsb dev spearman"] == 0.8
+    found = _replicated.groups(cells, tables.MINILM)
+    assert _replicated.baseline(found["mini-infocse", "", "a"], found)[0]["scores"]["stsb dev spearman"] == 0.8
+    full = [_cell("simcse-bert-base", 0, 80, 70), _cell("infocse-bert-base", 0, 81, 71), *cells]
+    found = _replicated.groups(full, "bert-base-uncased")
+    assert list(found) == [("simcse-bert-base", "", "a"), ("infocse-bert-base", "", "a")]
+    assert _replicated.baseline(found["infocse-bert-base", "", "a"], found) == {0: full[0]}
+
+
+def test_a_mean_is_of_the_same_sets():
+    cells = [_cell("mini-simcse", 0, 80, 70), _cell("mini-infocse", 0, 81, 71)]
+    cells[1]["scores"]["STS-14 test spearman"] = 0.1
+    result = {"cells": cells, "untrained": {tables.MINILM: {"cls": _cell("", 0, 60, 50)["scores"]}}}
+    assert _replicated.rows(result, tables.MINILM)[1][-1][-1] == "+1.00"
+    cells[0]["scores"]["sts14 test spearman"] = result["untrained"][tables.MINILM]["cls"]["STS14 test spearman"] = 0.3
+    head, lines = _replicated.rows(result, tables.MINILM)
+    assert head[3:6] == ["dev", "sts14", "stsb"]
+    assert lines[-1][-1] == "-9.50"  # 81 over 2 against 100 over 2
+
+
+def test_cells_are_added_one_by_one(tmp_path):
+    file = str(tmp_path / "results.json")
+    cells = [_cell("mini-simcse", 0, 80, 70), _cell("mini-simcse", 0, 80, 70, data="b")]
+    for cell in cells:
+        replicate.add(file, cell)
+    again = {**cells[0], "scores": {"stsb test spearman": 0.5}}
+    replicate.add(file, again)
+    assert read(file, None)["cells"] == [cells[1], again]
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
 
 
 def test_what_autograd_holds_is_counted_once():
