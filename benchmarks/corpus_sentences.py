@@ -2,7 +2,8 @@
 
     python -m benchmarks.corpus_sentences retrieval/scifact scifact.txt
 
-Titles are sentences; texts are cut behind a full stop, question or exclamation mark that a capital letter follows.
+Titles are sentences; texts are cut behind a full stop, question or exclamation mark that a capital letter, a digit or a
+parenthesis follows, unless it ends an abbreviation of papers. Queries and judgements are not read.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import argparse
 import re
 from pathlib import Path
 
-from st_contrastive.evaluation import read_retrieval
+from st_contrastive.evaluation import read_documents
 
-_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\d(])")
+_SHORT = ("al", "Fig", "Figs", "vs", "e.g", "i.e", "cf", "Eq", "No", "approx")
+_END = re.compile("".join(rf"(?<!\b{re.escape(word)}\.)" for word in _SHORT) + r"(?<=[.!?])\s+(?=[A-Z\d(])")
 
 
-def sentences(folder: str, split: str = "test", least_words: int = 4) -> list[str]:
-    """Every sentence of so many words or more, once, in the order of the corpus; its queries are not read."""
+def sentences(folder: str, least_words: int = 4) -> list[str]:
+    """Every sentence of so many words or more, once, in the order of the corpus."""
     found = {}
-    for text in read_retrieval(folder, split).documents.values():
-        for sentence in _END.split(text):
+    for title, text in read_documents(folder).values():
+        for sentence in (title, *_END.split(text)):
             if len(sentence.split()) >= least_words:
                 found[" ".join(sentence.split())] = None
     return list(found)

@@ -18,7 +18,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,7 @@ def command(*words: str) -> str:
 
 
 def trained(recipe: str, seed: int, args: argparse.Namespace, out: str) -> dict[str, Any]:
-    """Train, and what is known of it."""
+    """Train, unless it was before and the model was kept, and what is known of it."""
     words = ["train", "--recipe", recipe, "--seed", str(seed), "--data", args.data, "--output", out]
     words += [word for value in args.set for word in ("--set", value)]
     words += args.options.split() if args.options else []
@@ -72,16 +71,15 @@ def trained(recipe: str, seed: int, args: argparse.Namespace, out: str) -> dict[
         words += ["--model", args.base.partition("=")[2]]
     if args.dev:
         words += ["--dev", args.dev]
-    began = time.perf_counter()
-    command(*words)
-    seconds = time.perf_counter() - began
+    if not Path(out, "training_run.json").is_file():
+        command(*words)
     record = json.loads(Path(out, "training_run.json").read_text(encoding="utf-8"))
     return {
         "curve": [(e["step"], e["eval_dev_spearman"]) for e in record["log"] if "eval_dev_spearman" in e],
         "best_step": (record["best"] or {}).get("step"),
         "steps": record["steps"],
         "loss": record["loss"],
-        "seconds": round(seconds, 1),
+        "seconds": record["seconds"],
         "evaluating": round(sum(e.get("eval_runtime", 0.0) for e in record["log"]), 1),
         "peak_mib": record["peak_mib"],
         "device": record["device"],

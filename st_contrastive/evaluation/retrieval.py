@@ -30,6 +30,22 @@ class RetrievalSet:
     relevant: Mapping[str, Mapping[str, float]]
 
 
+def read_documents(folder: str | Path) -> dict[str, tuple[str, str]]:
+    """Title ("" where it has none) and text of each document of a set in BEIR's form, by id.
+
+    Raises:
+        EvaluationDataError: ``corpus.jsonl`` (.gz) is missing or can't be used.
+    """
+    corpus = find(Path(folder), "corpus")
+    if corpus is None:
+        raise EvaluationDataError(f"{folder} holds no corpus.jsonl (.gz). It must be a folder in BEIR's form.")
+    documents = {}
+    for row, where in read_rows(corpus, "_id", "text"):
+        title = text(row, "title", where).strip() if row.get("title") else ""
+        documents[str(row["_id"])] = title, text(row, "text", where).strip()
+    return documents
+
+
 def read_retrieval(folder: str | Path, split: str = "test") -> RetrievalSet:
     """Read a set in BEIR's form.
 
@@ -42,14 +58,11 @@ def read_retrieval(folder: str | Path, split: str = "test") -> RetrievalSet:
         EvaluationDataError: a file is missing or can't be used.
     """
     root = Path(folder)
-    corpus, queries = find(root, "corpus"), find(root, f"queries_{split}") or find(root, "queries")
-    if corpus is None or queries is None:
-        missing = "corpus.jsonl" if corpus is None else f"queries.jsonl, nor queries_{split}.jsonl"
+    documents = {identity: " ".join(filter(None, parts)) for identity, parts in read_documents(root).items()}
+    queries = find(root, f"queries_{split}") or find(root, "queries")
+    if queries is None:
+        missing = f"queries.jsonl, nor queries_{split}.jsonl"
         raise EvaluationDataError(f"{root} holds no {missing} (.gz). It must be a folder in BEIR's form.")
-    documents = {}
-    for row, where in read_rows(corpus, "_id", "text"):
-        title = text(row, "title", where) if row.get("title") else ""
-        documents[str(row["_id"])] = f"{title} {text(row, 'text', where)}".strip()
     asked = {str(row["_id"]): text(row, "text", where) for row, where in read_rows(queries, "_id", "text")}
     relevant: dict[str, dict[str, float]] = {}
     for query, document, gain, where in _judgements(root, split):

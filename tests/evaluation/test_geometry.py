@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from st_contrastive import TwinsLoss
 from st_contrastive.evaluation import (
     EvaluationDataError,
     STSPairs,
@@ -13,6 +14,7 @@ from st_contrastive.evaluation import (
     evaluate_geometry,
     plot_similarity_by_score,
     similarity_by_score,
+    twins_information,
 )
 from tests.evaluation.encoders import Letters
 
@@ -72,3 +74,38 @@ def test_dropout_views_differ_by_dropout_alone(build, sentences):
     first, second = dropout_views(plain, sentences)
     assert torch.equal(first, second)
     torch.testing.assert_close(first.numpy(), plain.encode(sentences), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
+def test_information_of_twins(build, sentences):
+    """Less under more dropout, and log N without; the fraternal twin's is another."""
+    found = {}
+    for rate in (0.0, 0.1, 0.5):
+        model = build(pooling="mean")
+        loss = TwinsLoss(model)
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = rate
+        torch.manual_seed(0)
+        columns = [model.preprocess(texts) for texts in (sentences, sentences[::-1])]
+        found[rate] = twins_information(loss, columns)
+        one = twins_information(loss, columns[:1])
+        assert one.keys() == {"identical"}
+        assert found[rate].keys() == {"identical", "fraternal"}
+        # Bounded by log N, which is reached where the views are the same and the sentences are not.
+        assert found[rate]["identical"] <= math.log(len(sentences)) + 1e-6
+    assert found[0.0]["identical"] > found[0.5]["identical"]
+    assert found[0.0]["identical"] > found[0.0]["fraternal"]
+
+
+def test_geometry_of_a_model_has_its_twins(build):
+    model = build(pooling="mean").eval()
+    pairs = STSPairs(("a cat", "the mat", "it rains"), ("the cat", "a mat", "sleeps"), (5.0, 4.5, 0.0))
+    state = torch.random.get_rng_state()
+    report = evaluate_geometry(model, pairs)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert not model.training
+    again = evaluate_geometry(model, pairs)
+    assert report.value("stsb identical twins", "dev") == again.value("stsb identical twins", "dev")
+    assert report.scores[-1].size == 2
+    assert report.value("stsb identical twins", "dev") <= math.log(2) + 1e-6
