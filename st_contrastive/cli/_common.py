@@ -17,7 +17,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sentence_transformer.readers import InputExample
-from sentence_transformers.util import is_sentence_transformer_model
 
 from st_contrastive import _host, inputs, losses
 from st_contrastive.cli._arguments import UserError
@@ -100,7 +99,7 @@ def load_model(name: str, *, pooling: str = "keep") -> SentenceTransformer:
     name = _installed(name)
     try:
         # A saved model's own settings hold for its encoder too, such as how many tokens it reads.
-        if pooling == "keep" or is_sentence_transformer_model(name):
+        if pooling == "keep" or _host.is_saved_model(name):
             model = SentenceTransformer(
                 name, trust_remote_code=False, model_kwargs=dict(_WEIGHTS), processor_kwargs=dict(_NO_CODE)
             )

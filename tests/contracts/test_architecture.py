@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "augmentations": {"augmentations"},
     "inputs": {"inputs", "augmentations"},
     "evaluation": {"evaluation", "objectives"},
-    "cli": {"cli", "losses", "inputs", "evaluation", "components", "augmentations", "recipes", "training"},
+    "cli": {"cli", "losses", "inputs", "evaluation", "components", "augmentations", "recipes", "training", "_host"},
     "_device": set(),
     "_flat": set(),
     "_host": {"_flat", "_recomputed"},
