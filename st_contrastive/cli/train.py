@@ -138,13 +138,15 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(f"--{option} is missing: give it, or a --recipe.")
     if chosen is not None and chosen.translations and not args.translations:
         raise UserError(f"--recipe {chosen.name} needs --translations FILE; st-contrastive translate makes them.")
+    if chosen is not None and chosen.method != args.method:
+        raise UserError(f"--recipe {chosen.name} is of --method {chosen.method}: leave --method {args.method} out.")
     method = METHODS[args.method]
     check_together(args)
     folder = output_folder(args.output, overwrite=args.overwrite)
     checkpoints = checkpoint_folder(args, folder)
     kept = ("data", "translations", "auxiliary", "generator", "fraternal", "dev")
     keep_inputs(folder, **{option: getattr(args, option) for option in kept})
-    given = chosen.loss_arguments if chosen is not None and chosen.method == args.method else {}
+    given = chosen.loss_arguments if chosen is not None else {}
     options = {**given, **loss_arguments(method, args.set)}
     if args.antonyms:
         options["strategy"] = "given"

@@ -171,6 +171,7 @@ def test_a_recipe_gives_way_to_what_is_given(checkpoint, files, tmp_path, capsys
         (["--recipe", "twins-bert-base", "--dev", "none"], "needs --translations FILE"),
         (["--model", "x"], "--method is missing"),
         (["--method", "simcse"], "--model is missing"),
+        (["--recipe", "mini-simcse", "--method", "twins"], "is of --method simcse: leave --method twins out"),
         (["--recipe", "mini-simcse", "--dev", "/no/such"], "--dev: /no/such can't be read"),
         (["--recipe", "mini-simcse", "--antonyms"], "--antonyms goes with --method conisi or combined, not simcse"),
     ],
