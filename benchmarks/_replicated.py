@@ -35,8 +35,8 @@ def scores_of(cell: Cell, names: Sequence[str] | None = None) -> dict[str, float
         task, split, metric = key.rsplit(" ", 2)
         if metric == "spearman":
             found[plain_name(task), split] = math.nan if value is None else 100 * value
-    tests = {name: found[name, "test"] for name in names or tests_of(cell["scores"])}
-    return {**tests, "mean": statistics.mean(tests.values()), "dev": found["stsb", "dev"]}
+    tests = {name: found[name, "test"] for name in (tests_of(cell["scores"]) if names is None else names)}
+    return {**tests, "mean": statistics.mean(tests.values()) if tests else math.nan, "dev": found["stsb", "dev"]}
 
 
 def start_of(cell: Cell) -> str:
@@ -143,29 +143,6 @@ def short_rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list
     return [head[index] for index in kept], [[line[index] for index in kept] for line in lines]
 
 
-def retrieval_rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of what training on a set's own documents does to finding them."""
-    found = {which: own for which, own in groups(result["cells"], start).items() if plain(own)}
-    lines = []
-    for pooling, scores in result["untrained"].get(start, {}).items():
-        before = {name: 100 * scores[key] for name, key in _found_in(scores).items()}
-        lines.append(["untrained", POOLINGS[pooling], "", *(f"{value:.2f}" for value in before.values()), ""])
-        for own in found.values():
-            if pooling_of(first(own)) != pooling:
-                continue
-            scored = [cell["scores"] for cell in own.values()]
-            columns = [[100 * one[key] for one in scored] for key in _found_in(scores).values()]
-            gains = [value - before["nDCG@10"] for value in columns[0]]
-            lines.append([title(own), POOLINGS[pooling], str(len(own)), *map(spread, columns), over(gains)])
-    return ["", "pooling", "seeds", "nDCG@10", "recall@10", "recall@100", "nDCG@10 over untrained (95 %)"], lines
-
-
-def _found_in(scores: dict[str, float]) -> dict[str, str]:
-    """The measures of the one set that was scored, by name."""
-    names = {"nDCG@10": "ndcg@10", "recall@10": "recall@10", "recall@100": "recall@100"}
-    return {name: next(key for key in scores if key.endswith(f" {metric}")) for name, metric in names.items()}
-
-
 def changed(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Recipes with an argument changed, beside the recipe as it is: the sweeps."""
     lines = []
@@ -217,7 +194,7 @@ def curves(result: dict[str, Any], start: str, path: Path) -> None:
             if pooling_of(first(own)) != pooling or not first(own)["curve"]:
                 continue
             steps = [step for step, _ in first(own)["curve"]]
-            runs = [[100 * value for _, value in cell["curve"]] for cell in own.values()]
+            runs = [[100 * (math.nan if v is None else v) for _, v in cell["curve"]] for cell in own.values()]
             runs = [run for run in runs if len(run) == len(steps)]
             means = [statistics.mean(values) for values in zip(*runs, strict=True)]
             (line,) = axis.plot(steps, means, label=title(own), linewidth=1.2)

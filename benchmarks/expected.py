@@ -15,6 +15,7 @@ import math
 import multiprocessing
 import tempfile
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import torch
@@ -42,7 +43,6 @@ SHAPES = {
     "bert-base-chinese": (12, 768, 12, 3072, 21128),
     "distilbert-base-uncased": (6, 768, 12, 3072, 30522),
 }
-SENTENCES = {"twins-chinese": 100_000}
 MILLION = 1_000_000
 
 
@@ -107,17 +107,17 @@ def one_pass(loss: Any, columns: list[list[str]]) -> dict[str, float]:
     return {"flop": counter.get_total_flops(), "held": held.bytes, "trained": trained, "frozen": frozen}
 
 
-def row(name: str, chosen: Recipe, made: Any, texts: list[str], epochs: int, stage: str = "") -> dict[str, Any]:
+def row(name: str, chosen: Recipe, made: Any, texts: list[str], options: dict[str, Any]) -> dict[str, Any]:
     columns = [texts, translations(texts)] if chosen.translations or chosen.augmentation else [texts]
     found = one_pass(made, columns)
-    batch = chosen.options["batch_size"]
-    sentences = SENTENCES.get(name, MILLION)
-    steps = math.ceil(sentences / batch) * epochs
+    batch = options["batch_size"]
+    sentences = min(MILLION, chosen.options.get("limit") or MILLION)
+    steps = math.ceil(sentences / batch) * options["epochs"]
     of_step = found["flop"] * batch / len(texts)
     return {
-        "recipe": name + stage,
+        "recipe": name,
         "batch_size": batch,
-        "length": chosen.options["max_length"],
+        "length": options["max_length"],
         "steps": steps,
         "teraflop_a_step": round(of_step / 1e12, 3),
         "petaflop": round(of_step * steps / 1e15, 1),
@@ -146,10 +146,10 @@ def counted(name: str, texts: list[str]) -> list[dict[str, Any]]:
         rows = []
         if chosen.stage1 is not None:
             stage1 = stc.AuxiliaryMLMPretrainingLoss(fresh(), log_terms=False)
-            epochs = chosen.stage1["epochs"].value
-            rows.append(row(name, chosen, stage1, texts, epochs, ", stage 1"))
+            settings = {key: setting.value for key, setting in chosen.stage1.items()}
+            rows.append(row(f"{name}, stage 1", chosen, stage1, texts, settings))
         loss = method.loss(fresh(), log_terms=False, **arguments)
-        return [*rows, row(name, chosen, loss, texts, options["epochs"])]
+        return [*rows, row(name, chosen, loss, texts, options)]
 
 
 def main() -> None:
@@ -168,8 +168,8 @@ def main() -> None:
         if any(one["recipe"] == name for one in done["rows"]):
             continue
         # In a process of its own: a large model leaves no memory behind.
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            found = pool.apply(counted, (name, texts))
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            found = process.submit(counted, name, texts).result()
         print(*found, sep="\n", flush=True)
         done = {"rows_counted": args.rows, **software(), "rows": [*done["rows"], *found]}
         write(args.json, done)

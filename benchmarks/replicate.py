@@ -4,16 +4,17 @@
 
 Every cell is a run of ``st-contrastive train`` in a process of its own, with the best of its evaluations on the
 development split kept, and of ``st-contrastive evaluate`` on the tests. Its raw scores go into the results file at
-once, with the curve on the development split, versions, commit, device, wall time and peak memory; a cell that is there
-is not run again, so that a run that was cut short goes on. ``--models DIR`` keeps the trained models, and ``--rescore``
-then scores those again, on suites or sets that were not there before. ``python -m benchmarks.tables`` makes tables and
-pictures of the file. ``--base NAME=FOLDER`` starts the recipes from another encoder, ``--set`` changes an argument of
-the loss, and ``--label`` names what comes of it.
+once, with the curve on the development split, versions, commit, device, wall time and peak memory; a cell that is
+there is not run again, so that a run that was cut short goes on. Runs beside each other take files of their own.
+``--models DIR`` keeps the trained models, and ``--rescore`` then scores those again, on suites or sets that were not
+there before. ``python -m benchmarks.tables`` makes tables and pictures of the file. ``--base NAME=FOLDER`` starts the
+recipes from another encoder, ``--set`` changes an argument of the loss, and ``--label`` names what comes of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import subprocess
 import sys
@@ -44,10 +45,12 @@ def key(cell: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def add(path: str, cell: dict[str, Any]) -> None:
-    """Put a cell in the file as it is now, in the place of one that is the same."""
+    """Put a cell in the file as it is now, with the scores of the same that is there."""
     result = read(path, EMPTY)
+    there = [one for one in result["cells"] if key(one) == key(cell)]
+    scores = {name: value for one in (*there, cell) for name, value in one["scores"].items()}
     cells = [one for one in result["cells"] if key(one) != key(cell)]
-    write(path, {**result, "cells": [*cells, cell]})
+    write(path, {**result, "cells": [*cells, {**cell, "scores": scores}]})
 
 
 def command(*words: str) -> str:
@@ -62,19 +65,28 @@ def command(*words: str) -> str:
     return done.stdout
 
 
-def trained(recipe: str, seed: int, args: argparse.Namespace, out: str) -> dict[str, Any]:
-    """Train, unless it was before and the model was kept, and what is known of it."""
-    words = ["train", "--recipe", recipe, "--seed", str(seed), "--data", args.data, "--output", out]
+def words_of(recipe: str, seed: int, args: argparse.Namespace) -> list[str]:
+    """The command that trains a cell, without its output."""
+    words = ["train", "--recipe", recipe, "--seed", str(seed), "--data", args.data]
     words += [word for value in args.set for word in ("--set", value)]
     words += args.options.split() if args.options else []
     if args.base:
         words += ["--model", args.base.partition("=")[2]]
     if args.dev:
         words += ["--dev", args.dev]
+    return words
+
+
+def trained(words: list[str], out: str) -> dict[str, Any]:
+    """Train, unless it was before and the model was kept, and what is known of it."""
+    note = Path(f"{out}.commit")  # of the run, which may have been cut short in scoring
     if not Path(out, "training_run.json").is_file():
-        command(*words)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(commit(), encoding="utf-8")
+        command(*words, "--output", out)
     record = json.loads(Path(out, "training_run.json").read_text(encoding="utf-8"))
     return {
+        "commit": note.read_text(encoding="utf-8"),
         "curve": [(e["step"], e["eval_dev_spearman"]) for e in record["log"] if "eval_dev_spearman" in e],
         "best_step": (record["best"] or {}).get("step"),
         "steps": record["steps"],
@@ -132,7 +144,7 @@ def main() -> None:
         raise SystemExit("--set and --options make another cell: name it with --label.")
     if args.rescore and not args.models:
         raise SystemExit("--rescore needs --models DIR, where the trained models were kept.")
-    base, now = args.base.partition("=")[0], commit()
+    base = args.base.partition("=")[0]
     for start in dict.fromkeys(start_of(name, args.base) for name in args.recipes):
         result = read(args.json, EMPTY)
         known = result["untrained"].get(base or start, {})
@@ -149,11 +161,13 @@ def main() -> None:
             }  # fmt: skip
             there = next((one for one in read(args.json, EMPTY)["cells"] if key(one) == key(about)), None)
             with tempfile.TemporaryDirectory() as folder:
-                kept = "-".join(filter(None, map(str, about.values()))).replace("/", "-")
-                out = str(Path(args.models or folder, kept))
+                words = words_of(name, seed, args)
+                # Of these very words: a model of others is another cell's.
+                mark = hashlib.sha256("\n".join(words).encode()).hexdigest()[:8]
+                out = str(Path(args.models or folder, f"{name}-{seed}-{mark}"))
                 if there is None:
-                    more = {"set": args.set, "options": args.options, "commit": now, **software()}
-                    there = {**about, **more, **trained(name, seed, args, out), "scores": {}}
+                    more = {"set": args.set, "options": args.options, **software()}
+                    there = {**about, **more, **trained(words, out), "scores": {}}
                 elif not args.rescore or not Path(out).is_dir():
                     continue
                 there["scores"] = {**there["scores"], **scored(out, args)}

@@ -181,8 +181,8 @@ def replicated_short() -> str:
     return lined(_replicated.short_rows(read("replicate"), MINILM))
 
 
-def adapted() -> str:
-    return lined(_replicated.retrieval_rows(read("adaptation"), MINILM))
+def changed() -> str:
+    return lined(_replicated.changed(read("replicate")))
 
 
 def expected_short() -> str:

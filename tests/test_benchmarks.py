@@ -111,6 +111,16 @@ def test_a_mean_is_of_the_same_sets():
     head, lines = _replicated.rows(result, tables.MINILM)
     assert head[3:6] == ["dev", "sts14", "stsb"]
     assert lines[-1][-1] == "-9.50"  # 81 over 2 against 100 over 2
+    del cells[1]["scores"]["stsb test spearman"], cells[0]["scores"]["sts14 test spearman"]
+    assert _replicated.rows(result, tables.MINILM)[1][-1][-1] == "+nan"  # nothing in common
+
+
+def test_a_run_that_diverged_has_a_curve(tmp_path):
+    curve = {"curve": [(25, 0.8), (50, None)]}
+    cells = [_cell("mini-simcse", seed, 80, 70, **curve) for seed in range(2)]
+    result = {"cells": cells, "untrained": {tables.MINILM: {"cls": _cell("", 0, 60, 50)["scores"]}}}
+    _replicated.curves(result, tables.MINILM, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 5000
 
 
 def test_cells_are_added_one_by_one(tmp_path):
@@ -120,7 +130,7 @@ def test_cells_are_added_one_by_one(tmp_path):
         replicate.add(file, cell)
     again = {**cells[0], "scores": {"stsb test spearman": 0.5}}
     replicate.add(file, again)
-    assert read(file, None)["cells"] == [cells[1], again]
+    assert read(file, None)["cells"] == [cells[1], {**again, "scores": {**cells[0]["scores"], **again["scores"]}}]
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
 
 

@@ -14,6 +14,11 @@ from st_contrastive.recipes import RECIPES, Recipe, recipe
 if TYPE_CHECKING:
     from st_contrastive.evaluation import STSEvaluator
 
+#: Options that a recipe may be run with and without.
+_BESIDE = (
+    "steps", "limit", "pooling", "warmup", "bf16", "batches_by_length", "translations", "fraternal", "auxiliary",
+    "generator", "repetition", "dev",
+)  # fmt: skip
 METHODS = ("simcse", "conisi", "twins", "infocse", "diffcse", "momentum", "combined")
 
 
@@ -155,7 +160,9 @@ def run(args: argparse.Namespace) -> int:
     evaluator = _evaluator(args)
     columns = [*read_columns(args), *_augmentations(args)]
     if chosen is not None:
-        print(chosen.told({option: getattr(args, option) for option in chosen.run}, options))
+        more = {option: getattr(args, option) for option in _BESIDE if getattr(args, option)}
+        own = {option: getattr(args, option) for option in chosen.run}
+        print(chosen.told({**more, **own}, options, stage1=not args.auxiliary))
         if chosen.stage1 is not None and not args.auxiliary:
             args.auxiliary = _first_stage(args, chosen)
     set_seed(args.seed)
@@ -211,7 +218,7 @@ def _evaluator(args: argparse.Namespace) -> STSEvaluator | None:
 
 
 #: What a first stage depends on, beside its own settings.
-_OF_STAGE1 = ("model", "data", "limit", "seed", "bf16")
+_OF_STAGE1 = ("model", "data", "limit", "seed", "bf16", "warmup", "batches_by_length")
 
 
 def _same_first_stage(folder: Path, options: dict[str, Any]) -> None:

@@ -49,8 +49,8 @@ class FirstLastAverage:
     ) -> Any:
         from tqdm.auto import tqdm
 
-        prompts = [self.model.prompts.get(name) for name in prompt_names if name is not None]
-        prompt = next(filter(None, prompts), "")
+        # The first that the model has, as in sentence-transformers: an empty one too.
+        prompt = next((self.model.prompts[name] for name in prompt_names if name in self.model.prompts), "")
         sentences = [prompt + sentence for sentence in sentences]
         self.model.eval()
         order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))

@@ -64,8 +64,9 @@ def evaluate_geometry(
         with torch.random.fork_rng():
             torch.manual_seed(0)
             views = dropout_views(model, [pairs.first[row] for row in same], batch_size=batch_size)
-        told = float(mutual_information(*views))
-        scores.append(Score(f"{task} identical twins", split, "information", told, len(same)))
+        if not torch.equal(*views):  # without dropout there are no twins
+            told = float(mutual_information(*views))
+            scores.append(Score(f"{task} identical twins", split, "information", told, len(same)))
     return Report(name, tuple(scores), {"suite": "geometry", "least": least})
 
 
@@ -92,23 +93,30 @@ def _dropping(model: torch.nn.Module) -> Iterator[None]:
 def dropout_views(model: Any, sentences: Sequence[str], *, batch_size: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
     """Two embeddings of each sentence under two dropout masks, (N, d) each: identical twins.
 
+    The model's default prompt and its ``truncate_dim`` hold, as in ``encode``.
+
     Args:
         model: a SentenceTransformer.
         sentences: the N sentences.
         batch_size: of encoding.
     """
+    prompt = model.prompts.get(model.default_prompt_name) or ""
+    texts = [prompt + sentence for sentence in sentences]
     views: list[list[torch.Tensor]] = [[], []]
     with _dropping(model):
-        for start in range(0, len(sentences), batch_size):
-            batch = model.preprocess(list(sentences[start : start + batch_size]))
+        for start in range(0, len(texts), batch_size):
+            batch = _moved(model, model.preprocess(texts[start : start + batch_size]))
             for view in views:
-                view.append(_vectors(model, batch))
+                view.append(_vectors(model, batch)[:, : model.truncate_dim])
     return torch.cat(views[0]), torch.cat(views[1])
 
 
+def _moved(model: Any, features: dict[str, Any]) -> dict[str, Any]:
+    return {k: v.to(model.device) if isinstance(v, torch.Tensor) else v for k, v in features.items()}
+
+
 def _vectors(model: Any, features: dict[str, Any]) -> torch.Tensor:
-    moved = {k: v.to(model.device) if isinstance(v, torch.Tensor) else v for k, v in features.items()}
-    vectors: torch.Tensor = model(moved)["sentence_embedding"]
+    vectors: torch.Tensor = model(dict(features))["sentence_embedding"]
     return vectors.float().cpu()
 
 
@@ -139,7 +147,9 @@ def twins_information(
         {'identical': 0.7, 'fraternal': 0.7}
     """
     with _dropping(loss.model):
-        anchor, *twins = (_vectors(loss.model, view) for view in loss.views(list(columns), labels))
+        moved = [_moved(loss.model, column) for column in columns]
+        labels = None if labels is None else labels.to(loss.model.device)
+        anchor, *twins = (_vectors(loss.model, view) for view in loss.views(moved, labels))
     names = ("identical", "fraternal")[: len(twins)]
     return {name: float(mutual_information(anchor, twin)) for name, twin in zip(names, twins, strict=True)}
 

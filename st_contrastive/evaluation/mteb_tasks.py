@@ -124,7 +124,8 @@ def _folder_hash(folder: Path) -> str:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest.update(str(path.relative_to(folder)).encode())
         with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+            while part := file.read(2**20):
+                digest.update(part)
     return digest.hexdigest()[:8]
 
 

@@ -249,6 +249,8 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
         for key in ("lr", "batch_size")
         if run[key].value != full.run[key].value
     ]
+    if translations and "fraternal" in full.run:
+        others.append(f"both languages under one tokenizer, not {full.run['fraternal'].value}")
     others += [
         f"{key} {value}, not {full.loss[key].value}" if key in full.loss else f"{key} {value}"
         for key, value in changes.items()

@@ -53,18 +53,25 @@ class Recipe:
         """Arguments of the loss."""
         return {name: setting.value for name, setting in self.loss.items()}
 
-    def told(self, given: Mapping[str, Any] | None = None, given_to_loss: Mapping[str, Any] | None = None) -> str:
+    def told(
+        self,
+        given: Mapping[str, Any] | None = None,
+        given_to_loss: Mapping[str, Any] | None = None,
+        *,
+        stage1: bool = True,
+    ) -> str:
         """The recipe as text: every number with its source, and what differs from the paper.
 
         Args:
             given: options of the run as they are, where they may be others than the recipe's.
             given_to_loss: arguments of the loss as they are.
+            stage1: whether the first stage, if there is one, is run.
         """
         lines = [f"{self.name}: {self.title}"]
         for group, settings, present in (
             ("run", self.run, given or {}),
             ("loss", self.loss, given_to_loss or {}),
-            ("stage 1", self.stage1 or {}, {}),
+            ("stage 1", (self.stage1 or {}) if stage1 else {}, {}),
         ):
             for name, one in settings.items():
                 value, source = present.get(name, one.value), one.source

@@ -33,6 +33,7 @@ def test_first_last_average_reads_as_the_model_does(build, sentences):
     np.testing.assert_allclose(plain.encode_document(sentences), whole, atol=1e-5)
     model.default_prompt_name = "other"
     np.testing.assert_allclose(plain.encode(sentences), prefixed, atol=1e-5)
+    np.testing.assert_allclose(plain.encode_document(sentences), whole, atol=1e-5)  # its own prompt is empty
     model.default_prompt_name = None
     model.truncate_dim = 5
     np.testing.assert_allclose(plain.encode(sentences), whole[:, :5], atol=1e-5)

@@ -63,6 +63,16 @@ def test_the_measures_are_trec_evals(tmp_path):
         assert recall(rankings[query], gains, 5) == pytest.approx(theirs[query]["recall_5"], abs=1e-6)
 
 
+def test_vectors_of_whole_numbers_are_ranked_too(tmp_path):
+    class Counts(Letters):
+        def encode(self, sentences, *, batch_size, show_progress_bar):
+            counted = super().encode(sentences, batch_size=batch_size, show_progress_bar=show_progress_bar)
+            return counted.astype(np.int64)
+
+    data = read_retrieval(made(tmp_path))
+    assert ranked(Counts(), data, 40) == ranked(Letters(), data, 40)
+
+
 def test_documents_are_ranked_by_cosine(tmp_path, monkeypatch):
     data = read_retrieval(made(tmp_path))
     monkeypatch.setattr(retrieval, "_AT_ONCE", 5)
@@ -128,6 +138,14 @@ def test_queries_that_are_documents(tmp_path):
     assert found["beir-ArguAna", "recall@1"] == found["all", "recall@1"] == 1
     assert found["others", "recall@1"] == pytest.approx(1 / 3)
     assert found["others", "recall@5"] == 1
+    assert len(evaluate_retrieval(Letters(), tmp_path / "all").notes) == 1
+    # Ids that are the same by chance, of other texts, are answers as any others.
+    write(tmp_path / "mine" / "corpus.jsonl", [{"_id": f"{row}", "text": text} for row, text in enumerate(letters)])
+    write(tmp_path / "mine" / "queries.jsonl", [{"_id": "0", "text": "aaaaab"}, {"_id": "2", "text": "bbcb"}])
+    write(tmp_path / "mine" / "qrels_test.jsonl", [{"query_id": q, "corpus_id": q, "score": 1} for q in ("0", "2")])
+    report = evaluate_retrieval(Letters(), tmp_path / "mine")
+    assert report.value("mine", "test", "recall@1") == 1
+    assert report.notes == ()
     kept = evaluate_retrieval(Letters(), tmp_path / "all", ignore_identical_ids=False)
     assert next(one.value for one in kept.scores if one.metric == "recall@1") == 0
     data = read_retrieval(tmp_path / "all")
