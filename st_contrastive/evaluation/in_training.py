@@ -46,7 +46,7 @@ class STSEvaluator(SentenceEvaluator):
         pairs: STSPairs | str | Path,
         name: str = "stsb-dev",
         *,
-        batch_size: int = 256,
+        batch_size: int = 64,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
