@@ -20,6 +20,7 @@ from benchmarks import _replicated
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+NONE_YET = "None has been run yet."
 RATE = 40  # TFLOP/s that a GPU is taken to reach on these sizes
 SHAPES = {"minilm": "MiniLM", "base": "BERT-base"}
 Rows = list[dict[str, Any]]
@@ -181,8 +182,9 @@ def replicated_short() -> str:
     return lined(_replicated.short_rows(read("replicate"), MINILM))
 
 
-def changed() -> str:
-    return lined(_replicated.changed(read("replicate")))
+def sweeps() -> str:
+    head, rows = _replicated.changed(read("replicate"))
+    return lined((head, rows)) if rows else NONE_YET
 
 
 def expected_short() -> str:
@@ -231,6 +233,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "queue": queue,
         "flat": flat,
         "replicate": replicated,
+        "sweeps": sweeps,
         "evaluation_share": share,
         "expected": expected,
     },

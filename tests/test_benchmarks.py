@@ -21,7 +21,7 @@ def test_tables_are_those_of_the_results(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     for mark, make in tables.TABLES[name].items():
         made = make()
-        assert made.count("\n") >= 2  # head, line, and a row
+        assert made.count("\n") >= 2 or (mark, made) == ("sweeps", tables.NONE_YET)  # head, line, and a row
         assert tables.rendered(text, mark, made) == text, f"{mark}: run python -m benchmarks.tables"
 
 
