@@ -167,10 +167,10 @@ def main() -> None:
                 out = str(Path(args.models or folder, f"{name}-{seed}-{mark}"))
                 if there is None:
                     more = {"set": args.set, "options": args.options, **software()}
-                    there = {**about, **more, **trained(words, out), "scores": {}}
+                    there = {**about, **more, **trained(words, out)}
                 elif not args.rescore or not Path(out).is_dir():
                     continue
-                there["scores"] = {**there["scores"], **scored(out, args)}
+                there["scores"] = scored(out, args)
             add(args.json, there)
             print(about, there["best_step"], there["seconds"], there["scores"], flush=True)
 

@@ -18,9 +18,14 @@ class EvaluationDataError(ValueError):
     """A data file or folder that can't be used; the message names it and the cure."""
 
 
-def find(folder: Path, stem: str) -> Path | None:
-    """The data file of that name in a folder, whatever its ending."""
-    return next((path for ending in ENDINGS if (path := folder / f"{stem}{ending}").is_file()), None)
+#: What files of a split are called.
+SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "trial", "validation"), "test": ("test",)}
+
+
+def find(folder: Path, *stems: str) -> Path | None:
+    """The data file of that name in a folder, whatever its ending; of several names the first that is there."""
+    paths = (folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS)
+    return next((path for path in paths if path.is_file()), None)
 
 
 def read_rows(path: Path, *fields: str) -> Iterator[tuple[dict[str, Any], str]]:

@@ -62,13 +62,13 @@ def evaluate_mteb(
     made = [_task(mteb, task) for task in dict.fromkeys(tasks)]
     folders = {task.metadata.name: None if data is None else _folder(Path(data), task) for task in made}
     sizes = {task.metadata.name: _load(task, folders[task.metadata.name]) for task in made}
-    data_hashes = {task: "" if folder is None else _folder_hash(folder) for task, folder in folders.items()}
     wrapped = SentenceTransformerEncoderWrapper(model)
     own_revision = model_fingerprint(model)
     scores = []
     for task in made:
         # mteb calls every local model the same, and would take the results of one for another's.
-        revision = "-".join([own_revision, *filter(None, [data_hashes[task.metadata.name]])])
+        folder = folders[task.metadata.name]
+        revision = own_revision if folder is None else f"{own_revision}-{_folder_hash(folder)}"
         wrapped.mteb_model_meta = wrapped.mteb_model_meta.model_copy(
             update={"name": f"local/{Path(name).name}", "revision": revision}
         )

@@ -59,7 +59,7 @@ def read_retrieval(folder: str | Path, split: str = "test") -> RetrievalSet:
     """
     root = Path(folder)
     documents = {identity: " ".join(filter(None, parts)) for identity, parts in read_documents(root).items()}
-    queries = find(root, f"queries_{split}") or find(root, "queries")
+    queries = find(root, f"queries_{split}", "queries")
     if queries is None:
         missing = f"queries.jsonl, nor queries_{split}.jsonl"
         raise EvaluationDataError(f"{root} holds no {missing} (.gz). It must be a folder in BEIR's form.")
@@ -87,11 +87,11 @@ def _judgements(root: Path, split: str) -> list[tuple[str, str, float, str]]:
     if table is None:
         raise EvaluationDataError(f"{root} holds no qrels/{split}.tsv, nor qrels_{split}.jsonl (.gz).")
     found = []
-    for line, where in read_lines(table):
+    for place, (line, where) in enumerate(read_lines(table)):
         row = line.split("\t")
         if len(row) != 3:
             raise EvaluationDataError(f"{where} must be query id, corpus id and score between tabs.")
-        if where.endswith(", line 1") and not _is_number(row[2]):
+        if place == 0 and not _is_number(row[2]):
             continue  # the head
         found.append((row[0], row[1], number({"score": row[2]}, "score", where, written=True), where))
     return found

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from st_contrastive.evaluation._encoding import Encoder, encoded, unit
-from st_contrastive.evaluation._files import EvaluationDataError, find, number, read_rows, text
+from st_contrastive.evaluation._files import SPLIT_NAMES, EvaluationDataError, find, number, read_rows, text
 from st_contrastive.evaluation.report import Report, Score
 
 #: The seven sets of the papers' tables in their order, and how many test pairs SentEval's versions have.
@@ -21,7 +21,6 @@ SPLITS = ("dev", "test")
 #: Every pair of a set. Asked for by name but for SICK-R, which MTEB scores so.
 ALL = "all"
 SICK_ALL = 9927
-_PARTS = {"train": ("train",), "dev": ("dev", "trial", "validation"), "test": ("test",)}
 _HUB = {name: (f"mteb/{name}-sts", {"test": "test"}) for name in list(PAPERS_SETS)[:5]} | {
     "stsb": ("mteb/stsbenchmark-sts", {"train": "train", "dev": "validation", "test": "test"}),
     "sickr": ("mteb/sickr-sts", {ALL: "test"}),  # the hub's test split is all of SICK
@@ -163,7 +162,7 @@ def split_files(place: Path, split: str) -> list[Path]:
         return [path]
     if split != ALL:
         return []
-    parts = [next((path for name in names if (path := find(place, name))), None) for names in _PARTS.values()]
+    parts = [find(place, *names) for names in SPLIT_NAMES.values()]
     return [path for path in parts if path is not None] if all(parts) else []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from st_contrastive.evaluation._encoding import Encoder, encoded
-from st_contrastive.evaluation._files import EvaluationDataError, find, read_rows, text
+from st_contrastive.evaluation._files import SPLIT_NAMES, EvaluationDataError, find, read_rows, text
 from st_contrastive.evaluation.report import Report, Score
 
 #: The papers' seven tasks in the order of their tables.
@@ -57,9 +57,8 @@ def read_transfer(folder: str | Path) -> list[TransferTask]:
     order = {name: place for place, name in enumerate(PAPERS_TASKS)}
     tasks = []
     for place in sorted(root.iterdir(), key=lambda path: (order.get(path.name, len(order)), path.name)):
-        splits = {
-            split: path for split, names in _SPLITS.items() for path in [_first(place, names)] if path is not None
-        }
+        names = {"all": ("all",), **SPLIT_NAMES}
+        splits = {split: path for split, own in names.items() if (path := find(place, *own)) is not None}
         if not {"all"} <= splits.keys() and not {"train", "test"} <= splits.keys():
             continue
         tasks.append(TransferTask(place.name, {split: _read(path) for split, path in splits.items()}))
@@ -68,13 +67,6 @@ def read_transfer(folder: str | Path) -> list[TransferTask]:
             f"{root} holds no task: a folder each, with all.jsonl, or with train.jsonl and test.jsonl (.gz)."
         )
     return tasks
-
-
-_SPLITS = {"all": ("all",), "train": ("train",), "dev": ("dev", "validation", "trial"), "test": ("test",)}
-
-
-def _first(place: Path, names: Sequence[str]) -> Path | None:
-    return next((path for name in names if (path := find(place, name)) is not None), None)
 
 
 def _read(path: Path) -> TransferSplit:
