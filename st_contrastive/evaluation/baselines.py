@@ -7,8 +7,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from sentence_transformers import SentenceTransformer
 
 from st_contrastive.evaluation._encoding import Encoder, encoded
+
+
+class _FirstAndLast(torch.nn.Module):
+    """Pools the tokens of the lowest and of the last layer together."""
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        layers = features["all_layer_embeddings"]
+        mask = features["attention_mask"][..., None].to(layers[-1].dtype)
+        pooled = ((layers[1] + layers[-1]) / 2 * mask).sum(dim=1) / mask.sum(dim=1)
+        return {**features, "sentence_embedding": pooled}
 
 
 class FirstLastAverage:
@@ -28,45 +39,35 @@ class FirstLastAverage:
         first = model[0]
         if not hasattr(first, "model") or not hasattr(first, "tokenizer"):
             raise TypeError(f"model must start with a Transformer module, got {type(first).__name__}.")
-        self.model = model
+        self.reader = SentenceTransformer(
+            modules=[first, _FirstAndLast()],
+            device=str(model.device),
+            prompts=dict(model.prompts),
+            default_prompt_name=model.default_prompt_name,
+            truncate_dim=model.truncate_dim,
+        )
+        self.config = first.model.config
 
     def encode(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
         """(N, d) float32 array."""
-        return self._encode(sentences, (self.model.default_prompt_name,), batch_size, show_progress_bar)
+        return self._with(self.reader.encode, sentences, batch_size, show_progress_bar)
 
     def encode_query(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
         """The same under the model's prompt for queries, if it has one."""
-        return self._encode(sentences, ("query", self.model.default_prompt_name), batch_size, show_progress_bar)
+        return self._with(self.reader.encode_query, sentences, batch_size, show_progress_bar)
 
     def encode_document(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
         """The same under the model's prompt for documents, if it has one."""
-        names = ("document", "passage", "corpus", self.model.default_prompt_name)
-        return self._encode(sentences, names, batch_size, show_progress_bar)
+        return self._with(self.reader.encode_document, sentences, batch_size, show_progress_bar)
 
-    @torch.no_grad()
-    def _encode(
-        self, sentences: list[str], prompt_names: Sequence[str | None], batch_size: int, show_progress_bar: bool
-    ) -> Any:
-        from tqdm.auto import tqdm
-
-        # The first that the model has, as in sentence-transformers: an empty one too.
-        prompt = next((self.model.prompts[name] for name in prompt_names if name in self.model.prompts), "")
-        sentences = [prompt + sentence for sentence in sentences]
-        self.model.eval()
-        order = sorted(range(len(sentences)), key=lambda row: len(sentences[row]))
-        found: dict[int, Any] = {}
-        for start in tqdm(range(0, len(order), batch_size), disable=not show_progress_bar):
-            rows = order[start : start + batch_size]
-            batch = self.model.preprocess([sentences[row] for row in rows])
-            tensors = {key: batch[key].to(self.model.device) for key in _INPUTS if key in batch}
-            states = self.model[0].model(**tensors, output_hidden_states=True).hidden_states
-            mask = tensors["attention_mask"][..., None].to(states[-1].dtype)
-            vectors = ((states[1] + states[-1]) / 2 * mask).sum(dim=1) / mask.sum(dim=1)
-            found.update(zip(rows, vectors[:, : self.model.truncate_dim].float().cpu().numpy(), strict=True))
-        return np.stack([found[row] for row in range(len(sentences))])
-
-
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+    def _with(self, encode: Any, sentences: list[str], batch_size: int, progress: bool) -> Any:
+        """The model's own encoder hands out all its layers for as long as this takes."""
+        before = self.config.output_hidden_states
+        self.config.output_hidden_states = True
+        try:
+            return encode(sentences, batch_size=batch_size, show_progress_bar=progress)
+        finally:
+            self.config.output_hidden_states = before
 
 
 class Whitened:

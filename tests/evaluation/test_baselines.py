@@ -29,14 +29,17 @@ def test_first_last_average_reads_as_the_model_does(build, sentences):
     prefixed = plain.encode([f"the cat {sentence}" for sentence in sentences])
     whole = plain.encode(sentences)
     model.prompts.update(query="the cat ", document="", other="the cat ")
+    plain = FirstLastAverage(model)
     np.testing.assert_allclose(plain.encode_query(sentences), prefixed, atol=1e-5)
     np.testing.assert_allclose(plain.encode_document(sentences), whole, atol=1e-5)
     model.default_prompt_name = "other"
+    plain = FirstLastAverage(model)
     np.testing.assert_allclose(plain.encode(sentences), prefixed, atol=1e-5)
     np.testing.assert_allclose(plain.encode_document(sentences), whole, atol=1e-5)  # its own prompt is empty
     model.default_prompt_name = None
     model.truncate_dim = 5
-    np.testing.assert_allclose(plain.encode(sentences), whole[:, :5], atol=1e-5)
+    np.testing.assert_allclose(FirstLastAverage(model).encode(sentences), whole[:, :5], atol=1e-5)
+    assert not model[0].model.config.output_hidden_states  # as it was
 
 
 def test_whitened_queries_are_encoded_as_queries(build, sentences):

@@ -1,0 +1,107 @@
+"""The same methods at the scale of a laptop, each derived from a recipe at the papers' scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from st_contrastive.recipes.full import FULL, cite
+from st_contrastive.recipes.recipe import Recipe
+
+_SMALL = "ours: MiniLM under [CLS] pooling, where it has flattened out"
+_RUN = {
+    **cite(
+        _SMALL,
+        model="sentence-transformers/all-MiniLM-L6-v2",
+        lr=3e-5,
+        batch_size=64,
+        steps=150,
+        max_length=32,
+        evaluate_steps=25,
+    ),
+    **cite("the Trainer's", seed=42),
+}
+_STAGE1 = cite(_SMALL, lr=1e-4, batch_size=64, steps=150, max_length=32)
+_LIKE = {one.name: one for one in FULL}
+
+
+def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
+    """A recipe at full scale on MiniLM: its loss, but for what changes, in 150 steps."""
+    full = _LIKE[like]
+    stage1 = changes.pop("stage1", full.stage1 is not None)
+    translations = changes.pop("translations", full.translations)
+    run = {
+        **_RUN,
+        **{key: full.run[key] for key in ("pooling", "repetition") if key in full.run},
+    }
+    loss = {**full.loss, **cite("ours: for so few steps", **changes)}
+    others = [
+        f"{key} {run[key].value}, not {full.run[key].value}"
+        for key in ("lr", "batch_size")
+        if run[key].value != full.run[key].value
+    ]
+    if translations and "fraternal" in full.run:
+        others.append(f"both languages under one tokenizer, not {full.run['fraternal'].value}")
+    others += [
+        f"{key} {value}, not {full.loss[key].value}" if key in full.loss else f"{key} {value}"
+        for key, value in changes.items()
+    ]
+    if full.translations and not translations:
+        others.append("no translations: one column")
+    if full.stage1 is not None:
+        others.append("stage 1 of 150 steps" if stage1 else "no stage 1")
+    return Recipe(
+        f"mini-{name}",
+        f"{title}, all-MiniLM-L6-v2",
+        full.method,
+        run,
+        loss,
+        augmentation=full.augmentation,
+        translations=translations,
+        stage1=_STAGE1 if stage1 else None,
+        differs=(
+            "all-MiniLM-L6-v2, which is a sentence encoder already; 150 steps, and without --dev the last of them",
+            *([f"against {like}: {'; '.join(others)}"] if others else []),
+        ),
+    )
+
+
+_ONE_COLUMN: dict[str, Any] = {"translations": False}
+_NO_STAGE1: dict[str, Any] = {"stage1": False, "mlm_weight": 0.1}
+MINIS = (
+    _mini("simcse", "SimCSE", "simcse-bert-base"),
+    _mini("conisi-s", "ConIsI-s", "conisi-s-bert-base", interaction_weight=0.1),
+    _mini("conisi-o1", "ConIsI-o1", "conisi-o1-bert-base", interaction_weight=0.1),
+    _mini("conisi-o2", "ConIsI-o2", "conisi-o2-bert-base", interaction_weight=0.1),
+    _mini("twins", "Twins", "twins-bert-base"),
+    _mini("twins-one-column", "Twins without fraternal twins (w/o FI, TL)", "twins-bert-base", **_ONE_COLUMN),
+    _mini(
+        "twins-no-queue", "Twins without fraternal twins and queue", "twins-bert-base", queue_batches=0, **_ONE_COLUMN
+    ),
+    _mini(
+        "twins-momentum",
+        "Twins without fraternal twins, MoCo's keys in the queue",
+        "twins-bert-base",
+        key_momentum=0.995,
+        **_ONE_COLUMN,
+    ),
+    _mini("infocse", "InfoCSE without stage 1", "infocse-bert-base", **_NO_STAGE1),
+    _mini("infocse-stage1", "InfoCSE", "infocse-bert-base", mlm_weight=0.1),
+    _mini(
+        "infocse-rtd",
+        "InfoCSE without stage 1, with replaced-token detection",
+        "infocse-bert-base",
+        rtd_weight=0.005,
+        **_NO_STAGE1,
+    ),
+    _mini("diffcse", "DiffCSE", "diffcse-bert-base"),
+    _mini("moco", "MoCo", "moco-bert-base", queue_size=1024, temperature=0.05, momentum=0.995),
+    _mini("esimcse", "ESimCSE", "esimcse-bert-base"),
+    Recipe(
+        "mini-combined",
+        "ConIsI's pairs, Twins' queue and InfoCSE's network, all-MiniLM-L6-v2",
+        "combined",
+        _RUN,
+        cite("ours: for so few steps", mlm_weight=0.1),
+        differs=("no paper has it: InfoCSE, section 6.3, suggests that such objectives add up",),
+    ),
+)
