@@ -95,6 +95,7 @@ def trained(words: list[str], out: str) -> dict[str, Any]:
         "evaluating": round(sum(e.get("eval_runtime", 0.0) for e in record["log"]), 1),
         "peak_mib": record["peak_mib"],
         "device": record["device"],
+        "files": record["files"],
         "versions": record["versions"],
     }
 

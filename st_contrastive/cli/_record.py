@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import platform
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 NAME = "training_run.json"
 _PACKAGES = ("st_contrastive", "sentence-transformers", "transformers", "torch", "datasets")
 _FILES = ("data", "translations", "output", "checkpoints", "model", "auxiliary", "generator", "fraternal", "dev")
+_READ = ("data", "translations", "dev")
 _BANDS = 5
 
 
@@ -43,6 +45,7 @@ class RunRecord(TrainerCallback):
         self.loss, self.model, self.evaluator = loss, model, evaluator
         self._started = time.perf_counter()
         self.options = as_recorded({key: value for key, value in vars(args).items() if key != "run"})
+        self.files = digests(args)
         self.before = self._similarities()
 
     def on_train_begin(
@@ -67,6 +70,7 @@ class RunRecord(TrainerCallback):
         config = {key: _plain(value) for key, value in self.loss.get_config_dict().items()}
         record = {
             "options": self.options,
+            "files": self.files,
             "loss": {"class": type(self.loss).__name__, **config},
             "steps": state.global_step,
             "seconds": self._seconds(),
@@ -102,6 +106,20 @@ def as_recorded(options: dict[str, Any]) -> dict[str, Any]:
     """Options as a record has them: those that are set, and of files the last part of the name."""
     given = {key: value for key, value in options.items() if value is not None}
     return {key: Path(str(value)).name if key in _FILES else value for key, value in given.items()}
+
+
+def digests(args: argparse.Namespace) -> dict[str, str]:
+    """SHA-256 of the files that an options' run reads, by option: a name alone does not tell what was in them."""
+    given = {name: Path(str(getattr(args, name))) for name in _READ if getattr(args, name, None)}
+    return {name: _digest(path) for name, path in given.items() if path.is_file()}
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            found.update(chunk)
+    return found.hexdigest()
 
 
 def read(folder: Path) -> dict[str, Any]:

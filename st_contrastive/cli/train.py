@@ -221,15 +221,19 @@ def _evaluator(args: argparse.Namespace) -> STSEvaluator | None:
 _OF_STAGE1 = ("model", "data", "limit", "seed", "bf16", "warmup", "batches_by_length")
 
 
-def _same_first_stage(folder: Path, options: dict[str, Any]) -> None:
+def _same_first_stage(folder: Path, args: argparse.Namespace, settings: dict[str, Any]) -> None:
     """Raises UserError where the network in the folder was made otherwise."""
-    from st_contrastive.cli._record import as_recorded, read
+    from st_contrastive.cli._record import as_recorded, digests, read
 
+    options = {**{key: getattr(args, key) for key in _OF_STAGE1}, **settings}
     try:
-        recorded = read(folder)["options"]
+        record = read(folder)
     except (OSError, ValueError) as error:
         raise UserError(f"Stage 1: {error} Name another --output, or the network as --auxiliary.") from error
-    wanted = as_recorded(options)
+    recorded, wanted = record["options"], as_recorded(options)
+    made_of, data = record.get("files", {}).get("data"), digests(args).get("data")
+    if made_of and data and made_of != data:
+        recorded, wanted = {**recorded, "data": f"of SHA-256 {made_of[:12]}"}, {**wanted, "data": f"of {data[:12]}"}
     changed = [name for name in options if recorded.get(name) != wanted.get(name)]
     if changed:
         told = ", ".join(f"{name} {recorded.get(name)!r}, not {wanted.get(name)!r}" for name in changed)
@@ -246,7 +250,7 @@ def _first_stage(args: argparse.Namespace, chosen: Recipe) -> str:
     folder = f"{args.output.rstrip('/')}-stage1"
     settings = {name: setting.value for name, setting in (chosen.stage1 or {}).items()}
     if Path(folder, "modules.json").is_file():
-        _same_first_stage(Path(folder), {**{key: getattr(args, key) for key in _OF_STAGE1}, **settings})
+        _same_first_stage(Path(folder), args, settings)
         print(f"Stage 1 is there: taking the auxiliary network in {folder}.")
         return folder
     checkpoints = f"{args.checkpoints.rstrip('/')}-stage1" if args.checkpoints else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 
@@ -127,6 +128,8 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
     assert record["options"]["lr"] == one.options["lr"]
     assert record["options"]["batch_size"] == 4  # what is given goes first, wherever it stands
     assert record["options"]["model"] == "bert-mlm0" or record["options"]["model"].startswith("bert-mlm")
+    assert record["files"]["data"] == hashlib.sha256(corpus.read_bytes()).hexdigest()
+    assert set(record["files"]) == {"data", "dev", *(["translations"] if one.translations else [])}
     assert record["steps"] == 2
     assert record["best"]["step"] in (1, 2)
     for key, value in one.loss_arguments.items():
@@ -138,6 +141,10 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
         assert "Stage 1 is there" in capsys.readouterr().out
         assert main([*words, "--overwrite", "--seed", "7"]) == 2
         assert "was made with seed 42, not 7. Move it away" in capsys.readouterr().err
+        other = tmp_path / corpus.name  # other sentences under the same name
+        other.write_text(corpus.read_text().upper())
+        assert main([str(other) if word == str(corpus) else word for word in (*words, "--overwrite")]) == 2
+        assert "was made with data 'of SHA-256" in capsys.readouterr().err
 
 
 def test_a_run_that_diverges_is_kept_and_said(checkpoint, files, tmp_path):
