@@ -36,6 +36,8 @@ LOSSES = {
     "InfoCSE": (stc.InfoCSELoss, {"mlm_weight": 0.1}, stc.infocse_examples, stc.infocse_dataset, 1),
     "its stage 1": (stc.AuxiliaryMLMPretrainingLoss, {}, stc.infocse_examples, stc.infocse_dataset, 1),
     "DiffCSE": (stc.DiffCSELoss, {}, stc.simcse_examples, stc.simcse_dataset, 1),
+    "Momentum": (stc.MomentumContrastLoss, {}, stc.simcse_examples, stc.simcse_dataset, 1),
+    "Combined": (stc.CombinedLoss, {"mlm_weight": 0.1}, stc.infocse_examples, stc.infocse_dataset, 1),
 }
 
 
@@ -78,6 +80,9 @@ ROWS = {
     "BERT, loaded in bfloat16": Row("bert-mlm", dtype=torch.bfloat16),
 }
 
+#: MomentumContrastLoss's: of the encoder, its pooling and the head.
+COPIES = "momentum_encoder.copies"
+
 #: What a refusal or a warning says, and what the table says of it.
 NOTES = {
     r"has no list of \d+ transformer layers of its own.* Take an encoder with separate layers": (
@@ -97,12 +102,11 @@ NOTES = {
 
 #: The refusals, each by a word of its reason; every other cell must train.
 REFUSED = {
-    ("ALBERT", "InfoCSE"): "no list of",
-    ("ALBERT", "its stage 1"): "no list of",
+    **{("ALBERT", loss): "no list of" for loss in ("InfoCSE", "its stage 1", "Combined")},
     **{
         (f"Qwen3, {pooling}", loss): "no mask token"
         for pooling in ("last token", "mean")
-        for loss in ("InfoCSE", "its stage 1", "DiffCSE")
+        for loss in ("InfoCSE", "its stage 1", "DiffCSE", "Combined")
     },
 }
 
@@ -204,13 +208,15 @@ def attempt(checkpoint, row, case, door):
     assert all(math.isfinite(value) for step in steps for value in step.values())
     for name, parameter in parameters.items():
         assert parameter.isfinite().all(), name
-        trained = parameter.requires_grad and not name.startswith("model.0.model.pooler.")  # no pooling asks for it
+        # The momentum encoder's copies move as what they follow, without a gradient.
+        followed = name.replace(f"{COPIES}.0.", "model.0.").replace(f"{COPIES}.2.", "head.")
+        trained = parameters[followed].requires_grad and "model.pooler." not in name  # no pooling asks for it
         assert torch.equal(parameter, before[name]) != trained, name
     if row.adapters:
         trained = [name for name in parameters if name.startswith("model.") and parameters[name].requires_grad]
         assert trained
         assert all("lora" in name for name in trained)
-        assert not any("lora" in name for name in parameters if not name.startswith("model."))
+        assert not any("lora" in name for name in parameters if not name.startswith(("model.", COPIES)))
     return Outcome(None, tuple(sorted({note_on(str(warning.message)) for warning in caught})), tuple(steps))
 
 

@@ -17,8 +17,8 @@ class MomentumEncoder(nn.Module):
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
     They start as copies, are never trained, and are always in evaluation mode, without dropout, as ESimCSE's. Under
-    gradient accumulation they take one step for each of the optimizer's. Keep the followed weights in float32: in half
-    precision, 0.5 % of a small step is lost in rounding.
+    gradient accumulation they take one step for each of the optimizer's. They are in float32, whatever the followed
+    weights are in: in half precision, 0.5 % of a small step would be lost in rounding.
 
     Args:
         followed: the modules.
@@ -50,7 +50,7 @@ class MomentumEncoder(nn.Module):
                 )
         self.momentum = momentum
         #: The copies, in the order of what they follow.
-        self.copies = nn.ModuleList(bare_copy(module) for module in followed).requires_grad_(False)
+        self.copies = nn.ModuleList(bare_copy(module).float() for module in followed).requires_grad_(False)
         self._followed_moved = True
         self.train(False)
 
