@@ -19,7 +19,7 @@ TESTS = tuple(PAPERS_SETS)
 Cell = dict[str, Any]
 Groups = dict[tuple[str, str, str], dict[int, Cell]]
 POOLINGS = {"cls": "[CLS]", "mean": "mean"}
-OVER = "over SimCSE, same pooling and seeds (95 %)"
+OVER = ("dev over SimCSE's, same pooling and seeds (95 %)", "tests over SimCSE's")
 
 
 def tests_of(scores: dict[str, float]) -> list[str]:
@@ -36,7 +36,11 @@ def scores_of(cell: Cell, names: Sequence[str] | None = None) -> dict[str, float
         if metric == "spearman":
             found[plain_name(task), split] = math.nan if value is None else 100 * value
     tests = {name: found[name, "test"] for name in (tests_of(cell["scores"]) if names is None else names)}
-    return {**tests, "mean": statistics.mean(tests.values()) if tests else math.nan, "dev": found["stsb", "dev"]}
+    return {
+        **tests,
+        "mean": statistics.mean(tests.values()) if tests else math.nan,
+        "dev": found.get(("stsb", "dev"), math.nan),
+    }
 
 
 def start_of(cell: Cell) -> str:
@@ -93,9 +97,9 @@ def title(own: dict[int, Cell]) -> str:
     return named if cell["label"] in ("", pooling_of(cell)) else f"{named}, {cell['label']}"
 
 
-def spread(values: list[float]) -> str:
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{deviation}"
+def spread(values: list[float], digits: int = 2) -> str:
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{deviation}"
 
 
 def differences(own: dict[int, Cell], theirs: dict[int, Cell], name: str, tests: Sequence[str]) -> list[float]:
@@ -126,20 +130,20 @@ def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]
     lines = []
     for pooling, scores in result["untrained"].get(start, {}).items():
         untrained = scores_of({"scores": scores}, tests)
-        lines.append(["untrained", POOLINGS[pooling], "", *(f"{untrained[name]:.2f}" for name in columns), ""])
+        lines.append(["untrained", POOLINGS[pooling], "", *(f"{untrained[name]:.2f}" for name in columns), "", ""])
         for own in found.values():
             if pooling_of(first(own)) != pooling:
                 continue
             means = [spread([scores_of(cell, tests)[name] for cell in own.values()]) for name in columns]
-            compared = over(differences(own, baseline(own, found), "mean", tests))
-            lines.append([title(own), POOLINGS[pooling], str(len(own)), *means, compared])
-    return ["", "pooling", "seeds", *columns[:-1], "mean of the tests", OVER], lines
+            compared = [over(differences(own, baseline(own, found), name, tests)) for name in ("dev", "mean")]
+            lines.append([title(own), POOLINGS[pooling], str(len(own)), *means, *compared])
+    return ["", "pooling", "seeds", *columns[:-1], "mean of the tests", *OVER], lines
 
 
 def short_rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
     """The same without the single sets."""
     head, lines = rows(result, start)
-    kept = [0, 1, 2, 3, len(head) - 2, len(head) - 1]
+    kept = [*range(4), *range(len(head) - 3, len(head))]
     return [head[index] for index in kept], [[line[index] for index in kept] for line in lines]
 
 

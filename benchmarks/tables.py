@@ -3,6 +3,7 @@
     python -m benchmarks.tables
 
 writes them into ``README.md`` and ``benchmarks/README.md``, between the marks ``<!-- NAME -->`` and ``<!-- /NAME -->``.
+``--show FILE`` prints the tables of a file of ``benchmarks.replicate``'s instead: any encoders, data and recipes.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _adapted, _replicated
+from benchmarks import _adapted, _experiments, _replicated
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-WEAK = "weak"  # what benchmarks.weak_base made
 WIKI = "wiki1m_for_simcse.first11914.txt.gz"
-NONE_YET = "None has been run yet."
 RATE = 40  # TFLOP/s that a GPU is taken to reach on these sizes
 SHAPES = {"minilm": "MiniLM", "base": "BERT-base"}
 Rows = list[dict[str, Any]]
@@ -175,10 +174,29 @@ def short() -> str:
     return table(" | ".join(["encoder", "loss", *columns]), rows)
 
 
+def trained_on(data: str, result: dict[str, Any]) -> dict[str, Any]:
+    """The cells that were trained on the same sentences."""
+    return {**result, "cells": [cell for cell in result["cells"] if cell["data"] == data]}
+
+
 def on_wikipedia() -> dict[str, Any]:
-    """The replication's cells that were trained on the same sentences."""
-    result: dict[str, Any] = read("replicate")
-    return {**result, "cells": [cell for cell in result["cells"] if cell["data"] == WIKI]}
+    return trained_on(WIKI, read("replicate"))
+
+
+def shown(path: str) -> str:
+    """All tables of a file of ``benchmarks.replicate``'s."""
+    result = json.loads(Path(path).read_text(encoding="utf-8"))
+    parts = []
+    for data in dict.fromkeys(cell["data"] for cell in result["cells"]):
+        own = trained_on(data, result)
+        for start in dict.fromkeys(map(_replicated.start_of, own["cells"])):
+            scores = [cell["scores"] for cell in own["cells"] if _replicated.start_of(cell) == start]
+            kinds = {key.rsplit(" ", 1)[1] for one in scores for key in one}
+            tables = [lined(made.rows(own, start)) for metric, made in MADE_OF.items() if metric in kinds]
+            parts += [f"From {start}, on {data}:", *tables]
+    if any(cell["set"] for cell in result["cells"]):
+        parts += ["Changed:", lined(_replicated.changed(result))]
+    return "\n\n".join(parts)
 
 
 def replicated() -> str:
@@ -190,17 +208,12 @@ def replicated_short() -> str:
     return lined(_replicated.short_rows(on_wikipedia(), MINILM))
 
 
-def from_weak_base() -> str:
-    return lined(_replicated.rows(on_wikipedia(), WEAK))
-
-
 def adaptation() -> str:
     return lined(_adapted.rows(read("adaptation"), MINILM))
 
 
 def sweeps() -> str:
-    head, rows = _replicated.changed(read("replicate"))
-    return lined((head, rows)) if rows else NONE_YET
+    return lined(_replicated.changed(read("replicate")))
 
 
 def expected_short() -> str:
@@ -229,6 +242,15 @@ def expected(shown: re.Pattern[str] = re.compile(".*")) -> str:
     return table(" | ".join(["recipe", *columns]), rows)
 
 
+def short_runs() -> str:
+    return lined(_experiments.short_run({door: read(f"short_run_{door}") for door in ("fit", "trainer")}))
+
+
+def experiment(made: Callable[[dict[str, Any]], _experiments.Table]) -> Callable[[], str]:
+    """The table of one, from the results of the same name."""
+    return lambda: lined(made(read(made.__name__)))
+
+
 def share() -> str:
     rows = []
     for row in read("evaluation_share"):
@@ -238,10 +260,15 @@ def share() -> str:
 
 
 HOST = "host's"
+#: Which module makes the table of cells that were scored so.
+MADE_OF: dict[str, Any] = {"spearman": _replicated, "ndcg@10": _adapted}
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
-        "replicate": replicated_short, "adaptation": adaptation, "expected": expected_short, "speed": short,
-    },  # fmt: skip
+        "replicate": replicated_short,
+        "adaptation": adaptation,
+        "expected": expected_short,
+        "speed": short,
+    },
     "benchmarks/README.md": {
         "speed_time": timed,
         "speed_flops": flops,
@@ -251,11 +278,12 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "queue": queue,
         "flat": flat,
         "replicate": replicated,
-        "replicate_weak": from_weak_base,
         "adaptation": adaptation,
         "sweeps": sweeps,
         "evaluation_share": share,
         "expected": expected,
+        "short_run": short_runs,
+        **{made.__name__: experiment(made) for made in _experiments.TABLES},
     },
 }
 
@@ -293,7 +321,12 @@ def picture(path: Path) -> None:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--show", metavar="FILE", help="print the tables of this file, and write nothing")
+    args = parser.parse_args()
+    if args.show:
+        print(shown(args.show))
+        return
     for name, tables in TABLES.items():
         path = HERE.parent / name
         text = path.read_text(encoding="utf-8")

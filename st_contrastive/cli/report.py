@@ -113,6 +113,7 @@ def rendered(records: dict[str, dict[str, Any]], reports: list[dict[str, Any]]) 
     for run_name, record in records.items():
         title = f" of {html.escape(run_name)}" if len(records) > 1 else ""
         parts += [f"<h2>Settings{title}</h2>", _settings("", record["options"])]
+        parts += [_settings("SHA-256", record["files"])] if record.get("files") else []
         parts += [_settings("loss", record["loss"]), _settings("versions", record["versions"])]
     body = "\n".join(parts)
     return (

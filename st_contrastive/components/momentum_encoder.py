@@ -11,14 +11,19 @@ from torch import nn
 from st_contrastive.components.encoder_copy import bare_copy
 
 
+def _precise(module: nn.Module) -> nn.Module:
+    half = any(one.dtype in (torch.float16, torch.bfloat16) for one in module.parameters())
+    return module.float() if half else module
+
+
 class MomentumEncoder(nn.Module):
     r"""Modules whose weights are a moving average of others' (eq. 2 of MoCo, He et al., 2020).
 
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
     They start as copies, are never trained, and are always in evaluation mode, without dropout, as ESimCSE's. Under
-    gradient accumulation they take one step for each of the optimizer's. They are in float32, whatever the followed
-    weights are in: in half precision, 0.5 % of a small step would be lost in rounding.
+    gradient accumulation they take one step for each of the optimizer's. Of weights in half precision they are
+    in float32: 0.5 % of a small step would be lost in rounding.
 
     Args:
         followed: the modules.
@@ -50,7 +55,7 @@ class MomentumEncoder(nn.Module):
                 )
         self.momentum = momentum
         #: The copies, in the order of what they follow.
-        self.copies = nn.ModuleList(bare_copy(module).float() for module in followed).requires_grad_(False)
+        self.copies = nn.ModuleList(_precise(bare_copy(module)) for module in followed).requires_grad_(False)
         self._followed_moved = True
         self.train(False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -82,6 +83,7 @@ def test_one_page_of_two_runs(checkpoint, sentences, tmp_path, capsys):
     assert str(tmp_path) not in text
     record = json.loads((tmp_path / "twins" / "training_run.json").read_text())
     assert f"{100 * record['best']['value']:.2f} at step {record['best']['step']}" in text
+    assert hashlib.sha256(corpus.read_bytes()).hexdigest() in text
     found = json.loads(scores.read_text())["scores"][0]
     assert f"{100 * found['value']:.2f}" in text
     assert record["queue"][-1] == [20, 9]
