@@ -38,6 +38,14 @@ def short_run(through: dict[str, dict[str, Any]]) -> Table:
     return ["", *columns], lines
 
 
+def first_step(found: dict[str, Any]) -> Table:
+    temperatures = list(dict.fromkeys(row["temperature"] for row in found["rows"]))
+    lines: dict[str, list[str]] = {}
+    for row in found["rows"]:
+        lines.setdefault(row["loss"], [row["loss"]]).append(f"{row['term']:.3f}, {row['gradient']:.1f}")
+    return ["", *map(str, temperatures)], list(lines.values())
+
+
 def infocse_pretrain(found: dict[str, Any]) -> Table:
     lines = [
         [str(row["step"]), *(f"{row[name]:.3f}" for name in ("mlm", "own", "shuffled"))] for row in found["held_out"]
@@ -128,6 +136,7 @@ def augmentations(found: dict[str, Any]) -> Table:
 
 #: Each of the results of its own name.
 TABLES: tuple[Callable[[dict[str, Any]], Table], ...] = (
+    first_step,
     infocse_pretrain,
     infocse_precision,
     infocse_joint,
