@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import Any
 
@@ -17,7 +18,7 @@ def scores_of(scores: dict[str, float]) -> dict[str, float]:
         _, split, metric = key.rsplit(" ", 2)
         if split == "test" and metric in METRICS:
             found.setdefault(metric, []).append(100 * value)
-    return {metric: statistics.mean(values) for metric, values in found.items()}
+    return {metric: statistics.mean(found.get(metric, [math.nan])) for metric in METRICS}
 
 
 def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:

@@ -190,10 +190,11 @@ def shown(path: str) -> str:
     for data in dict.fromkeys(cell["data"] for cell in result["cells"]):
         own = trained_on(data, result)
         for start in dict.fromkeys(map(_replicated.start_of, own["cells"])):
-            scores = [cell["scores"] for cell in own["cells"] if _replicated.start_of(cell) == start]
-            kinds = {key.rsplit(" ", 1)[1] for one in scores for key in one}
-            tables = [lined(made.rows(own, start)) for metric, made in MADE_OF.items() if metric in kinds]
-            parts += [f"From {start}, on {data}:", *tables]
+            parts.append(f"From {start}, on {data}:")
+            from_it = [cell for cell in own["cells"] if _replicated.start_of(cell) == start]
+            for metric, made in MADE_OF.items():
+                scored = [cell for cell in from_it if any(key.endswith(f" {metric}") for key in cell["scores"])]
+                parts += [lined(made.rows({**own, "cells": scored}, start))] if scored else []
     if any(cell["set"] for cell in result["cells"]):
         parts += ["Changed:", lined(_replicated.changed(result))]
     return "\n\n".join(parts)

@@ -125,12 +125,16 @@ def test_any_file_is_shown(tmp_path):
     cells = [_cell("mini-simcse", 0, 80, 70), _cell("mini-simcse", 0, 60, 50, base="weak"), *own]
     known = _cell("", 0, 60, 50)["scores"]
     result = {"cells": cells, "untrained": {tables.MINILM: {"cls": {**known, **retrieved}}, "weak": {"cls": known}}}
+    cells.append(_cell("mini-infocse", 0, 61, 51, data="own.txt"))
     write(str(tmp_path / "mine.json"), result)
     parts = tables.shown(str(tmp_path / "mine.json")).split("\n\n")
-    assert parts[::2] == [f"From {tables.MINILM}, on a:", "From weak, on a:", f"From {tables.MINILM}, on own.txt:"]
-    assert [part.splitlines()[-1] for part in parts[1::2]] == [
+    assert [part.splitlines()[-1] for part in parts] == [
+        f"From {tables.MINILM}, on a:",
         "| SimCSE | [CLS] | 1 | 80.00 | 70.00 | 70.00 |  |  |",
+        "From weak, on a:",
         "| SimCSE | [CLS] | 1 | 60.00 | 50.00 | 50.00 |  |  |",
+        f"From {tables.MINILM}, on own.txt:",
+        "| InfoCSE without stage 1 | [CLS] | 1 | 61.00 | 51.00 | 51.00 |  |  |",
         "| SimCSE | [CLS] | 2 | 65.00 ± 7.07 | 50.00 ± 0.00 | 50.00 ± 0.00 | +15.00 (-48.53 to +78.53) |",
     ]
 

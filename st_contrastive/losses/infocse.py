@@ -33,7 +33,8 @@ class InfoCSELoss(ConditionedLoss):
             :meth:`~st_contrastive.AuxiliaryMLMPretrainingLoss.save_auxiliary` wrote, a Condenser checkpoint's folder or
             ``model.pt``, or an :class:`~st_contrastive.components.AuxiliaryMLM`. None makes an untrained one from the
             encoder's own lower half and uppermost layers ("w/o pre-training", Table 4).
-        temperature: tau.
+        temperature: tau. The projector's BatchNorm spreads a batch, so that its contrast is easy from the start: on
+            all-MiniLM-L6-v2, 0.1 did better than the default, which is the paper's.
         mlm_weight: lambda. At 0 the auxiliary network is not run ("w/o MLM").
         mask_rate: share of the tokens that are masked.
         split_layer: how many lower layers the auxiliary network copies and freezes. None takes half of them, or as many
