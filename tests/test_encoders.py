@@ -310,10 +310,11 @@ def test_what_changes_the_way_changes_no_value(checkpoint, observe, setting, los
     ("family", "refused"),
     [
         ("funnel", {"Twins": "FunnelModel can't give", "InfoCSE": "no list of 4", "its stage 1": "no list of 4",
-                    "DiffCSE": "no masked-LM head"}),
+                    "DiffCSE": "no masked-LM head", "Combined": "no list of 4"}),
         ("xlnet", {"Twins": "XLNetModel can't give", "InfoCSE": "no masked-LM head",
-                   "its stage 1": "no masked-LM head", "DiffCSE": "no masked-LM head"}),
-        ("deberta", dict.fromkeys(("InfoCSE", "its stage 1", "DiffCSE"), "'legacy': True")),
+                   "its stage 1": "no masked-LM head", "DiffCSE": "no masked-LM head",
+                   "Combined": "no masked-LM head"}),
+        ("deberta", dict.fromkeys(("InfoCSE", "its stage 1", "DiffCSE", "Combined"), "'legacy': True")),
     ],
 )  # fmt: skip
 def test_odd_families_are_refused_when_the_loss_is_built(checkpoint, family, refused):
