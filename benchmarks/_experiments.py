@@ -54,7 +54,7 @@ def infocse_pretrain(found: dict[str, Any]) -> Table:
 
 
 def infocse_precision(found: dict[str, Any]) -> Table:
-    precisions = {"float32": "float32", "bfloat16": "bfloat16 autocast", "float16": "float16 autocast"}
+    precisions = {"bfloat16": "bfloat16 autocast", "float16": "float16 autocast"}
     weights = {"gradient": "on the gradient", "loss": "in the loss"}
     lines = []
     for name, row in found["rows"].items():
@@ -87,8 +87,10 @@ def infocse_joint(found: dict[str, Any]) -> Table:
         by_seed = {row["seed"]: row["tests"] for row in cases[like]}
         gained = spread([100 * (row["tests"] - by_seed[row["seed"]]) for row in own]) if case != like else ""
         after = [row["after"] for row in own if "after" in row]
-        heard = [spread([value["own"] for value in after], 3)] if after else [""]
-        heard += ["+" + spread([value["shuffled"] - value["own"] for value in after], 4)] if after else [""]
+        heard = ["", ""]
+        if after:
+            lost = [value["shuffled"] - value["own"] for value in after]
+            heard = [spread([value["own"] for value in after], 3), f"+{spread(lost, 4)}"]
         lines.append([title, str(len(own)), *scores, gained, *heard])
     columns = [
         "seeds",

