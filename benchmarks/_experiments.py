@@ -78,14 +78,17 @@ def infocse_joint(found: dict[str, Any]) -> Table:
         cases.setdefault(row["case"], []).append(row)
     lines = []
     for case, title in (("untrained", "untrained"), ("untrained, stage-1 encoder", "encoder after stage 1")):
-        (row,) = cases[case]
-        lines.append([title, "", *(percent(row[name]) for name in ("stsb dev", "stsb test", "tests")), "", "", ""])
+        for row in cases.get(case, []):
+            lines.append([title, "", *(percent(row[name]) for name in ("stsb dev", "stsb test", "tests")), "", "", ""])
     for case, title in _CASES.items():
-        own = cases[case]
+        own = cases.get(case, [])
+        if not own:
+            continue
         scores = [spread([100 * row[name] for row in own]) for name in ("stsb dev", "stsb test", "tests")]
         like = "simcse, stage-1 encoder" if "encoder" in case else "simcse"
-        by_seed = {row["seed"]: row["tests"] for row in cases[like]}
-        gained = spread([100 * (row["tests"] - by_seed[row["seed"]]) for row in own]) if case != like else ""
+        by_seed = {row["seed"]: row["tests"] for row in cases.get(like, [])}
+        over = [100 * (row["tests"] - by_seed[row["seed"]]) for row in own if row["seed"] in by_seed]
+        gained = spread(over) if case != like and over else ""
         after = [row["after"] for row in own if "after" in row]
         heard = ["", ""]
         if after:
@@ -108,7 +111,10 @@ def fraternal(found: dict[str, Any]) -> Table:
     lines = []
     for arm in _ARMS:
         own = [row for row in found["rows"] if row["arm"] == arm]
-        lines.append([arm, str(len(own)), *(spread([100 * row[split] for row in own]) for split in ("dev", "test"))])
+        if own:
+            lines.append(
+                [arm, str(len(own)), *(spread([100 * row[split] for row in own]) for split in ("dev", "test"))]
+            )
     return ["", "runs", "dev", "test"], lines
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -48,12 +49,15 @@ def start_of(cell: Cell) -> str:
     return cell["base"] or str(recipe(cell["recipe"]).options["model"])
 
 
+def options_of(cell: Cell) -> dict[str, str]:
+    """Its options of ``st-contrastive train``, each with what follows it."""
+    _, *parts = re.split(r"\s*(--[\w-]+)\s*", cell["options"])
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
 def pooling_of(cell: Cell) -> str:
     """Under which pooling the cell's model is scored."""
-    words = cell["options"].split()
-    if "--pooling" in words:
-        return str(words[words.index("--pooling") + 1])
-    return str(recipe(cell["recipe"]).options.get("pooling", "cls"))
+    return options_of(cell).get("--pooling") or str(recipe(cell["recipe"]).options.get("pooling", "cls"))
 
 
 def groups(cells: Iterable[Cell], start: str) -> Groups:
@@ -77,9 +81,9 @@ def first(own: dict[int, Cell]) -> Cell:
 
 
 def plain(own: dict[int, Cell]) -> bool:
-    """A recipe as it is, but for the pooling."""
+    """A recipe as it is, but for the pooling and the translations that it needs."""
     cell = first(own)
-    return not cell["set"] and cell["options"] in ("", f"--pooling {pooling_of(cell)}")
+    return not cell["set"] and options_of(cell).keys() <= {"--pooling", "--translations"}
 
 
 def baseline(own: dict[int, Cell], found: Groups) -> dict[int, Cell]:

@@ -12,13 +12,14 @@ import time
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 from transformers import set_seed
 
+from benchmarks import _experiments
 from benchmarks._results import read, write
 from benchmarks._training import Recorder, build, by_fit, by_trainer, tenths
+from benchmarks.tables import lined
 from st_contrastive import FraternalEmbedding, TwinsLoss, twins_dataset, twins_examples
 from st_contrastive.evaluation import read_sts, sts_spearman
 from st_contrastive.inputs import read_parallel
@@ -85,14 +86,8 @@ def main() -> None:
                 rows.append(row)
                 print(row, flush=True)
                 write(args.json, {"arguments": arguments, "rows": rows})
-    print("| | door | runs | STS-B dev | STS-B test | s a run |\n|---|---|---|---|---|---|")
     for door in args.doors:
-        for arm in args.arms:
-            cells = [row for row in rows if (row["arm"], row.get("door")) == (arm, door)]
-            scores = [[100 * row[split] for row in cells] for split in ("dev", "test")]
-            spread = [f"{mean(part):.2f} ± {stdev(part) if len(part) > 1 else 0:.2f}" for part in scores]
-            seconds = mean(row["seconds"] for row in cells)
-            print(f"| {arm} | {door} | {len(cells)} | {' | '.join(spread)} | {seconds:.0f} |")
+        print(f"{door}:\n{lined(_experiments.fraternal({'rows': [row for row in rows if row.get('door') == door]}))}")
 
 
 if __name__ == "__main__":

@@ -28,8 +28,10 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import set_seed
 
+from benchmarks._experiments import infocse_joint
 from benchmarks._results import arguments, write
 from benchmarks._training import Recorder, build, by_trainer, tenths
+from benchmarks.tables import lined
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, SimCSELoss, simcse_dataset
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.evaluation import read_sts, sts_spearman
@@ -268,34 +270,8 @@ def joint(args: argparse.Namespace) -> dict[str, Any]:
             rows.append({**row, **score(model)})
             print(rows[-1], flush=True)
             save(args, {"rows": rows})
-    return {"rows": rows, "summary": summary(rows)}
-
-
-def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Mean and standard deviation over the seeds, and of the difference to SimCSE of the same seed and encoder."""
-    found = {}
-    by_case = {name: {row["seed"]: row for row in rows if row["case"] == name} for name in CASES}
-    for name, seeds in by_case.items():
-        if not seeds:
-            continue
-        base = by_case["simcse, stage-1 encoder" if CASES[name][0] else "simcse"]
-        measured: dict[str, list[float]] = {}
-        for seed, row in seeds.items():
-            for key in ("stsb dev", "stsb test", "tests"):
-                measured.setdefault(key, []).append(row[key])
-                if seed in base:
-                    measured.setdefault(f"{key} over SimCSE", []).append(row[key] - base[seed][key])
-            if "after" in row:
-                measured.setdefault("own", []).append(row["after"]["own"])
-                measured.setdefault("gap", []).append(row["after"]["shuffled"] - row["after"]["own"])
-        found[name] = {key: _spread(values) for key, values in measured.items()}
-        print(name, found[name], flush=True)
-    return found
-
-
-def _spread(values: list[float]) -> dict[str, float]:
-    deviation = statistics.stdev(values) if len(values) > 1 else float("nan")
-    return {"mean": round(statistics.mean(values), 4), "sd": round(deviation, 4), "n": len(values)}
+    print(lined(infocse_joint({"rows": rows})))
+    return {"rows": rows}
 
 
 def save(args: argparse.Namespace, result: dict[str, Any]) -> None:

@@ -108,9 +108,9 @@ def as_recorded(options: dict[str, Any]) -> dict[str, Any]:
     return {key: Path(str(value)).name if key in _FILES else value for key, value in given.items()}
 
 
-def digests(args: argparse.Namespace) -> dict[str, str]:
+def digests(args: argparse.Namespace, names: Sequence[str] = _READ) -> dict[str, str]:
     """SHA-256 of the files that an options' run reads, by option: a name alone does not tell what was in them."""
-    given = {name: Path(str(getattr(args, name))) for name in _READ if getattr(args, name, None)}
+    given = {name: Path(str(getattr(args, name))) for name in names if getattr(args, name, None)}
     return {name: _digest(path) for name, path in given.items() if path.is_file()}
 
 

@@ -231,7 +231,7 @@ def _same_first_stage(folder: Path, args: argparse.Namespace, settings: dict[str
     except (OSError, ValueError) as error:
         raise UserError(f"Stage 1: {error} Name another --output, or the network as --auxiliary.") from error
     recorded, wanted = record["options"], as_recorded(options)
-    made_of, data = record.get("files", {}).get("data"), digests(args).get("data")
+    made_of, data = record.get("files", {}).get("data"), digests(args, ["data"]).get("data")
     if made_of and data and made_of != data:
         recorded, wanted = {**recorded, "data": f"of SHA-256 {made_of[:12]}"}, {**wanted, "data": f"of {data[:12]}"}
     changed = [name for name in options if recorded.get(name) != wanted.get(name)]
