@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--base", default="", metavar="NAME=FOLDER", help="start from this encoder")
     parser.add_argument("--label", default="", help="of what --set and --options change")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an argument of the loss")
-    parser.add_argument("--options", default="", help="more options of st-contrastive train, as one string")
+    parser.add_argument("--options", default="", help="more options of st-contrastive train, as --options='--bf16'")
     parser.add_argument("--json", default=str(RESULTS), help="where the results go, and what is there is not run again")
     args = parser.parse_args()
     if (args.set or args.options) and not args.label:

@@ -151,6 +151,7 @@ def train_and_save(
                 logging_steps=10,
                 seed=args.seed,
                 bf16=args.bf16,
+                use_cpu=model.device.type == "cpu",  # without it, --bf16 is refused where there is no GPU
                 dataloader_num_workers=args.workers,
                 batch_sampler=LengthBatchSampler if args.batches_by_length else BatchSamplers.BATCH_SAMPLER,
                 report_to="none",

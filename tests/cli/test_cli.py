@@ -8,6 +8,8 @@ import sys
 from importlib import resources
 
 import pytest
+import torch
+from transformers import BertModel
 
 from st_contrastive.cli import main
 from st_contrastive.evaluation import read_sts
@@ -311,6 +313,25 @@ def test_train_with_a_fraternal_language(checkpoint, corpus, pairs, tmp_path, ca
     assert "FraternalEmbedding" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     options = ["--translations", str(pairs), "--languages", "en", "de", "--overwrite"]
     assert train(checkpoint, pairs, tmp_path, "twins", *options) == 0  # the file of pairs is the corpus
+
+
+def test_bf16_where_there_is_no_gpu(checkpoint, corpus, tmp_path, monkeypatch):
+    seen, forward = [], BertModel.forward
+    monkeypatch.setattr(
+        BertModel,
+        "forward",
+        lambda self, *given, **named: (
+            (seen.append(torch.is_autocast_enabled("cpu")) if torch.is_grad_enabled() else None)
+            or forward(self, *given, **named)
+        ),
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert train(checkpoint, corpus, tmp_path, "simcse", "--bf16") == 0
+    assert train(checkpoint, corpus, tmp_path, "simcse", "--overwrite") == 0
+    assert len(seen) >= 2
+    assert seen == sorted(seen, reverse=True)
+    assert seen[0]
+    assert not seen[-1]
 
 
 def test_train_with_antonyms(checkpoint, tmp_path):

@@ -63,7 +63,8 @@ def test_the_papers_numbers():
 
 def test_what_is_told_is_what_runs():
     one = recipe("mini-infocse")
-    assert "against infocse-bert-base: lr 3e-05, not 7e-06; mlm_weight 0.1, not 1e-05; no stage 1" in one.told()
+    assert "against infocse-bert-base: lr 3e-05, not 7e-06; temperature 0.1, not 0.05; mlm_weight 0.1, " in one.told()
+    assert "not 1e-05; no stage 1" in one.told()
     told = one.told({**one.options, "lr": 1e-3}, {**one.loss_arguments, "mask_rate": 0.15, "rtd_weight": 0.01})
     assert "lr = 0.001  (given; the recipe has 3e-05, ours" in told
     assert "mask_rate = 0.15  (given; the recipe has 0.4, InfoCSE, authors' script)" in told
