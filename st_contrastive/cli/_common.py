@@ -99,6 +99,7 @@ def load_model(name: str, *, pooling: str = "keep") -> SentenceTransformer:
     name = _installed(name)
     try:
         # A saved model's own settings hold for its encoder too, such as how many tokens it reads.
+        model = None
         if pooling == "keep" or _host.is_saved_model(name):
             model = SentenceTransformer(
                 name, trust_remote_code=False, model_kwargs=dict(_WEIGHTS), processor_kwargs=dict(_NO_CODE)
@@ -110,11 +111,14 @@ def load_model(name: str, *, pooling: str = "keep") -> SentenceTransformer:
             )
     except Exception as error:  # of a damaged file, or of a pickle that is refused, anything may come
         raise UserError(f"--model {name}: it can't be loaded: {_reason(name, error)}") from error
-    if pooling == "keep":
+    if pooling == "keep" and model is not None:
         return model
     if not isinstance(first, Transformer):
         raise UserError(_NO_ENCODER.format(name, type(first).__name__))
-    return SentenceTransformer(modules=[first, Pooling(first.get_embedding_dimension(), pooling)])
+    own: dict[str, Any] = {}
+    if model is not None:
+        own = {name: getattr(model, name) for name in ("prompts", "default_prompt_name", "truncate_dim")}
+    return SentenceTransformer(modules=[first, Pooling(first.get_embedding_dimension(), pooling)], **own)
 
 
 def cut_texts(model: SentenceTransformer, name: str, max_length: int | None) -> int | None:

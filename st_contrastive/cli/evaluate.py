@@ -81,19 +81,26 @@ def run(args: argparse.Namespace) -> int:
     try:
         # Folders are looked into before the model is loaded.
         runs = {suite: _suite(suite, args) for suite in suites}
-        model = _model(args)
-        reports = {suite: score(model) for suite, score in runs.items()}
-        if args.mteb:
-            reports["mteb"] = _mteb(model, args)
     except EvaluationDataError as error:
         raise UserError(f"--data: {error}") from error
-    whole_report = _together(args.model, reports)
-    print("\n\n".join(report.table() for report in reports.values()))
-    if target is not None:
+    model = _model(args)
+    if args.mteb:
+        runs["mteb"] = lambda model: _mteb(model, args)
+    reports, failed = {}, []
+    for suite, score in runs.items():
         try:
-            whole_report.write(target)
+            reports[suite] = score(model)
+        except EvaluationDataError as error:  # what the other suites found is not lost
+            failed.append(f"{suite}: {error}" if len(runs) > 1 else str(error))
+    if reports:
+        print("\n\n".join(report.table() for report in reports.values()))
+    if target is not None and reports:
+        try:
+            _together(args.model, reports).write(target)
         except OSError as error:
             raise UserError(f"--json {args.json} can't be written: {error.strerror or error}.") from error
+    if failed:
+        raise UserError(f"--data: {' '.join(failed)}")
     return 0
 
 

@@ -14,14 +14,8 @@ from st_contrastive.evaluation.geometry import (
 from st_contrastive.evaluation.in_training import STSEvaluator
 from st_contrastive.evaluation.mteb_tasks import evaluate_mteb
 from st_contrastive.evaluation.report import Report, Score
-from st_contrastive.evaluation.retrieval import (
-    RetrievalSet,
-    evaluate_in_domain_retrieval,
-    evaluate_retrieval,
-    in_domain_retrieval,
-    read_documents,
-    read_retrieval,
-)
+from st_contrastive.evaluation.retrieval import evaluate_in_domain_retrieval, evaluate_retrieval, in_domain_retrieval
+from st_contrastive.evaluation.retrieval_data import RetrievalSet, read_documents, read_retrieval
 from st_contrastive.evaluation.sts import STSPairs, evaluate_sts, read_sts, sts_files, sts_spearman
 from st_contrastive.evaluation.transfer import evaluate_transfer, read_transfer
 

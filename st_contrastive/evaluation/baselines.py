@@ -18,7 +18,7 @@ class _FirstAndLast(torch.nn.Module):
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
         layers = features["all_layer_embeddings"]
         mask = features["attention_mask"][..., None].to(layers[-1].dtype)
-        pooled = ((layers[1] + layers[-1]) / 2 * mask).sum(dim=1) / mask.sum(dim=1)
+        pooled = ((layers[1] + layers[-1]) / 2 * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1e-9)
         return {**features, "sentence_embedding": pooled}
 
 

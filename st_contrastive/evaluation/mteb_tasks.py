@@ -12,11 +12,13 @@ import torch
 
 from st_contrastive.evaluation._files import EvaluationDataError
 from st_contrastive.evaluation.report import Report, Score
-from st_contrastive.evaluation.retrieval import read_retrieval
+from st_contrastive.evaluation.retrieval_data import read_retrieval
 from st_contrastive.evaluation.sts import ALL, SICK_ALL, plain, read_split, split_files
 
 #: What MTEB calls the splits that a folder calls otherwise.
 _SPLITS = {"validation": "dev"}
+#: What BEIR calls sets that MTEB calls otherwise.
+_BEIR = {"fiqa2018": "fiqa", "quoraretrieval": "quora", "dbpedia": "dbpediaentity"}
 
 
 def evaluate_mteb(
@@ -166,9 +168,10 @@ def _folder(data: Path, task: Any) -> Path | None:
         raise EvaluationDataError(f"{data} is not a folder. It must hold the tasks' sets, such as stsb/test.jsonl.gz.")
     english = "eng" in task.metadata.languages
     wanted = plain(task.metadata.name.split(".")[0])
+    names = (wanted, _BEIR.get(wanted, wanted))
     for place in (data, data / "sts", data / "retrieval") if english else (data / "zh", data):
         for folder in sorted(place.iterdir()) if place.is_dir() else ():
-            if folder.is_dir() and plain(folder.name.removeprefix("cnsd_")) == wanted:
+            if folder.is_dir() and plain(folder.name.removeprefix("cnsd_")) in names:
                 return folder
     return None
 

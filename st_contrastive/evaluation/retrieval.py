@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,97 +11,14 @@ import numpy as np
 import torch
 
 from st_contrastive.evaluation._encoding import Encoder, encoded, unit
-from st_contrastive.evaluation._files import EvaluationDataError, find, number, read_lines, read_rows, text
+from st_contrastive.evaluation._files import EvaluationDataError
 from st_contrastive.evaluation.report import Report, Score
+from st_contrastive.evaluation.retrieval_data import RetrievalSet, judgements_file, read_retrieval, retrieval_sets
 from st_contrastive.evaluation.sts import STSPairs
 
 _AT_ONCE, _KEYS_AT_ONCE = 256, 100_000  # queries and documents whose similarities are held at a time
 #: Sets whose queries are, or may be, documents by the same id, which MTEB leaves out.
 _SAME_IDS = ("arguana", "fever", "fiqa", "msmarco", "quora")
-
-
-@dataclass(frozen=True)
-class RetrievalSet:
-    """Documents and queries by id, and the gain of each document that is relevant to a query."""
-
-    documents: Mapping[str, str]
-    queries: Mapping[str, str]
-    relevant: Mapping[str, Mapping[str, float]]
-
-
-def read_documents(folder: str | Path) -> dict[str, tuple[str, str]]:
-    """Title ("" where it has none) and text of each document of a set in BEIR's form, by id.
-
-    Raises:
-        EvaluationDataError: ``corpus.jsonl`` (.gz) is missing or can't be used.
-    """
-    corpus = find(Path(folder), "corpus")
-    if corpus is None:
-        raise EvaluationDataError(f"{folder} holds no corpus.jsonl (.gz). It must be a folder in BEIR's form.")
-    documents = {}
-    for row, where in read_rows(corpus, "_id", "text"):
-        title = text(row, "title", where).strip() if row.get("title") else ""
-        documents[str(row["_id"])] = title, text(row, "text", where).strip()
-    return documents
-
-
-def read_retrieval(folder: str | Path, split: str = "test") -> RetrievalSet:
-    """Read a set in BEIR's form.
-
-    ``corpus.jsonl`` of ``_id``, ``text`` and maybe ``title``, which is put before the text; ``queries.jsonl`` (or
-    ``queries_<split>.jsonl``) of ``_id`` and ``text``; ``qrels/<split>.tsv`` of query id, corpus id and score, with a
-    head line (or ``qrels_<split>.jsonl`` of ``query_id``, ``corpus_id``, ``score``). Each may end in .gz. Queries
-    without a judgement are left out.
-
-    Raises:
-        EvaluationDataError: a file is missing or can't be used.
-    """
-    root = Path(folder)
-    documents = {identity: " ".join(filter(None, parts)) for identity, parts in read_documents(root).items()}
-    queries = find(root, f"queries_{split}", "queries")
-    if queries is None:
-        missing = f"queries.jsonl, nor queries_{split}.jsonl"
-        raise EvaluationDataError(f"{root} holds no {missing} (.gz). It must be a folder in BEIR's form.")
-    asked = {str(row["_id"]): text(row, "text", where) for row, where in read_rows(queries, "_id", "text")}
-    relevant: dict[str, dict[str, float]] = {}
-    for query, document, gain, where in _judgements(root, split):
-        if query not in asked:
-            raise EvaluationDataError(f"{where}: query {query} is not in {queries}.")
-        relevant.setdefault(query, {})[document] = gain
-    relevant = {query: gains for query, gains in relevant.items() if any(gain > 0 for gain in gains.values())}
-    if not relevant:
-        raise EvaluationDataError(f"{root} holds no judgement of split {split!r} with a score above 0.")
-    return RetrievalSet(documents, {query: asked[query] for query in relevant}, relevant)
-
-
-def _judgements(root: Path, split: str) -> list[tuple[str, str, float, str]]:
-    path = find(root, f"qrels_{split}")
-    if path is not None:
-        return [
-            (str(row["query_id"]), str(row["corpus_id"]), number(row, "score", where), where)
-            for row, where in read_rows(path, "query_id", "corpus_id", "score")
-        ]
-    tables = [root / "qrels" / f"{split}{ending}" for ending in (".tsv", ".tsv.gz")]
-    table = next((table for table in tables if table.is_file()), None)
-    if table is None:
-        raise EvaluationDataError(f"{root} holds no qrels/{split}.tsv, nor qrels_{split}.jsonl (.gz).")
-    found = []
-    for place, (line, where) in enumerate(read_lines(table)):
-        row = line.split("\t")
-        if len(row) != 3:
-            raise EvaluationDataError(f"{where} must be query id, corpus id and score between tabs.")
-        if place == 0 and not _is_number(row[2]):
-            continue  # the head
-        found.append((row[0], row[1], number({"score": row[2]}, "score", where, written=True), where))
-    return found
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def ranked(
@@ -116,35 +32,41 @@ def ranked(
 ) -> dict[str, list[str]]:
     """Ids of the ``depth`` documents nearest to each query by cosine similarity, the nearest first.
 
-    With ``ignore_identical_ids`` the document that has a query's own id is not among them.
+    Of documents as near as each other the greater id is first, as in trec_eval. One whose vector is not finite is
+    behind all others, and a query of such a vector finds nothing. With ``ignore_identical_ids`` the document that has
+    a query's own id is not among them.
     """
     identities, queries = list(data.documents), list(data.queries)
     documents = encoded(model, list(data.documents.values()), batch_size=batch_size, progress=progress, role="document")
     asked = encoded(model, list(data.queries.values()), batch_size=batch_size, progress=progress, role="query")
-    parts = (torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in (documents, asked))
-    keys, vectors = (torch.nn.functional.normalize(part, dim=1) for part in parts)
+    keys, vectors = (_directions(part) for part in (documents, asked))
     found: dict[str, list[str]] = {}
     for start in range(0, len(queries), _AT_ONCE):
-        near = _nearest(vectors[start : start + _AT_ONCE], keys, min(depth + 1, len(identities)))
-        for query, row in zip(queries[start : start + _AT_ONCE], near.tolist(), strict=True):
-            by_rank = [identities[place] for place in row]
-            if ignore_identical_ids:
-                by_rank = [document for document in by_rank if document != query]
-            found[query] = by_rank[:depth]
+        own = vectors[start : start + _AT_ONCE]
+        near = zip(*(part.tolist() for part in _nearest(own, keys, min(depth + 1, len(identities)))), strict=True)
+        finite = own.isfinite().all(dim=1).tolist()
+        for query, known, (best, places) in zip(queries[start : start + _AT_ONCE], finite, near, strict=True):
+            by_rank = sorted(zip(best, (identities[place] for place in places), strict=True), reverse=True)
+            others = [document for _, document in by_rank if not ignore_identical_ids or document != query]
+            found[query] = others[:depth] if known else []
     return found
 
 
-def _nearest(vectors: torch.Tensor, keys: torch.Tensor, count: int) -> torch.Tensor:
-    """Rows of the ``count`` largest products with each vector, (Q, count), the largest first."""
+def _directions(vectors: Any) -> torch.Tensor:
+    return torch.nn.functional.normalize(torch.from_numpy(np.asarray(vectors, dtype=np.float32)), dim=1)
+
+
+def _nearest(vectors: torch.Tensor, keys: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ``count`` largest products with each vector, the largest first, and their rows in ``keys``; (Q, count)."""
     best = torch.empty(len(vectors), 0)
     places = torch.empty(len(vectors), 0, dtype=torch.long)
     for start in range(0, len(keys), _KEYS_AT_ONCE):
-        own = vectors @ keys[start : start + _KEYS_AT_ONCE].T
+        own = (vectors @ keys[start : start + _KEYS_AT_ONCE].T).nan_to_num(nan=-math.inf)
         own, near = own.topk(min(count, own.shape[1]), dim=1)
         best, places = torch.cat([best, own], dim=1), torch.cat([places, near + start], dim=1)
         best, kept = best.topk(min(count, best.shape[1]), dim=1)
         places = places.gather(1, kept)
-    return places
+    return best, places
 
 
 def ndcg(ranking: Sequence[str], gains: Mapping[str, float], cut: int = 10) -> float:
@@ -182,7 +104,8 @@ def evaluate_retrieval(
 
     Args:
         model: anything with ``encode``; ``encode_query`` and ``encode_document`` are taken where it has them.
-        folder: a set, see :func:`read_retrieval`, or a folder with one folder a set.
+        folder: a set, see :func:`read_retrieval`, or a folder with one folder a set. A set without judgements of that
+            split is left out, and a note says so.
         name: the model's name in the report.
         split: whose judgements are taken.
         batch_size: of encoding.
@@ -197,12 +120,15 @@ def evaluate_retrieval(
     root = Path(folder)
     if not root.is_dir():
         raise EvaluationDataError(f"{root} is not a folder. It must hold sets in BEIR's form, or be one.")
-    places = [root] if find(root, "corpus") else [p for p in sorted(root.iterdir()) if p.is_dir() and find(p, "corpus")]
+    places = retrieval_sets(root)
     if not places:
         raise EvaluationDataError(f"{root} holds no corpus.jsonl (.gz), nor a folder that does.")
-    sets = {place.resolve().name: read_retrieval(place, split) for place in places}
+    without = [task for task, place in places.items() if len(places) > 1 and judgements_file(place, split) is None]
+    sets = {task: read_retrieval(place, split) for task, place in places.items() if task not in without}
+    if not sets:
+        raise EvaluationDataError(f"{root}: no set has judgements of split {split!r}, as qrels/{split}.tsv.")
     scores: list[Score] = []
-    notes = []
+    notes = [f"{task}: no judgements of split {split!r}, so left out." for task in without]
     for task, data in sets.items():
         same = _queries_are_documents(task, data) if ignore_identical_ids is None else ignore_identical_ids
         rankings = ranked(model, data, 100, batch_size=batch_size, progress=progress, ignore_identical_ids=same)
@@ -212,6 +138,11 @@ def evaluate_retrieval(
         scores += [Score(task, split, metric, float(np.mean(own)), len(own)) for metric, own in found.items()]
         if same:
             notes.append(f"{task}: the document with a query's own id is left out of its ranking.")
+        judged = [document for gains in data.relevant.values() for document, gain in gains.items() if gain > 0]
+        if missing := sum(document not in data.documents for document in judged):
+            notes.append(f"{task}: {missing:,} of {len(judged):,} relevant documents are not in the corpus.")
+        if lost := sum(not ranking for ranking in rankings.values()):
+            notes.append(f"{task}: {lost:,} queries have vectors that are not finite, and find nothing.")
     return Report(name, tuple(scores), {"suite": "retrieval", "similarity": "cosine"}, tuple(notes))
 
 
@@ -220,7 +151,7 @@ def _queries_are_documents(task: str, data: RetrievalSet) -> bool:
     if "climate" not in words and any(name in words for name in _SAME_IDS):
         return True
     # Titles come before the text, and queries are without.
-    return all(data.documents.get(identity, "").endswith(query) for identity, query in data.queries.items())
+    return all(data.documents.get(identity, "").endswith(query.strip()) for identity, query in data.queries.items())
 
 
 def in_domain_retrieval(

@@ -123,8 +123,9 @@ def sts_files(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[
 
     Args:
         folder: one folder a set.
-        splits: which are wanted. "all" is every pair of a set, of ``all.jsonl`` or of its train, dev and test files
-            together; SICK-R has it unasked, where its three files are there.
+        splits: which are wanted; "dev" may be called validation or trial too. "all" is every pair of a set, of
+            ``all.jsonl`` or of its train, dev and test files together; SICK-R has it unasked, where its three files
+            are there.
 
     Raises:
         EvaluationDataError: the folder holds no such file.
@@ -157,7 +158,7 @@ def plain(name: str) -> str:
 
 def split_files(place: Path, split: str) -> list[Path]:
     """The files of one split in a set's folder; none where it has it not."""
-    path = find(place, split)
+    path = find(place, *SPLIT_NAMES.get(split, (split,)))
     if path is not None:
         return [path]
     if split != ALL:

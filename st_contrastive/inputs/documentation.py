@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import random
 import re
@@ -34,9 +35,14 @@ def documentation_sentences(limit: int | None = None, *, seed: int = 42) -> list
         >>> len(sentences), all(len(sentence.split()) >= 5 for sentence in sentences)
         (3, True)
     """
-    found = list(dict.fromkeys(sentence for text in _documents() for sentence in _sentences(text)))
+    found = list(_prose())
     random.Random(seed).shuffle(found)
     return found[:limit]
+
+
+@functools.cache  # parsing the library takes seconds
+def _prose() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sentence for text in _documents() for sentence in _sentences(text)))
 
 
 def _documents() -> Iterator[str]:

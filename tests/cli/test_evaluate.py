@@ -68,6 +68,34 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     assert scores(own).items() <= found.items()
 
 
+def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
+    (data / "transfer" / "mr" / "all.jsonl").write_text("no row\n")
+    report = tmp_path / "report.json"
+    words = ["evaluate", model, "--data", str(data), "--json", str(report), "--suite", "sts", "transfer", "retrieval"]
+    assert main(words) == 2
+    told = capsys.readouterr()
+    assert "transfer: " in told.err
+    assert "all.jsonl, line 1 is not JSON" in told.err
+    assert "ndcg@10" in told.out
+    found = scores(report)
+    assert len(found) == 3 + 5
+    assert ("stsb", "test", "spearman") in found
+
+
+def test_another_pooling_keeps_the_models_prompts(data, build, tmp_path):
+    model = build(pooling="mean").eval()
+    model.prompts.update(sts="the cat ")
+    model.default_prompt_name = "sts"
+    model.save_pretrained(str(tmp_path / "model"))
+    values = []
+    for pooling in ("keep", "mean", "cls"):
+        path = tmp_path / "scores.json"
+        words = ["evaluate", str(tmp_path / "model"), "--data", str(data), "--json", str(path), "--pooling", pooling]
+        assert main(words) == 0
+        values.append(scores(path)["sts12", "test", "spearman"])
+    assert values[0] == values[1] != values[2]
+
+
 def test_settings_poolings_and_whitening(data, model, tmp_path, sentences):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n".join(sentences), encoding="utf-8")

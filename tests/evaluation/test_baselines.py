@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from st_contrastive.evaluation import FirstLastAverage, Whitened
+from st_contrastive.evaluation import FirstLastAverage, Whitened, baselines
 from tests.evaluation.encoders import Letters
 
 
@@ -40,6 +40,13 @@ def test_first_last_average_reads_as_the_model_does(build, sentences):
     model.truncate_dim = 5
     np.testing.assert_allclose(FirstLastAverage(model).encode(sentences), whole[:, :5], atol=1e-5)
     assert not model[0].model.config.output_hidden_states  # as it was
+
+
+def test_first_last_average_of_no_token_is_zeros():
+    pooled = baselines._FirstAndLast()(
+        {"all_layer_embeddings": [torch.ones(1, 2, 3)] * 3, "attention_mask": torch.zeros(1, 2)}
+    )["sentence_embedding"]
+    assert torch.equal(pooled, torch.zeros(1, 3))  # as sentence-transformers' own pooling
 
 
 def test_whitened_queries_are_encoded_as_queries(build, sentences):

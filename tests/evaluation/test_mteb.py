@@ -13,7 +13,7 @@ from st_contrastive.evaluation.mteb_tasks import model_fingerprint
 from tests.evaluation.encoders import write
 from tests.evaluation.test_retrieval import made
 
-pytest.importorskip("mteb")
+mteb = pytest.importorskip("mteb")
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -143,6 +143,14 @@ def test_chinese_and_english_tasks_of_one_name(build, data):
     model = build("bert", "mean").eval()
     report = evaluate_mteb(model, ["STSB"], None, data=data)
     assert report.scores[0].size == 15  # zh/cnsd_stsb
+
+
+@pytest.mark.parametrize(
+    ("folder", "task"), [("fiqa", "FiQA2018"), ("quora", "QuoraRetrieval"), ("dbpedia-entity", "DBPedia")]
+)
+def test_sets_under_beirs_names(tmp_path, folder, task):
+    (tmp_path / "retrieval" / folder).mkdir(parents=True)
+    assert mteb_tasks._folder(tmp_path, mteb_tasks._task(mteb, task)) == tmp_path / "retrieval" / folder
 
 
 def test_what_can_not_be_had(build, data, tmp_path):

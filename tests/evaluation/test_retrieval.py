@@ -10,6 +10,7 @@ import torch
 
 from st_contrastive.evaluation import (
     EvaluationDataError,
+    RetrievalSet,
     STSPairs,
     evaluate_in_domain_retrieval,
     evaluate_retrieval,
@@ -172,9 +173,68 @@ def test_prompts_of_queries_and_documents(tmp_path):
 def test_documents_in_parts_are_ranked_as_at_once(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     keys, vectors = torch.randn(53, 6, generator=draw), torch.randn(7, 6, generator=draw)
-    expected = (vectors @ keys.T).topk(9, dim=1).indices
+    expected = (vectors @ keys.T).topk(9, dim=1)
     monkeypatch.setattr(retrieval, "_KEYS_AT_ONCE", 5)
-    assert torch.equal(retrieval._nearest(vectors, keys, 9), expected)
+    best, places = retrieval._nearest(vectors, keys, 9)
+    assert torch.equal(places, expected.indices)
+    torch.testing.assert_close(best, expected.values)
+
+
+class Angles:
+    """A text "k x y" becomes (x, y)."""
+
+    def encode(self, texts, **_):
+        return np.array([[float(value) for value in text.split()[1:]] for text in texts], dtype=np.float32)
+
+
+def test_ties_are_broken_as_in_trec_eval_and_what_is_not_finite_is_last():
+    documents = {f"d{k}": f"d{k} 1 0" for k in (3, 1, 2)} | {"near": "n 1 0.5", "none": "n nan nan", "far": "f -1 0"}
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    data = RetrievalSet(documents, {"q": "q 1 0", "lost": "q nan 1"}, {"q": {"d1": 1.0}, "lost": {"d1": 1.0}})
+    found = retrieval.ranked(Angles(), data, 10)
+    assert found == {"q": ["d3", "d2", "d1", "near", "far", "none"], "lost": []}
+    run = {"q": dict.fromkeys(("d1", "d2", "d3"), 1.0)}
+    (theirs,) = pytrec_eval.RelevanceEvaluator({"q": {"d1": 1}}, {"ndcg_cut.10"}).evaluate(run).values()
+    assert retrieval.ndcg(found["q"], {"d1": 1.0}) == pytest.approx(theirs["ndcg_cut_10"])
+
+
+def test_judgements_under_other_names(tmp_path):
+    """Beside the others or in qrels, a table or rows, BEIR's spelling of the columns or another: the same set."""
+    made(tmp_path)
+    with gzip.open(tmp_path / "qrels_test.jsonl.gz", "rt") as file:
+        rows = [json.loads(line) for line in file]
+    wanted = read_retrieval(tmp_path)
+    (tmp_path / "qrels_test.jsonl.gz").unlink()
+    (tmp_path / "qrels").mkdir()
+    table = "".join(f"{row['query_id']}\t{row['corpus_id']}\t{row['score']}\n" for row in rows)
+    spelled = [{key.replace("_", "-"): value for key, value in row.items()} for row in rows]
+    lines = "".join(json.dumps(row) + "\n" for row in spelled)
+    for name, text in (("qrels_test.tsv", table), ("qrels/test.jsonl", lines), ("qrels_test.jsonl", lines)):
+        (tmp_path / name).write_text(text)
+        assert read_retrieval(tmp_path) == wanted
+        (tmp_path / name).unlink()
+
+
+def test_sets_of_sets_and_what_is_left_out(tmp_path):
+    made(tmp_path / "real" / "a1")
+    for name in ("cqadupstack/android", "cqadupstack/tex", "nothing"):
+        made(tmp_path / "data" / name)
+    (tmp_path / "data" / "nothing" / "qrels_test.jsonl.gz").rename(tmp_path / "data" / "nothing" / "qrels_dev.jsonl.gz")
+    (tmp_path / "data" / "arguana").symlink_to(tmp_path / "real" / "a1")
+    with gzip.open(tmp_path / "data" / "cqadupstack" / "tex" / "qrels_test.jsonl.gz", "at") as file:
+        file.write(json.dumps({"query_id": "q0", "corpus_id": "gone", "score": 1}) + "\n")
+    report = evaluate_retrieval(Letters(), tmp_path / "data")
+    assert [score.task for score in report.scores[::5]] == ["arguana", "cqadupstack/android", "cqadupstack/tex"]
+    assert any(note.startswith("arguana: the document with a query's own id") for note in report.notes)
+    assert "nothing: no judgements of split 'test', so left out." in report.notes
+    assert any("cqadupstack/tex: 1 of " in note and "not in the corpus" in note for note in report.notes)
+    with pytest.raises(EvaluationDataError, match=r"no set has judgements of split 'train'"):
+        evaluate_retrieval(Letters(), tmp_path / "data", split="train")
+    lonely = tmp_path / "data" / "cqadupstack" / "android"
+    (lonely / "qrels_test.jsonl.gz").unlink()
+    (lonely / "qrels_test.tsv").write_text("q0\tdoc-77\t1\n")
+    with pytest.raises(EvaluationDataError, match=r"no document that split 'test' judges is in the corpus, not doc-77"):
+        read_retrieval(lonely)
 
 
 def test_judgements_as_a_table(tmp_path):

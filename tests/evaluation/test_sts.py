@@ -156,11 +156,11 @@ def test_sick_in_both_sizes(tmp_path):
     write(tmp_path / "stsb" / "test.jsonl", rows(*GOOD))
     report = evaluate_sts(Letters(), tmp_path)
     assert [(s.task, s.split, s.size) for s in report.scores] == [
-        ("stsb", "test", 3), ("SICK-R", "test", 3), ("SICK-R", "all", 7),
+        ("stsb", "test", 3), ("SICK-R", "dev", 2), ("SICK-R", "test", 3), ("SICK-R", "all", 7),
     ]  # fmt: skip
     assert evaluate_sts(Letters(), tmp_path, splits=["all"]).scores[0].size == 7
     (tmp_path / "SICK-R" / "train.jsonl").unlink()
-    assert [score.split for score in evaluate_sts(Letters(), tmp_path).scores] == ["test", "test"]
+    assert [score.split for score in evaluate_sts(Letters(), tmp_path).scores] == ["test", "dev", "test"]
 
 
 def test_sets_come_in_the_papers_order_and_another_size_is_said(tmp_path):

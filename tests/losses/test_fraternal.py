@@ -190,6 +190,8 @@ def test_every_door_and_nothing_is_left_behind(build, german, sentences, tmp_pat
     reference.save_pretrained(str(tmp_path / "reference"))
     files = [sorted(p.relative_to(f) for p in f.rglob("*")) for f in (tmp_path / "out", tmp_path / "reference")]
     assert files[0] == files[1]
+    if door == "trainer":
+        return  # the same folder; a process of its own takes seconds
     code = (
         "import sys; sys.modules['st_contrastive'] = None\n"
         "from sentence_transformers import SentenceTransformer\n"
