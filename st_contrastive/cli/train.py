@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli._arguments import UserError, fraction, name, whole
 from st_contrastive.cli._training import add_files, add_numbers, checkpoint_folder, train_and_save
-from st_contrastive.recipes import RECIPES, Recipe, recipe
+from st_contrastive.recipes import RECIPES, recipe
 
 if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from st_contrastive.cli._common import Method
     from st_contrastive.evaluation import STSEvaluator
 
 #: Options that a recipe may be run with and without.
 _BESIDE = (
-    "steps", "limit", "pooling", "warmup", "bf16", "batches_by_length", "translations", "fraternal", "auxiliary",
-    "generator", "repetition", "dev",
+    "epochs", "steps", "limit", "pooling", "warmup", "bf16", "batches_by_length", "translations", "fraternal",
+    "auxiliary", "generator", "repetition", "dev",
 )  # fmt: skip
 METHODS = ("simcse", "conisi", "twins", "infocse", "diffcse", "momentum", "combined")
 
@@ -95,9 +97,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--pooling",
-        choices=["cls", "mean", "keep"],
-        help="pooling of the saved model; keep takes --model as it is (default: as the paper evaluates, mean for "
-        "twins, cls for the others)",
+        choices=["cls", "mean", "lasttoken", "keep"],
+        help="pooling of the saved model; keep takes --model as it is (default: keep for a SentenceTransformer; for "
+        "others, and in recipes, as the paper evaluates: mean for twins, cls for the rest)",
     )
     parser.add_argument(
         "--auxiliary",
@@ -133,8 +135,8 @@ def run(args: argparse.Namespace) -> int:
     from transformers import set_seed
 
     from st_contrastive.cli._columns import check_together, read_columns
-    from st_contrastive.cli._common import METHODS, cut_texts, keep_inputs, load_model, loss_arguments, output_folder
-    from st_contrastive.components import FraternalEmbedding
+    from st_contrastive.cli._common import METHODS, keep_inputs, loss_arguments, output_folder
+    from st_contrastive.cli._first_stage import first_stage
     from st_contrastive.components._checks import first_line
 
     chosen = recipe(args.recipe) if args.recipe else None
@@ -154,37 +156,67 @@ def run(args: argparse.Namespace) -> int:
     given = chosen.loss_arguments if chosen is not None else {}
     options = {**given, **loss_arguments(method, args.set)}
     if args.antonyms:
+        if options.get("strategy", "given") != given.get("strategy", "given"):
+            raise UserError(f"--antonyms is --set strategy=given: leave strategy={options['strategy']!r} out.")
         options["strategy"] = "given"
     elif options.get("strategy") == "given":
         raise UserError("--set strategy=given needs constructed sentences: add --antonyms, or use it from Python.")
     evaluator = _evaluator(args)
     columns = [*read_columns(args), *_augmentations(args)]
     if chosen is not None:
-        more = {option: getattr(args, option) for option in _BESIDE if getattr(args, option)}
+        if args.epochs != chosen.options.get("epochs", 1) and args.steps == chosen.options.get("steps"):
+            args.steps = None  # which would have the last word
+        more = {
+            option: value for option in _BESIDE if (value := getattr(args, option)) and (option, value) != ("epochs", 1)
+        }
         own = {option: getattr(args, option) for option in chosen.run}
         print(chosen.told({**more, **own}, options, stage1=not args.auxiliary))
         if chosen.stage1 is not None and not args.auxiliary:
-            args.auxiliary = _first_stage(args, chosen)
+            _built(args, method, options, recipe=True)  # so that what is wrong with stage 2 is said before stage 1
+            args.auxiliary = first_stage(args, chosen, options)
     set_seed(args.seed)
-    model = load_model(args.model, pooling=args.pooling or method.pooling)
-    own_length = cut_texts(model, args.model, args.max_length)
+    model, own_length, loss = _built(args, method, options, recipe=chosen is not None)
+    _check_queue(loss, args.batch_size, len(columns[0]))
     try:
-        if args.fraternal:
-            fraternal = FraternalEmbedding.from_pretrained(args.fraternal, model, max_length=args.max_length)
-            print(f"{args.fraternal}: {fraternal.alignment}")
-            options["fraternal"] = fraternal
-        for option in ("auxiliary", "generator"):
-            if getattr(args, option):
-                options[option] = getattr(args, option)
-        loss = method.loss(model, **options)
-    except (OSError, TypeError, ValueError) as error:
-        raise UserError(first_line(error)) from error
-    try:
-        dataset = method.dataset(*columns, **({"fraternal": options["fraternal"]} if args.fraternal else {}))
+        dataset = method.dataset(*columns, **({"fraternal": loss.fraternal} if args.fraternal else {}))
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
     train_and_save(args, folder, checkpoints, model, dataset, loss, own_length, evaluator=evaluator)
     return 0
+
+
+def _built(
+    args: argparse.Namespace, method: Method, options: dict[str, Any], *, recipe: bool
+) -> tuple[SentenceTransformer, int | None, Any]:
+    """The model, how many tokens of a text it read before, and the loss."""
+    from st_contrastive.cli._models import cut_texts, trained_model
+    from st_contrastive.components import FraternalEmbedding
+    from st_contrastive.components._checks import first_line
+
+    model = trained_model(args.model, args.pooling, method.pooling, recipe=recipe)
+    own_length = cut_texts(model, args.model, args.max_length)
+    named = {option: getattr(args, option) for option in ("auxiliary", "generator") if getattr(args, option)}
+    try:
+        if args.fraternal:
+            fraternal = FraternalEmbedding.from_pretrained(args.fraternal, model, max_length=args.max_length)
+            print(f"{args.fraternal}: {fraternal.alignment}")
+            named["fraternal"] = fraternal
+        return model, own_length, method.loss(model, **options, **named)
+    except (OSError, TypeError, ValueError) as error:
+        raise UserError(first_line(error)) from error
+
+
+def _check_queue(loss: Any, batch_size: int, sentences: int) -> None:
+    """Say so where a queue still holds a sentence when its turn comes again: as its own negative."""
+    queue = getattr(loss, "queue", None)
+    if queue is None:
+        return
+    held = queue.batches * batch_size if hasattr(queue, "batches") else len(queue.keys)
+    if held + batch_size > sentences:
+        print(
+            f"The queue holds up to {held:,} sentences and --data has {sentences:,}: they will be their own negatives. "
+            "Take a smaller --batch-size, --set queue_batches or queue_size, or more sentences."
+        )
 
 
 def _augmentations(args: argparse.Namespace) -> list[Any]:
@@ -215,46 +247,3 @@ def _evaluator(args: argparse.Namespace) -> STSEvaluator | None:
         return STSEvaluator(pairs, "dev", dtype=torch.bfloat16 if args.bf16 else None)
     except EvaluationDataError as error:
         raise UserError(f"--dev: {error}") from error
-
-
-#: What a first stage depends on, beside its own settings.
-_OF_STAGE1 = ("model", "data", "limit", "seed", "bf16", "warmup", "batches_by_length")
-
-
-def _same_first_stage(folder: Path, args: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Raises UserError where the network in the folder was made otherwise."""
-    from st_contrastive.cli._record import as_recorded, digests, read
-
-    options = {**{key: getattr(args, key) for key in _OF_STAGE1}, **settings}
-    try:
-        record = read(folder)
-    except (OSError, ValueError) as error:
-        raise UserError(f"Stage 1: {error} Name another --output, or the network as --auxiliary.") from error
-    recorded, wanted = record["options"], as_recorded(options)
-    made_of, data = record.get("files", {}).get("data"), digests(args, ["data"]).get("data")
-    if made_of and data and made_of != data:
-        recorded, wanted = {**recorded, "data": f"of SHA-256 {made_of[:12]}"}, {**wanted, "data": f"of {data[:12]}"}
-    changed = [name for name in options if recorded.get(name) != wanted.get(name)]
-    if changed:
-        told = ", ".join(f"{name} {recorded.get(name)!r}, not {wanted.get(name)!r}" for name in changed)
-        raise UserError(
-            f"The stage 1 in {folder} was made with {told}. Move it away, name another --output, or take it as it is "
-            f"with --auxiliary {folder}."
-        )
-
-
-def _first_stage(args: argparse.Namespace, chosen: Recipe) -> str:
-    """InfoCSE's first stage on the same sentences, beside the output; one that is there is taken."""
-    from st_contrastive.cli import pretrain
-
-    folder = f"{args.output.rstrip('/')}-stage1"
-    settings = {name: setting.value for name, setting in (chosen.stage1 or {}).items()}
-    if Path(folder, "modules.json").is_file():
-        _same_first_stage(Path(folder), args, settings)
-        print(f"Stage 1 is there: taking the auxiliary network in {folder}.")
-        return folder
-    checkpoints = f"{args.checkpoints.rstrip('/')}-stage1" if args.checkpoints else None
-    told: dict[str, Any] = {"output": folder, "checkpoints": checkpoints, "set": [], "overwrite": False, "steps": None}
-    print(f"Stage 1, to {folder}:")
-    pretrain.run(argparse.Namespace(**{**vars(args), **told, **settings}))
-    return folder

@@ -180,7 +180,7 @@ class LineCounts:
                 return None
         plain = text.strip(" \t\r\n")
         sentence = (plain if plain.isprintable() else "".join(map(_printed, plain))).strip()
-        if not sentence:
+        if not any(letter.isprintable() and letter != " " for letter in sentence):  # joiners alone are no text
             self.blank += 1
             return None
         if len(sentence) > max_characters:

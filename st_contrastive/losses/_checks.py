@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+
+import torch
+from sentence_transformers import SentenceTransformer
+
+from st_contrastive import _host
 
 
 def require_weight(name: str, value: float, *, most: float | None = None) -> None:
@@ -23,3 +29,30 @@ def require_choice(name: str, value: str | None, choices: Sequence[str | None]) 
     """Refuse what is not among the choices, and list them."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+
+
+def check_encoder(model: SentenceTransformer) -> None:
+    """Refuse weights that training destroys; warn of a first token that sees no other, and of weights that hardly move.
+
+    Raises:
+        ValueError: weights that are trained are float16.
+    """
+    kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
+    if torch.float16 in kinds:
+        raise ValueError(
+            "model has float16 weights: an optimizer's squared gradients underflow in them, and its steps become "
+            "arbitrary. Load it with model_kwargs={'dtype': torch.float32}, or take model.float(); to save time, give "
+            "the trainer fp16=True or bf16=True."
+        )
+    if torch.bfloat16 in kinds:
+        warnings.warn(
+            "model has bfloat16 weights, in which most small updates round away. Load it with model_kwargs={'dtype': "
+            "torch.float32}, and give the trainer bf16=True to save time.",
+            stacklevel=5,
+        )
+    if _host.embeds_first_token(model) and _host.is_causal(model):
+        warnings.warn(
+            "model is a decoder that is read at its first token, which sees no other: sentences that begin alike get "
+            "one vector. End it with Pooling(width, 'lasttoken') or 'mean'.",
+            stacklevel=5,
+        )

@@ -16,7 +16,7 @@ from st_contrastive import _host, _ranks
 from st_contrastive._device import HostValue
 from st_contrastive._run import Run, present_run
 from st_contrastive.components._checks import require_positive
-from st_contrastive.losses._checks import require_flag
+from st_contrastive.losses._checks import check_encoder, require_flag
 from st_contrastive.losses._passes import EncoderPasses
 from st_contrastive.losses._state import owned_state
 from st_contrastive.objectives import info_nce
@@ -83,6 +83,7 @@ class TextLoss(EncoderPasses, ABC):
         super().__init__()
         require_flag("log_terms", log_terms)
         _host.require_text_encoder(model)
+        check_encoder(model)
         # Under this name alone the trainer puts its DDP or compiled wrapper in.
         self.model = model
         self.log_terms = log_terms

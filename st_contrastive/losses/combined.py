@@ -180,6 +180,11 @@ class CombinedLoss(ContrastiveLoss):
             self.queue.push(_ranks.gather(anchors.detach(), self._rows)[0])
         return terms
 
+    @property
+    def fallback_share(self) -> float | None:
+        """As ``ConIsILoss.fallback_share``."""
+        return None if self.pairs.fallbacks is None else float(self.pairs.fallbacks)
+
     def _one_view(self, texts: dict[str, Any]) -> tuple[Tensor, ...]:
         (view,) = self.encode([texts])
         return (view.sentences, *self._given_to_network(view))

@@ -41,6 +41,10 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
     ]
     if translations and "fraternal" in full.run:
         others.append(f"both languages under one tokenizer, not {full.run['fraternal'].value}")
+    if "generator" in full.run:
+        others.append(f"MiniLM's own copy as the generator, without a trained head, not {full.run['generator'].value}")
+    if changes.get("rtd_weight"):
+        others.append("replaced tokens drawn by MiniLM's own copy, without a trained masked-LM head")
     others += [
         f"{key} {value}, not {full.loss[key].value}" if key in full.loss else f"{key} {value}"
         for key, value in changes.items()

@@ -9,6 +9,8 @@ from importlib import resources
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize
 from transformers import BertModel
 
 from st_contrastive.cli import main
@@ -85,6 +87,9 @@ def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, 
     ):
         assert main([*arguments, "--output", str(tmp_path / "more"), "--resume", *option]) == 2
         assert told in capsys.readouterr().err
+    corpus.write_text("Another sentence of its own.\n" * 9)  # under the same name
+    assert main([*arguments, "--output", str(tmp_path / "more"), "--resume"]) == 2
+    assert "--data's SHA-256 was" in capsys.readouterr().err
     assert not (tmp_path / "more").exists()
 
 
@@ -197,6 +202,7 @@ def test_train_twins_on_translations(checkpoint, corpus, tmp_path):
         ({"--output": "."}, "holds something that is not a saved model"),
         ({"--output": "corpus.txt/x"}, "corpus.txt is a file"),
         ({"--max-length": "200"}, "--max-length 200"),
+        ({"--max-length": "2"}, "--max-length 2 leaves no token of the text: give 3 at least"),
         ({"--set": "temperature=1e999"}, "temperature must be a positive number, got inf"),
         ({"--set": "interaction_dim=1.5"}, "interaction_dim must be a whole number"),
     ],
@@ -334,11 +340,72 @@ def test_bf16_where_there_is_no_gpu(checkpoint, corpus, tmp_path, monkeypatch):
     assert not seen[-1]
 
 
-def test_train_with_antonyms(checkpoint, tmp_path):
+def test_train_with_antonyms(checkpoint, tmp_path, capsys):
     corpus = tmp_path / "c.txt"
-    corpus.write_text("a good day\nan easy man\nrain falls\nthe lake is cold in winter\n" * 3)
+    corpus.write_text("a good day\nan easy man\nder Regen\nla pluie\n" * 3)
     assert train(checkpoint, corpus, tmp_path, "conisi", "--antonyms") == 0
     assert '"strategy": "given"' in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    record = json.loads((tmp_path / "out" / "training_run.json").read_text())
+    shares = [entry["fallback_share"] for entry in record["log"] if "fallback_share" in entry]
+    assert len(shares) == 1
+    assert 0 < shares[0] < 1
+    assert f"another's took its place (as in -s): {100 * shares[0]:.0f} % of 1 batches" in capsys.readouterr().out
+
+
+def test_half_precision_is_trained_in_float32(build, corpus, tmp_path):
+    half = build().half()
+    half.save_pretrained(str(tmp_path / "half"))
+    words = ["train", "--method", "simcse", "--model", str(tmp_path / "half"), "--data", str(corpus)]
+    assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "3"]) == 0
+    trained = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    before, after = half.state_dict(), trained.state_dict()
+    assert all(weight.dtype == torch.float32 for weight in after.values())
+    moved = max(
+        float((after[name] - weight.float()).abs().max())
+        for name, weight in before.items()
+        if weight.is_floating_point()
+    )
+    assert 0 < moved < 3 * 3e-5 * 2  # three steps of Adam
+
+
+def test_a_saved_model_keeps_its_pooling(build, corpus, tmp_path, capsys):
+    model = build(pooling="mean")
+    model.append(Normalize())
+    model.save_pretrained(str(tmp_path / "mine"))
+    words = ["train", "--method", "simcse", "--model", str(tmp_path / "mine"), "--data", str(corpus), "--overwrite"]
+    words += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "1"]
+    for more, modules, told in (
+        ([], ["Transformer", "Pooling", "Normalize"], ""),
+        (["--pooling", "cls"], ["Transformer", "Pooling"], "Pooling cls takes the place of Pooling mean, Normalize"),
+    ):
+        assert main([*words, *more]) == 0
+        saved = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+        assert [type(module).__name__ for module in saved] == modules
+        assert saved[1].pooling_mode == ("cls" if more else "mean")
+        said = capsys.readouterr().out
+        assert told in said
+        assert bool(told) == ("takes the place of" in said)
+
+
+@pytest.mark.filterwarnings("ignore:SimCSELoss takes the encoder's dropout")
+def test_a_decoder_is_read_at_its_last_token(checkpoint, corpus, tmp_path, capsys):
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("qwen")), "--data", str(corpus)]
+    assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "1"]) == 0
+    assert "is a decoder: it is trained on the last token" in capsys.readouterr().out
+    assert SentenceTransformer(str(tmp_path / "out"), device="cpu")[1].pooling_mode == "lasttoken"
+
+
+def test_few_sentences_and_pairs(checkpoint, corpus, tmp_path, capsys):
+    assert train(checkpoint, corpus, tmp_path, "twins") == 0
+    assert "The queue holds up to 12 sentences and --data has 20" not in capsys.readouterr().out
+    assert train(checkpoint, corpus, tmp_path, "twins", "--overwrite", "--limit", "15") == 0
+    assert "The queue holds up to 12 sentences and --data has 15" in capsys.readouterr().out
+    corpus.write_text("One sentence alone.\n")
+    assert train(checkpoint, corpus, tmp_path, "simcse", "--overwrite") == 2
+    assert "holds one sentence" in capsys.readouterr().err
+    pairs = corpus.rename(corpus.with_suffix(".jsonl"))
+    assert train(checkpoint, pairs, tmp_path, "simcse", "--overwrite") == 2
+    assert "is a file of pairs by its name: give sentences" in capsys.readouterr().err
 
 
 def test_options_that_do_not_go_together(checkpoint, corpus, pairs, tmp_path, capsys):
@@ -347,6 +414,7 @@ def test_options_that_do_not_go_together(checkpoint, corpus, pairs, tmp_path, ca
     other.write_text("an unknown sentence\n")
     cases = [
         ("simcse", ["--antonyms"], "--antonyms goes with --method conisi"),
+        ("conisi", ["--antonyms", "--set", "strategy=subword"], "leave strategy='subword' out"),
         ("conisi", ["--fraternal", german], "--fraternal goes with --method twins"),
         ("twins", ["--fraternal", german], "add --translations FILE"),
         ("twins", ["--languages", "en", "de"], "names the fields of --translations"),

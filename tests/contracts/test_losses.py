@@ -23,6 +23,7 @@ from st_contrastive import (
     SimCSELoss,
     TwinsLoss,
 )
+from st_contrastive.losses import _checks
 from st_contrastive.losses.base import TextLoss
 
 CASES = {
@@ -229,6 +230,7 @@ def test_left_padding_gives_what_right_padding_gives(build, no_dropout, sentence
     assert values[0] == pytest.approx(values[1], rel=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:model has bfloat16 weights")
 def test_half_precision_trains(build, no_dropout, sentences, case):
     loss_class, options, count, _ = case
     model = build(dropout=False)
@@ -249,6 +251,28 @@ def test_half_precision_trains(build, no_dropout, sentences, case):
     terms = loss_class(model, **options)(columns(model, sentences, count))
     terms.backward()
     assert all(term.isfinite() for term in terms.values())
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_float16_weights_are_refused_where_they_are_trained(build, case, trained):
+    model = build().half()
+    model.requires_grad_(trained)
+    if trained:
+        with pytest.raises(ValueError, match=r"model has float16 weights: .* model\.float\(\)"):
+            case[0](model, **case[1])
+    else:
+        _checks.check_encoder(model)
+
+
+def test_weights_and_readings_that_learn_little_are_warned_of(build):
+    with pytest.warns(UserWarning, match="model has bfloat16 weights, in which most small updates round away"):
+        SimCSELoss(build().bfloat16())
+    with pytest.warns(UserWarning, match="model is a decoder that is read at its first token"):
+        SimCSELoss(build("qwen"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _checks.check_encoder(build())
+        _checks.check_encoder(build("qwen", "lasttoken"))
 
 
 @pytest.mark.parametrize("count", [0, 3])

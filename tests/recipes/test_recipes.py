@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 
 from st_contrastive import inputs
-from st_contrastive.cli import main
+from st_contrastive.cli import main, pretrain
 from st_contrastive.cli._common import METHODS
 from st_contrastive.recipes import RECIPES, Setting, recipe
 from tests.filters import TRAINING
@@ -73,6 +73,8 @@ def test_what_is_told_is_what_runs():
     assert "stage 1" in recipe("infocse-bert-base").told().replace("differs", "")
     assert "  stage 1 lr" not in recipe("infocse-bert-base").told(stage1=False)
     assert "limit = 5  (given)" in one.told({"limit": 5})
+    assert "generator, without a trained head, not distilbert-base-uncased" in recipe("mini-diffcse").told()
+    assert "without a trained masked-LM head" in recipe("mini-infocse-rtd").told()
     assert "both languages under one tokenizer, not stefan-it/" in recipe("mini-twins").told()
     assert recipe("twins-chinese").options["limit"] == 100_000
     for name, one in RECIPES.items():
@@ -130,7 +132,7 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
     assert record["options"]["batch_size"] == 4  # what is given goes first, wherever it stands
     assert record["options"]["model"] == "bert-mlm0" or record["options"]["model"].startswith("bert-mlm")
     assert record["files"]["data"] == hashlib.sha256(corpus.read_bytes()).hexdigest()
-    assert set(record["files"]) == {"data", "dev", *(["translations"] if one.translations else [])}
+    assert set(record["files"]) == {"data", "dev", "model", *(["translations"] if one.translations else [])}
     assert record["steps"] == 2
     assert record["best"]["step"] in (1, 2)
     for key, value in one.loss_arguments.items():
@@ -146,6 +148,30 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
         other.write_text(corpus.read_text().upper())
         assert main([str(other) if word == str(corpus) else word for word in (*words, "--overwrite")]) == 2
         assert "was made with data 'of SHA-256" in capsys.readouterr().err
+
+
+def test_what_is_wrong_with_stage_2_is_said_before_stage_1(checkpoint, files, tmp_path, capsys, monkeypatch):
+    corpus, _, dev = files
+    monkeypatch.setattr(pretrain, "run", lambda args: pytest.fail("stage 1 was run"))
+    words = ["train", "--recipe", "infocse-bert-base", "--model", str(checkpoint("bert-mlm")), "--data", str(corpus)]
+    words += ["--output", str(tmp_path / "out"), "--dev", str(dev)]
+    for more, message in (
+        (["--set", "temperature=-1"], "temperature"),
+        (["--max-length", "5000"], "--max-length 5000"),
+        (["--set", "extra_layers=9"], "extra_layers"),
+    ):
+        assert main([*words, *more]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_epochs_go_before_a_recipes_steps(checkpoint, files, tmp_path, capsys):
+    corpus, _, _ = files
+    words = ["train", "--recipe", "mini-simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "5", "--epochs", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "steps = None  (given; the recipe has 150" in told
+    assert "epochs = 2  (given)" in told
+    assert json.loads((tmp_path / "out" / "training_run.json").read_text())["steps"] == 4
 
 
 def test_a_run_that_diverges_is_kept_and_said(checkpoint, files, tmp_path):

