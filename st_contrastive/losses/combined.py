@@ -42,7 +42,7 @@ class CombinedLoss(ContrastiveLoss):
         temperature: tau.
         positives: "pair" takes the sentence paired with itself, "dropout" the sentence under another dropout mask.
         interaction_weight: lambda_i, 0 to 1. At 0 no pair Z is encoded. It needs ``positives="pair"``.
-        queue_batches: how many past batches are kept; 0 keeps none.
+        queue_batches: how many past batches are kept, as in ``TwinsLoss``; 0 keeps none.
         forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches.
         mlm_weight: lambda_m, on the gradient that enters the encoder (``weighting="gradient"`` of ``InfoCSELoss``). At
             0 there is no auxiliary network.

@@ -33,7 +33,8 @@ class MomentumContrastLoss(ContrastiveLoss):
         model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.
         temperature: tau.
         momentum: m, the share that the momentum encoder keeps of itself at each step.
-        queue_size: sentences that are kept; 0 keeps none. ESimCSE's best is 2.5 batches; MoCo takes 65,536.
+        queue_size: sentences that are kept; 0 keeps none. ESimCSE's best is 2.5 batches; MoCo takes 65,536. With fewer
+            sentences than the queue and a batch hold, a sentence meets itself as a negative.
         positives: whose vectors the positives are.
         head: put SimCSE's Linear and Tanh on top of the embeddings, in training only.
         gather_across_devices: take the other devices' sentences as negatives too, and into the queue.

@@ -43,7 +43,8 @@ class TwinsLoss(ContrastiveLoss):
             tokenizer and embedding layer for the second column too, for an encoder that covers both languages.
         temperature: tau.
         fusion_rate: epsilon, the sentence's share of the fused embedding, 0 to 1. Not published; this default is ours.
-        queue_batches: k, how many past batches are kept; 0 keeps none. Not published; this default is ours.
+        queue_batches: k, how many past batches are kept; 0 keeps none. Not published; this default is ours. With fewer
+            sentences than a queue and a batch hold, a sentence meets itself as a negative.
         forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches. Not published;
             this default is ours.
         train_pooling: pooling of the vectors that are trained. The paper trains on "cls" and evaluates the mean of the
