@@ -91,7 +91,9 @@ def run(args: argparse.Namespace) -> int:
         try:
             reports[suite] = score(model)
         except EvaluationDataError as error:  # what the other suites found is not lost
-            failed.append(f"{suite}: {error}" if len(runs) > 1 else str(error))
+            failed.append(f"--data: {suite}: {error}" if len(runs) > 1 else f"--data: {error}")
+        except UserError as error:
+            failed.append(str(error))
     if reports:
         print("\n\n".join(report.table() for report in reports.values()))
     if target is not None and reports:
@@ -100,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         except OSError as error:
             raise UserError(f"--json {args.json} can't be written: {error.strerror or error}.") from error
     if failed:
-        raise UserError(f"--data: {' '.join(failed)}")
+        raise UserError(" ".join(failed))
     return 0
 
 
