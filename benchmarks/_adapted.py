@@ -6,35 +6,44 @@ import math
 import statistics
 from typing import Any
 
-from benchmarks._replicated import POOLINGS, Cell, first, groups, over, pooling_of, spread, title
+from benchmarks._replicated import Cell, first, groups, named, over, pooling_of, spread, title
 
 METRICS = ("ndcg@10", "recall@10", "recall@100")
 
 
-def scores_of(scores: dict[str, float]) -> dict[str, float]:
-    """Each metric x 100 on the test queries, as the mean over the sets that were scored."""
-    found: dict[str, list[float]] = {}
-    for key, value in scores.items():
-        _, split, metric = key.rsplit(" ", 2)
-        if split == "test" and metric in METRICS:
-            found.setdefault(metric, []).append(100 * value)
-    return {metric: statistics.mean(found.get(metric, [math.nan])) for metric in METRICS}
+def tasks_of(scores: dict[str, float]) -> set[str]:
+    """The sets whose test queries were ranked; what is in-domain retrieval has no nDCG."""
+    return {key.rsplit(" ", 2)[0] for key in scores if key.endswith(" test ndcg@10")}
+
+
+def scores_of(scores: dict[str, float], tasks: set[str] | None = None) -> dict[str, float]:
+    """Each metric x 100 on the test queries, as the mean over the sets, or over those of ``tasks``."""
+    own = sorted(tasks_of(scores) if tasks is None else tasks)
+    found = {metric: [100 * scores[f"{task} test {metric}"] for task in own] for metric in METRICS}
+    return {metric: statistics.mean(values) if values else math.nan for metric, values in found.items()}
 
 
 def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
-    """Head and rows: under each pooling the untrained encoder, then its recipes, and what they gain over it."""
+    """Head and rows: under each pooling the untrained encoder, then its recipes, and what they gain over it.
+
+    Means are of the sets that all were scored on.
+    """
     lines = []
-    for pooling, scores in result["untrained"].get(start, {}).items():
-        before = scores_of(scores)
-        lines.append(["untrained", POOLINGS[pooling], "", *(f"{before[metric]:.2f}" for metric in METRICS), ""])
-        for own in groups(result["cells"], start).values():
+    known = result["untrained"].get(start, {})
+    found = groups(result["cells"], start)
+    scored = [*known.values(), *(cell["scores"] for own in found.values() for cell in own.values())]
+    shared = set.intersection(*map(tasks_of, scored)) if scored else set()
+    for pooling, scores in known.items():
+        before = scores_of(scores, shared)
+        lines.append(["untrained", named(pooling), "", *(spread([before[metric]]) for metric in METRICS), ""])
+        for own in found.values():
             if pooling_of(first(own)) == pooling:
-                lines.append(_row(own, before))
+                lines.append(_row(own, before, shared))
     return ["", "pooling", "seeds", "nDCG@10", "recall@10", "recall@100", "nDCG@10 over untrained (95 %)"], lines
 
 
-def _row(own: dict[int, Cell], before: dict[str, float]) -> list[str]:
-    after = [scores_of(cell["scores"]) for cell in own.values()]
+def _row(own: dict[int, Cell], before: dict[str, float], tasks: set[str]) -> list[str]:
+    after = [scores_of(cell["scores"], tasks) for cell in own.values()]
     means = [spread([found[metric] for found in after]) for metric in METRICS]
     gained = over([found["ndcg@10"] - before["ndcg@10"] for found in after])
-    return [title(own), POOLINGS[pooling_of(first(own))], str(len(own)), *means, gained]
+    return [title(own), named(pooling_of(first(own))), str(len(own)), *means, gained]

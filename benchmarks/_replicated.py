@@ -9,18 +9,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy import stats
 
 from st_contrastive.evaluation.sts import PAPERS_SETS
 from st_contrastive.evaluation.sts import plain as plain_name
-from st_contrastive.recipes import recipe
+from st_contrastive.recipes import RECIPES, recipe
 
 #: The tests whose mean is compared, as far as a cell has them.
 TESTS = tuple(PAPERS_SETS)
 Cell = dict[str, Any]
-Groups = dict[tuple[str, str, str], dict[int, Cell]]
-POOLINGS = {"cls": "[CLS]", "mean": "mean"}
-OVER = ("dev over SimCSE's, same pooling and seeds (95 %)", "tests over SimCSE's")
+Groups = dict[tuple[str, str, str, str], dict[int, Cell]]
+OVER = ("dev over SimCSE's best, same pooling and seeds (95 %)", "tests over SimCSE's")
 
 
 def tests_of(scores: dict[str, float]) -> list[str]:
@@ -60,12 +60,30 @@ def pooling_of(cell: Cell) -> str:
     return options_of(cell).get("--pooling") or str(recipe(cell["recipe"]).options.get("pooling", "cls"))
 
 
+def changes_of(cell: Cell) -> str:
+    """What differs from the recipe, but for the pooling and the precision: "" of a recipe as it is."""
+    others = {key: value for key, value in options_of(cell).items() if key not in ("--pooling", "--bf16")}
+    return " ".join([*cell["set"], *(f"{key} {value}".strip() for key, value in others.items())])
+
+
+def in_bf16(cell: Cell) -> bool:
+    """Whether the cell's model was trained in bfloat16 autocast, and not in float32."""
+    return "--bf16" in options_of(cell)
+
+
 def groups(cells: Iterable[Cell], start: str) -> Groups:
-    """Of one encoder: (recipe, label, data) to seed to cell, [CLS] before the mean, SimCSE before the others."""
+    """Of one encoder: (recipe, pooling, changes, data) to seed to cell, [CLS] before the mean, SimCSE first.
+
+    Of a cell that was run in both precisions, float32's.
+    """
     own = [cell for cell in cells if start_of(cell) == start]
     found: Groups = {}
-    for cell in sorted(own, key=lambda cell: (pooling_of(cell), recipe(cell["recipe"]).method != "simcse")):
-        found.setdefault((cell["recipe"], cell["label"], cell["data"]), {})[cell["seed"]] = cell
+    order = {one.name: place for place, one in enumerate(RECIPES.values())}
+    for cell in sorted(
+        own, key=lambda cell: (pooling_of(cell), order[cell["recipe"]], changes_of(cell), not in_bf16(cell))
+    ):
+        which = (cell["recipe"], pooling_of(cell), changes_of(cell), cell["data"])
+        found.setdefault(which, {})[cell["seed"]] = cell
     return found
 
 
@@ -81,29 +99,62 @@ def first(own: dict[int, Cell]) -> Cell:
 
 
 def plain(own: dict[int, Cell]) -> bool:
-    """A recipe as it is, but for the pooling and the translations that it needs."""
+    """A recipe as it is, but for pooling and precision, with the translations that it needs."""
     cell = first(own)
-    return not cell["set"] and options_of(cell).keys() <= {"--pooling", "--translations"}
+    return not cell["set"] and options_of(cell).keys() <= {"--pooling", "--bf16", "--translations"}
+
+
+def alike(own: dict[int, Cell], other: dict[int, Cell]) -> bool:
+    """Trained on the same data and scored under the same pooling."""
+    a, b = first(own), first(other)
+    return (a["data"], pooling_of(a)) == (b["data"], pooling_of(b))
+
+
+def is_simcse(own: dict[int, Cell]) -> bool:
+    """SimCSE as it is, or at another temperature."""
+    words = changes_of(first(own)).split()
+    return recipe(first(own)["recipe"]).method == "simcse" and all(word.startswith("temperature=") for word in words)
+
+
+def shown(own: dict[int, Cell]) -> bool:
+    """Whether the main table has it: recipes as they are, and all of SimCSE, for its best is what they are held to."""
+    return plain(own) or is_simcse(own)
 
 
 def baseline(own: dict[int, Cell], found: Groups) -> dict[int, Cell]:
-    """SimCSE on the same data under the same pooling; nothing for itself."""
-    for other in found.values():
-        same = pooling_of(first(own)) == pooling_of(first(other)) and first(own)["data"] == first(other)["data"]
-        if recipe(first(other)["recipe"]).method == "simcse" and plain(other) and same and other is not own:
-            return other
-    return {}
+    """SimCSE, trained and scored alike, at the temperature that is best on dev; nothing for SimCSE itself.
+
+    Of temperatures with fewer of the seeds than another has, none is taken.
+    """
+    if is_simcse(own):
+        return {}
+    others = [other for other in found.values() if is_simcse(other) and alike(own, other)]
+    shared = [len(own.keys() & other.keys()) for other in others]
+    full = [other for other, seeds in zip(others, shared, strict=True) if seeds == max(shared)]
+    return max(full, key=lambda other: (_dev(other, own.keys()), plain(other)), default={})
+
+
+def _dev(other: dict[int, Cell], seeds: Iterable[int]) -> float:
+    found = [scores_of(other[seed])["dev"] for seed in seeds if seed in other]
+    return statistics.mean(found) if found and not any(map(math.isnan, found)) else -math.inf
+
+
+def named(pooling: str) -> str:
+    return "[CLS]" if pooling == "cls" else pooling
 
 
 def title(own: dict[int, Cell]) -> str:
     cell = first(own)
-    named = recipe(cell["recipe"]).title.split(", all-MiniLM")[0]
-    return named if cell["label"] in ("", pooling_of(cell)) else f"{named}, {cell['label']}"
+    whole = recipe(cell["recipe"]).title.split(", all-MiniLM")[0]
+    return whole if plain(own) else f"{whole}, {cell['label']}"
 
 
 def spread(values: list[float], digits: int = 2) -> str:
-    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.{digits}f}{deviation}"
+    """Mean and standard deviation; "" of what was never scored."""
+    if all(map(math.isnan, values)):
+        return ""
+    deviation = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{deviation}"
 
 
 def differences(own: dict[int, Cell], theirs: dict[int, Cell], name: str, tests: Sequence[str]) -> list[float]:
@@ -115,12 +166,12 @@ def interval(values: list[float]) -> tuple[float, float] | None:
     """Student's 95 % interval of the mean; None of fewer than two."""
     if len(values) < 2:
         return None
-    half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    half = float(stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1)) / math.sqrt(len(values))
     return statistics.mean(values) - half, statistics.mean(values) + half
 
 
 def over(values: list[float]) -> str:
-    if not values:
+    if all(map(math.isnan, values)):
         return ""
     ends = interval(values)
     return f"{statistics.mean(values):+.2f}" + (f" ({ends[0]:+.2f} to {ends[1]:+.2f})" if ends else "")
@@ -128,25 +179,28 @@ def over(values: list[float]) -> str:
 
 def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
     """Head and rows of the table: each pooling's untrained encoder, then its recipes."""
-    found = {which: own for which, own in groups(result["cells"], start).items() if plain(own)}
+    found = {which: own for which, own in groups(result["cells"], start).items() if shown(own)}
     tests = shared_tests(result, start, found)
     columns = ("dev", *tests, "mean")
     lines = []
-    for pooling, scores in result["untrained"].get(start, {}).items():
-        untrained = scores_of({"scores": scores}, tests)
-        lines.append(["untrained", POOLINGS[pooling], "", *(f"{untrained[name]:.2f}" for name in columns), "", ""])
+    known = result["untrained"].get(start, {})
+    for pooling in dict.fromkeys([*known, *(pooling_of(first(own)) for own in found.values())]):
+        if pooling in known:
+            untrained = scores_of({"scores": known[pooling]}, tests)
+            lines.append(["untrained", named(pooling), "", *(spread([untrained[name]]) for name in columns), "", ""])
         for own in found.values():
             if pooling_of(first(own)) != pooling:
                 continue
             means = [spread([scores_of(cell, tests)[name] for cell in own.values()]) for name in columns]
             compared = [over(differences(own, baseline(own, found), name, tests)) for name in ("dev", "mean")]
-            lines.append([title(own), POOLINGS[pooling], str(len(own)), *means, *compared])
+            lines.append([title(own), named(pooling), str(len(own)), *means, *compared])
     return ["", "pooling", "seeds", *columns[:-1], "mean of the tests", *OVER], lines
 
 
-def short_rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
-    """The same without the single sets."""
+def short_rows(result: dict[str, Any], start: str, least: int = 1) -> tuple[list[str], list[list[str]]]:
+    """The same without the single sets, of so many seeds or more."""
     head, lines = rows(result, start)
+    lines = [line for line in lines if not line[2] or int(line[2]) >= least]
     kept = [*range(4), *range(len(head) - 3, len(head))]
     return [head[index] for index in kept], [[line[index] for index in kept] for line in lines]
 
@@ -157,26 +211,19 @@ def changed(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     for start in dict.fromkeys(map(start_of, result["cells"])):
         found = groups(result["cells"], start)
         tests = shared_tests(result, start, found)
-        for which, own in found.items():
-            if plain(own):
+        for (name, *_), own in found.items():
+            if plain(own) or not any(tests_of(one["scores"]) for one in own.values()):
                 continue
             cell = first(own)
-            like: dict[int, Cell] = next(
-                (
-                    other
-                    for (name, _, data), other in found.items()
-                    if (name, data) == (which[0], which[2])
-                    and plain(other)
-                    and pooling_of(first(other)) == pooling_of(cell)
-                ),
-                {},
-            )
-            means = [spread([scores_of(one, tests)[name] for one in own.values()]) for name in ("dev", "mean")]
-            compared = [over(differences(own, like, name, tests)) for name in ("dev", "mean")]
-            what = " ".join([*cell["set"], cell["options"]]).strip()
+            same = (found[key] for key in found if key[0] == name and plain(found[key]) and alike(own, found[key]))
+            like: dict[int, Cell] = next(same, {})
+            means = [spread([scores_of(run, tests)[one] for run in own.values()]) for one in ("dev", "mean")]
+            compared = [over(differences(own, like, one, tests)) for one in ("dev", "mean")]
+            pooled = [f"--pooling {options_of(cell)['--pooling']}"] if "--pooling" in options_of(cell) else []
+            what = " ".join([changes_of(cell), *pooled])
             lines.append(
                 [
-                    recipe(which[0]).title.split(", all-MiniLM")[0],
+                    recipe(name).title.split(", all-MiniLM")[0],
                     Path(start).name,
                     what,
                     str(len(own)),
@@ -188,16 +235,34 @@ def changed(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     return head, lines
 
 
+def precisions(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Cells that were run in both precisions, and by how much they differ."""
+    found: dict[tuple[Any, ...], dict[bool, Cell]] = {}
+    for cell in result["cells"]:
+        which = (cell["recipe"], pooling_of(cell), changes_of(cell), cell["base"], cell["data"], cell["seed"])
+        found.setdefault(which, {})[in_bf16(cell)] = cell
+    lines = []
+    for (name, *_, seed), own in found.items():
+        if len(own) == 2:
+            tests = [test for test in tests_of(own[True]["scores"]) if test in tests_of(own[False]["scores"])]
+            both = [scores_of(own[kind], tests) for kind in (False, True)]
+            pairs = [f"{scores[which]:.2f}" for which in ("dev", "mean") for scores in both]
+            lines.append([recipe(name).title.split(", all-MiniLM")[0], str(seed), *pairs])
+    return ["recipe", "seed", "dev, fp32", "dev, bf16", "tests, fp32", "tests, bf16"], lines
+
+
 def curves(result: dict[str, Any], start: str, path: Path) -> None:
     """Dev against steps: the mean over the seeds, and how far they lie apart; a picture for each pooling."""
     import matplotlib.pyplot as plt
 
-    found = {which: own for which, own in groups(result["cells"], start).items() if plain(own)}
+    found = {which: own for which, own in groups(result["cells"], start).items() if shown(own)}
     poolings = list(dict.fromkeys(pooling_of(first(own)) for own in found.values()))
     figure, axes = plt.subplots(1, len(poolings), figsize=(5.5 * len(poolings), 4), squeeze=False)
     for axis, pooling in zip(axes[0], poolings, strict=True):
-        untrained = scores_of({"scores": result["untrained"][start][pooling]})["dev"]
-        axis.axhline(untrained, color="gray", linewidth=0.8, linestyle=":", label="untrained")
+        axis.set_prop_cycle(color=plt.get_cmap("tab20").colors)
+        if pooling in result["untrained"].get(start, {}):
+            untrained = scores_of({"scores": result["untrained"][start][pooling]})["dev"]
+            axis.axhline(untrained, color="gray", linewidth=0.8, linestyle=":", label="untrained")
         for own in found.values():
             if pooling_of(first(own)) != pooling or not first(own)["curve"]:
                 continue
@@ -209,9 +274,9 @@ def curves(result: dict[str, Any], start: str, path: Path) -> None:
             if len(runs) > 1:
                 ends = [(min(values), max(values)) for values in zip(*runs, strict=True)]
                 axis.fill_between(steps, *zip(*ends, strict=True), alpha=0.12, color=line.get_color())
-        axis.set_title(f"{POOLINGS[pooling]} pooling", fontsize=9)
+        axis.set_title(f"{named(pooling)} pooling", fontsize=9)
         axis.set_xlabel("step")
-        axis.legend(fontsize=7)
+        axis.legend(fontsize=6)
     axes[0][0].set_ylabel("STS-B dev, Spearman x 100")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
@@ -222,10 +287,13 @@ def forest(result: dict[str, Any], start: str, path: Path) -> None:
     """Each method minus SimCSE from the same seed, with its interval."""
     import matplotlib.pyplot as plt
 
-    found = {which: own for which, own in groups(result["cells"], start).items() if plain(own)}
+    found = {which: own for which, own in groups(result["cells"], start).items() if shown(own)}
     tests = shared_tests(result, start, found)
     drawn = [
-        (f"{title(own)} ({POOLINGS[pooling_of(first(own))]})", differences(own, baseline(own, found), "mean", tests))
+        (
+            f"{title(own)} ({named(pooling_of(first(own)))})",
+            differences(own, baseline(own, found), "mean", tests),
+        )
         for own in found.values()
     ]
     drawn = [(name, values) for name, values in drawn if values][::-1]
@@ -238,7 +306,7 @@ def forest(result: dict[str, Any], start: str, path: Path) -> None:
         axis.plot([statistics.mean(values)], [place], "o", color="tab:blue")
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_yticks(range(len(drawn)), [name for name, _ in drawn], fontsize=7)
-    axis.set_xlabel("mean of the STS tests over SimCSE, same pooling and seed; 95 % interval")
+    axis.set_xlabel("mean of the STS tests over SimCSE's, 95 % interval")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

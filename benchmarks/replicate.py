@@ -41,7 +41,8 @@ def commit() -> str:
 
 
 def key(cell: dict[str, Any]) -> tuple[Any, ...]:
-    return cell["recipe"], cell["label"], cell["base"], cell["data"], cell["seed"]
+    """What a cell is one of; its label only names it."""
+    return (*(cell[name] for name in ("recipe", "base", "data", "seed", "options")), *cell["set"])
 
 
 def add(path: str, cell: dict[str, Any]) -> None:
@@ -141,15 +142,19 @@ def main() -> None:
     parser.add_argument("--options", default="", help="more options of st-contrastive train, as --options='--bf16'")
     parser.add_argument("--json", default=str(RESULTS), help="where the results go, and what is there is not run again")
     args = parser.parse_args()
-    if (args.set or args.options) and not args.label:
+    if (args.set or args.options.replace("--bf16", "").strip()) and not args.label:
         raise SystemExit("--set and --options make another cell: name it with --label.")
+    if args.base and not all(args.base.partition("=")):
+        raise SystemExit(f"--base {args.base}: give NAME=FOLDER.")
     if args.rescore and not args.models:
         raise SystemExit("--rescore needs --models DIR, where the trained models were kept.")
     base = args.base.partition("=")[0]
+    digest = hashlib.sha256(Path(args.data).read_bytes()).hexdigest()
     for start in dict.fromkeys(start_of(name, args.base) for name in args.recipes):
         result = read(args.json, EMPTY)
         known = result["untrained"].get(base or start, {})
         if known and not args.rescore:
+            print(f"{base or start} untrained is there and not scored again; --rescore does.")
             continue
         for pooling in ("cls", "mean"):
             known[pooling] = {**known.get(pooling, {}), **scored(start, args, "--pooling", pooling)}
@@ -159,6 +164,7 @@ def main() -> None:
         for name in args.recipes:
             about = {
                 "recipe": name, "label": args.label, "base": base, "data": Path(args.data).name, "seed": seed,
+                "options": args.options, "set": args.set,
             }  # fmt: skip
             there = next((one for one in read(args.json, EMPTY)["cells"] if key(one) == key(about)), None)
             with tempfile.TemporaryDirectory() as folder:
@@ -167,9 +173,12 @@ def main() -> None:
                 mark = hashlib.sha256("\n".join(words).encode()).hexdigest()[:8]
                 out = str(Path(args.models or folder, f"{name}-{seed}-{mark}"))
                 if there is None:
-                    more = {"set": args.set, "options": args.options, **software()}
-                    there = {**about, **more, **trained(words, out)}
+                    there = {**about, **software(), **trained(words, out)}
+                elif there.get("files", {}).get("data", digest) != digest:
+                    raise SystemExit(f"{args.json} has cells of another file that was called {about['data']}: rename.")
                 elif not args.rescore or not Path(out).is_dir():
+                    why = f"and there is no {out} to score again" if args.rescore else "and not run again"
+                    print(f"{about} is there {why}.", flush=True)
                     continue
                 there["scores"] = scored(out, args)
             add(args.json, there)

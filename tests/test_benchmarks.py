@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import _replicated, replicate, tables
+from benchmarks import _adapted, _replicated, replicate, tables
 from benchmarks._forms import form, translations
 from benchmarks._results import read, write
 from benchmarks.expected import Held
@@ -93,14 +93,78 @@ def test_methods_are_compared_with_simcse_under_their_own_pooling():
 def test_no_baseline_of_other_data():
     cells = [_cell("mini-simcse", 0, 80, 70), _cell("mini-infocse", 0, 81, 71, data="b")]
     found = _replicated.groups(cells, tables.MINILM)
-    assert _replicated.baseline(found["mini-infocse", "", "b"], found) == {}
+    assert _replicated.baseline(found["mini-infocse", "cls", "", "b"], found) == {}
     cells[1]["data"] = "a"
     found = _replicated.groups(cells, tables.MINILM)
-    assert _replicated.baseline(found["mini-infocse", "", "a"], found)[0]["scores"]["stsb dev spearman"] == 0.8
+    assert _replicated.baseline(found["mini-infocse", "cls", "", "a"], found)[0]["scores"]["stsb dev spearman"] == 0.8
     full = [_cell("simcse-bert-base", 0, 80, 70), _cell("infocse-bert-base", 0, 81, 71), *cells]
     found = _replicated.groups(full, "bert-base-uncased")
-    assert list(found) == [("simcse-bert-base", "", "a"), ("infocse-bert-base", "", "a")]
-    assert _replicated.baseline(found["infocse-bert-base", "", "a"], found) == {0: full[0]}
+    assert list(found) == [("simcse-bert-base", "cls", "", "a"), ("infocse-bert-base", "cls", "", "a")]
+    assert _replicated.baseline(found["infocse-bert-base", "cls", "", "a"], found) == {0: full[0]}
+
+
+def test_a_precision_is_no_other_recipe():
+    cells = [
+        _cell("mini-simcse", 0, 80, 70), _cell("mini-simcse", 0, 82, 72, label="bf16", options="--bf16"),
+        _cell("mini-simcse", 0, 83, 73, label="x", options="--bf16", set=["temperature=0.1"]),
+        _cell("mini-twins", 0, 85, 75, label="t", options="--translations de.txt --bf16 --pooling cls"),
+    ]  # fmt: skip
+    for own in (cells, cells[::-1]):
+        result = {"cells": own, "untrained": {tables.MINILM: {"cls": _cell("", 0, 60, 50)["scores"]}}}
+        lines = _replicated.rows(result, tables.MINILM)[1]
+        assert [(line[0], line[-1]) for line in lines] == [
+            ("untrained", ""), ("SimCSE", ""), ("SimCSE, x", ""), ("Twins", "+2.00"),
+        ]  # fmt: skip
+        ((_, _, what, *_, dev, tests),) = _replicated.changed(result)[1]
+        assert (what, dev, tests) == ("temperature=0.1", "+3.00", "+3.00")
+        assert _replicated.precisions(result)[1] == [["SimCSE", "0", "80.00", "82.00", "70.00", "72.00"]]
+    assert replicate.key(cells[0]) != replicate.key(cells[1])
+
+
+def test_methods_are_held_to_the_temperature_of_simcse_that_is_best_on_dev():
+    hot = {"label": "0.1", "set": ["temperature=0.1"]}
+    cells = [_cell("mini-simcse", seed, 80, 75) for seed in range(3)]
+    cells += [_cell("mini-simcse", seed, 81, 70, **hot) for seed in range(2)]
+    cells += [_cell("mini-simcse", 0, 99, 70, label="head", set=["head=false"])]
+    cells += [_cell("mini-conisi-s", seed, 82, 76) for seed in range(2)]
+    cells += [_cell("mini-infocse", seed, 82, 76) for seed in range(3)]
+    found = _replicated.groups(cells, tables.MINILM)
+    conisi = _replicated.baseline(found["mini-conisi-s", "cls", "", "a"], found)
+    assert {cell["label"] for cell in conisi.values()} == {"0.1"}
+    infocse = _replicated.baseline(found["mini-infocse", "cls", "", "a"], found)
+    assert {cell["label"] for cell in infocse.values()} == {""}  # 0.1 lacks a seed
+    assert _replicated.baseline(found["mini-simcse", "cls", "temperature=0.1", "a"], found) == {}
+
+
+def test_what_was_not_scored_is_empty():
+    cells = [_cell("mini-simcse", seed, 80, 70, options="--pooling keep") for seed in range(2)]
+    for cell in cells:
+        del cell["scores"]["stsb dev spearman"]
+    result = {"cells": cells, "untrained": {tables.MINILM: {"cls": dict(cells[0]["scores"])}}}
+    untrained, simcse = _replicated.rows(result, tables.MINILM)[1]
+    assert untrained == ["untrained", "[CLS]", "", "", "70.00", "70.00", "", ""]
+    assert simcse == ["SimCSE", "keep", "2", "", "70.00 ± 0.00", "70.00 ± 0.00", "", ""]
+    cells[0]["scores"]["stsb test spearman"] = None  # it diverged
+    assert _replicated.rows(result, tables.MINILM)[1][1][4] == "nan ± nan"
+    retrieved = [_cell("mini-simcse", seed, 80, 70, set=["temperature=1"], label="hot") for seed in range(2)]
+    for cell in retrieved:
+        cell["scores"] = {"scifact test ndcg@10": 0.6}
+    assert _replicated.changed({"cells": retrieved, "untrained": {}})[1] == []
+
+
+def test_retrieval_is_compared_on_the_same_sets():
+    def scores(*sets, **found):
+        return {f"{name} test {metric}": found[name] for name in sets for metric in _adapted.METRICS}
+
+    cells = [_cell("mini-simcse", seed, 80, 70) for seed in range(2)]
+    cells[0]["scores"] = scores("scifact", scifact=0.6)
+    cells[1]["scores"] = scores("scifact", "nfcorpus", scifact=0.6, nfcorpus=0.3)
+    cells[1]["scores"]["stsb retrieval test recall@10"] = 0.99
+    result = {"cells": cells, "untrained": {tables.MINILM: {"cls": scores("scifact", scifact=0.6)}}}
+    assert [line[3:] for line in _adapted.rows(result, tables.MINILM)[1]] == [
+        ["60.00"] * 3 + [""],
+        ["60.00 ± 0.00"] * 3 + ["+0.00 (+0.00 to +0.00)"],
+    ]
 
 
 def test_a_mean_is_of_the_same_sets():
@@ -113,7 +177,7 @@ def test_a_mean_is_of_the_same_sets():
     assert head[3:6] == ["dev", "sts14", "stsb"]
     assert lines[-1][-1] == "-9.50"  # 81 over 2 against 100 over 2
     del cells[1]["scores"]["stsb test spearman"], cells[0]["scores"]["sts14 test spearman"]
-    assert _replicated.rows(result, tables.MINILM)[1][-1][-1] == "+nan"  # nothing in common
+    assert _replicated.rows(result, tables.MINILM)[1][-1][-1] == ""  # nothing in common
 
 
 def test_any_file_is_shown(tmp_path):

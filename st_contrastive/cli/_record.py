@@ -74,7 +74,7 @@ class RunRecord(TrainerCallback):
         record = {
             "options": self.options,
             "files": self.files,
-            "loss": {"class": type(self.loss).__name__, **config},
+            "loss": {"class": type(self.loss).__name__, **as_recorded(config, unset=True)},
             "steps": state.global_step,
             "seconds": self._seconds(),
             "log": [{key: _plain(value) for key, value in entry.items()} for entry in state.log_history],
@@ -105,11 +105,12 @@ class RunRecord(TrainerCallback):
         ]
 
 
-def as_recorded(options: dict[str, Any]) -> dict[str, Any]:
-    """Options as a record has them: those that are set, and of files the last part of the name."""
-    given = {key: value for key, value in options.items() if value is not None}
+def as_recorded(options: dict[str, Any], *, unset: bool = False) -> dict[str, Any]:
+    """Options as a record has them: those that are set (all, if ``unset``), and of files the last part of the name."""
+    given = {key: value for key, value in options.items() if value is not None or unset}
     # A name of the hub's, organisation/model, is no file.
-    files = {key for key in _FILES if key in given and (key not in _HUB or Path(str(given[key])).exists())}
+    named = {key for key in _FILES if given.get(key) is not None}
+    files = {key for key in named if key not in _HUB or Path(str(given[key])).exists()}
     return {key: Path(str(value)).name if key in files else value for key, value in given.items()}
 
 
