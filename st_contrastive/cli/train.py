@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +174,8 @@ def run(args: argparse.Namespace) -> int:
         own = {option: getattr(args, option) for option in chosen.run}
         print(chosen.told({**more, **own}, options, stage1=not args.auxiliary))
         if chosen.stage1 is not None and not args.auxiliary:
-            _built(args, method, options, recipe=True)  # so that what is wrong with stage 2 is said before stage 1
+            with contextlib.redirect_stdout(io.StringIO()):  # what is wrong with stage 2 is said before stage 1
+                _built(args, method, options, recipe=True)
             args.auxiliary = first_stage(args, chosen, options)
     set_seed(args.seed)
     model, own_length, loss = _built(args, method, options, recipe=chosen is not None)
