@@ -39,8 +39,8 @@ def read_retrieval(folder: str | Path, split: str = "test") -> RetrievalSet:
 
     ``corpus.jsonl`` of ``_id``, ``text`` and maybe ``title``, which is put before the text; ``queries.jsonl`` (or
     ``queries_<split>.jsonl``) of ``_id`` and ``text``; ``qrels/<split>.tsv`` of query id, corpus id and score, with a
-    head line (or ``qrels_<split>.jsonl`` of ``query_id``, ``corpus_id``, ``score``). Each may end in .gz. Queries
-    without a judgement are left out.
+    head line (or ``qrels_<split>.jsonl`` of ``query_id``, ``corpus_id``, ``score``; either kind in either place). Each
+    may end in .gz. Queries without a judgement are left out.
 
     Raises:
         EvaluationDataError: a file is missing or can't be used, or no judged document is in the corpus.
