@@ -82,7 +82,7 @@ def trained_model(name: str, asked: str | None, paper: str, *, recipe: bool = Fa
     model = load_model(name, pooling=pooling, training=True)
     if asked is None and pooling == "cls" and _host.is_causal(model):
         print(f"{name} is a decoder: it is trained on the last token, for its first sees no other (--pooling).")
-        return load_model(name, pooling="lasttoken", training=True)
+        model[1] = Pooling(model[1].embedding_dimension, "lasttoken", include_prompt=model[1].include_prompt)
     return model
 
 

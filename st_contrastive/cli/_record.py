@@ -35,18 +35,24 @@ class RunRecord(TrainerCallback):
 
     Args:
         args: the command's options. Of files, the record keeps the last part of the name.
+        files: SHA-256 of those that the run reads, as :func:`digests` has them.
         loss: whose arguments, terms and queue it is about.
         model: what is trained.
         evaluator: whose pairs' similarities are kept, before and after; or None.
     """
 
     def __init__(
-        self, args: argparse.Namespace, loss: Any, model: SentenceTransformer, evaluator: STSEvaluator | None
+        self,
+        args: argparse.Namespace,
+        files: dict[str, str],
+        loss: Any,
+        model: SentenceTransformer,
+        evaluator: STSEvaluator | None,
     ) -> None:
         self.loss, self.model, self.evaluator = loss, model, evaluator
         self._started = time.perf_counter()
         self.options = as_recorded({key: value for key, value in vars(args).items() if key != "run"})
-        self.files = digests(args)
+        self.files = files
         self.before = self._similarities()
 
     def on_train_begin(
@@ -74,7 +80,7 @@ class RunRecord(TrainerCallback):
         record = {
             "options": self.options,
             "files": self.files,
-            "loss": {"class": type(self.loss).__name__, **as_recorded(config, unset=True)},
+            "loss": {"class": type(self.loss).__name__, **_without_folders(config)},
             "steps": state.global_step,
             "seconds": self._seconds(),
             "log": [{key: _plain(value) for key, value in entry.items()} for entry in state.log_history],
@@ -105,13 +111,16 @@ class RunRecord(TrainerCallback):
         ]
 
 
-def as_recorded(options: dict[str, Any], *, unset: bool = False) -> dict[str, Any]:
-    """Options as a record has them: those that are set (all, if ``unset``), and of files the last part of the name."""
-    given = {key: value for key, value in options.items() if value is not None or unset}
+def as_recorded(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as a record has them: those that are set, and of files the last part of the name."""
+    return _without_folders({key: value for key, value in options.items() if value is not None})
+
+
+def _without_folders(options: dict[str, Any]) -> dict[str, Any]:
     # A name of the hub's, organisation/model, is no file.
-    named = {key for key in _FILES if given.get(key) is not None}
-    files = {key for key in named if key not in _HUB or Path(str(given[key])).exists()}
-    return {key: Path(str(value)).name if key in files else value for key, value in given.items()}
+    named = {key for key in _FILES if options.get(key) is not None}
+    files = {key for key in named if key not in _HUB or Path(str(options[key])).exists()}
+    return {key: Path(str(value)).name if key in files else value for key, value in options.items()}
 
 
 def digests(args: argparse.Namespace, names: Sequence[str] = _READ) -> dict[str, str]:

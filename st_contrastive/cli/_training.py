@@ -88,17 +88,15 @@ def checkpoint_folder(args: argparse.Namespace, output: Path) -> Path | None:
     return folder
 
 
-def _same_run(args: argparse.Namespace, checkpoints: Path, *, resumed: bool) -> None:
+def _same_run(args: argparse.Namespace, files: dict[str, str], checkpoints: Path, *, resumed: bool) -> None:
     """Write the options that a run depends on beside its checkpoints; a resumed one must have the same.
 
     Raises:
         UserError: it has others, or they can't be written.
     """
-    from st_contrastive.cli._record import digests
-
     free = ("run", "command", "output", "overwrite", "checkpoints", "checkpoint_steps", "resume", "workers")
     now = {option: value for option, value in vars(args).items() if option not in free}
-    now |= {f"{option}'s SHA-256": value for option, value in digests(args).items()}
+    now |= {f"{option}'s SHA-256": value for option, value in files.items()}
     file = checkpoints / "run.json"
     try:
         then = json.loads(file.read_text(encoding="utf-8")) if resumed and file.exists() else now
@@ -132,7 +130,7 @@ def train_and_save(
     from sentence_transformers import SentenceTransformerTrainingArguments
     from sentence_transformers.base.sampler import BatchSamplers
 
-    from st_contrastive.cli._record import RunRecord
+    from st_contrastive.cli._record import RunRecord, digests
     from st_contrastive.components._checks import first_line
     from st_contrastive.training import ContrastiveTrainer, KeepBest, LengthBatchSampler, LossStateError
     from st_contrastive.training.checkpoints import last_complete
@@ -165,14 +163,15 @@ def train_and_save(
             newest = last_complete(checkpoints) if checkpoints and args.resume else None
         except ValueError as error:
             raise UserError(f"--resume: {error}") from error
+        files = digests(args)
         if checkpoints is not None:
-            _same_run(args, checkpoints, resumed=newest is not None)
+            _same_run(args, files, checkpoints, resumed=newest is not None)
         if newest is not None:
             print(f"Going on from {newest}.")
         elif args.resume:
             print(f"{checkpoints} holds no complete checkpoint: starting from the beginning.")
         try:
-            record = RunRecord(args, loss, model, evaluator)
+            record = RunRecord(args, files, loss, model, evaluator)
             best = None if evaluator is None else KeepBest(f"{evaluator.name}_{evaluator.primary_metric}")
             trainer = ContrastiveTrainer(
                 model=model,

@@ -18,7 +18,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_files(parser)
     add_numbers(parser, lr=1e-4)
-    parser.set_defaults(run=run)
+    # A recipe of both stages gives them, so that this one reads the encoder as its second does.
+    parser.set_defaults(run=run, pooling=None, recipe=None)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -39,9 +40,7 @@ def run(args: argparse.Namespace) -> int:
     options = loss_arguments(PRETRAINING, args.set)
     sentences = read_sentences(args)
     set_seed(args.seed)
-    # From a recipe of both stages, as its second reads the encoder.
-    pooling, recipe = getattr(args, "pooling", None), bool(getattr(args, "recipe", None))
-    model = trained_model(args.model, pooling, PRETRAINING.pooling, recipe=recipe)
+    model = trained_model(args.model, args.pooling, PRETRAINING.pooling, recipe=bool(args.recipe))
     own_length = cut_texts(model, args.model, args.max_length)
     try:
         loss = AuxiliaryMLMPretrainingLoss(model, **options)

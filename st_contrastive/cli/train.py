@@ -214,7 +214,7 @@ def _check_queue(loss: Any, batch_size: int, sentences: int) -> None:
     queue = getattr(loss, "queue", None)
     if queue is None:
         return
-    held = queue.batches * batch_size if hasattr(queue, "batches") else len(queue.keys)
+    held = queue.capacity(batch_size)
     if held + batch_size > sentences:
         print(
             f"The queue holds up to {held:,} sentences and --data has {sentences:,}: they will be their own negatives. "

@@ -36,6 +36,10 @@ class KeyQueue(nn.Module):
         self.register_buffer("keys", torch.zeros(size, width))
         self.register_buffer("count", torch.zeros((), dtype=torch.long))
 
+    def capacity(self, rows: int) -> int:
+        """How many sentences it holds when it is full, whatever the rows of a batch."""
+        return len(self.keys)
+
     def __len__(self) -> int:
         return min(int(self.count), self.keys.shape[0])
 

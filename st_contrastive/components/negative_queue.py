@@ -55,6 +55,10 @@ class NegativeQueue(nn.Module):
         self.register_buffer("sizes", torch.zeros(batches, dtype=torch.long))
         self.register_buffer("head", torch.zeros((), dtype=torch.long))
 
+    def capacity(self, rows: int) -> int:
+        """How many sentences it holds when it is full of batches of so many rows."""
+        return self.batches * rows
+
     def __len__(self) -> int:
         return int(self.sizes.sum())
 
