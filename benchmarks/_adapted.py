@@ -16,10 +16,9 @@ def tasks_of(scores: dict[str, float]) -> set[str]:
     return {key.rsplit(" ", 2)[0] for key in scores if key.endswith(" test ndcg@10")}
 
 
-def scores_of(scores: dict[str, float], tasks: set[str] | None = None) -> dict[str, float]:
-    """Each metric x 100 on the test queries, as the mean over the sets, or over those of ``tasks``."""
-    own = sorted(tasks_of(scores) if tasks is None else tasks)
-    found = {metric: [100 * scores[f"{task} test {metric}"] for task in own] for metric in METRICS}
+def scores_of(scores: dict[str, float], tasks: set[str]) -> dict[str, float]:
+    """Each metric x 100 on the test queries, as the mean over the sets ``tasks``."""
+    found = {metric: [100 * scores[f"{task} test {metric}"] for task in sorted(tasks)] for metric in METRICS}
     return {metric: statistics.mean(values) if values else math.nan for metric, values in found.items()}
 
 

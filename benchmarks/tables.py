@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _adapted, _experiments, _replicated
+from benchmarks import _adapted, _experiments, _replicated, _spaces
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -193,8 +193,8 @@ def shown(path: str) -> str:
         for start in dict.fromkeys(map(_replicated.start_of, own["cells"])):
             parts.append(f"From {start}, on {data}:")
             from_it = [cell for cell in own["cells"] if _replicated.start_of(cell) == start]
-            for metric, made in MADE_OF.items():
-                scored = [cell for cell in from_it if any(key.endswith(f" {metric}") for key in cell["scores"])]
+            for ends, made in MADE_OF.items():
+                scored = [cell for cell in from_it if any(key.endswith(ends) for key in cell["scores"])]
                 parts += [lined(made.rows({**own, "cells": scored}, start))] if scored else []
     head, rows = _replicated.changed(result)
     parts += ["Changed:", lined((head, rows))] if rows else []
@@ -220,6 +220,10 @@ def replicated_translated() -> str:
 def replicated_short() -> str:
     """The README's: those of three seeds."""
     return lined(_replicated.short_rows(on_wikipedia(), MINILM, least=3))
+
+
+def spaces() -> str:
+    return lined(_spaces.rows(on_wikipedia(), MINILM))
 
 
 def adaptation() -> str:
@@ -274,8 +278,8 @@ def share() -> str:
 
 
 HOST = "host's"
-#: Which module makes the table of cells that were scored so.
-MADE_OF: dict[str, Any] = {"spearman": _replicated, "ndcg@10": _adapted}
+#: How the names of scores end, and which module makes the table of cells that have such.
+MADE_OF: dict[tuple[str, ...], Any] = {(" spearman",): _replicated, (" ndcg@10",): _adapted, _spaces.ENDS: _spaces}
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {
         "replicate": replicated_short,
@@ -293,6 +297,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "flat": flat,
         "replicate": replicated,
         "precisions": precisions,
+        "spaces": spaces,
         "replicate_weak": replicated_weak,
         "replicate_translated": replicated_translated,
         "adaptation": adaptation,

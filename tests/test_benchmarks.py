@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import _adapted, _replicated, replicate, tables
+from benchmarks import _adapted, _replicated, _spaces, replicate, tables
 from benchmarks._forms import form, translations
 from benchmarks._results import read, write
 from benchmarks.expected import Held
@@ -178,6 +178,23 @@ def test_a_mean_is_of_the_same_sets():
     assert lines[-1][-1] == "-9.50"  # 81 over 2 against 100 over 2
     del cells[1]["scores"]["stsb test spearman"], cells[0]["scores"]["sts14 test spearman"]
     assert _replicated.rows(result, tables.MINILM)[1][-1][-1] == ""  # nothing in common
+
+
+def test_other_suites_have_a_table():
+    """Columns of what was scored; cells without any of it are left out, and tasks are those that all have."""
+    cells = [_cell("mini-simcse", seed, 80, 70) for seed in range(3)] + [_cell("mini-infocse", 0, 80, 70)]
+    for seed, cell in enumerate(cells[:2]):
+        cell["scores"] |= {"stsb dev alignment": 0.2 + seed / 10, "mr test accuracy": 0.7 + seed / 10}
+    cells[1]["scores"]["cr test accuracy"] = 0.1
+    cells[3]["scores"] |= {"stsb retrieval test recall@1": 0.5, "stsb dev alignment": None}
+    untrained = {"cls": {"stsb dev alignment": 0.25, "sst2 test accuracy": 0.5, "mr test accuracy": 0.6}}
+    head, lines = _spaces.rows({"cells": cells, "untrained": {tables.MINILM: untrained}}, tables.MINILM)
+    assert head == ["", "pooling", "seeds", "R@1", "transfer", "alignment"]
+    assert lines == [
+        ["untrained", "[CLS]", "", "", "60.00", "0.250"],
+        ["SimCSE", "[CLS]", "2", "", "75.00 ± 7.07", "0.250 ± 0.071"],
+        ["InfoCSE without stage 1", "[CLS]", "1", "50.00", "", ""],
+    ]
 
 
 def test_any_file_is_shown(tmp_path):

@@ -12,7 +12,8 @@ from st_contrastive.augmentations._words import check_rate, check_text, join, sp
 class WordRepetition:
     """Repeats random words behind themselves, as ESimCSE does (Wu et al., COLING 2022), here on words.
 
-    How many is drawn from 0 to max(2, rate * words).
+    How many is drawn from 0 to max(2, rate * words). A Chinese or Japanese character is a word; of other scripts
+    without spaces, such as Thai, all that stands between two spaces is one, so that there it repeats too much.
 
     Args:
         rate: the paper's 0.32.

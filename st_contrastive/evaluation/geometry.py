@@ -31,8 +31,9 @@ def evaluate_geometry(
 ) -> Report:
     """Alignment and mutual information of the pairs that mean about the same, and uniformity of all sentences.
 
-    Of a SentenceTransformer also the mutual information of the pairs' first sentences under two dropout masks, which
-    the Twins paper sets beside it (eq. 10); :func:`twins_information` has that of fraternal twins.
+    Of a SentenceTransformer also the mutual information of the pairs' first sentences under two dropout masks
+    ("twins-information"), which the Twins paper sets beside it (eq. 10); :func:`twins_information` has that of
+    fraternal twins.
 
     Args:
         model: anything with ``encode``.
@@ -66,7 +67,7 @@ def evaluate_geometry(
             views = dropout_views(model, [pairs.first[row] for row in same], batch_size=batch_size)
         if not torch.equal(*views):  # without dropout there are no twins
             told = float(mutual_information(*views))
-            scores.append(Score(f"{task} identical twins", split, "information", told, len(same)))
+            scores.append(Score(task, split, "twins-information", told, len(same)))
     return Report(name, tuple(scores), {"suite": "geometry", "least": least})
 
 

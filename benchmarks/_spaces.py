@@ -1,0 +1,72 @@
+"""What else a run did to the encoder: retrieval in its domain, transfer, and how its vectors lie."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+from benchmarks._replicated import Cell, first, groups, named, pooling_of, spread, title
+
+#: Column, the end of its scores' names, by how much they are multiplied, and digits.
+COLUMNS = (
+    ("R@1", "stsb retrieval test recall@1", 100, 2),
+    ("R@5", "stsb retrieval test recall@5", 100, 2),
+    ("R@10", "stsb retrieval test recall@10", 100, 2),
+    ("transfer", " test accuracy", 100, 2),
+    ("alignment", "stsb dev alignment", 1, 3),
+    ("uniformity", "stsb dev uniformity", 1, 3),
+    ("information", "stsb dev information", 1, 3),
+    ("of dropout twins", "stsb dev twins-information", 1, 3),
+)
+ENDS = tuple(end for _, end, *_ in COLUMNS)
+
+
+def named_so(scores: dict[str, float | None], end: str) -> set[str]:
+    return {name for name in scores if name.endswith(end)}
+
+
+def score_of(scores: dict[str, float | None], names: set[str]) -> float:
+    """Their mean; NaN where there is none, or one of them is not a number."""
+    values = [scores[name] for name in sorted(names)]
+    return statistics.mean(math.nan if value is None else value for value in values) if values else math.nan
+
+
+def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
+    """Head and rows, of what was scored so: the untrained encoder under each pooling, then its recipes.
+
+    A mean over tasks is over those that all of the rows have.
+    """
+    cells = [cell for cell in result["cells"] if any(named_so(cell["scores"], end) for end in ENDS)]
+    found = groups(cells, start)
+    known = result["untrained"].get(start, {})
+    scored = [cell["scores"] for own in found.values() for cell in own.values()]
+    told = [scores for scores in known.values() if any(named_so(scores, end) for end in ENDS)]
+    columns = []
+    for column, end, times, digits in COLUMNS:
+        has = [named_so(scores, end) for scores in (*scored, *told)]
+        if any(has):
+            columns.append((column, set.intersection(*filter(None, has)), times, digits))
+
+    def line(about: list[str], runs: list[dict[str, float | None]]) -> list[str]:
+        values = [
+            spread([times * score_of(scores, names) for scores in runs if names <= scores.keys()] or [math.nan], digits)
+            for _, names, times, digits in columns
+        ]
+        return [*about, *values]
+
+    lines = []
+    for pooling in dict.fromkeys([*known, *(pooling_of(first(own)) for own in found.values())]):
+        if known.get(pooling) in told:
+            lines.append(line(["untrained", named(pooling), ""], [known[pooling]]))
+        lines += [
+            line([title(own), named(pooling), str(len(own))], [_scores(cell) for cell in own.values()])
+            for own in found.values()
+            if pooling_of(first(own)) == pooling
+        ]
+    return ["", "pooling", "seeds", *(column for column, *_ in columns)], lines
+
+
+def _scores(cell: Cell) -> dict[str, float | None]:
+    scores: dict[str, float | None] = cell["scores"]
+    return scores
