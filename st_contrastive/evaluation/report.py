@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 #: Metrics that are no share of anything; the others are shown x 100.
-_AS_THEY_ARE = ("alignment", "uniformity", "information")
+_AS_THEY_ARE = ("alignment", "uniformity", "information", "twins-information")
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,8 @@ def in_domain_retrieval(
 
     Section 6.2 of InfoCSE, which takes the test set of the STS Benchmark: the 97 pairs of score 5, and its 2,758
     sentences. The query itself, and copies of its text, are not among the sentences, but for the one that is looked
-    for.
+    for; nor are further copies of that one. Sentences that are as near as it come before it, so that an encoder that
+    gives all of them one vector finds nothing, as does one whose vectors are not finite.
 
     Args:
         model: anything with ``encode``.
@@ -176,26 +177,46 @@ def in_domain_retrieval(
     Raises:
         EvaluationDataError: no pair has that score.
     """
+    return _recalls(_ranks_of(model, pairs, least, batch_size=batch_size, progress=progress))
+
+
+def _recalls(ranks: Sequence[float]) -> dict[str, float]:
+    return {f"recall@{cut}": float(np.mean([rank <= cut for rank in ranks])) for cut in (1, 5, 10)}
+
+
+def _ranks_of(
+    model: Encoder, pairs: STSPairs, least: float, *, batch_size: int = 64, progress: bool = False
+) -> list[float]:
+    """The place at which each pair's second sentence is found: infinity for vectors that are not finite."""
     positive = [row for row, score in enumerate(pairs.scores) if score >= least]
     if not positive:
         raise EvaluationDataError(f"No pair has a score of {least} or more: there is nothing to find.")
     texts = np.asarray((*pairs.first, *pairs.second), dtype=object)
     vectors = unit(encoded(model, list(texts), batch_size=batch_size, progress=progress))
     ranks = []
-    for row in positive:
-        query, wanted = row, row + len(pairs)
+    for query in positive:
+        wanted = query + len(pairs)
         near = vectors @ vectors[query]
-        others = texts != texts[query]
-        ranks.append(1 + int((near[others] > near[wanted]).sum()))
-    return {f"recall@{cut}": float(np.mean([rank <= cut for rank in ranks])) for cut in (1, 5, 10)}
+        others = (texts != texts[query]) & (texts != texts[wanted])
+        found = bool(np.isfinite(near[wanted]))
+        ranks.append(1.0 + int((near[others] >= near[wanted]).sum()) if found else math.inf)
+    return ranks
 
 
 def evaluate_in_domain_retrieval(
-    model: Encoder, pairs: STSPairs, *, name: str = "model", task: str = "stsb retrieval", **options: Any
+    model: Encoder,
+    pairs: STSPairs,
+    *,
+    name: str = "model",
+    task: str = "stsb retrieval",
+    least: float = 5.0,
+    batch_size: int = 64,
+    progress: bool = False,
 ) -> Report:
     """:func:`in_domain_retrieval` as a report."""
-    found = in_domain_retrieval(model, pairs, **options)
-    least = options.get("least", 5.0)
-    size = sum(score >= least for score in pairs.scores)
-    scores = tuple(Score(task, "test", metric, value, size) for metric, value in found.items())
-    return Report(name, scores, {"suite": "in-domain retrieval", "least": least, "sentences": 2 * len(pairs)})
+    ranks = _ranks_of(model, pairs, least, batch_size=batch_size, progress=progress)
+    scores = tuple(Score(task, "test", metric, value, len(ranks)) for metric, value in _recalls(ranks).items())
+    lost = sum(map(math.isinf, ranks))
+    notes = (f"{task}: {lost:,} pairs have vectors that are not finite, and find nothing.",) if lost else ()
+    settings = {"suite": "in-domain retrieval", "least": least, "sentences": 2 * len(pairs)}
+    return Report(name, scores, settings, notes)

@@ -96,11 +96,11 @@ def features(model: Encoder, split: TransferSplit, *, batch_size: int = 64) -> A
 def transfer_scores(
     model: Encoder, task: TransferTask, *, folds: int = FOLDS, seed: int = SEED, jobs: int = -1, batch_size: int = 64
 ) -> dict[str, float]:
-    """Accuracy on one task; of pairs also F1.
+    """Accuracy on one task; of pairs labelled 0 and 1, or false and true, also F1 of the second.
 
     Where there is one set of all, the mean over outer folds, each with its C chosen by inner folds of the rest. Where
     there are train and test, C is chosen by folds of train, or on dev where there is one, and the classifier is trained
-    on all of train.
+    on all of train. NaN of an encoder whose vectors are not finite.
 
     Args:
         model: anything with ``encode``.
@@ -109,14 +109,21 @@ def transfer_scores(
         seed: of the folds.
         jobs: processes; -1 takes all cores.
         batch_size: of encoding.
+
+    Raises:
+        EvaluationDataError: a class has too few rows for folds.
     """
     from sklearn.metrics import accuracy_score, f1_score
     from sklearn.model_selection import cross_val_score
 
+    _check_classes(task, folds)
     made = {
         name: (features(model, split, batch_size=batch_size), np.asarray(split.labels))
         for name, split in task.splits.items()
     }
+    positive = _positive(task)
+    if not all(np.isfinite(vectors).all() for vectors, _ in made.values()):
+        return {"accuracy": math.nan, **({} if positive is None else {"f1": math.nan})}
     if "all" in made:
         x, y = made["all"]
         least = _rarest(y)
@@ -131,9 +138,34 @@ def transfer_scores(
     found = chosen.predict(made["test"][0])
     gold = made["test"][1]
     scores = {"accuracy": float(accuracy_score(gold, found))}
-    if len(task.splits["test"].texts) == 2 and len(set(y)) == 2:
-        scores["f1"] = float(f1_score(gold, found, pos_label=max(set(y))))
+    if positive is not None:
+        scores["f1"] = float(f1_score(gold, found, pos_label=positive))
     return scores
+
+
+def _of_pairs(task: TransferTask) -> bool:
+    """Whether it is of two classes of pairs with a test set, of which F1 is known."""
+    train = task.splits.get("train")
+    return train is not None and "all" not in task.splits and len(train.texts) == 2 and len(set(train.labels)) == 2
+
+
+def _positive(task: TransferTask) -> str | None:
+    """The label of the pairs that are alike; None where there are no pairs, or the labels don't tell."""
+    labels = sorted(set(task.splits["train"].labels)) if _of_pairs(task) else []
+    return labels[1] if [label.lower() for label in labels] in (["0", "1"], ["false", "true"]) else None
+
+
+def _check_classes(task: TransferTask, folds: int) -> None:
+    """Refuse classes that no folds can have in each part."""
+    within = 3 if folds > 2 else 4  # folds within folds
+    split, needed = ("all", within) if "all" in task.splits else ("train", 1 if "dev" in task.splits else 2)
+    labels = task.splits[split].labels
+    least = _rarest(np.asarray(labels))
+    if least < needed:
+        rare = min(set(labels), key=labels.count)
+        raise EvaluationDataError(
+            f"{task.name}: {split} has {least} row(s) of class {rare!r}, and folds need {needed} of each class."
+        )
 
 
 def _rarest(labels: Any) -> int:
@@ -215,9 +247,16 @@ def evaluate_transfer(
         raise ValueError(f"folds must be at least 2, got {folds}.")
     tasks: Sequence[TransferTask] = read_transfer(folder)
     scores: list[Score] = []
+    notes = []
+    for task in tasks:
+        _check_classes(task, folds)
     for task in tqdm(tasks, desc="transfer", disable=not progress):
         found = transfer_scores(model, task, folds=folds, seed=seed, jobs=jobs, batch_size=batch_size)
         split = "all" if "all" in task.splits else "test"
         # Under one name, so that the mean over all tasks is one.
         scores += [Score(task.name, "test", metric, value, len(task.splits[split])) for metric, value in found.items()]
-    return Report(name, tuple(scores), {"suite": "transfer", "folds": folds, "seed": seed})
+        if _of_pairs(task) and _positive(task) is None:
+            notes.append(f"{task.name}: no F1, for which of its labels is the positive can't be told: take 0 and 1.")
+        if math.isnan(found["accuracy"]):
+            notes.append(f"{task.name}: the model's vectors are not finite.")
+    return Report(name, tuple(scores), {"suite": "transfer", "folds": folds, "seed": seed}, tuple(notes))

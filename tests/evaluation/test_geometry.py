@@ -108,4 +108,5 @@ def test_geometry_of_a_model_has_its_twins(build):
     again = evaluate_geometry(model, pairs)
     assert report.value("stsb", "dev", "twins-information") == again.value("stsb", "dev", "twins-information")
     assert report.scores[-1].size == 2
+    assert report.scores[-1].shown == f"{report.scores[-1].value:.3f}"  # nats, and no share of anything
     assert report.value("stsb", "dev", "twins-information") <= math.log(2) + 1e-6

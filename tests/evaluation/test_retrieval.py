@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import random
 
 import numpy as np
@@ -275,6 +276,21 @@ def test_in_domain_retrieval_by_hand():
     assert {score.size for score in report.scores} == {3}
     with pytest.raises(EvaluationDataError, match="nothing to find"):
         in_domain_retrieval(Letters(), pairs, least=6)
+
+
+@pytest.mark.parametrize("value", [math.nan, 0.0, 1.0])
+def test_an_encoder_that_collapsed_finds_nothing_in_its_domain(value):
+    class Collapsed:
+        def encode(self, texts, **options):
+            return np.full((len(texts), 3), value)
+
+    first = tuple(f"a sentence {number}" for number in range(20))
+    pairs = STSPairs(first, tuple(f"the {one}" for one in first), (5.0,) * 20)
+    assert set(in_domain_retrieval(Collapsed(), pairs).values()) == {0.0}
+    assert bool(evaluate_in_domain_retrieval(Collapsed(), pairs).notes) == math.isnan(value)
+    # Copies of the one that is looked for are no others.
+    pairs = STSPairs(("a", "b"), ("aa", "aa"), (5.0, 0.0))
+    assert in_domain_retrieval(Letters(), pairs)["recall@1"] == 1.0
 
 
 def test_missing_things(tmp_path):

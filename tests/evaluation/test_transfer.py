@@ -127,6 +127,12 @@ def test_pairs_have_accuracy_and_f1(tmp_path):
     assert scores["accuracy"] == pytest.approx(np.mean(found == np.array(test.labels)))
     assert scores["f1"] == pytest.approx(f1_score(test.labels, found, pos_label="1"))
     assert scores["f1"] != scores["accuracy"]
+    named = {True: "equivalent", False: "not_equivalent"}  # which of these is the positive is anyone's guess
+    for split in ("train", "test"):
+        write(tmp_path / "mrpc" / f"{split}.jsonl", [row | {"label": named[row["label"] == 1]} for row in rows[split]])
+    report = evaluate_transfer(Letters(), tmp_path, folds=5, jobs=1)
+    assert [score.metric for score in report.scores] == ["accuracy"]
+    assert "take 0 and 1" in report.notes[0]
 
 
 def test_tasks_come_in_the_papers_order(tmp_path):
@@ -140,6 +146,33 @@ def test_fewer_rows_than_folds_of_a_class(tmp_path):
     rows = [{"text": "aab", "label": 0}] * 9 + [{"text": "bba", "label": 1}] * 4
     write(tmp_path / "mr" / "all.jsonl", rows)
     assert evaluate_transfer(Letters(), tmp_path, jobs=1).value("mr", "test") == 1.0
+
+
+@pytest.mark.parametrize("folds", [2, 3, 10])
+@pytest.mark.parametrize("split", ["all", "train", "dev"])
+def test_the_fewest_rows_of_a_class(tmp_path, split, folds):
+    """As few as work, and one less is refused by name."""
+    least = {"all": 3 if folds > 2 else 4, "train": 2, "dev": 1}[split]
+    rare = [{"text": "bba", "label": 1}]
+    for name in {"all": ("all",), "train": ("train", "test"), "dev": ("train", "dev", "test")}[split]:
+        write(tmp_path / "mr" / f"{name}.jsonl", [{"text": "aab", "label": 0}] * 9 + rare * least)
+    assert evaluate_transfer(Letters(), tmp_path, folds=folds, jobs=1).value("mr", "test") == 1.0
+    if least > 1:
+        name = "all" if split == "all" else "train"
+        write(tmp_path / "mr" / f"{name}.jsonl", [{"text": "aab", "label": 0}] * 9 + rare * (least - 1))
+        with pytest.raises(EvaluationDataError, match=rf"mr: {name} has {least - 1} row\(s\) of class '1'"):
+            evaluate_transfer(Letters(), tmp_path, folds=folds, jobs=1)
+
+
+def test_vectors_that_are_not_finite_have_no_accuracy(tmp_path):
+    class Broken:
+        def encode(self, sentences, **options):
+            return np.full((len(sentences), 3), np.nan)
+
+    write(tmp_path / "mr" / "all.jsonl", texts(12, 0))
+    report = evaluate_transfer(Broken(), tmp_path, jobs=1)
+    assert np.isnan(report.value("mr", "test"))
+    assert "not finite" in report.notes[0]
 
 
 @pytest.mark.parametrize(
