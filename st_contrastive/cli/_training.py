@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,6 +152,7 @@ def train_and_save(
                 eval_strategy="no" if evaluator is None else "steps",
                 eval_steps=None if evaluator is None else args.evaluate_steps,
                 logging_steps=10,
+                logging_nan_inf_filter=False,  # which logs a loss that is not a number as 0
                 seed=args.seed,
                 bf16=args.bf16,
                 use_cpu=model.device.type == "cpu",  # without it, --bf16 is refused where there is no GPU
@@ -188,6 +191,7 @@ def train_and_save(
                     f"Rows whose constructed sentence was their own, so that another's took its place (as in -s): "
                     f"{100 * sum(shares) / len(shares):.0f} % of {len(shares)} batches that were looked at."
                 )
+            _say_if_diverged(model, trainer.state.log_history)
             if best is not None and best.value is not None:
                 print(f"Best of the evaluations: {100 * best.value:.2f} at step {best.step}.")
         except (OSError, LossStateError) as error:
@@ -202,3 +206,14 @@ def train_and_save(
                 save_beside(saved)
             put_in_place(saved, folder)
     print(f"Saved to {folder}. Load it with SentenceTransformer({str(folder)!r}).")
+
+
+def _say_if_diverged(model: SentenceTransformer, log: list[dict[str, Any]]) -> None:
+    """Warn of weights, or a loss, that are not finite: the run ends like any other."""
+    lost = next((entry["step"] for entry in log if not math.isfinite(entry.get("loss", 0.0))), None)
+    broken = not all(bool(weight.isfinite().all()) for weight in model.parameters())
+    if not broken and lost is None:
+        return
+    when = "" if lost is None else f": the loss is not a number at step {lost}"
+    what = "not finite" if broken else "finite"
+    print(f"The run diverged{when}. The saved weights are {what}. Take a lower --lr.", file=sys.stderr)

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _names(folders: list[Path]) -> list[str]:
     """What tells the folders apart: the last part of their names, or as many as it takes."""
-    for count in range(1, max(len(folder.parts) for folder in folders) + 1):
+    for count in range(1, max([1, *(len(folder.parts) for folder in folders)]) + 1):
         names = ["/".join(folder.parts[-count:]) for folder in folders]
         if len(set(names)) == len(names):
             break
@@ -100,10 +100,12 @@ def rendered(records: dict[str, dict[str, Any]], reports: list[dict[str, Any]]) 
         parts += ["<h2>Development split</h2>", _figure(curve, "Spearman x 100 at each evaluation, and the best.")]
     for run_name, record in records.items():
         title = f" of {html.escape(run_name)}" if len(records) > 1 else ""
-        parts += [f"<h2>Terms{title}</h2>", _figure(_terms(record), "The loss's weighted terms, as they were logged.")]
+        terms = _terms(record)
+        if terms:
+            parts += [f"<h2>Terms{title}</h2>", _figure(terms, "The loss's weighted terms, as they were logged.")]
         if record.get("queue"):
             parts.append(_figure(_queue(record), "Entries of the queue of past negatives."))
-        if (record.get("similarities") or {}).get("after"):
+        if _finite((record.get("similarities") or {}).get("after")):
             parts += [
                 f"<h2>Similarity against gold{title}</h2>",
                 _figure(_similarities(record), "Cosine similarity of the development pairs, by their gold score."),
@@ -128,8 +130,9 @@ def _overview(records: dict[str, dict[str, Any]]) -> str:
     for run_name, record in records.items():
         best = record.get("best") or {}
         value = f"{100 * best['value']:.2f} at step {best['step']}" if best.get("value") is not None else "not measured"
-        losses = [entry["loss"] for entry in record["log"] if entry.get("loss") is not None]
-        ends = f"{losses[0]:.4g} to {losses[-1]:.4g}" if losses else ""
+        losses = [entry["loss"] for entry in record["log"] if "loss" in entry]
+        shown = ["nan" if value is None else f"{value:.4g}" for value in losses]
+        ends = f"{shown[0]} to {shown[-1]}" if shown else ""
         rows.append(
             [run_name, record["loss"]["class"], f"{record['steps']:,}", f"{record['seconds']:,.0f}", ends, value]
         )
@@ -163,7 +166,19 @@ def _score_table(reports: list[dict[str, Any]]) -> str:
             own[key] = Score(**{**entry, "value": float("nan") if entry["value"] is None else entry["value"]}).shown
         found.append(own)
     rows = [[*key, *(own.get(key, "") for own in found)] for key in keys]
-    return _table(["task", "split", "metric", *(Path(str(report.get("model", ""))).name for report in reports)], rows)
+    return _table(["task", "split", "metric", *_models(reports)], rows)
+
+
+def _models(reports: list[dict[str, Any]]) -> list[str]:
+    """What tells the scored models apart; of one that was scored twice the same name."""
+    models = [Path(str(report.get("model", ""))) for report in reports]
+    names = dict(zip(dict.fromkeys(models), _names(list(dict.fromkeys(models))), strict=True))
+    return [names[model] for model in models]
+
+
+def _finite(bands: list[dict[str, Any]] | None) -> bool:
+    """Whether there is anything to draw; the vectors of a run that diverged have no similarity."""
+    return any(one is not None for band in bands or [] for one in band["similarities"])
 
 
 def _figure(drawing: str, caption: str) -> str:
@@ -202,18 +217,28 @@ def _curves(records: dict[str, dict[str, Any]], key: str, *, scale: float) -> st
     if not any(drawn.values()):
         return ""
     figure, axis = _axes()
+    lines = {}
     for run_name, points in drawn.items():
         if points:
-            (line,) = axis.plot(*zip(*points, strict=True), marker=".", label=run_name)
+            (line,) = axis.plot(*zip(*points, strict=True), marker=".")
+            lines[_literal(run_name)] = line
             best = max(points, key=lambda point: point[1])
             axis.plot(*best, marker="o", markersize=9, fillstyle="none", color=line.get_color())
-    axis.legend(fontsize=8)
+    axis.legend(lines.values(), lines, fontsize=8)
     return _svg(figure)
 
 
+def _literal(text: str) -> str:
+    """Text that matplotlib draws as it is: no formula, and not left out of legends."""
+    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
+
+
 def _terms(record: dict[str, Any]) -> str:
-    entries = [entry for entry in record["log"] if "loss" in entry]
-    skipped = ("loss", "grad_norm", "learning_rate", "epoch", "step", "queue", "seconds")
+    """A line a term; "" where nothing was logged."""
+    entries = [entry for entry in record["log"] if entry.get("loss") is not None]
+    if not entries:
+        return ""
+    skipped = ("loss", "grad_norm", "learning_rate", "epoch", "step", "queue", "seconds", "fallback_share")
     names = dict.fromkeys(key for entry in entries for key in entry if key not in skipped)
     figure, axis = _axes()
     for key in ("loss", *names):
@@ -240,7 +265,8 @@ def _similarities(record: dict[str, Any]) -> str:
     axis.set_xlabel("gold score")
     for shift, when, colour in ((-0.18, "before", "#999999"), (0.18, "after", "#1f77b4")):
         bands = (record["similarities"] or {}).get(when) or []
-        filled = [(place, band["similarities"]) for place, band in enumerate(bands) if len(band["similarities"]) > 1]
+        known = [[one for one in band["similarities"] if one is not None] for band in bands]
+        filled = [(place, own) for place, own in enumerate(known) if len(own) > 1]
         if filled:
             drawn = axis.violinplot(
                 [own for _, own in filled], [place + shift for place, _ in filled], widths=0.34, showmedians=True

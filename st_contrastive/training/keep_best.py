@@ -24,14 +24,14 @@ class KeepBest(TrainerCallback):
     The trainer's own ``load_best_model_at_end`` needs a whole checkpoint for each evaluation, with optimizer and loss
     state, which costs more than the evaluation every 125 steps. Here the encoder's weights alone are written, when they
     are better than any before: ``best.safetensors`` in the run's output folder, with ``best.json`` beside, which says
-    of which step. A resumed run goes on with them.
+    of which step. A resumed run goes on with them. Evaluations before and after ``train`` are not looked at.
 
     Args:
         metric: name of the metric as the evaluator gives it, such as "stsb-dev_spearman".
         greater_is_better: whether it is to be large.
 
     Raises:
-        ValueError: when the first evaluation does not give that metric.
+        ValueError: in training, when an evaluation was made and none gave that metric.
 
     Example:
         >>> import contextlib, io, tempfile
@@ -61,6 +61,8 @@ class KeepBest(TrainerCallback):
         self.step: int | None = None
         self.value: float | None = None
         self._undefined = 0
+        self._training = self._seen = False
+        self._others: list[str] = []
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -68,6 +70,7 @@ class KeepBest(TrainerCallback):
         """Go on with what a run that is resumed had kept."""
         self.step = self.value = None
         self._undefined = 0
+        self._training, self._seen, self._others = True, False, []
         record = Path(args.output_dir or "", _RECORD)
         if state.global_step > 0 and record.is_file():
             kept = json.loads(record.read_text(encoding="utf-8"))
@@ -78,9 +81,12 @@ class KeepBest(TrainerCallback):
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Keep the weights, if they are the best so far."""
         metrics, model = kwargs["metrics"], kwargs["model"]
-        if f"eval_{self.metric}" not in metrics:
-            names = [name.removeprefix("eval_") for name in metrics]
-            raise ValueError(f"KeepBest's metric {self.metric!r} is not among the evaluation's: {', '.join(names)}.")
+        if not self._training:
+            return
+        if f"eval_{self.metric}" not in metrics:  # of several datasets the evaluator may go with another
+            self._others += [name.removeprefix("eval_") for name in metrics]
+            return
+        self._seen = True
         value = float(metrics[f"eval_{self.metric}"])
         if math.isnan(value):
             self._undefined += 1
@@ -92,10 +98,20 @@ class KeepBest(TrainerCallback):
         if args.should_save:
             _write(model, Path(args.output_dir or ""), {"metric": self.metric, "step": self.step, "value": value})
 
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Refuse a metric that no dataset's evaluation gave."""
+        if self._others and not self._seen:
+            names = ", ".join(dict.fromkeys(self._others))
+            raise ValueError(f"KeepBest's metric {self.metric!r} is not among the evaluation's: {names}.")
+
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Give the model the weights of the best evaluation."""
+        self._training = False
+        self.on_step_begin(args, state, control)
         if self.step is None and self._undefined:
             warnings.warn(
                 f"Every evaluation's {self.metric} was NaN, and the model is that of the last step: its vectors are "

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from st_contrastive.cli import main
+from st_contrastive.cli import main, report
 from tests.filters import TRAINING
 
 pytest.importorskip("matplotlib")
@@ -101,6 +101,42 @@ def test_one_page_of_two_runs(checkpoint, sentences, tmp_path, capsys):
     after = record["similarities"]["after"]
     assert sum(len(band["similarities"]) for band in after) == len(rows)
     assert [band["from"] for band in after] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.filterwarnings("ignore:.*the model is that of the last step")
+def test_runs_that_went_wrong(checkpoint, sentences, tmp_path, capsys):
+    """One that diverged says so, and has a page; so has one that was too short to log, and any name."""
+    corpus, dev = tmp_path / "corpus.txt", tmp_path / "dev.jsonl"
+    corpus.write_text("\n".join(sentences * 6), encoding="utf-8")
+    rows = [
+        {"sentence1": a, "sentence2": b, "score": score}
+        for score, (a, b) in enumerate(zip(sentences, sentences[::-1], strict=True))
+    ]
+    dev.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["train", "--method", "conisi", "--set", "strategy=subword", "--model", str(checkpoint("bert-mlm"))]
+    words += ["--data", str(corpus), "--batch-size", "2", "--dev", str(dev), "--evaluate-steps", "10"]
+    names = {"long": ["--steps", "20"], "_short": ["--steps", "2"], r"$\frac$": ["--steps", "20", "--lr", "1e30"]}
+    told = {}
+    for name, more in names.items():
+        assert main([*words, "--output", str(tmp_path / name), *more]) == 0
+        told[name] = capsys.readouterr().err
+    assert re.search(r"diverged: the loss is not a number at step \d+\. The saved weights are not", told[r"$\frac$"])
+    assert "diverged" not in told["long"]
+    page = tmp_path / "report.html"
+    assert main(["report", *(str(tmp_path / name) for name in names), "--html", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert "to nan</td>" in text
+    assert text.count("<h2>Similarity against gold") == 2
+    assert "Terms of _short" not in text
+    drawn = text.split("<h2>Settings")[0]
+    assert "<!-- sum -->" in drawn
+    assert "fallback_share" not in drawn
+
+
+def test_scored_models_are_told_apart():
+    reports = [{"model": name, "scores": []} for name in ("a/out", "b/out", "a/out", "")]
+    assert report._models(reports) == ["a/out", "b/out", "a/out", ""]
+    assert report._models(reports[-1:]) == [""]
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,28 @@ def test_a_run_that_was_over_already(build, sentences, tmp_path):
 def test_what_is_said(build, sentences, tmp_path):
     with pytest.raises(ValueError, match=r"metric 'values' is not among the evaluation's: .*value"):
         trainer(build, sentences, tmp_path, Given(0.1), KeepBest("values")).train()
+    with pytest.raises(ValueError, match="metric 'values' is not among"):  # of the last evaluation too
+        trainer(build, sentences, tmp_path, Given(0.1), KeepBest("values"), max_steps=1).train()
     run = trainer(build, sentences, tmp_path, Given(), KeepBest("value"), max_steps=1, eval_strategy="no")
     with pytest.warns(UserWarning, match="model is that of the last step"):
         run.train()
+
+
+def test_of_several_datasets_one_has_the_evaluator(build, sentences, tmp_path):
+    best = KeepBest("value")
+    run = trainer(build, sentences, tmp_path, Given(0.2, 0.5, 0.1), best, max_steps=3)
+    run.eval_dataset = {"a": simcse_dataset(sentences[:2]), "b": simcse_dataset(sentences[2:4])}
+    run.train()
+    assert (best.step, best.value) == (2, 0.5)
+
+
+def test_only_evaluations_in_training_count(build, sentences, tmp_path):
+    best = KeepBest("value")
+    run = trainer(build, sentences, tmp_path, Given(0.2, 0.1, 0.9, 0.9), best, max_steps=2)
+    run.train()
+    kept = flat(run.model)
+    for prefix in ("test", "eval"):
+        metrics = run.evaluate(simcse_dataset(sentences[:2]), metric_key_prefix=prefix)
+        assert metrics[f"{prefix}_value"] == 0.9
+    assert (best.step, best.value) == (1, 0.2)
+    assert torch.equal(flat(run.model), kept)
