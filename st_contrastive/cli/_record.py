@@ -51,7 +51,7 @@ class RunRecord(TrainerCallback):
     ) -> None:
         self.loss, self.model, self.evaluator = loss, model, evaluator
         self._started = time.perf_counter()
-        self.options = as_recorded({key: value for key, value in vars(args).items() if key != "run"})
+        self.options = as_recorded({key: value for key, value in vars(args).items() if key not in ("run", "given")})
         self.files = files
         self.before = self._similarities()
 

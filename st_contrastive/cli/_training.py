@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import UserError, count, fraction, name, positive_float, seed, whole
+from st_contrastive.cli._arguments import Given, UserError, count, fraction, name, positive_float, seed, whole
 from st_contrastive.cli._saving import put_in_place, resolved, saving, work_folder
 
 if TYPE_CHECKING:
@@ -28,13 +28,20 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 
 def add_numbers(parser: argparse.ArgumentParser, *, lr: float = 3e-5) -> None:
     """Options of the Trainer, and those of the loss."""
-    parser.add_argument("--batch-size", type=whole, default=64, metavar="N", help="default: 64")
+    parser.add_argument("--batch-size", action=Given, type=whole, default=64, metavar="N", help="default: 64")
     parser.add_argument("--lr", type=positive_float, default=lr, metavar="X", help=f"learning rate; default: {lr:g}")
-    parser.add_argument("--epochs", type=whole, default=1, metavar="N", help="default: 1")
-    parser.add_argument("--steps", type=whole, metavar="N", help="stop after N steps, whatever --epochs says")
+    parser.add_argument("--epochs", action=Given, type=whole, default=1, metavar="N", help="default: 1")
+    parser.add_argument(
+        "--steps", action=Given, type=whole, metavar="N", help="stop after N steps, whatever --epochs says"
+    )
     parser.add_argument("--warmup", type=fraction, default=0.0, metavar="X", help="share of the steps; default: 0")
     parser.add_argument(
-        "--max-length", type=whole, default=32, metavar="N", help="tokens a sentence in training; default: 32"
+        "--max-length",
+        action=Given,
+        type=whole,
+        default=32,
+        metavar="N",
+        help="tokens a sentence in training; default: 32",
     )
     parser.add_argument("--limit", type=whole, metavar="N", help="take the first N sentences only")
     parser.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
@@ -96,7 +103,7 @@ def _same_run(args: argparse.Namespace, files: dict[str, str], checkpoints: Path
     Raises:
         UserError: it has others, or they can't be written.
     """
-    free = ("run", "command", "output", "overwrite", "checkpoints", "checkpoint_steps", "resume", "workers")
+    free = ("run", "given", "command", "output", "overwrite", "checkpoints", "checkpoint_steps", "resume", "workers")
     now = {option: value for option, value in vars(args).items() if option not in free}
     now |= {f"{option}'s SHA-256": value for option, value in files.items()}
     file = checkpoints / "run.json"

@@ -86,7 +86,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=name,
         metavar="NAME",
         help="twins: folder or hub name of the checkpoint whose tokenizer and embedding layer read the translations "
-        "(default: the model's own)",
+        "(default, or none: the model's own)",
     )
     parser.add_argument(
         "--antonyms", action="store_true", help="conisi, combined: construct sentences with WordNet antonyms (o2)"
@@ -115,7 +115,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=name,
         metavar="NAME",
         help="diffcse: folder or hub name of the masked-LM checkpoint that fills tokens in, with --model's tokenizer "
-        "(default: a frozen copy of --model with its own masked-LM head)",
+        "(default, or none: a frozen copy of --model with its own masked-LM head)",
     )
     add_numbers(parser)
     parser.add_argument(
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
 
     from st_contrastive.cli._columns import check_together, read_columns
     from st_contrastive.cli._common import METHODS, keep_inputs, loss_arguments, output_folder
-    from st_contrastive.cli._first_stage import first_stage
+    from st_contrastive.cli._first_stage import first_stage, settings_of
     from st_contrastive.components._checks import first_line
 
     chosen = recipe(args.recipe) if args.recipe else None
@@ -150,6 +150,9 @@ def run(args: argparse.Namespace) -> int:
     if chosen is not None and chosen.method != args.method:
         raise UserError(f"--recipe {chosen.name} is of --method {chosen.method}: leave --method {args.method} out.")
     method = METHODS[args.method]
+    for option in ("fraternal", "generator"):  # what a recipe names may be done without
+        if getattr(args, option) == "none":
+            setattr(args, option, None)
     check_together(args)
     folder = output_folder(args.output, overwrite=args.overwrite)
     checkpoints = checkpoint_folder(args, folder)
@@ -166,13 +169,15 @@ def run(args: argparse.Namespace) -> int:
     evaluator = _evaluator(args)
     columns = [*read_columns(args), *_augmentations(args)]
     if chosen is not None:
-        if args.epochs != chosen.options.get("epochs", 1) and args.steps == chosen.options.get("steps"):
-            args.steps = None  # which would have the last word
-        more = {
-            option: value for option in _BESIDE if (value := getattr(args, option)) and (option, value) != ("epochs", 1)
-        }
+        typed = getattr(args, "given", ())
+        if "epochs" in typed and "steps" not in typed:
+            args.steps = None  # the recipe's, which would have the last word
+        more = {option: value for option in _BESIDE if (value := getattr(args, option))}
+        if "epochs" not in typed:
+            more.pop("epochs", None)
         own = {option: getattr(args, option) for option in chosen.run}
-        print(chosen.told({**more, **own}, options, stage1=not args.auxiliary))
+        stage1 = settings_of(args, chosen) if chosen.stage1 else {}
+        print(chosen.told({**more, **own}, options, stage1, stage1=not args.auxiliary))
         if chosen.stage1 is not None and not args.auxiliary:
             with contextlib.redirect_stdout(io.StringIO()):  # what is wrong with stage 2 is said before stage 1
                 _built(args, method, options, recipe=True)

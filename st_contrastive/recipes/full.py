@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from st_contrastive.recipes.recipe import Recipe, Setting
+from st_contrastive.recipes.recipe import Difference, Recipe, Setting
 
 OURS = "ours: not published"
 _SIMCSE, _SIMCSE_CODE = "SimCSE, appendix A", "SimCSE, authors' script"
@@ -15,7 +15,9 @@ _CONISI = "ConIsI, experimental setup"
 _TWINS = "Twins, experimental setup"
 _INFOCSE, _INFOCSE_CODE = "InfoCSE, experimental setup", "InfoCSE, authors' script"
 _AS_SIMCSE = "as SimCSE; the paper does not say"
-_DATA = "trained on --data: the paper takes 1,000,000 sentences of English Wikipedia (wiki1m_for_simcse.txt)"
+_DATA = Difference(
+    "trained on --data: the paper takes 1,000,000 sentences of English Wikipedia (wiki1m_for_simcse.txt)"
+)
 
 
 def cite(source: str, **values: Any) -> dict[str, Setting]:
@@ -64,8 +66,12 @@ def _conisi(suffix: str, strategy: str, title: str, reported: Mapping[str, str])
                 augmentation="antonyms" if strategy == "given" else None,
                 differs=(
                     _DATA,
-                    "BatchNorm takes its statistics over all 3 N rows: the paper does not say",
-                    *(("the share of replaced subwords is not in the paper",) if strategy == "subword" else ()),
+                    Difference("BatchNorm takes its statistics over all 3 N rows: the paper does not say"),
+                    *(
+                        (Difference("the share of replaced subwords is not in the paper"),)
+                        if strategy == "subword"
+                        else ()
+                    ),
                 ),
                 reported=reported.get(short, ""),
             )
@@ -74,7 +80,7 @@ def _conisi(suffix: str, strategy: str, title: str, reported: Mapping[str, str])
 
 
 def _twins(
-    name: str, model: str, fraternal: str | None, title: str, reported: str, data: str = _DATA, **run: Any
+    name: str, model: str, fraternal: str | None, title: str, reported: str, data: Difference = _DATA, **run: Any
 ) -> Recipe:
     published = cite("Twins, derived from when it evaluates", batch_size=64, evaluate_steps=151)
     return Recipe(
@@ -96,10 +102,16 @@ def _twins(
         translations=True,
         differs=(
             data,
-            "the paper does not publish fusion rate, queue length, forgetting rate, temperature, learning rate and "
-            "length: these are ours",
-            "which translator the paper used is not said: st-contrastive translate makes --translations of --data",
-            "only safetensors are loaded: of a checkpoint without them, AutoModel.save_pretrained makes some",
+            Difference(
+                "the paper does not publish fusion rate, queue length, forgetting rate, temperature, learning rate and "
+                "length: these are ours"
+            ),
+            Difference(
+                "which translator the paper used is not said: st-contrastive translate makes --translations of --data"
+            ),
+            Difference(
+                "only safetensors are loaded: of a checkpoint without them, AutoModel.save_pretrained makes some"
+            ),
         ),
         reported=reported,
     )
@@ -127,11 +139,17 @@ def _infocse(name: str, model: str, lr: Setting, mask_rate: float, large: bool, 
         },
         differs=(
             _DATA,
-            "stage 1 makes one epoch of --data; the paper makes 8 of Wikipedia and BookCorpus, and without it loses "
-            "1.8 points (table 4)",
-            "the joint stage takes stage 1's auxiliary network, and its encoder from --model; the paper does not say",
-            "two epochs, as the authors' code; the text says one",
-            "float16 in the paper: add --bf16",
+            Difference(
+                "stage 1 makes one epoch of --data; the paper makes 8 of Wikipedia and BookCorpus, and loses 1.8 "
+                "points without it (table 4)",
+                ("stage1",),
+            ),
+            Difference(
+                "the joint stage takes the auxiliary network of stage 1, and its encoder from --model; the paper does "
+                "not say"
+            ),
+            Difference("two epochs, as the authors' code; the text says one", ("epochs", "steps")),
+            Difference("float16 in the paper: add --bf16", ("bf16",)),
         ),
         reported=reported,
     )
@@ -148,7 +166,7 @@ FULL = (
         {**_LOOP, **cite(_AS_SIMCSE, model=_BERT, lr=3e-5, batch_size=64), **cite(_ESIMCSE, repetition=0.32)},
         {**cite(_ESIMCSE, momentum=0.995, queue_size=160), **cite(_AS_SIMCSE, temperature=0.05, head=True)},
         augmentation="repetition",
-        differs=(_DATA, "whole words are said twice; the paper repeats subwords"),
+        differs=(_DATA, Difference("whole words are said twice; the paper repeats subwords", ("repetition",))),
     ),
     Recipe(
         "moco-bert-base",
@@ -159,7 +177,7 @@ FULL = (
             **cite("MoCo, section 4", momentum=0.999, queue_size=65536, temperature=0.07, positives="momentum"),
             **cite(_AS_SIMCSE, head=True),
         },
-        differs=(_DATA, "MoCo is of images: there is no paper of it on sentences to repeat"),
+        differs=(_DATA, Difference("MoCo is of images: there is no paper of it on sentences to repeat")),
     ),
     Recipe(
         "diffcse-bert-base",
@@ -207,8 +225,11 @@ FULL = (
         "denpa92/bert-base-cantonese",
         "bert-base-chinese, Cantonese, 100,000 sentences",
         "C-STS-B 71.41, SimCLUE 44.42",
-        data="trained on 100,000 sentences of --data, and without --dev FILE, the development split of C-STS-B, the "
-        "last step's weights are kept: the paper takes 100,000 of Chinese Wikipedia, and the best",
+        data=Difference(
+            "trained on 100,000 sentences of --data, and without --dev FILE, the development split of C-STS-B, the "
+            "last step's weights are kept: the paper takes 100,000 of Chinese Wikipedia, and the best",
+            ("dev", "limit"),
+        ),
         dev=None,
         limit=100_000,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from st_contrastive.recipes.full import FULL, cite
-from st_contrastive.recipes.recipe import Recipe
+from st_contrastive.recipes.recipe import Difference, Recipe
 
 _SMALL = "ours: MiniLM under [CLS] pooling, where it has flattened out"
 _RUN = {
@@ -35,24 +35,25 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
     }
     loss = {**full.loss, **cite("ours: for MiniLM and so few steps", **changes)}
     others = [
-        f"{key} {run[key].value}, not {full.run[key].value}"
+        (key, f"{key} {run[key].value}, not {full.run[key].value}")
         for key in ("lr", "batch_size")
         if run[key].value != full.run[key].value
     ]
     if translations and "fraternal" in full.run:
-        others.append(f"both languages under one tokenizer, not {full.run['fraternal'].value}")
+        others.append(("fraternal", f"both languages under one tokenizer, not {full.run['fraternal'].value}"))
     if "generator" in full.run:
-        others.append(f"MiniLM's own copy as the generator, without a trained head, not {full.run['generator'].value}")
+        told = f"MiniLM's own copy as the generator, without a trained head, not {full.run['generator'].value}"
+        others.append(("generator", told))
     if changes.get("rtd_weight"):
-        others.append("replaced tokens drawn by MiniLM's own copy, without a trained masked-LM head")
+        others.append(("model", "replaced tokens drawn by MiniLM's own copy, without a trained masked-LM head"))
     others += [
-        f"{key} {value}, not {full.loss[key].value}" if key in full.loss else f"{key} {value}"
+        (key, f"{key} {value}, not {full.loss[key].value}" if key in full.loss else f"{key} {value}")
         for key, value in changes.items()
     ]
     if full.translations and not translations:
-        others.append("no translations: one column")
+        others.append(("translations", "no translations: one column"))
     if full.stage1 is not None:
-        others.append("stage 1 of 150 steps" if stage1 else "no stage 1")
+        others.append(("stage1", "stage 1 of 150 steps") if stage1 else ("auxiliary", "no stage 1"))
     return Recipe(
         f"mini-{name}",
         f"{title}, all-MiniLM-L6-v2",
@@ -63,8 +64,9 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
         translations=translations,
         stage1=_STAGE1 if stage1 else None,
         differs=(
-            "all-MiniLM-L6-v2, which is a sentence encoder already; 150 steps, and without --dev the last of them",
-            *([f"against {like}: {'; '.join(others)}"] if others else []),
+            Difference("all-MiniLM-L6-v2, which is a sentence encoder already", ("model",)),
+            Difference("150 steps, and without --dev the last of them", ("steps", "epochs")),
+            *(Difference(f"against {like}: {told}", (about,)) for about, told in others),
         ),
     )
 
@@ -109,6 +111,6 @@ MINIS = (
         "combined",
         _RUN,
         cite("ours: for MiniLM and so few steps", temperature=0.15, mlm_weight=0.1),
-        differs=("no paper has it: InfoCSE, section 6.3, suggests that such objectives add up",),
+        differs=(Difference("no paper has it: InfoCSE, section 6.3, suggests that such objectives add up"),),
     ),
 )

@@ -16,6 +16,14 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """What is not as in a paper, or not known of it; of settings, as long as they are the recipe's."""
+
+    text: str
+    of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Recipe:
     """One row of a paper's table, as far as the paper tells how it was made.
 
@@ -28,7 +36,7 @@ class Recipe:
         augmentation: what makes the second column: "antonyms", "repetition" or None.
         translations: the data must be sentences and their translations.
         stage1: settings of InfoCSE's first stage, which is run first; None where there is none.
-        differs: what is not as in the paper, or not known of it.
+        differs: what is not as in the paper; "stage1" stands for the whole of that stage.
         reported: the paper's own figure.
     """
 
@@ -40,7 +48,7 @@ class Recipe:
     augmentation: str | None = None
     translations: bool = False
     stage1: Mapping[str, Setting] | None = None
-    differs: tuple[str, ...] = ()
+    differs: tuple[Difference, ...] = ()
     reported: str = ""
 
     @property
@@ -57,29 +65,35 @@ class Recipe:
         self,
         given: Mapping[str, Any] | None = None,
         given_to_loss: Mapping[str, Any] | None = None,
+        given_to_stage1: Mapping[str, Any] | None = None,
         *,
         stage1: bool = True,
     ) -> str:
-        """The recipe as text: every number with its source, and what differs from the paper.
+        """The recipe as text: every number with its source, and what still differs from the paper.
 
         Args:
             given: options of the run as they are, where they may be others than the recipe's.
             given_to_loss: arguments of the loss as they are.
+            given_to_stage1: the first stage's settings as they are.
             stage1: whether the first stage, if there is one, is run.
         """
         lines = [f"{self.name}: {self.title}"]
+        changed = set() if stage1 else {"stage1"}
         for group, settings, present in (
             ("run", self.run, given or {}),
             ("loss", self.loss, given_to_loss or {}),
-            ("stage 1", (self.stage1 or {}) if stage1 else {}, {}),
+            ("stage 1", (self.stage1 or {}) if stage1 else {}, (given_to_stage1 or {}) if stage1 else {}),
         ):
             for name, one in settings.items():
                 value, source = present.get(name, one.value), one.source
                 if value != one.value:
+                    changed.add(name)
                     source = f"given; the recipe has {one.value}, {source}"
                 lines.append(f"  {group:7} {name} = {value}  ({source})")
-            lines += [f"  {group:7} {name} = {present[name]}  (given)" for name in present if name not in settings]
-        lines += [f"  differs: {line}" for line in self.differs]
+            more = [name for name in present if name not in settings]
+            lines += [f"  {group:7} {name} = {present[name]}  (given)" for name in more]
+            changed.update(more)
+        lines += [f"  differs: {one.text}" for one in self.differs if not changed.intersection(one.of)]
         if self.reported:
             lines.append(f"  reported: {self.reported}")
         return "\n".join(lines)

@@ -63,8 +63,17 @@ def test_the_papers_numbers():
 
 def test_what_is_told_is_what_runs():
     one = recipe("mini-infocse")
-    assert "against infocse-bert-base: lr 3e-05, not 7e-06; temperature 0.1, not 0.05; mlm_weight 0.1, " in one.told()
-    assert "not 1e-05; no stage 1" in one.told()
+    for what in ("lr 3e-05, not 7e-06", "temperature 0.1, not 0.05", "mlm_weight 0.1, not 1e-05", "no stage 1"):
+        assert f"differs: against infocse-bert-base: {what}\n" in one.told() + "\n"
+    # What was changed differs in another way now, which stands above.
+    told = one.told({**one.options, "lr": 1e-3, "steps": 3}, {**one.loss_arguments, "temperature": 0.05})
+    assert [line for line in told.splitlines() if "differs" in line] == [
+        "  differs: all-MiniLM-L6-v2, which is a sentence encoder already",
+        "  differs: against infocse-bert-base: mlm_weight 0.1, not 1e-05",
+        "  differs: against infocse-bert-base: no stage 1",
+    ]
+    one_epoch = recipe("infocse-bert-base").told({"bf16": True, "epochs": 1, "auxiliary": "x"}, stage1=False)
+    assert not [word for word in ("float16", "two epochs", "stage 1 makes") if word in one_epoch]
     told = one.told({**one.options, "lr": 1e-3}, {**one.loss_arguments, "mask_rate": 0.15, "rtd_weight": 0.01})
     assert "lr = 0.001  (given; the recipe has 3e-05, ours" in told
     assert "mask_rate = 0.15  (given; the recipe has 0.4, InfoCSE, authors' script)" in told
@@ -122,7 +131,10 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
         words += ["--max-length", "16"]
     assert main(words) == 0, capsys.readouterr().err
     told = capsys.readouterr().out
-    assert one.differs[0] in told
+    changed = {"model", "batch_size", "steps", "dev", "translations", "fraternal", "generator"}
+    kept = [part.text for part in one.differs if not changed.intersection(part.of)]
+    assert kept
+    assert all(f"  differs: {part}\n" in told for part in kept)
     assert f"batch_size = 4  (given; the recipe has {one.options['batch_size']}, " in told
     # Trained on 32 tokens or fewer, it reads as many as before.
     assert SentenceTransformer(str(tmp_path / "out")).max_seq_length == Transformer(encoder).max_seq_length
@@ -139,6 +151,9 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
         assert record["loss"][key] == value
     if one.stage1:
         assert "Stage 1" in told
+        assert "stage 1 batch_size = 4  (given; the recipe has 64" in told
+        stage1 = json.loads((tmp_path / "out-stage1" / "training_run.json").read_text())["options"]
+        assert (stage1["batch_size"], stage1["max_length"]) == (4, 16)  # and not more than fits
         assert (tmp_path / "out-stage1" / "modules.json").is_file()
         assert main([*words, "--overwrite"]) == 0
         assert "Stage 1 is there" in capsys.readouterr().out
@@ -172,6 +187,24 @@ def test_epochs_go_before_a_recipes_steps(checkpoint, files, tmp_path, capsys):
     assert "steps = None  (given; the recipe has 150" in told
     assert "epochs = 2  (given)" in told
     assert json.loads((tmp_path / "out" / "training_run.json").read_text())["steps"] == 4
+    for more, steps in ((["--epochs", "1"], 2), (["--epochs", "1", "--steps", "3"], 3)):  # as defaults and recipes have
+        out = tmp_path / f"out{steps}"
+        assert main([*words, "--output", str(out), "--batch-size", "5", *more]) == 0
+        assert "epochs = 1  (given)" in capsys.readouterr().out
+        assert json.loads((out / "training_run.json").read_text())["steps"] == steps
+
+
+def test_what_a_recipe_names_may_be_left_out(checkpoint, files, tmp_path, capsys):
+    corpus, pairs, dev = files
+    words = ["train", "--model", str(checkpoint("bert-mlm")), "--data", str(corpus), "--dev", str(dev), "--steps", "1"]
+    for name, option, more in (
+        ("twins-bert-base", "fraternal", ["--translations", str(pairs)]),
+        ("diffcse-bert-base", "generator", []),
+    ):
+        out = tmp_path / option
+        assert main([*words, "--recipe", name, "--output", str(out), f"--{option}", "none", *more]) == 0
+        assert f"{option} = None  (given; the recipe has " in capsys.readouterr().out
+        assert option not in json.loads((out / "training_run.json").read_text())["options"]
 
 
 def test_a_run_that_diverges_is_kept_and_said(checkpoint, files, tmp_path):
