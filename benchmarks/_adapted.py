@@ -28,16 +28,16 @@ def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]
     Means are of the sets that all were scored on.
     """
     lines = []
-    known = result["untrained"].get(start, {})
-    found = groups(result["cells"], start)
+    known = {pooling: scores for pooling, scores in result["untrained"].get(start, {}).items() if tasks_of(scores)}
+    found = groups([cell for cell in result["cells"] if tasks_of(cell["scores"])], start)
     scored = [*known.values(), *(cell["scores"] for own in found.values() for cell in own.values())]
     shared = set.intersection(*map(tasks_of, scored)) if scored else set()
-    for pooling, scores in known.items():
-        before = scores_of(scores, shared)
-        lines.append(["untrained", named(pooling), "", *(spread([before[metric]]) for metric in METRICS), ""])
-        for own in found.values():
-            if pooling_of(first(own)) == pooling:
-                lines.append(_row(own, before, shared))
+    for pooling in dict.fromkeys([*known, *(pooling_of(first(own)) for own in found.values())]):
+        before = dict.fromkeys(METRICS, math.nan)
+        if pooling in known:
+            before = scores_of(known[pooling], shared)
+            lines.append(["untrained", named(pooling), "", *(spread([before[metric]]) for metric in METRICS), ""])
+        lines += [_row(own, before, shared) for own in found.values() if pooling_of(first(own)) == pooling]
     return ["", "pooling", "seeds", "nDCG@10", "recall@10", "recall@100", "nDCG@10 over untrained (95 %)"], lines
 
 

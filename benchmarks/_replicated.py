@@ -87,11 +87,16 @@ def groups(cells: Iterable[Cell], start: str) -> Groups:
     return found
 
 
+def of_sts(cells: Iterable[Cell]) -> list[Cell]:
+    """Those that were scored on STS; a cell may have been scored on another suite alone."""
+    return [cell for cell in cells if any(name.endswith(" spearman") for name in cell["scores"])]
+
+
 def shared_tests(result: dict[str, Any], start: str, found: Groups) -> list[str]:
     """The tests that all were scored on, so that a mean is of the same sets."""
-    scored = [cell["scores"] for own in found.values() for cell in own.values()]
-    scored += result["untrained"].get(start, {}).values()
-    return [name for name in TESTS if all(name in tests_of(scores) for scores in scored)]
+    scored = [{"scores": scores} for scores in result["untrained"].get(start, {}).values()]
+    scored += [cell for own in found.values() for cell in own.values()]
+    return [name for name in TESTS if all(name in tests_of(cell["scores"]) for cell in of_sts(scored))]
 
 
 def first(own: dict[int, Cell]) -> Cell:
@@ -179,13 +184,13 @@ def over(values: list[float]) -> str:
 
 def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
     """Head and rows of the table: each pooling's untrained encoder, then its recipes."""
-    found = {which: own for which, own in groups(result["cells"], start).items() if shown(own)}
+    found = {which: own for which, own in groups(of_sts(result["cells"]), start).items() if shown(own)}
     tests = shared_tests(result, start, found)
     columns = ("dev", *tests, "mean")
     lines = []
     known = result["untrained"].get(start, {})
     for pooling in dict.fromkeys([*known, *(pooling_of(first(own)) for own in found.values())]):
-        if pooling in known:
+        if of_sts([{"scores": known.get(pooling, {})}]):
             untrained = scores_of({"scores": known[pooling]}, tests)
             lines.append(["untrained", named(pooling), "", *(spread([untrained[name]]) for name in columns), "", ""])
         for own in found.values():
@@ -209,10 +214,10 @@ def changed(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Recipes with an argument changed, beside the recipe as it is: the sweeps."""
     lines = []
     for start in dict.fromkeys(map(start_of, result["cells"])):
-        found = groups(result["cells"], start)
+        found = groups(of_sts(result["cells"]), start)
         tests = shared_tests(result, start, found)
         for (name, *_), own in found.items():
-            if plain(own) or not any(tests_of(one["scores"]) for one in own.values()):
+            if plain(own):
                 continue
             cell = first(own)
             same = (found[key] for key in found if key[0] == name and plain(found[key]) and alike(own, found[key]))
@@ -225,20 +230,31 @@ def changed(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
                 [
                     recipe(name).title.split(", all-MiniLM")[0],
                     Path(start).name,
+                    cell["data"].split(".")[0],
                     what,
                     str(len(own)),
                     *means,
                     *compared,
                 ]
             )
-    head = ["recipe", "from", "changed", "seeds", "dev", "tests", "dev, over the recipe's", "tests, over the recipe's"]
+    head = [
+        "recipe",
+        "from",
+        "on",
+        "changed",
+        "seeds",
+        "dev",
+        "tests",
+        "dev, over the recipe's",
+        "tests, over the recipe's",
+    ]
     return head, lines
 
 
 def precisions(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Cells that were run in both precisions, and by how much they differ."""
     found: dict[tuple[Any, ...], dict[bool, Cell]] = {}
-    for cell in result["cells"]:
+    for cell in of_sts(result["cells"]):
         which = (cell["recipe"], pooling_of(cell), changes_of(cell), cell["base"], cell["data"], cell["seed"])
         found.setdefault(which, {})[in_bf16(cell)] = cell
     lines = []
@@ -287,7 +303,7 @@ def forest(result: dict[str, Any], start: str, path: Path) -> None:
     """Each method minus SimCSE from the same seed, with its interval."""
     import matplotlib.pyplot as plt
 
-    found = {which: own for which, own in groups(result["cells"], start).items() if shown(own)}
+    found = {which: own for which, own in groups(of_sts(result["cells"]), start).items() if shown(own)}
     tests = shared_tests(result, start, found)
     drawn = [
         (

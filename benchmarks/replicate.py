@@ -45,6 +45,21 @@ def key(cell: dict[str, Any]) -> tuple[Any, ...]:
     return (*(cell[name] for name in ("recipe", "base", "data", "seed", "options")), *cell["set"])
 
 
+def other_files(result: dict[str, Any], data: str, base: str, files: dict[str, str]) -> str:
+    """The option whose file is another than that of a cell of the same data and base; "" if all are the same.
+
+    Names alone tell cells apart, so that another file under the same name would be taken for the same.
+    """
+    for cell in result["cells"]:
+        theirs = cell.get("files", {})
+        same = {"data": cell["data"] == data, "model": bool(base) and cell["base"] == base}
+        both = all(same.values()) if base else same["data"] and not cell["base"]
+        for name in files.keys() & theirs.keys():
+            if same.get(name, both) and theirs[name] != files[name]:
+                return name
+    return ""
+
+
 def add(path: str, cell: dict[str, Any]) -> None:
     """Put a cell in the file as it is now, with the scores of the same that is there."""
     result = read(path, EMPTY)
@@ -124,6 +139,8 @@ def start_of(recipe_name: str, base: str) -> str:
 
 
 def main() -> None:
+    from st_contrastive.cli._record import digests
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipes", nargs="+", required=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
@@ -149,7 +166,9 @@ def main() -> None:
     if args.rescore and not args.models:
         raise SystemExit("--rescore needs --models DIR, where the trained models were kept.")
     base = args.base.partition("=")[0]
-    digest = hashlib.sha256(Path(args.data).read_bytes()).hexdigest()
+    files = digests(argparse.Namespace(data=args.data, dev=args.dev, model=args.base.partition("=")[2]))
+    if other := other_files(read(args.json, EMPTY), Path(args.data).name, base, files):
+        raise SystemExit(f"{args.json} has cells of another --{'base' if other == 'model' else other}: rename it.")
     for start in dict.fromkeys(start_of(name, args.base) for name in args.recipes):
         result = read(args.json, EMPTY)
         known = result["untrained"].get(base or start, {})
@@ -174,8 +193,6 @@ def main() -> None:
                 out = str(Path(args.models or folder, f"{name}-{seed}-{mark}"))
                 if there is None:
                     there = {**about, **software(), **trained(words, out)}
-                elif there.get("files", {}).get("data", digest) != digest:
-                    raise SystemExit(f"{args.json} has cells of another file that was called {about['data']}: rename.")
                 elif not args.rescore or not Path(out).is_dir():
                     why = f"and there is no {out} to score again" if args.rescore else "and not run again"
                     print(f"{about} is there {why}.", flush=True)

@@ -85,8 +85,9 @@ def test_methods_are_compared_with_simcse_under_their_own_pooling():
     assert lines["ConIsI-s", "[CLS]"][-2] == "+1.00 (+1.00 to +1.00)"
     assert lines["ConIsI-s", "[CLS]"][-1] == f"+1.00 ({1 - half:+.2f} to {1 + half:+.2f})"
     assert lines["Twins without fraternal twins (w/o FI, TL)", "mean"][-1] == "-1.00 (-1.00 to -1.00)"
-    ((recipe, base, what, seeds, *values),) = _replicated.changed(result)[1]
-    assert (recipe, base, what, seeds) == ("ConIsI-s", "all-MiniLM-L6-v2", "interaction_weight=0.5", "1")
+    ((*about, seeds, dev, tests, over_dev, over_tests),) = _replicated.changed(result)[1]
+    assert [*about, seeds] == ["ConIsI-s", "all-MiniLM-L6-v2", "a", "interaction_weight=0.5", "1"]
+    values = [dev, tests, over_dev, over_tests]
     assert values == ["90.00", "90.00", "+9.00", "+19.50"]
 
 
@@ -115,7 +116,7 @@ def test_a_precision_is_no_other_recipe():
         assert [(line[0], line[-1]) for line in lines] == [
             ("untrained", ""), ("SimCSE", ""), ("SimCSE, x", ""), ("Twins", "+2.00"),
         ]  # fmt: skip
-        ((_, _, what, *_, dev, tests),) = _replicated.changed(result)[1]
+        ((_, _, _, what, *_, dev, tests),) = _replicated.changed(result)[1]
         assert (what, dev, tests) == ("temperature=0.1", "+3.00", "+3.00")
         assert _replicated.precisions(result)[1] == [["SimCSE", "0", "80.00", "82.00", "70.00", "72.00"]]
     assert replicate.key(cells[0]) != replicate.key(cells[1])
@@ -150,6 +151,41 @@ def test_what_was_not_scored_is_empty():
     for cell in retrieved:
         cell["scores"] = {"scifact test ndcg@10": 0.6}
     assert _replicated.changed({"cells": retrieved, "untrained": {}})[1] == []
+
+
+def test_a_cell_of_another_suite_takes_nothing_from_the_others():
+    cells = [_cell("mini-simcse", 0, 80, 70), _cell("mini-infocse", 0, 81, 71), _cell("mini-diffcse", 0, 0, 0)]
+    cells += [_cell("mini-simcse", 0, 82, 72, set=["temperature=1"], label="hot"), _cell("mini-infocse", 1, 0, 0)]
+    for cell in (cells[2], cells[4]):
+        cell["scores"] = {"stsb dev alignment": 0.2}
+    untrained = {"cls": {"stsb dev alignment": 0.3}}
+    result = {"cells": cells, "untrained": {tables.MINILM: untrained}}
+    lines = _replicated.rows(result, tables.MINILM)[1]
+    assert [line[0] for line in lines] == ["SimCSE", "SimCSE, hot", "InfoCSE without stage 1"]
+    assert lines[-1][2:] == ["1", "81.00", "71.00", "71.00", "-1.00", "-1.00"]
+    assert _replicated.changed(result)[1][0][-4:] == ["82.00", "72.00", "+2.00", "+2.00"]
+    assert _adapted.rows(result, tables.MINILM)[1] == []
+    cells[2]["scores"] = {f"scifact test {metric}": 0.5 for metric in _adapted.METRICS}
+    assert _adapted.rows(result, tables.MINILM)[1] == [
+        ["DiffCSE", "[CLS]", "1", "50.00", "50.00", "50.00", ""]  # and nothing that it is over
+    ]
+
+
+def test_other_files_under_the_same_names_are_refused():
+    cells = [_cell("mini-simcse", 0, 80, 70, files={"data": "x", "dev": "y"})]
+    cells.append(_cell("mini-simcse", 0, 80, 70, base="weak", files={"data": "x", "dev": "y", "model": "z"}))
+    found = {"cells": cells}
+    for base, files, other in (
+        ("", {"data": "x", "dev": "y"}, ""),
+        ("", {"data": "o", "dev": "y"}, "data"),
+        ("", {"data": "x", "dev": "o"}, "dev"),
+        ("weak", {"data": "x", "dev": "y", "model": "z"}, ""),
+        ("weak", {"data": "x", "model": "o"}, "model"),
+        ("weaker", {"data": "x", "dev": "o", "model": "o"}, ""),
+    ):
+        assert replicate.other_files(found, "a", base, files) == other
+    assert replicate.other_files(found, "b", "", {"data": "o"}) == ""
+    assert replicate.other_files(found, "b", "weak", {"data": "o", "model": "o"}) == "model"
 
 
 def test_retrieval_is_compared_on_the_same_sets():
