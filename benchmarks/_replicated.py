@@ -52,7 +52,7 @@ def start_of(cell: Cell) -> str:
 def options_of(cell: Cell) -> dict[str, str]:
     """Its options of ``st-contrastive train``, each with what follows it."""
     _, *parts = re.split(r"\s*(--[\w-]+)\s*", cell["options"])
-    return dict(zip(parts[::2], parts[1::2], strict=True))
+    return dict(zip(parts[::2], (value.removeprefix("=") for value in parts[1::2]), strict=True))
 
 
 def pooling_of(cell: Cell) -> str:

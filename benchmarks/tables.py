@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _adapted, _experiments, _replicated, _spaces
+from benchmarks import _ablations, _adapted, _experiments, _replicated, _spaces
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -222,6 +222,10 @@ def replicated_short() -> str:
     return lined(_replicated.short_rows(on_wikipedia(), MINILM, least=3))
 
 
+def ablations() -> str:
+    return lined(_ablations.rows(on_wikipedia(), MINILM))
+
+
 def spaces() -> str:
     return lined(_spaces.rows(on_wikipedia(), MINILM))
 
@@ -297,6 +301,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "flat": flat,
         "replicate": replicated,
         "precisions": precisions,
+        "ablations": ablations,
         "spaces": spaces,
         "replicate_weak": replicated_weak,
         "replicate_translated": replicated_translated,

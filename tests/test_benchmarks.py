@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import _adapted, _replicated, _spaces, replicate, tables
+from benchmarks import _ablations, _adapted, _replicated, _spaces, replicate, tables
 from benchmarks._forms import form, translations
 from benchmarks._results import read, write
 from benchmarks.expected import Held
+from st_contrastive.recipes import RECIPES
 from tests.conftest import switch_off_dropout
 
 ROOT = Path(tables.__file__).parent.parent
@@ -214,6 +215,21 @@ def test_a_mean_is_of_the_same_sets():
     assert lines[-1][-1] == "-9.50"  # 81 over 2 against 100 over 2
     del cells[1]["scores"]["stsb test spearman"], cells[0]["scores"]["sts14 test spearman"]
     assert _replicated.rows(result, tables.MINILM)[1][-1][-1] == ""  # nothing in common
+
+
+def test_ablations_are_held_to_the_whole():
+    cls = {"options": "--bf16 --pooling cls", "label": "cls"}
+    cells = [_cell("mini-twins-one-column", seed, 80 + seed, 70, **cls) for seed in range(3)]
+    cells += [_cell("mini-twins-no-queue", seed, 79 + 2 * seed, 69, **cls) for seed in (1, 2)]
+    cells += [_cell("mini-twins-no-queue", 0, 10, 10), _cell("mini-twins-no-queue", 0, 10, 10, data="b", **cls)]
+    cells.append(_cell("mini-twins-one-column", 0, 1, 1, set=["temperature=1"], **cls))
+    known = {tables.MINILM: {"cls": _cell("", 0, 60, 50)["scores"]}}
+    (line,) = _ablations.rows({"cells": cells, "untrained": known}, tables.MINILM)[1]
+    whole = "Twins without fraternal twins"
+    assert line == [
+        f"{whole} and queue", f"{whole} (w/o FI, TL)", "[CLS]", "2", "+0.50 (-5.85 to +6.85)", "-1.00 (-1.00 to -1.00)"
+    ]  # fmt: skip
+    assert set(_ablations.CHANGE_OF) | set(_ablations.CHANGE_OF.values()) <= RECIPES.keys()
 
 
 def test_other_suites_have_a_table():
