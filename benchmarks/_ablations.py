@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks._replicated import (
-    alike,
+    as_it_is,
     differences,
     first,
     groups,
@@ -37,10 +37,9 @@ def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]
     tests = shared_tests(result, start, found)
     lines = []
     for (name, *_), own in found.items():
-        whole = CHANGE_OF.get(name)
-        for (other, *_), theirs in found.items():
-            if other == whole and plain(own) and plain(theirs) and alike(own, theirs):
-                compared = [differences(own, theirs, which, tests) for which in ("dev", "mean")]
-                pooling = named(pooling_of(first(own)))
-                lines.append([title(own), title(theirs), pooling, str(len(compared[0])), *map(over, compared)])
+        theirs = as_it_is(CHANGE_OF.get(name, ""), own, found) if plain(own) else {}
+        if theirs:
+            compared = [differences(own, theirs, which, tests) for which in ("dev", "mean")]
+            pooling = named(pooling_of(first(own)))
+            lines.append([title(own), title(theirs), pooling, str(len(compared[0])), *map(over, compared)])
     return ["", "over", "pooling", "seeds", "dev (95 %)", "tests (95 %)"], lines

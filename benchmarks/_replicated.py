@@ -1,4 +1,4 @@
-"""What ``benchmarks.replicate`` found, as tables and pictures."""
+"""What ``benchmarks.replicate`` found, as tables."""
 
 from __future__ import annotations
 
@@ -115,6 +115,12 @@ def alike(own: dict[int, Cell], other: dict[int, Cell]) -> bool:
     return (a["data"], pooling_of(a)) == (b["data"], pooling_of(b))
 
 
+def as_it_is(name: str, own: dict[int, Cell], found: Groups) -> dict[int, Cell]:
+    """The recipe of that name without a change, trained and scored like ``own``; nothing where it was not run."""
+    same = (other for (of, *_), other in found.items() if of == name and plain(other) and alike(own, other))
+    return next(same, {})
+
+
 def is_simcse(own: dict[int, Cell]) -> bool:
     """SimCSE as it is, or at another temperature."""
     words = changes_of(first(own)).split()
@@ -124,6 +130,11 @@ def is_simcse(own: dict[int, Cell]) -> bool:
 def shown(own: dict[int, Cell]) -> bool:
     """Whether the main table has it: recipes as they are, and all of SimCSE, for its best is what they are held to."""
     return plain(own) or is_simcse(own)
+
+
+def shown_groups(cells: Iterable[Cell], start: str) -> Groups:
+    """Those that the main table has."""
+    return {which: own for which, own in groups(cells, start).items() if shown(own)}
 
 
 def baseline(own: dict[int, Cell], found: Groups) -> dict[int, Cell]:
@@ -148,9 +159,14 @@ def named(pooling: str) -> str:
     return "[CLS]" if pooling == "cls" else pooling
 
 
+def short_title(name: str) -> str:
+    """A recipe's, without the small encoder's name."""
+    return recipe(name).title.split(", all-MiniLM")[0]
+
+
 def title(own: dict[int, Cell]) -> str:
     cell = first(own)
-    whole = recipe(cell["recipe"]).title.split(", all-MiniLM")[0]
+    whole = short_title(cell["recipe"])
     return whole if plain(own) else f"{whole}, {cell['label']}"
 
 
@@ -184,7 +200,7 @@ def over(values: list[float]) -> str:
 
 def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
     """Head and rows of the table: each pooling's untrained encoder, then its recipes."""
-    found = {which: own for which, own in groups(of_sts(result["cells"]), start).items() if shown(own)}
+    found = shown_groups(of_sts(result["cells"]), start)
     tests = shared_tests(result, start, found)
     columns = ("dev", *tests, "mean")
     lines = []
@@ -220,15 +236,14 @@ def changed(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             if plain(own):
                 continue
             cell = first(own)
-            same = (found[key] for key in found if key[0] == name and plain(found[key]) and alike(own, found[key]))
-            like: dict[int, Cell] = next(same, {})
+            like = as_it_is(name, own, found)
             means = [spread([scores_of(run, tests)[one] for run in own.values()]) for one in ("dev", "mean")]
             compared = [over(differences(own, like, one, tests)) for one in ("dev", "mean")]
             pooled = [f"--pooling {options_of(cell)['--pooling']}"] if "--pooling" in options_of(cell) else []
             what = " ".join([changes_of(cell), *pooled])
             lines.append(
                 [
-                    recipe(name).title.split(", all-MiniLM")[0],
+                    short_title(name),
                     Path(start).name,
                     cell["data"].split(".")[0],
                     what,
@@ -263,66 +278,5 @@ def precisions(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             tests = [test for test in tests_of(own[True]["scores"]) if test in tests_of(own[False]["scores"])]
             both = [scores_of(own[kind], tests) for kind in (False, True)]
             pairs = [f"{scores[which]:.2f}" for which in ("dev", "mean") for scores in both]
-            lines.append([recipe(name).title.split(", all-MiniLM")[0], str(seed), *pairs])
+            lines.append([short_title(name), str(seed), *pairs])
     return ["recipe", "seed", "dev, fp32", "dev, bf16", "tests, fp32", "tests, bf16"], lines
-
-
-def curves(result: dict[str, Any], start: str, path: Path) -> None:
-    """Dev against steps: the mean over the seeds, and how far they lie apart; a picture for each pooling."""
-    import matplotlib.pyplot as plt
-
-    found = {which: own for which, own in groups(result["cells"], start).items() if shown(own)}
-    poolings = list(dict.fromkeys(pooling_of(first(own)) for own in found.values()))
-    figure, axes = plt.subplots(1, len(poolings), figsize=(5.5 * len(poolings), 4), squeeze=False)
-    for axis, pooling in zip(axes[0], poolings, strict=True):
-        axis.set_prop_cycle(color=plt.get_cmap("tab20").colors)
-        if pooling in result["untrained"].get(start, {}):
-            untrained = scores_of({"scores": result["untrained"][start][pooling]})["dev"]
-            axis.axhline(untrained, color="gray", linewidth=0.8, linestyle=":", label="untrained")
-        for own in found.values():
-            if pooling_of(first(own)) != pooling or not first(own)["curve"]:
-                continue
-            steps = [step for step, _ in first(own)["curve"]]
-            runs = [[100 * (math.nan if v is None else v) for _, v in cell["curve"]] for cell in own.values()]
-            runs = [run for run in runs if len(run) == len(steps)]
-            means = [statistics.mean(values) for values in zip(*runs, strict=True)]
-            (line,) = axis.plot(steps, means, label=title(own), linewidth=1.2)
-            if len(runs) > 1:
-                ends = [(min(values), max(values)) for values in zip(*runs, strict=True)]
-                axis.fill_between(steps, *zip(*ends, strict=True), alpha=0.12, color=line.get_color())
-        axis.set_title(f"{named(pooling)} pooling", fontsize=9)
-        axis.set_xlabel("step")
-        axis.legend(fontsize=6)
-    axes[0][0].set_ylabel("STS-B dev, Spearman x 100")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
-
-
-def forest(result: dict[str, Any], start: str, path: Path) -> None:
-    """Each method minus SimCSE from the same seed, with its interval."""
-    import matplotlib.pyplot as plt
-
-    found = {which: own for which, own in groups(of_sts(result["cells"]), start).items() if shown(own)}
-    tests = shared_tests(result, start, found)
-    drawn = [
-        (
-            f"{title(own)} ({named(pooling_of(first(own)))})",
-            differences(own, baseline(own, found), "mean", tests),
-        )
-        for own in found.values()
-    ]
-    drawn = [(name, values) for name, values in drawn if values][::-1]
-    figure, axis = plt.subplots(figsize=(8, 0.9 + 0.32 * len(drawn)))
-    for place, (_, values) in enumerate(drawn):
-        ends = interval(values)
-        if ends:
-            axis.plot(ends, [place, place], color="tab:blue", linewidth=2)
-        axis.plot(values, [place] * len(values), ".", color="gray")
-        axis.plot([statistics.mean(values)], [place], "o", color="tab:blue")
-    axis.axvline(0, color="black", linewidth=0.8)
-    axis.set_yticks(range(len(drawn)), [name for name, _ in drawn], fontsize=7)
-    axis.set_xlabel("mean of the STS tests over SimCSE's, 95 % interval")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)

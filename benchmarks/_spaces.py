@@ -6,7 +6,7 @@ import math
 import statistics
 from typing import Any
 
-from benchmarks._replicated import Cell, first, groups, named, pooling_of, spread, title
+from benchmarks._replicated import first, groups, named, pooling_of, spread, title
 
 #: Column, the end of its scores' names, by how much they are multiplied, and digits.
 COLUMNS = (
@@ -60,13 +60,8 @@ def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]
         if known.get(pooling) in told:
             lines.append(line(["untrained", named(pooling), ""], [known[pooling]]))
         lines += [
-            line([title(own), named(pooling), str(len(own))], [_scores(cell) for cell in own.values()])
+            line([title(own), named(pooling), str(len(own))], [cell["scores"] for cell in own.values()])
             for own in found.values()
             if pooling_of(first(own)) == pooling
         ]
     return ["", "pooling", "seeds", *(column for column, *_ in columns)], lines
-
-
-def _scores(cell: Cell) -> dict[str, float | None]:
-    scores: dict[str, float | None] = cell["scores"]
-    return scores

@@ -52,10 +52,10 @@ def other_files(result: dict[str, Any], data: str, base: str, files: dict[str, s
     """
     for cell in result["cells"]:
         theirs = cell.get("files", {})
-        same = {"data": cell["data"] == data, "model": bool(base) and cell["base"] == base}
-        both = all(same.values()) if base else same["data"] and not cell["base"]
+        alike = {"data": cell["data"] == data, "model": cell["base"] == base}
+        alike["dev"] = all(alike.values())
         for name in files.keys() & theirs.keys():
-            if same.get(name, both) and theirs[name] != files[name]:
+            if alike[name] and theirs[name] != files[name]:
                 return name
     return ""
 

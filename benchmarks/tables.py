@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _ablations, _adapted, _experiments, _replicated, _spaces
+from benchmarks import _ablations, _adapted, _experiments, _pictures, _replicated, _spaces
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -361,8 +361,8 @@ def main() -> None:
             text = rendered(text, mark, make())
         path.write_text(text, encoding="utf-8")
     picture(RESULTS / "speed.png")
-    _replicated.curves(on_wikipedia(), MINILM, RESULTS / "replicate_curves.png")
-    _replicated.forest(on_wikipedia(), MINILM, RESULTS / "replicate_differences.png")
+    _pictures.curves(on_wikipedia(), MINILM, RESULTS / "replicate_curves.png")
+    _pictures.forest(on_wikipedia(), MINILM, RESULTS / "replicate_differences.png")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import _ablations, _adapted, _replicated, _spaces, replicate, tables
+from benchmarks import _ablations, _adapted, _pictures, _replicated, _spaces, replicate, tables
 from benchmarks._forms import form, translations
 from benchmarks._results import read, write
 from benchmarks.expected import Held
@@ -276,7 +276,7 @@ def test_a_run_that_diverged_has_a_curve(tmp_path):
     curve = {"curve": [(25, 0.8), (50, None)]}
     cells = [_cell("mini-simcse", seed, 80, 70, **curve) for seed in range(2)]
     result = {"cells": cells, "untrained": {tables.MINILM: {"cls": _cell("", 0, 60, 50)["scores"]}}}
-    _replicated.curves(result, tables.MINILM, tmp_path / "curves.png")
+    _pictures.curves(result, tables.MINILM, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 5000
 
 

@@ -10,13 +10,16 @@ Number = TypeVar("Number", int, float)
 
 
 class Given(argparse.Action):
-    """Stores an option and, in ``given``, that it was given: a default, or a recipe, may have the same value."""
+    """Stores an option and, in ``given``, that it was given: a default, or a recipe, may have the same value.
+
+    The parser's ``given`` is empty by default.
+    """
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         setattr(namespace, self.dest, values)
-        namespace.given = {*getattr(namespace, "given", ()), self.dest}
+        namespace.given = {*namespace.given, self.dest}
 
 
 class UserError(ValueError):

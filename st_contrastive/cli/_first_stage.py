@@ -41,18 +41,23 @@ def _same(folder: Path, args: argparse.Namespace, settings: dict[str, Any]) -> N
 def settings_of(args: argparse.Namespace, chosen: Recipe) -> dict[str, Any]:
     """The first stage's: the recipe's, but for what was given, which the second stage has from there too."""
     settings = {name: setting.value for name, setting in (chosen.stage1 or {}).items()}
-    given = getattr(args, "given", ())
-    return settings | {name: getattr(args, name) for name in ("batch_size", "max_length") if name in given}
+    return settings | {name: getattr(args, name) for name in ("batch_size", "max_length") if name in args.given}
 
 
-def first_stage(args: argparse.Namespace, chosen: Recipe, options: dict[str, Any]) -> str:
-    """InfoCSE's first stage on the same sentences, beside the output; one that is there is taken."""
+def first_stage(args: argparse.Namespace, settings: dict[str, Any], options: dict[str, Any]) -> str:
+    """InfoCSE's first stage on the same sentences, beside the output; one that is there is taken.
+
+    Args:
+        args: the second stage's.
+        settings: the first's own, as :func:`settings_of` has them.
+        options: arguments of the second stage's loss.
+    """
     from st_contrastive.cli import pretrain
 
     folder = f"{args.output.rstrip('/')}-stage1"
-    settings = settings_of(args, chosen)
     # The network's shape, which both stages share.
-    settings["set"] = [f"{name}={options[name]}" for name in ("split_layer", "extra_layers") if name in options]
+    shape = [f"{name}={options[name]}" for name in ("split_layer", "extra_layers") if name in options]
+    settings = {**settings, "set": shape}
     if Path(folder, "modules.json").is_file():
         _same(Path(folder), args, settings)
         print(f"Stage 1 is there: taking the auxiliary network in {folder}.")

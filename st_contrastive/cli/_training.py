@@ -28,6 +28,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 
 def add_numbers(parser: argparse.ArgumentParser, *, lr: float = 3e-5) -> None:
     """Options of the Trainer, and those of the loss."""
+    parser.set_defaults(given=frozenset())
     parser.add_argument("--batch-size", action=Given, type=whole, default=64, metavar="N", help="default: 64")
     parser.add_argument("--lr", type=positive_float, default=lr, metavar="X", help=f"learning rate; default: {lr:g}")
     parser.add_argument("--epochs", action=Given, type=whole, default=1, metavar="N", help="default: 1")

@@ -105,10 +105,11 @@ def rendered(records: dict[str, dict[str, Any]], reports: list[dict[str, Any]]) 
             parts += [f"<h2>Terms{title}</h2>", _figure(terms, "The loss's weighted terms, as they were logged.")]
         if record.get("queue"):
             parts.append(_figure(_queue(record), "Entries of the queue of past negatives."))
-        if _finite((record.get("similarities") or {}).get("after")):
+        similarities = _similarities(record)
+        if similarities:
             parts += [
                 f"<h2>Similarity against gold{title}</h2>",
-                _figure(_similarities(record), "Cosine similarity of the development pairs, by their gold score."),
+                _figure(similarities, "Cosine similarity of the development pairs, by their gold score."),
             ]
     if reports:
         parts += ["<h2>Scores</h2>", _score_table(reports)]
@@ -174,11 +175,6 @@ def _models(reports: list[dict[str, Any]]) -> list[str]:
     models = [Path(str(report.get("model", ""))) for report in reports]
     names = dict(zip(dict.fromkeys(models), _names(list(dict.fromkeys(models))), strict=True))
     return [names[model] for model in models]
-
-
-def _finite(bands: list[dict[str, Any]] | None) -> bool:
-    """Whether there is anything to draw; the vectors of a run that diverged have no similarity."""
-    return any(one is not None for band in bands or [] for one in band["similarities"])
 
 
 def _figure(drawing: str, caption: str) -> str:
@@ -261,11 +257,14 @@ def _queue(record: dict[str, Any]) -> str:
 
 
 def _similarities(record: dict[str, Any]) -> str:
+    """How the pairs lie before and after; "" without any after, as of a run that diverged."""
+    bands = (record.get("similarities") or {}).get("after") or []
+    if not any(map(_known, bands)):
+        return ""
     figure, axis = _axes(height=3.2)
     axis.set_xlabel("gold score")
     for shift, when, colour in ((-0.18, "before", "#999999"), (0.18, "after", "#1f77b4")):
-        bands = (record["similarities"] or {}).get(when) or []
-        known = [[one for one in band["similarities"] if one is not None] for band in bands]
+        known = map(_known, record["similarities"].get(when) or [])
         filled = [(place, own) for place, own in enumerate(known) if len(own) > 1]
         if filled:
             drawn = axis.violinplot(
@@ -274,8 +273,12 @@ def _similarities(record: dict[str, Any]) -> str:
             for part in (*drawn["bodies"], drawn["cmedians"], drawn["cbars"], drawn["cmins"], drawn["cmaxes"]):
                 part.set_color(colour)
             axis.plot([], [], color=colour, label=when)
-    bands = record["similarities"]["after"]
     axis.set_xticks(range(len(bands)), [f"{band['from']:g} to {band['to']:g}" for band in bands])
     axis.set_ylabel("cosine similarity")
     axis.legend(fontsize=8)
     return _svg(figure)
+
+
+def _known(band: dict[str, Any]) -> list[float]:
+    """The similarities of a band that are numbers."""
+    return [one for one in band["similarities"] if one is not None]

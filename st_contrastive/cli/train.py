@@ -169,11 +169,10 @@ def run(args: argparse.Namespace) -> int:
     evaluator = _evaluator(args)
     columns = [*read_columns(args), *_augmentations(args)]
     if chosen is not None:
-        typed = getattr(args, "given", ())
-        if "epochs" in typed and "steps" not in typed:
+        if "epochs" in args.given and "steps" not in args.given:
             args.steps = None  # the recipe's, which would have the last word
         more = {option: value for option in _BESIDE if (value := getattr(args, option))}
-        if "epochs" not in typed:
+        if "epochs" not in args.given:
             more.pop("epochs", None)
         own = {option: getattr(args, option) for option in chosen.run}
         stage1 = settings_of(args, chosen) if chosen.stage1 else {}
@@ -181,7 +180,7 @@ def run(args: argparse.Namespace) -> int:
         if chosen.stage1 is not None and not args.auxiliary:
             with contextlib.redirect_stdout(io.StringIO()):  # what is wrong with stage 2 is said before stage 1
                 _built(args, method, options, recipe=True)
-            args.auxiliary = first_stage(args, chosen, options)
+            args.auxiliary = first_stage(args, stage1, options)
     set_seed(args.seed)
     model, own_length, loss = _built(args, method, options, recipe=chosen is not None)
     _check_queue(loss, args.batch_size, len(columns[0]))

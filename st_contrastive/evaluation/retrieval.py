@@ -184,9 +184,7 @@ def _recalls(ranks: Sequence[float]) -> dict[str, float]:
     return {f"recall@{cut}": float(np.mean([rank <= cut for rank in ranks])) for cut in (1, 5, 10)}
 
 
-def _ranks_of(
-    model: Encoder, pairs: STSPairs, least: float, *, batch_size: int = 64, progress: bool = False
-) -> list[float]:
+def _ranks_of(model: Encoder, pairs: STSPairs, least: float, *, batch_size: int, progress: bool) -> list[float]:
     """The place at which each pair's second sentence is found: infinity for vectors that are not finite."""
     positive = [row for row, score in enumerate(pairs.scores) if score >= least]
     if not positive:

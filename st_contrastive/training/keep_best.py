@@ -102,16 +102,14 @@ class KeepBest(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Refuse a metric that no dataset's evaluation gave."""
-        if self._others and not self._seen:
-            names = ", ".join(dict.fromkeys(self._others))
-            raise ValueError(f"KeepBest's metric {self.metric!r} is not among the evaluation's: {names}.")
+        self._check_metric()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Give the model the weights of the best evaluation."""
         self._training = False
-        self.on_step_begin(args, state, control)
+        self._check_metric()
         if self.step is None and self._undefined:
             warnings.warn(
                 f"Every evaluation's {self.metric} was NaN, and the model is that of the last step: its vectors are "
@@ -130,6 +128,11 @@ class KeepBest(TrainerCallback):
         if args.should_save:
             load_model(model, str(Path(args.output_dir or "", _WEIGHTS)), device=str(next(model.parameters()).device))
         _ranks.broadcast(model.state_dict().values())
+
+    def _check_metric(self) -> None:
+        if self._others and not self._seen:
+            names = ", ".join(dict.fromkeys(self._others))
+            raise ValueError(f"KeepBest's metric {self.metric!r} is not among the evaluation's: {names}.")
 
 
 def _write(model: nn.Module, folder: Path, record: dict[str, Any]) -> None:

@@ -1,0 +1,83 @@
+"""What ``benchmarks.replicate`` found, as pictures."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+from benchmarks._replicated import (
+    baseline,
+    differences,
+    first,
+    interval,
+    named,
+    of_sts,
+    pooling_of,
+    scores_of,
+    shared_tests,
+    shown_groups,
+    title,
+)
+
+
+def curves(result: dict[str, Any], start: str, path: Path) -> None:
+    """Dev against steps: the mean over the seeds, and how far they lie apart; a picture for each pooling."""
+    import matplotlib.pyplot as plt
+
+    found = shown_groups(result["cells"], start)
+    poolings = list(dict.fromkeys(pooling_of(first(own)) for own in found.values()))
+    figure, axes = plt.subplots(1, len(poolings), figsize=(5.5 * len(poolings), 4), squeeze=False)
+    for axis, pooling in zip(axes[0], poolings, strict=True):
+        axis.set_prop_cycle(color=plt.get_cmap("tab20").colors)
+        if pooling in result["untrained"].get(start, {}):
+            untrained = scores_of({"scores": result["untrained"][start][pooling]})["dev"]
+            axis.axhline(untrained, color="gray", linewidth=0.8, linestyle=":", label="untrained")
+        for own in found.values():
+            if pooling_of(first(own)) != pooling or not first(own)["curve"]:
+                continue
+            steps = [step for step, _ in first(own)["curve"]]
+            runs = [[100 * (math.nan if v is None else v) for _, v in cell["curve"]] for cell in own.values()]
+            runs = [run for run in runs if len(run) == len(steps)]
+            means = [statistics.mean(values) for values in zip(*runs, strict=True)]
+            (line,) = axis.plot(steps, means, label=title(own), linewidth=1.2)
+            if len(runs) > 1:
+                ends = [(min(values), max(values)) for values in zip(*runs, strict=True)]
+                axis.fill_between(steps, *zip(*ends, strict=True), alpha=0.12, color=line.get_color())
+        axis.set_title(f"{named(pooling)} pooling", fontsize=9)
+        axis.set_xlabel("step")
+        axis.legend(fontsize=6)
+    axes[0][0].set_ylabel("STS-B dev, Spearman x 100")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def forest(result: dict[str, Any], start: str, path: Path) -> None:
+    """Each method minus SimCSE from the same seed, with its interval."""
+    import matplotlib.pyplot as plt
+
+    found = shown_groups(of_sts(result["cells"]), start)
+    tests = shared_tests(result, start, found)
+    drawn = [
+        (
+            f"{title(own)} ({named(pooling_of(first(own)))})",
+            differences(own, baseline(own, found), "mean", tests),
+        )
+        for own in found.values()
+    ]
+    drawn = [(name, values) for name, values in drawn if values][::-1]
+    figure, axis = plt.subplots(figsize=(8, 0.9 + 0.32 * len(drawn)))
+    for place, (_, values) in enumerate(drawn):
+        ends = interval(values)
+        if ends:
+            axis.plot(ends, [place, place], color="tab:blue", linewidth=2)
+        axis.plot(values, [place] * len(values), ".", color="gray")
+        axis.plot([statistics.mean(values)], [place], "o", color="tab:blue")
+    axis.axvline(0, color="black", linewidth=0.8)
+    axis.set_yticks(range(len(drawn)), [name for name, _ in drawn], fontsize=7)
+    axis.set_xlabel("mean of the STS tests over SimCSE's, 95 % interval")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
