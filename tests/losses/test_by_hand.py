@@ -141,9 +141,19 @@ def test_conisi_constructs_what_it_says(double, sentences, strategy):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet", "distilbert"])
-def test_twins_with_queue_over_unequal_batches(double, sentences, family):
+@pytest.mark.parametrize(
+    ("margin_from", "unpaired_tokens"), [("embeddings", "full"), ("tokens", "full"), ("tokens", "weighted")]
+)
+def test_twins_with_queue_over_unequal_batches(double, sentences, family, margin_from, unpaired_tokens):
     model = double(family)
-    loss = TwinsLoss(model, fusion_rate=0.7, queue_batches=2, forgetting_rate=0.3).double()
+    loss = TwinsLoss(
+        model,
+        fusion_rate=0.7,
+        queue_batches=2,
+        forgetting_rate=0.3,
+        margin_from=margin_from,
+        unpaired_tokens=unpaired_tokens,
+    ).double()
     # The second column is longer, shorter and empty in turn.
     translations = [" ".join(reversed(s.split())) + " und noch mehr" * (i % 2) for i, s in enumerate(sentences)]
     translations[3] = ""
@@ -152,7 +162,7 @@ def test_twins_with_queue_over_unequal_batches(double, sentences, family):
     for size in (3, 2, 1, 4):
         english, german = sentences[start : start + size], translations[start : start + size]
         start += size
-        h, twin, x, x_twin = by_hand_views(model, english, german, loss.fusion_rate)
+        h, twin, x, x_twin = by_hand_views(model, english, german, loss.fusion_rate, margin_from, unpaired_tokens)
         extra = [(1 - 0.3 * age, key) for age, keys in enumerate(past, start=1) for key in keys]
         expected = {
             "identical": nce(h, h, extra),
@@ -171,7 +181,8 @@ def test_twins_with_queue_over_unequal_batches(double, sentences, family):
         assert len(loss.queue) == sum(len(keys) for keys in past)
 
 
-def by_hand_views(model, english, german, rate):
+def by_hand_views(model, english, german, rate, margin_from, unpaired_tokens):
+    alone, alone_f = (1, 1) if unpaired_tokens == "full" else (rate, 1 - rate)
     encoder, tokenizer = model[0].model, model.tokenizer
     lookup, found = encoder.get_input_embeddings(), [[], [], [], []]
     for source, target in zip(english, german, strict=True):
@@ -179,15 +190,17 @@ def by_hand_views(model, english, german, rate):
         fused = []
         for position in range(max(len(y), len(y_f))):
             if position >= len(y):
-                fused.append(y_f[position])
+                fused.append(alone_f * y_f[position])
             elif position >= len(y_f):
-                fused.append(y[position])
+                fused.append(alone * y[position])
             else:
                 fused.append(rate * y[position] + (1 - rate) * y_f[position])
         for index, embeddings in enumerate((y, torch.stack(fused))):
             output = encoder(inputs_embeds=embeddings[None], output_hidden_states=True)
             found[index].append(output.last_hidden_state[0, 0])
-            found[index + 2].append(output.hidden_states[0][0].mean(0))
+            found[index + 2].append(
+                embeddings.mean(0) if margin_from == "tokens" else output.hidden_states[0][0].mean(0)
+            )
     return [torch.stack(part) for part in found]
 
 

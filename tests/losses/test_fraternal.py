@@ -99,7 +99,7 @@ def test_fusion_is_that_of_the_loop(build, german, family):
 def test_the_translation_matters_and_the_matrix_is_frozen(build, german, sentences):
     model = build(dropout=False)
     fraternal = FraternalEmbedding.from_pretrained(german, model)
-    loss = TwinsLoss(model, fraternal=fraternal, queue_batches=0)
+    loss = TwinsLoss(model, fraternal=fraternal, queue_batches=0, freeze_embeddings=False)
     features = [model.preprocess(sentences)]
     right = loss([dict(features[0])], batch(twins_dataset(sentences, foreign.GERMAN, fraternal=fraternal)))
     wrong = loss([dict(features[0])], batch(twins_dataset(sentences, foreign.GERMAN[::-1], fraternal=fraternal)))

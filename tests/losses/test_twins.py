@@ -1,0 +1,331 @@
+"""Twins: the weights of its terms, the source of its margin, frozen embeddings, and the ends of the fusion rate."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from st_contrastive import FraternalEmbedding, TwinsLoss, _host, twins_dataset
+from st_contrastive.losses import twins as twins_module
+from tests import foreign
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:TwinsLoss takes the encoder's dropout"),
+    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+]
+
+#: Longer than the sentence, shorter, and empty.
+TRANSLATIONS = ["the small cat sleeps on a warm chair and rain falls", "dogs", "", "a man reads"]
+
+
+@pytest.fixture(scope="session")
+def german(tmp_path_factory):
+    return str(foreign.checkpoint(tmp_path_factory.mktemp("german")))
+
+
+@pytest.fixture
+def made(build, german, sentences):
+    """``made(route, dropout, **options)``: a loss in float64 without a queue, and a batch of it."""
+
+    def make(route="columns", dropout=False, *, queue_batches=0, **options):
+        model = build(dropout=dropout)
+        english, labels = sentences[:4], None
+        columns = [model.preprocess(english), model.preprocess(TRANSLATIONS)]
+        if route == "labels":
+            options["fraternal"] = FraternalEmbedding.from_pretrained(german, model)
+            data = twins_dataset(
+                english, ["der see ist kalt und still", "spät", "", "regen"], fraternal=options["fraternal"]
+            )
+            columns, labels = columns[:1], torch.tensor(data["label"][:])
+        return TwinsLoss(model, queue_batches=queue_batches, **options).double(), columns, labels
+
+    return make
+
+
+def fresh(columns):
+    return [dict(column) for column in columns]
+
+
+def run(loss, columns, labels=None):
+    """Terms and gradients, dropout drawn from the same random state each time."""
+    loss.zero_grad()
+    torch.manual_seed(3)
+    terms = loss(fresh(columns), labels)
+    terms.backward()
+    return terms, {name: p.grad.clone() for name, p in loss.named_parameters() if p.grad is not None}
+
+
+def vectors(loss, columns, labels=None):
+    """[CLS] of the views, each in a pass of its own."""
+    return [loss.model(dict(view))["token_embeddings"][:, 0] for view in loss.views(fresh(columns), labels)]
+
+
+def cosine(a, b):
+    dot = sum(x * y for x, y in zip(a, b, strict=True))
+    return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+def test_margin_of_tokens_by_hand(build):
+    """All tokens have the embedding e1, one has e2: y is e1, and the fused mean (2 + 0.8, 0.2) / 3."""
+    model = build(dropout=False)
+    matrix = model.transformers_model.get_input_embeddings().weight
+    with torch.no_grad():
+        matrix.zero_()
+        matrix[:, 0] = 1
+        matrix[model.tokenizer.convert_tokens_to_ids("river")] = torch.eye(32)[1]
+    loss = TwinsLoss(model, queue_batches=0, fusion_rate=0.8).double()
+    columns = [model.preprocess(["cat"]), model.preprocess(["river"])]
+    margin = math.e - math.exp(2.8 / math.sqrt(2.8**2 + 0.2**2))
+    assert margin == pytest.approx(0.0069, abs=1e-4)
+    h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
+    expected = abs(math.e - math.exp(cosine(h, fraternal)) - margin)
+    assert loss(columns)["twins"].item() == pytest.approx(expected, rel=1e-9)
+    # The translation is one token longer, which the sentence has no token for: (3 - 0.2 + 1, 0.2) / 4 at full weight,
+    # (2.8 + 0.2, 0.2) / 4 at its share.
+    columns = [model.preprocess(["cat"]), model.preprocess(["river cat"])]
+    for unpaired, along in (("full", 3.8), ("weighted", 3.0)):
+        loss.unpaired_tokens = unpaired
+        margin = math.e - math.exp(along / math.hypot(along, 0.2))
+        h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
+        expected = abs(math.e - math.exp(cosine(h, fraternal)) - margin)
+        assert loss(fresh(columns))["twins"].item() == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("route", ["columns", "labels"])
+@pytest.mark.parametrize("unpaired", ["full", "weighted"])
+def test_margin_of_tokens_is_that_of_a_loop(made, monkeypatch, route, unpaired):
+    """Position by position, number by number; dropout is on, and M knows nothing of it."""
+    loss, columns, labels = made(route, dropout=True, fusion_rate=0.7, unpaired_tokens=unpaired)
+    seen = []
+    original = twins_module.twins_margin
+    monkeypatch.setattr(twins_module, "twins_margin", lambda *args: seen.append(args) or original(*args))
+    monkeypatch.setattr(loss, "saves_padding", False)
+    loss(fresh(columns), labels)
+    ((h, identical, _, x, x_identical, x_fraternal),) = seen
+    assert not torch.allclose(h, identical)
+    assert torch.equal(x, x_identical)
+    assert not any(part.requires_grad for part in (x, x_fraternal))
+    lookup = loss.model.transformers_model.get_input_embeddings().weight.tolist()
+    if loss.fraternal is None:
+        translations = columns[1]
+        foreign_rows = lookup
+    else:
+        ids, mask = loss.fraternal.read(labels)
+        translations = {"input_ids": ids, "attention_mask": mask}
+        foreign_rows = loss.fraternal(torch.arange(len(loss.fraternal.weight))).tolist()
+    unpaired_count = 0
+    for row in range(4):
+        own, other = (
+            [i for i, m in zip(c["input_ids"][row].tolist(), c["attention_mask"][row].tolist(), strict=True) if m]
+            for c in (columns[0], translations)
+        )
+        sums, fused = [0.0] * 32, [0.0] * 32
+        longest = max(len(own), len(other))
+        for place in range(longest):
+            for k in range(32):
+                y = lookup[own[place]][k] if place < len(own) else 0.0
+                y_f = foreign_rows[other[place]][k] if place < len(other) else 0.0
+                paired = place < len(own) and place < len(other)
+                sums[k] += y
+                fused[k] += 0.7 * y + 0.3 * y_f if paired or unpaired == "weighted" else y + y_f
+            unpaired_count += not paired
+        assert x[row].tolist() == pytest.approx([value / len(own) for value in sums], rel=1e-9, abs=1e-12)
+        assert x_fraternal[row].tolist() == pytest.approx([value / longest for value in fused], rel=1e-6, abs=1e-8)
+    assert unpaired_count > 5
+
+
+@pytest.mark.parametrize("route", ["columns", "labels"])
+@pytest.mark.parametrize("unpaired", ["full", "weighted"])
+def test_at_fusion_rate_1_the_fraternal_twin_is_the_identical_twin(made, route, unpaired):
+    for pooling in ("cls", "mean"):
+        loss, columns, labels = made(route, fusion_rate=1, unpaired_tokens=unpaired, train_pooling=pooling)
+        anchor, identical, fraternal = loss.views(fresh(columns), labels)
+        assert torch.equal(fraternal["attention_mask"], identical["attention_mask"])
+        tokens = fraternal["attention_mask"].bool()
+        assert torch.equal(fraternal["inputs_embeds"][tokens], anchor["inputs_embeds"][tokens])
+        _, h_identical, h_fraternal = vectors(loss, columns, labels)
+        torch.testing.assert_close(h_fraternal, h_identical, rtol=1e-10, atol=1e-12)
+        terms = loss(fresh(columns), labels)
+        assert terms["fraternal"].item() == pytest.approx(terms["identical"].item(), rel=1e-9)
+        assert terms["twins"].item() == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("route", ["columns", "labels"])
+@pytest.mark.parametrize("unpaired", ["full", "weighted"])
+def test_at_fusion_rate_0_the_fraternal_twin_is_the_translation(made, route, unpaired):
+    loss, columns, labels = made(route, fusion_rate=0, unpaired_tokens=unpaired)
+    _, _, fraternal = vectors(loss, columns, labels)
+    if route == "columns":
+        alone = loss.model(dict(columns[1]))
+    else:
+        ids, mask = loss.fraternal.read(labels)
+        alone = loss.model({"inputs_embeds": loss.fraternal(ids), "attention_mask": mask})
+    torch.testing.assert_close(fraternal, alone["token_embeddings"][:, 0], rtol=1e-10, atol=1e-12)
+
+
+def test_weights_scale_the_terms_and_their_gradients(made):
+    loss, columns, _ = made(dropout=True, queue_batches=1)
+    weights = {"identical": 0.5, "fraternal": 2.0, "twins": 3.0}
+    alone = {}
+    for name in weights:
+        for other in weights:
+            setattr(loss, f"{other}_weight", float(other == name))
+        loss.queue.sizes.zero_()
+        # With dropout the random state must be the same: all views are encoded.
+        loss.twins_weight = max(loss.twins_weight, 1e-30)
+        alone[name] = run(loss, columns)
+    for name, weight in weights.items():
+        setattr(loss, f"{name}_weight", weight)
+    loss.queue.sizes.zero_()
+    terms, gradients = run(loss, columns)
+    assert list(terms) == list(weights)
+    for name, weight in weights.items():
+        torch.testing.assert_close(terms[name], weight * alone[name][0][name])
+    for name, gradient in gradients.items():
+        expected = sum(weight * alone[term][1][name] for term, weight in weights.items())
+        torch.testing.assert_close(gradient, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("margin_from", ["tokens", "embeddings"])
+def test_without_the_twins_loss_the_other_two_are_left(made, monkeypatch, margin_from):
+    """Table 4, "w/o TL"."""
+    loss, columns, _ = made(dropout=True, queue_batches=1, margin_from=margin_from)
+    torch.manual_seed(3)
+    terms = loss(fresh(columns))
+    (terms["identical"] + terms["fraternal"]).backward()
+    wanted = {name: p.grad.clone() for name, p in loss.named_parameters() if p.grad is not None}
+    without, _, _ = made(dropout=True, queue_batches=1, margin_from=margin_from, twins_weight=0)
+    assert len(without.queue) == 0
+    for name in ("embedding_outputs", "twins_margin"):
+        monkeypatch.setattr(twins_module, name, lambda *args, name=name: pytest.fail(name))
+    found, gradients = run(without, columns)
+    assert list(found) == ["identical", "fraternal"]
+    torch.testing.assert_close(found["identical"], terms["identical"])
+    torch.testing.assert_close(found["fraternal"], terms["fraternal"])
+    assert gradients.keys() == wanted.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=1e-8, atol=1e-10)
+    assert torch.equal(without.queue.keys, loss.queue.keys)
+
+
+@pytest.mark.parametrize("route", ["columns", "labels"])
+@pytest.mark.parametrize(
+    ("zeros", "views", "names"),
+    [
+        ((), 3, ["identical", "fraternal", "twins"]),
+        (("identical",), 3, ["fraternal", "twins"]),
+        (("fraternal",), 3, ["identical", "twins"]),
+        (("twins",), 3, ["identical", "fraternal"]),
+        (("identical", "fraternal"), 3, ["twins"]),
+        (("identical", "twins"), 2, ["fraternal"]),
+        (("fraternal", "twins"), 2, ["identical"]),
+    ],
+)
+def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, zeros, views, names):
+    loss, columns, labels = made(route)
+    whole = loss(fresh(columns), labels)
+    other, _, _ = made(route, queue_batches=2, **{f"{name}_weight": 0 for name in zeros})
+    seen = []
+    original = _host.encode
+    monkeypatch.setattr(_host, "encode", lambda model, given, **kw: seen.append(given) or original(model, given, **kw))
+    monkeypatch.setattr(other, "saves_padding", False)
+    terms = other(fresh(columns), labels)
+    assert [len(given) for given in seen] == [views]
+    embedded = ["inputs_embeds" in view for view in seen[0]]
+    assert embedded == [names != ["identical"]] * views
+    assert list(terms) == names
+    for name, term in terms.items():
+        torch.testing.assert_close(term, whole[name])
+    assert (other.queue is None) == ("identical" in zeros)
+    assert not [warning for warning in recwarn if "one column" in str(warning.message)]
+
+
+def test_weights_that_leave_nothing_are_refused(build, sentences):
+    model = build()
+    zero = {"identical_weight": 0, "fraternal_weight": 0, "twins_weight": 0}
+    with pytest.raises(ValueError, match="twins_weight are all 0"):
+        TwinsLoss(model, **zero)
+    with pytest.raises(ValueError, match="identical_weight above 0; got 3 and 0"):
+        TwinsLoss(model, key_momentum=0.9, identical_weight=0)
+    assert model.transformers_model.get_input_embeddings().weight.requires_grad  # what fails changes nothing
+    with pytest.raises(ValueError, match=r"identical_weight is 0\. Give"):
+        TwinsLoss(model, identical_weight=0)([model.preprocess(sentences)])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_frozen_embeddings_stay_as_they_are(made, count):
+    loss, columns, _ = made(dropout=True)
+    encoder = loss.model.transformers_model
+    matrix = encoder.get_input_embeddings().weight
+    frozen = {name for name, parameter in loss.model.named_parameters() if not parameter.requires_grad}
+    assert len(frozen) == 1
+    assert frozen.pop().endswith("word_embeddings.weight")
+    before = {name: parameter.detach().clone() for name, parameter in encoder.named_parameters()}
+    optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-2, weight_decay=0.1)
+    loss(fresh(columns[:count])).backward()
+    optimizer.step()
+    assert torch.equal(matrix, before["embeddings.word_embeddings.weight"])
+    # What eq. 3 feeds the embeddings into is trained: positions and LayerNorm too.
+    for name in ("embeddings.position_embeddings.weight", "embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias"):
+        assert not torch.equal(encoder.get_parameter(name), before[name]), name
+
+
+def test_freeze_embeddings_false_leaves_the_layer_as_it_is(build, sentences):
+    for trained in (True, False):
+        model = build()
+        matrix = model.transformers_model.get_input_embeddings().weight.requires_grad_(trained)
+        loss = TwinsLoss(model, queue_batches=0, freeze_embeddings=False)
+        assert matrix.requires_grad is trained
+        loss([model.preprocess(sentences), model.preprocess(sentences[::-1])]).backward()
+        assert (matrix.grad is not None) is trained
+
+
+def test_freezing_all_that_is_trained_is_refused(build):
+    model = build().requires_grad_(False)
+    matrix = model.transformers_model.get_input_embeddings().weight.requires_grad_(True)
+    with pytest.raises(ValueError, match=r"nothing else of the model is trained\. Take freeze_embeddings=False"):
+        TwinsLoss(model)
+    assert matrix.requires_grad
+    TwinsLoss(model, freeze_embeddings=False)
+    TwinsLoss(model.requires_grad_(False))  # nothing is trained: as it was given
+
+
+def test_freezing_behind_ddp_is_refused(build):
+    model = build()
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = DistributedDataParallel(model)
+        with pytest.raises(ValueError, match="Build the loss before the model is wrapped"):
+            TwinsLoss(wrapped)
+        assert not TwinsLoss(wrapped, freeze_embeddings=False).freeze_embeddings
+        model.transformers_model.get_input_embeddings().requires_grad_(False)
+        TwinsLoss(wrapped)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("family", ["funnel", "xlnet"])
+def test_the_embedding_modules_output_is_wanted_for_its_margin_alone(build, sentences, family):
+    model = build(family, "mean")
+    with pytest.raises(ValueError, match="can't give the embedding layer's output"):
+        TwinsLoss(model, margin_from="embeddings")
+    columns = [model.preprocess(sentences), model.preprocess(sentences[::-1])]
+    for options in ({}, {"margin_from": "embeddings", "twins_weight": 0}):
+        terms = TwinsLoss(model, train_pooling="mean", **options)(fresh(columns))
+        terms.backward()
+        assert math.isfinite(terms.item())
+
+
+def test_an_encoder_that_takes_no_embeddings_is_refused(build, monkeypatch):
+    model = build()
+    encoder = model.transformers_model
+
+    def forward(input_ids, attention_mask):
+        raise AssertionError
+
+    monkeypatch.setattr(encoder, "forward", forward)
+    with pytest.raises(ValueError, match=r"BertModel can't be fed with the fused embeddings .*TypeError"):
+        TwinsLoss(model)
