@@ -42,7 +42,7 @@ CASES = {
     "momentum": (MomentumContrastLoss, {"queue_size": 7}, 1, ["contrastive"]),
     "momentum-moco": (MomentumContrastLoss, {"positives": "momentum", "head": False}, 2, ["contrastive"]),
     "infocse": (InfoCSELoss, {"mlm_weight": 0.1}, 1, ["contrastive", "mlm"]),
-    "infocse-first": (InfoCSELoss, {"masked_views": "first", "projector": False, "mlm_weight": 0.1}, 1,
+    "infocse-first": (InfoCSELoss, {"masked_views": "first", "head": "tanh", "mlm_weight": 0.1}, 1,
                       ["contrastive", "mlm"]),
     "infocse-literal": (InfoCSELoss, {"weighting": "loss", "mlm_weight": 0.1, "tied_head": True,
                                       "lower_dropout": True, "most_logits": 200}, 1, ["contrastive", "mlm"]),
@@ -156,7 +156,7 @@ def test_training_changes_what_it_should(build, sentences):
     for loss, key in (
         (TwinsLoss(model), "queue.keys"),
         (ConIsILoss(model), "head.norm.running_mean"),
-        (InfoCSELoss(model), "projector.outer_norm.running_mean"),
+        (InfoCSELoss(model), "head.outer_norm.running_mean"),
     ):
         before = loss.state_dict()[key].clone()
         loss([batch])
@@ -312,7 +312,7 @@ def test_models_that_can_not_work(build, checkpoint):
         (SimCSELoss, {"temperature": float("inf")}, "temperature"),
         (SimCSELoss, {"head": "false"}, "head must be True or False"),
         (SimCSELoss, {"gather_across_devices": 1}, "gather_across_devices must be True or False"),
-        (InfoCSELoss, {"projector": "no"}, "projector must be True or False"),
+        (InfoCSELoss, {"head": True}, "head must be one of 'projector', 'tanh', None; got True"),
         (ConIsILoss, {"strategy": "both"}, "strategy"),
         (ConIsILoss, {"interaction_weight": 1.2}, "interaction_weight"),
         (ConIsILoss, {"replacement_rate": -1}, "rate"),
@@ -331,8 +331,8 @@ def test_models_that_can_not_work(build, checkpoint):
         (InfoCSELoss, {"rtd_weight": float("nan")}, "rtd_weight"),
         (InfoCSELoss, {"contrastive_weight": "all"}, "contrastive_weight"),
         (InfoCSELoss, {"weighting": "both"}, "weighting must be one of 'loss', 'gradient'"),
-        (InfoCSELoss, {"vector": "pooler"}, "vector must be one of 'encoder', 'projector'"),
-        (InfoCSELoss, {"vector": "projector", "projector": False}, "vector='projector' .* needs projector=True"),
+        (InfoCSELoss, {"vector": "pooler"}, "vector must be one of 'encoder', 'head'"),
+        (InfoCSELoss, {"vector": "head", "head": None}, "vector='head' .* needs head='projector'"),
         (InfoCSELoss, {"detach": 0}, "detach must be True or False"),
         (InfoCSELoss, {"tied_head": "own"}, "tied_head must be True or False"),
         (InfoCSELoss, {"lower_dropout": None}, "lower_dropout must be True or False"),
