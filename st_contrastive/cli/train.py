@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli._arguments import UserError, fraction, name, whole
@@ -108,7 +109,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=name,
         metavar="NAME",
         help="infocse, combined: folder or hub name of a pre-trained auxiliary network, such as the output of "
-        "pretrain; without, an untrained one is made from --model",
+        "pretrain, beside which --model is taken as it is; without, an untrained one is made from --model, or a recipe "
+        "of two stages pre-trains both in its first",
     )
     parser.add_argument(
         "--generator",
@@ -129,7 +131,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--evaluate-steps", type=whole, default=125, metavar="N", help="score --dev every N steps; default: 125"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, stage1=None)  # the folder of the first stage, once it has been run
 
 
 def run(args: argparse.Namespace) -> int:
@@ -180,7 +182,8 @@ def run(args: argparse.Namespace) -> int:
         if chosen.stage1 is not None and not args.auxiliary:
             with contextlib.redirect_stdout(io.StringIO()):  # what is wrong with stage 2 is said before stage 1
                 _built(args, method, options, recipe=True)
-            args.auxiliary = first_stage(args, stage1, options)
+            # Both start as the first stage left them (InfoCSE, section 3.2).
+            args.stage1 = args.auxiliary = first_stage(args, stage1, options)
     set_seed(args.seed)
     model, own_length, loss = _built(args, method, options, recipe=chosen is not None)
     _check_queue(loss, args.batch_size, len(columns[0]))
@@ -195,12 +198,20 @@ def run(args: argparse.Namespace) -> int:
 def _built(
     args: argparse.Namespace, method: Method, options: dict[str, Any], *, recipe: bool
 ) -> tuple[SentenceTransformer, int | None, Any]:
-    """The model, how many tokens of a text it read before, and the loss."""
-    from st_contrastive.cli._models import cut_texts, trained_model
+    """The model, how many tokens of a text it read before, and the loss.
+
+    The model is ``--model``'s, or the one that the first stage made of it.
+    """
+    from st_contrastive.cli._models import cut_texts, load_model, trained_model
     from st_contrastive.components import FraternalEmbedding
     from st_contrastive.components._checks import first_line
 
-    model = trained_model(args.model, args.pooling, method.pooling, recipe=recipe)
+    if args.stage1 is None:
+        model = trained_model(args.model, args.pooling, method.pooling, recipe=recipe)
+    else:  # which saved it under the pooling that was asked for
+        model = load_model(args.stage1, training=True)
+        if not Path(args.model).exists():  # a name on the hub, for the model card
+            model.model_card_data.set_base_model(args.model)
     own_length = cut_texts(model, args.model, args.max_length)
     named = {option: getattr(args, option) for option in ("auxiliary", "generator") if getattr(args, option)}
     try:
