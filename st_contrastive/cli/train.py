@@ -109,8 +109,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=name,
         metavar="NAME",
         help="infocse, combined: folder or hub name of a pre-trained auxiliary network, such as the output of "
-        "pretrain, beside which --model is taken as it is; without, an untrained one is made from --model, or a recipe "
-        "of two stages pre-trains both in its first",
+        "pretrain, beside which --model is taken as it is; without, a recipe of two stages pre-trains both in its "
+        "first, and others make an untrained one from --model, as does none in all",
     )
     parser.add_argument(
         "--generator",
@@ -152,7 +152,9 @@ def run(args: argparse.Namespace) -> int:
     if chosen is not None and chosen.method != args.method:
         raise UserError(f"--recipe {chosen.name} is of --method {chosen.method}: leave --method {args.method} out.")
     method = METHODS[args.method]
-    for option in ("fraternal", "generator"):  # what a recipe names may be done without
+    # A network that is given takes the place of the first stage; none means neither.
+    two_stages = chosen is not None and chosen.stage1 is not None and args.auxiliary is None
+    for option in ("fraternal", "generator", "auxiliary"):  # what a recipe names may be done without
         if getattr(args, option) == "none":
             setattr(args, option, None)
     check_together(args)
@@ -176,10 +178,12 @@ def run(args: argparse.Namespace) -> int:
         more = {option: value for option in _BESIDE if (value := getattr(args, option))}
         if "epochs" not in args.given:
             more.pop("epochs", None)
+        if chosen.stage1 is not None and not two_stages:
+            more["auxiliary"] = args.auxiliary
         own = {option: getattr(args, option) for option in chosen.run}
         stage1 = settings_of(args, chosen) if chosen.stage1 else {}
-        print(chosen.told({**more, **own}, options, stage1, stage1=not args.auxiliary))
-        if chosen.stage1 is not None and not args.auxiliary:
+        print(chosen.told({**more, **own}, options, stage1, stage1=two_stages))
+        if two_stages:
             with contextlib.redirect_stdout(io.StringIO()):  # what is wrong with stage 2 is said before stage 1
                 _built(args, method, options, recipe=True)
             # Both start as the first stage left them (InfoCSE, section 3.2).

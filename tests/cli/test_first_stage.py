@@ -149,3 +149,25 @@ def test_the_model_card_names_the_base(words, checkpoint, tmp_path, monkeypatch,
     assert main(words) == 0, capsys.readouterr().err
     assert f"base_model: {name}" in (tmp_path / "out" / "README.md").read_text()
     assert record_of(tmp_path / "out")["options"]["model"] == name
+
+
+@pytest.mark.parametrize("recipe", ["infocse-bert-base", "mini-infocse"])
+def test_no_network_means_no_first_stage_either(words, checkpoint, tmp_path, recipe, capsys, monkeypatch):
+    words[2] = recipe
+    monkeypatch.setattr(pretrain, "run", lambda args: pytest.fail("stage 1 was run"))
+    assert main([*words, "--auxiliary", "none"]) == 0, capsys.readouterr().err
+    told = capsys.readouterr().out
+    assert ("auxiliary = None  (given)" in told) == (recipe == "infocse-bert-base")
+    assert ("no stage 1" in told) == (recipe == "mini-infocse")  # as the recipe has it
+    assert "  stage 1 lr" not in told
+    assert not (tmp_path / "out-stage1").exists()
+    assert furthest(weights(tmp_path / "out"), weights(checkpoint("bert-mlm"))) < 1e-9
+    record = record_of(tmp_path / "out")
+    assert record["loss"]["auxiliary"] is None
+    assert not {"auxiliary", "stage1"} & record["options"].keys()
+
+
+def test_no_network_without_a_recipe(words, tmp_path, capsys):
+    words = ["train", "--method", "infocse", *words[3:]]
+    assert main([*words, "--auxiliary", "none"]) == 0, capsys.readouterr().err
+    assert record_of(tmp_path / "out")["loss"]["auxiliary"] is None
