@@ -57,8 +57,9 @@ CASES = {
     "combined-dropout": (CombinedLoss, {"positives": "dropout", "interaction_weight": 0.0, "mlm_weight": 0.0}, 1,
                          ["contrastive"]),
     "pretraining": (AuxiliaryMLMPretrainingLoss, {}, 1, ["mlm", "auxiliary_mlm"]),
-    "pretraining-words": (AuxiliaryMLMPretrainingLoss, {"whole_words": True, "tied_head": False, "mask_rate": 0.15,
-                                                        "most_logits": 200}, 1, ["mlm", "auxiliary_mlm"]),
+    "pretraining-words": (AuxiliaryMLMPretrainingLoss, {"whole_words": True, "tied_head": False, "mask_rate": 0.4,
+                                                        "most_logits": 200, "auxiliary_weight": 0.5}, 1,
+                          ["mlm", "auxiliary_mlm"]),
 }  # fmt: skip
 
 pytestmark = [
@@ -344,6 +345,8 @@ def test_models_that_can_not_work(build, checkpoint):
         (DiffCSELoss, {"generator": 3}, "generator"),
         (AuxiliaryMLMPretrainingLoss, {"mask_rate": 2}, "rate"),
         (AuxiliaryMLMPretrainingLoss, {"split_layer": 9}, "split_layer"),
+        (AuxiliaryMLMPretrainingLoss, {"auxiliary_weight": 0}, "auxiliary_weight must be above 0"),
+        (AuxiliaryMLMPretrainingLoss, {"auxiliary_weight": -1}, "auxiliary_weight must be a number at least 0"),
         (AuxiliaryMLMPretrainingLoss, {"whole_words": 1}, "whole_words must be True or False"),
         (AuxiliaryMLMPretrainingLoss, {"log_terms": "no"}, "log_terms must be True or False"),
     ],
