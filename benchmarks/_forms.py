@@ -186,7 +186,7 @@ def _naive(method: str, loss: Any, texts: Sequence[str]) -> Tensor:
         return _naive_twins(loss, tokenised(texts), tokenised(translations(texts)))
     views = [tokenised(texts) for _ in range(2)]
     vectors = [cls(view) for view in views]
-    total = info_nce(*loss.projector(torch.cat(vectors)).chunk(2), temperature=loss.temperature)
+    total = info_nce(*loss.head(torch.cat(vectors)).chunk(2), temperature=loss.temperature)
     for view, vector in zip(views, vectors, strict=True):
         corrupted = loss.masking(view["input_ids"], view["attention_mask"])
         with torch.no_grad():

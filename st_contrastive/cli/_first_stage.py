@@ -10,18 +10,20 @@ from st_contrastive.cli._arguments import UserError
 from st_contrastive.recipes import Recipe
 
 #: What a first stage depends on, beside its own settings.
-_OF_STAGE1 = ("model", "data", "limit", "seed", "bf16", "warmup", "batches_by_length")
+_OF_STAGE1 = ("model", "pooling", "data", "limit", "seed", "bf16", "warmup", "batches_by_length")
 
 
 def _same(folder: Path, args: argparse.Namespace, settings: dict[str, Any]) -> None:
-    """Raises UserError where the network in the folder was made otherwise."""
+    """Raises UserError where the first stage in the folder was made otherwise."""
     from st_contrastive.cli._record import as_recorded, digests, read
 
     options = {**{key: getattr(args, key) for key in _OF_STAGE1}, **settings}
     try:
         record = read(folder)
     except (OSError, ValueError) as error:
-        raise UserError(f"Stage 1: {error} Name another --output, or the network as --auxiliary.") from error
+        raise UserError(
+            f"Stage 1: {error} Name another --output, or give the folder as --model and as --auxiliary."
+        ) from error
     recorded, wanted = record["options"], as_recorded(options)
     then, now = record.get("files", {}), digests(args, ["data", "model"])
     for file in now.keys() & then.keys():  # the names may be the same, and what they name not
@@ -34,7 +36,7 @@ def _same(folder: Path, args: argparse.Namespace, settings: dict[str, Any]) -> N
         told = ", ".join(f"{name} {recorded.get(name)!r}, not {wanted.get(name)!r}" for name in changed)
         raise UserError(
             f"The stage 1 in {folder} was made with {told}. Move it away, name another --output, or take it as it is "
-            f"with --auxiliary {folder}."
+            f"with --model {folder} --auxiliary {folder}."
         )
 
 
@@ -46,6 +48,8 @@ def settings_of(args: argparse.Namespace, chosen: Recipe) -> dict[str, Any]:
 
 def first_stage(args: argparse.Namespace, settings: dict[str, Any], options: dict[str, Any]) -> str:
     """InfoCSE's first stage on the same sentences, beside the output; one that is there is taken.
+
+    The folder then holds what the second stage starts from: the encoder and the auxiliary network.
 
     Args:
         args: the second stage's.
@@ -60,7 +64,7 @@ def first_stage(args: argparse.Namespace, settings: dict[str, Any], options: dic
     settings = {**settings, "set": shape}
     if Path(folder, "modules.json").is_file():
         _same(Path(folder), args, settings)
-        print(f"Stage 1 is there: taking the auxiliary network in {folder}.")
+        print(f"Stage 1 is there: taking the encoder and the auxiliary network in {folder}.")
         return folder
     checkpoints = f"{args.checkpoints.rstrip('/')}-stage1" if args.checkpoints else None
     told: dict[str, Any] = {"output": folder, "checkpoints": checkpoints, "overwrite": False, "steps": None}

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 #: The record's name in the folder of a saved model.
 NAME = "training_run.json"
 _PACKAGES = ("st_contrastive", "sentence-transformers", "transformers", "torch", "datasets")
-_FILES = ("data", "translations", "output", "checkpoints", "model", "auxiliary", "generator", "fraternal", "dev")
+_FILES = (
+    "data", "translations", "output", "checkpoints", "model", "stage1", "auxiliary", "generator", "fraternal", "dev",
+)  # fmt: skip
 _HUB = ("model", "auxiliary", "generator", "fraternal")
-_READ = ("data", "translations", "dev", "model")
+_READ = ("data", "translations", "dev", "model", "stage1")
 _BANDS = 5
 
 

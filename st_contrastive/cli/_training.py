@@ -104,7 +104,10 @@ def _same_run(args: argparse.Namespace, files: dict[str, str], checkpoints: Path
     Raises:
         UserError: it has others, or they can't be written.
     """
-    free = ("run", "given", "command", "output", "overwrite", "checkpoints", "checkpoint_steps", "resume", "workers")
+    free = (
+        "run", "given", "command", "output", "stage1", "overwrite", "checkpoints", "checkpoint_steps", "resume",
+        "workers",
+    )  # fmt: skip
     now = {option: value for option, value in vars(args).items() if option not in free}
     now |= {f"{option}'s SHA-256": value for option, value in files.items()}
     file = checkpoints / "run.json"

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli._arguments import UserError, fraction, name, whole
@@ -108,7 +109,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=name,
         metavar="NAME",
         help="infocse, combined: folder or hub name of a pre-trained auxiliary network, such as the output of "
-        "pretrain; without, an untrained one is made from --model",
+        "pretrain, beside which --model is taken as it is; without, a recipe of two stages pre-trains both in its "
+        "first, and others make an untrained one from --model, as does none in all",
     )
     parser.add_argument(
         "--generator",
@@ -129,7 +131,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--evaluate-steps", type=whole, default=125, metavar="N", help="score --dev every N steps; default: 125"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, stage1=None)  # the folder of the first stage, once it has been run
 
 
 def run(args: argparse.Namespace) -> int:
@@ -150,7 +152,9 @@ def run(args: argparse.Namespace) -> int:
     if chosen is not None and chosen.method != args.method:
         raise UserError(f"--recipe {chosen.name} is of --method {chosen.method}: leave --method {args.method} out.")
     method = METHODS[args.method]
-    for option in ("fraternal", "generator"):  # what a recipe names may be done without
+    # A network that is given takes the place of the first stage; none means neither.
+    two_stages = chosen is not None and chosen.stage1 is not None and args.auxiliary is None
+    for option in ("fraternal", "generator", "auxiliary"):  # what a recipe names may be done without
         if getattr(args, option) == "none":
             setattr(args, option, None)
     check_together(args)
@@ -174,13 +178,16 @@ def run(args: argparse.Namespace) -> int:
         more = {option: value for option in _BESIDE if (value := getattr(args, option))}
         if "epochs" not in args.given:
             more.pop("epochs", None)
+        if chosen.stage1 is not None and not two_stages:
+            more["auxiliary"] = args.auxiliary
         own = {option: getattr(args, option) for option in chosen.run}
         stage1 = settings_of(args, chosen) if chosen.stage1 else {}
-        print(chosen.told({**more, **own}, options, stage1, stage1=not args.auxiliary))
-        if chosen.stage1 is not None and not args.auxiliary:
+        print(chosen.told({**more, **own}, options, stage1, stage1=two_stages))
+        if two_stages:
             with contextlib.redirect_stdout(io.StringIO()):  # what is wrong with stage 2 is said before stage 1
                 _built(args, method, options, recipe=True)
-            args.auxiliary = first_stage(args, stage1, options)
+            # Both start as the first stage left them (InfoCSE, section 3.2).
+            args.stage1 = args.auxiliary = first_stage(args, stage1, options)
     set_seed(args.seed)
     model, own_length, loss = _built(args, method, options, recipe=chosen is not None)
     _check_queue(loss, args.batch_size, len(columns[0]))
@@ -195,12 +202,20 @@ def run(args: argparse.Namespace) -> int:
 def _built(
     args: argparse.Namespace, method: Method, options: dict[str, Any], *, recipe: bool
 ) -> tuple[SentenceTransformer, int | None, Any]:
-    """The model, how many tokens of a text it read before, and the loss."""
-    from st_contrastive.cli._models import cut_texts, trained_model
+    """The model, how many tokens of a text it read before, and the loss.
+
+    The model is ``--model``'s, or the one that the first stage made of it.
+    """
+    from st_contrastive.cli._models import cut_texts, load_model, trained_model
     from st_contrastive.components import FraternalEmbedding
     from st_contrastive.components._checks import first_line
 
-    model = trained_model(args.model, args.pooling, method.pooling, recipe=recipe)
+    if args.stage1 is None:
+        model = trained_model(args.model, args.pooling, method.pooling, recipe=recipe)
+    else:  # which saved it under the pooling that was asked for
+        model = load_model(args.stage1, training=True)
+        if not Path(args.model).exists():  # a name on the hub, for the model card
+            model.model_card_data.set_base_model(args.model)
     own_length = cut_texts(model, args.model, args.max_length)
     named = {option: getattr(args, option) for option in ("auxiliary", "generator") if getattr(args, option)}
     try:

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from st_contrastive import _host
-from st_contrastive.components import Projector, ReplacedTokenDetector, TokenCorruption
-from st_contrastive.losses._checks import require_choice, require_flag
+from st_contrastive.components import Projector, ReplacedTokenDetector, TanhHead, TokenCorruption
+from st_contrastive.losses._checks import require_choice
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import replaced_tokens
+
+_HEADS: dict[str, type[nn.Module]] = {"projector": Projector, "tanh": TanhHead}
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Views:
 
 
 class ConditionedLoss(ContrastiveLoss):
-    """SimCSE under InfoCSE's projector, beside networks that are given the sentence vector.
+    """SimCSE under a training-only head, beside networks that are given the sentence vector.
 
     Arguments as in :class:`~st_contrastive.losses.InfoCSELoss`.
     """
@@ -36,7 +38,7 @@ class ConditionedLoss(ContrastiveLoss):
         model: Any,
         *,
         temperature: float,
-        projector: bool,
+        head: str | None,
         vector: str,
         weighting: str,
         contrastive_weight: float,
@@ -51,18 +53,19 @@ class ConditionedLoss(ContrastiveLoss):
             log_terms=log_terms,
             mini_batch_size=mini_batch_size,
         )
-        require_flag("projector", projector)
-        require_choice("vector", vector, ("encoder", "projector"))
+        require_choice("head", head, (*_HEADS, None))
+        require_choice("vector", vector, ("encoder", "head"))
         require_choice("weighting", weighting, ("loss", "gradient"))
         width = _host.embedding_width(model)
-        if vector == "projector" and (not projector or width != _host.token_width(model)):
+        if vector == "head" and (head is None or width != _host.token_width(model)):
             raise ValueError(
-                "vector='projector' gives the networks what the projector makes: it needs projector=True and an "
-                f"embedding as wide as the token vectors ({_host.token_width(model)}), got projector={projector} and "
-                f"{width}. Take vector='encoder'."
+                "vector='head' gives the networks what the head makes: it needs head='projector' or 'tanh' and an "
+                f"embedding as wide as the token vectors ({_host.token_width(model)}), got head={head!r} and {width}. "
+                "Take vector='encoder'."
             )
         self.vector, self.weighting, self.contrastive_weight = vector, weighting, contrastive_weight
-        self.projector: nn.Module | None = Projector(width) if projector else None
+        self._head_given = head
+        self.head: nn.Module | None = None if head is None else _HEADS[head](width)
 
     def _views(self, column: dict[str, Any]) -> Views:
         """The two dropout views of a batch."""
@@ -74,11 +77,11 @@ class ConditionedLoss(ContrastiveLoss):
         return (*(view.sentences for view in encoded), *self._pooled(encoded))
 
     def _pooled(self, encoded: list[_host.Encoded]) -> tuple[Tensor, ...]:
-        """What the networks are given, where it is not what the projector makes."""
-        return () if self.vector == "projector" else tuple(_host.pool_as_model(self.model, view) for view in encoded)
+        """What the networks are given, where it is not what the head makes."""
+        return () if self.vector == "head" else tuple(_host.pool_as_model(self.model, view) for view in encoded)
 
     def _projected(self, sentences: Tensor, given: Tensor | None) -> Views:
-        contrasted = sentences if self.projector is None else self.through(self.projector, sentences)
+        contrasted = sentences if self.head is None else self.through(self.head, sentences)
         return Views(contrasted, contrasted if given is None else given)
 
     def _contrastive(self, views: Views) -> Tensor:
@@ -105,7 +108,7 @@ class ConditionedLoss(ContrastiveLoss):
     def _conditioned_config(self) -> dict[str, Any]:
         return {
             **self._common_config(),
-            "projector": self.projector is not None,
+            "head": self._head_given,
             "vector": self.vector,
             "weighting": self.weighting,
             "contrastive_weight": self.contrastive_weight,

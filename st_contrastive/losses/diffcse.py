@@ -35,15 +35,16 @@ class DiffCSELoss(ConditionedLoss):
         rtd_weight: lambda. At 0 the detector is not run.
         mask_rate: share of the tokens that the generator fills in.
         sampling: draw the tokens from the generator's distribution; False takes the likeliest, as the authors' code.
-        projector: put the authors' training-only projector on top of the embeddings.
+        head: what stands on top of the embeddings for the contrastive term, in training only: "projector", two linear
+            layers with BatchNorm, as the authors; "tanh", SimCSE's Linear and Tanh; None, nothing.
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
             gradient stays that of the whole batch.
         weighting: "loss" multiplies the term, as the authors; "gradient" scales its gradient where it enters the
             encoder. See ``InfoCSELoss``.
-        vector: the discriminator gets the vector of the "projector", as in the authors' code, or of the "encoder".
-            With ``projector=False`` it is the encoder's.
+        vector: the discriminator gets what the "head" makes, as in the authors' code, or the vector of the "encoder".
+            None takes the head's where there is a head and its vectors are as wide as the token vectors.
 
     Generator and discriminator are copies of the encoder with its adapters (LoRA), if any, merged.
     The discriminator reads the edited sentence once for each dropout view, each with its own edits and vector.
@@ -62,7 +63,8 @@ class DiffCSELoss(ConditionedLoss):
         +-------------+--------+
 
     Relations:
-        - With ``rtd_weight=0`` this is ``SimCSELoss`` under the projector.
+        - With ``rtd_weight=0`` this is ``SimCSELoss`` under another head; with ``head="tanh"`` too it is
+          ``SimCSELoss`` itself.
 
     Example:
         >>> import warnings
@@ -87,12 +89,12 @@ class DiffCSELoss(ConditionedLoss):
         rtd_weight: float = 0.005,
         mask_rate: float = 0.3,
         sampling: bool = False,
-        projector: bool = True,
+        head: Literal["projector", "tanh"] | None = "projector",
         gather_across_devices: bool = False,
         log_terms: bool = True,
         *,
         weighting: Literal["loss", "gradient"] = "loss",
-        vector: Literal["encoder", "projector"] | None = None,
+        vector: Literal["encoder", "head"] | None = None,
         mini_batch_size: int | None = None,
     ) -> None:
         require_weight("rtd_weight", rtd_weight)
@@ -101,8 +103,8 @@ class DiffCSELoss(ConditionedLoss):
         super().__init__(
             model,
             temperature=temperature,
-            projector=projector,
-            vector=vector or ("projector" if projector and width == _host.token_width(model) else "encoder"),
+            head=head,
+            vector=vector or ("head" if head is not None and width == _host.token_width(model) else "encoder"),
             weighting=weighting,
             contrastive_weight=1.0,
             gather_across_devices=gather_across_devices,

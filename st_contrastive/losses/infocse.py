@@ -42,8 +42,12 @@ class InfoCSELoss(ConditionedLoss):
         extra_layers: how many trainable layers it has. None takes two, or as many as ``auxiliary`` has.
         masked_views: "both" masks each dropout view on its own, each with its own sentence vector (the authors' code);
             "first" masks one copy (the paper's text).
-        projector: put the authors' training-only projector on top of the embeddings for the contrastive term. From an
-            encoder with weak sentence embeddings, False brought 2 points of Spearman x 100 (150 steps, one seed).
+        head: what stands on top of the embeddings for the contrastive term, in training only. "projector" is the
+            authors' code: two linear layers with BatchNorm. "tanh" is SimCSE's Linear and Tanh, which the paper's text
+            asks for ("a pooler layer", section 2). None is no head. Against ``SimCSELoss``, whose head is "tanh",
+            "projector" changes two things at once, the head and the masked-LM term; "tanh" tells them apart. From an
+            encoder with weak sentence embeddings, None brought 2 points of Spearman x 100 over "projector" (150 steps,
+            one seed).
         rtd_weight: weight of DiffCSE's replaced-token detection beside it (section 6.3); the papers take 0.005. At 0
             there is none.
         gather_across_devices: take the other devices' sentences as negatives too.
@@ -59,7 +63,8 @@ class InfoCSELoss(ConditionedLoss):
         detach: keep the masked-LM gradient out of the lower layers. False runs the masked text through the encoder's
             own lower layers, with gradient ("w/o gradient detach"); not under adapters such as LoRA, which stand in
             the way of those layers' weights.
-        vector: the auxiliary networks get the vector of the "encoder", before the projector, or of the "projector".
+        vector: the auxiliary networks get the vector of the "encoder", before the head, or what the "head" makes of it,
+            which must then be as wide as the token vectors.
         tied_head: take the embedding matrix of the auxiliary network's frozen copy for the masked-LM head's decoder;
             False trains a matrix of its own, as the authors' code. That of a saved network starts as it was saved.
         lower_dropout: keep dropout on in the frozen layers; the authors do for large encoders.
@@ -97,8 +102,8 @@ class InfoCSELoss(ConditionedLoss):
         - :meth:`gradient_norms` tells how much each term pulls at the encoder: search ``mlm_weight`` from there.
 
     Relations:
-        - With ``mlm_weight=0`` this is ``SimCSELoss`` under the projector, in value and gradient; with
-          ``projector=False`` too, ``SimCSELoss`` with ``head=False``.
+        - With ``mlm_weight=0`` this is ``SimCSELoss`` under another head; with ``head="tanh"`` too it is ``SimCSELoss``
+          in value and gradient, and with ``head=None`` ``SimCSELoss(head=False)``.
         - With ``mlm_weight=0`` and ``rtd_weight`` this is ``DiffCSELoss`` with ``vector="encoder"`` and the same
           ``weighting``.
 
@@ -124,7 +129,7 @@ class InfoCSELoss(ConditionedLoss):
         split_layer: int | None = None,
         extra_layers: int | None = None,
         masked_views: Literal["both", "first"] = "both",
-        projector: bool = True,
+        head: Literal["projector", "tanh"] | None = "projector",
         rtd_weight: float = 0.0,
         gather_across_devices: bool = False,
         log_terms: bool = True,
@@ -132,7 +137,7 @@ class InfoCSELoss(ConditionedLoss):
         weighting: Literal["loss", "gradient"] = "gradient",
         contrastive_weight: float = 1.0,
         detach: bool = True,
-        vector: Literal["encoder", "projector"] = "encoder",
+        vector: Literal["encoder", "head"] = "encoder",
         tied_head: bool = False,
         lower_dropout: bool = False,
         most_logits: int = 2**26,
@@ -152,7 +157,7 @@ class InfoCSELoss(ConditionedLoss):
         super().__init__(
             model,
             temperature=temperature,
-            projector=projector,
+            head=head,
             vector=vector,
             weighting=weighting,
             contrastive_weight=contrastive_weight,

@@ -14,7 +14,7 @@ from st_contrastive import _host
 from st_contrastive.components import AuxiliaryMLM, CorruptedTokens, TokenCorruption, save_auxiliary
 from st_contrastive.components._checks import require_positive
 from st_contrastive.components.layer_stack import capturing_states
-from st_contrastive.losses._checks import require_flag
+from st_contrastive.losses._checks import require_flag, require_weight
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import masked_lm_in_chunks
@@ -22,7 +22,7 @@ from st_contrastive.objectives import masked_lm_in_chunks
 
 @final
 class AuxiliaryMLMPretrainingLoss(TextLoss):
-    r"""Stage 1 of InfoCSE (Wu et al., Findings of EMNLP 2022): :math:`L_{MLM} + L_{aux}` (eq. 5 and 6).
+    r"""Stage 1 of InfoCSE (Wu et al., Findings of EMNLP 2022): :math:`L_{MLM} + w\, L_{aux}` (eq. 5 and 6).
 
     The encoder predicts the masked tokens from its last hidden states; the auxiliary network predicts them from the
     hidden states of the encoder's own lower layers and, in position 0, the full encoder's sentence vector. Both go
@@ -34,8 +34,8 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
-        mask_rate: share of the tokens that are masked. The default is that of ``InfoCSELoss``, so that the network is
-            used as it was trained.
+        mask_rate: share of the tokens that are masked. The default is BERT's, which the paper names for this stage
+            (sections 2 and 3.1); it varies the rate of the joint stage alone (section 5.3).
         split_layer: after how many lower layers the auxiliary network branches off. None takes half of them.
         extra_layers: how many layers it has of its own. They start as copies of the encoder's uppermost.
         whole_words: mask words rather than tokens. For vocabularies that mark the inside of words ("##") or the space
@@ -43,6 +43,8 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         tied_head: the head's decoder is the encoder's embedding matrix, as in BERT; False trains a matrix of its own.
         most_logits: above this many vocabulary logits, cross-entropy is computed in chunks.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+        auxiliary_weight: w, above 0, of the auxiliary network's term. The paper has "the hyperparameter to balance the
+            two MLM losses" (section 4.2) and does not publish it; eq. 6 is the plain sum.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -70,15 +72,23 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
     def __init__(
         self,
         model: SentenceTransformer,
-        mask_rate: float = 0.4,
+        mask_rate: float = 0.15,
         split_layer: int | None = None,
         extra_layers: int = 2,
         whole_words: bool = False,
         tied_head: bool = True,
         most_logits: int = 2**26,
         log_terms: bool = True,
+        *,
+        auxiliary_weight: float = 1.0,
     ) -> None:
         super().__init__(model, log_terms=log_terms)
+        require_weight("auxiliary_weight", auxiliary_weight)
+        if auxiliary_weight == 0:
+            raise ValueError(
+                "auxiliary_weight must be above 0, got 0: the auxiliary network, which this stage is for, would not be "
+                "trained. The paper's eq. 6 has 1."
+            )
         require_flag("whole_words", whole_words)
         require_flag("tied_head", tied_head)
         require_positive("most_logits", most_logits)
@@ -96,7 +106,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self.network.require_live(encoder, layers=False)
         self._split_given = split_layer
         self._base_name = str(encoder.config._name_or_path or "")
-        self.most_logits = most_logits
+        self.most_logits, self.auxiliary_weight = most_logits, auxiliary_weight
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
@@ -105,16 +115,17 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         found = self.by_groups(self._states, {**column, "masked": masked})
         targets, *states = (torch.cat(parts) for parts in zip(*found, strict=True))
         encoder, network = _host.encoder_of(self.model), self.network
-        return {
-            name: masked_lm_in_chunks(
+        mlm, auxiliary_mlm = (
+            masked_lm_in_chunks(
                 hidden,
                 targets,
                 lambda chunk: network.logits(chunk, encoder),
                 vocabulary=network.signature[1],
                 most_logits=self.most_logits,
             )
-            for name, hidden in zip(("mlm", "auxiliary_mlm"), states, strict=True)
-        }
+            for hidden in states
+        )
+        return {"mlm": mlm, "auxiliary_mlm": self.auxiliary_weight * auxiliary_mlm}
 
     @property
     def reads(self) -> Literal["tokens"]:
@@ -165,6 +176,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             "whole_words": self.masking.whole_words,
             "tied_head": self.network.head.tied,
             "most_logits": self.most_logits,
+            "auxiliary_weight": self.auxiliary_weight,
         }
 
     @property

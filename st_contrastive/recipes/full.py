@@ -129,7 +129,7 @@ def _infocse(name: str, model: str, lr: Setting, mask_rate: float, large: bool, 
         },
         {
             **cite(_INFOCSE, temperature=0.05, mlm_weight=1e-5),
-            **cite(_INFOCSE_CODE, mask_rate=mask_rate, lower_dropout=large, masked_views="both", projector=True),
+            **cite(_INFOCSE_CODE, mask_rate=mask_rate, lower_dropout=large, masked_views="both", head="projector"),
             **cite("ours: trains the network at full scale, see InfoCSELoss", weighting="gradient"),
         },
         stage1={
@@ -187,7 +187,7 @@ FULL = (
             **_LOOP,
             **cite(_DIFFCSE, model=_BERT, lr=7e-6, batch_size=64, epochs=2, generator="distilbert-base-uncased"),
         },
-        cite(_DIFFCSE, temperature=0.05, rtd_weight=0.005, mask_rate=0.3, projector=True),
+        cite(_DIFFCSE, temperature=0.05, rtd_weight=0.005, mask_rate=0.3, head="projector"),
         differs=(_DATA,),
     ),
     *_conisi(

@@ -114,7 +114,10 @@ def test_pretrain_then_train_with_what_it_wrote(checkpoint, corpus, tmp_path, ca
     stage1, output = tmp_path / "stage1", tmp_path / "out"
     common = ["--data", str(corpus), "--batch-size", "4", "--steps", "2"]
     arguments = ["pretrain", "--model", str(checkpoint("bert")), "--output", str(stage1), *common]
-    assert main([*arguments, "--set", "whole_words=true", "--set", "extra_layers=1"]) == 0
+    more = ["whole_words=true", "extra_layers=1", "mask_rate=0.3", "auxiliary_weight=0.5"]
+    assert main([*arguments, *(word for one in more for word in ("--set", one))]) == 0
+    trained = json.loads((stage1 / "training_run.json").read_text())["loss"]
+    assert (trained["mask_rate"], trained["auxiliary_weight"]) == (0.3, 0.5)
     assert "20 of 21 lines taken" in capsys.readouterr().out
     assert {"auxiliary_config.json", "auxiliary.safetensors", "modules.json"} <= {p.name for p in stage1.iterdir()}
     assert json.loads((stage1 / "auxiliary_config.json").read_text())["extra_layers"] == 1

@@ -45,7 +45,7 @@ CASES = {
     "momentum": (MomentumContrastLoss, {"queue_size": 7}, 1, ["contrastive"]),
     "momentum-moco": (MomentumContrastLoss, {"positives": "momentum", "head": False}, 2, ["contrastive"]),
     "infocse": (InfoCSELoss, {"mlm_weight": 0.1}, 1, ["contrastive", "mlm"]),
-    "infocse-first": (InfoCSELoss, {"masked_views": "first", "projector": False, "mlm_weight": 0.1}, 1,
+    "infocse-first": (InfoCSELoss, {"masked_views": "first", "head": "tanh", "mlm_weight": 0.1}, 1,
                       ["contrastive", "mlm"]),
     "infocse-literal": (InfoCSELoss, {"weighting": "loss", "mlm_weight": 0.1, "tied_head": True,
                                       "lower_dropout": True, "most_logits": 200}, 1, ["contrastive", "mlm"]),
@@ -60,8 +60,9 @@ CASES = {
     "combined-dropout": (CombinedLoss, {"positives": "dropout", "interaction_weight": 0.0, "mlm_weight": 0.0}, 1,
                          ["contrastive"]),
     "pretraining": (AuxiliaryMLMPretrainingLoss, {}, 1, ["mlm", "auxiliary_mlm"]),
-    "pretraining-words": (AuxiliaryMLMPretrainingLoss, {"whole_words": True, "tied_head": False, "mask_rate": 0.15,
-                                                        "most_logits": 200}, 1, ["mlm", "auxiliary_mlm"]),
+    "pretraining-words": (AuxiliaryMLMPretrainingLoss, {"whole_words": True, "tied_head": False, "mask_rate": 0.4,
+                                                        "most_logits": 200, "auxiliary_weight": 0.5}, 1,
+                          ["mlm", "auxiliary_mlm"]),
 }  # fmt: skip
 
 pytestmark = [
@@ -159,7 +160,7 @@ def test_training_changes_what_it_should(build, sentences):
     for loss, key in (
         (TwinsLoss(model), "queue.keys"),
         (ConIsILoss(model), "head.norm.running_mean"),
-        (InfoCSELoss(model), "projector.outer_norm.running_mean"),
+        (InfoCSELoss(model), "head.outer_norm.running_mean"),
     ):
         before = loss.state_dict()[key].clone()
         loss([batch])
@@ -315,7 +316,7 @@ def test_models_that_can_not_work(build, checkpoint):
         (SimCSELoss, {"temperature": float("inf")}, "temperature"),
         (SimCSELoss, {"head": "false"}, "head must be True or False"),
         (SimCSELoss, {"gather_across_devices": 1}, "gather_across_devices must be True or False"),
-        (InfoCSELoss, {"projector": "no"}, "projector must be True or False"),
+        (InfoCSELoss, {"head": True}, "head must be one of 'projector', 'tanh', None; got True"),
         (ConIsILoss, {"strategy": "both"}, "strategy"),
         (ConIsILoss, {"interaction_weight": 1.2}, "interaction_weight"),
         (ConIsILoss, {"replacement_rate": -1}, "rate"),
@@ -340,8 +341,8 @@ def test_models_that_can_not_work(build, checkpoint):
         (InfoCSELoss, {"rtd_weight": float("nan")}, "rtd_weight"),
         (InfoCSELoss, {"contrastive_weight": "all"}, "contrastive_weight"),
         (InfoCSELoss, {"weighting": "both"}, "weighting must be one of 'loss', 'gradient'"),
-        (InfoCSELoss, {"vector": "pooler"}, "vector must be one of 'encoder', 'projector'"),
-        (InfoCSELoss, {"vector": "projector", "projector": False}, "vector='projector' .* needs projector=True"),
+        (InfoCSELoss, {"vector": "pooler"}, "vector must be one of 'encoder', 'head'"),
+        (InfoCSELoss, {"vector": "head", "head": None}, "vector='head' .* needs head='projector'"),
         (InfoCSELoss, {"detach": 0}, "detach must be True or False"),
         (InfoCSELoss, {"tied_head": "own"}, "tied_head must be True or False"),
         (InfoCSELoss, {"lower_dropout": None}, "lower_dropout must be True or False"),
@@ -353,6 +354,8 @@ def test_models_that_can_not_work(build, checkpoint):
         (DiffCSELoss, {"generator": 3}, "generator"),
         (AuxiliaryMLMPretrainingLoss, {"mask_rate": 2}, "rate"),
         (AuxiliaryMLMPretrainingLoss, {"split_layer": 9}, "split_layer"),
+        (AuxiliaryMLMPretrainingLoss, {"auxiliary_weight": 0}, "auxiliary_weight must be above 0"),
+        (AuxiliaryMLMPretrainingLoss, {"auxiliary_weight": -1}, "auxiliary_weight must be a number at least 0"),
         (AuxiliaryMLMPretrainingLoss, {"whole_words": 1}, "whole_words must be True or False"),
         (AuxiliaryMLMPretrainingLoss, {"log_terms": "no"}, "log_terms must be True or False"),
     ],

@@ -224,7 +224,7 @@ def test_infocse(double, sentences, masked_views, pooling):
     loss.masking.forward = corrupt
     terms = loss(features(model, sentences))
     vectors = row_vectors(model, [dict(model.tokenizer(s)) for s in sentences], pooling)
-    projector = loss.projector
+    projector = loss.head
     both = torch.cat([vectors, vectors])
     inner = batch_norm(both @ projector.inner.weight.T, projector.inner_norm).relu()
     outer = batch_norm(inner @ projector.outer.weight.T, projector.outer_norm)
@@ -259,7 +259,7 @@ def test_a_weight_of_zero_gives_the_simpler_loss_in_value_and_gradient(double, s
     simple = run(SimCSELoss(model, head=False, log_terms=False))
     assert simple[1].abs().sum() > 0
     for loss in (
-        InfoCSELoss(model, mlm_weight=0, projector=False, log_terms=False),
+        InfoCSELoss(model, mlm_weight=0, head=None, log_terms=False),
         TwinsLoss(model, queue_batches=0, log_terms=False),
     ):
         with pytest.warns(UserWarning, match="one column") if isinstance(loss, TwinsLoss) else _nothing():

@@ -46,18 +46,28 @@ def assert_equal(found, expected, factor=1.0, rtol=1e-9, atol=1e-14):
         torch.testing.assert_close(gradient, factor * expected[name], rtol=rtol, atol=atol)
 
 
-def test_without_mlm_it_is_simcse_under_the_same_head(build, sentences):
+@pytest.mark.parametrize("loss_class", [InfoCSELoss, DiffCSELoss])
+@pytest.mark.parametrize("head", ["projector", "tanh", None])
+def test_without_its_own_term_it_is_simcse_under_the_same_head(build, sentences, loss_class, head):
     model = build("bert-mlm").double()  # with dropout, of which a seed draws the same for both
-    loss = InfoCSELoss(model, mlm_weight=0)
-    simcse = SimCSELoss(model)
-    simcse.head = loss.projector
+    off = "mlm" if loss_class is InfoCSELoss else "rtd"
+    loss = loss_class(model, **{f"{off}_weight": 0}, head=head)
+    simcse = SimCSELoss(model, head=head is not None)
+    if head == "tanh":
+        simcse.head.load_state_dict(loss.head.state_dict())  # SimCSE's own head, with the same weights
+    else:
+        simcse.head = loss.head
     found, gradients = terms_and_gradients(model, loss, sentences)
     expected, reference = terms_and_gradients(model, simcse, sentences)
-    assert found == {"contrastive": pytest.approx(expected["contrastive"], rel=1e-12), "mlm": 0}
+    assert found == {"contrastive": pytest.approx(expected["contrastive"], rel=1e-12), off: 0}
     assert expected["contrastive"] > 1e-3
     assert_equal(encoders(gradients), encoders(reference))
-    assert gradients["projector.inner.weight"].abs().sum() > 0
-    torch.testing.assert_close(gradients["projector.inner.weight"], reference["head.inner.weight"])
+    own = {"projector": "head.inner.weight", "tanh": "head.linear.weight"}.get(head)
+    if own is None:
+        assert not any(name.startswith("head") for name in gradients)
+        return
+    assert gradients[own].abs().sum() > 0
+    torch.testing.assert_close(gradients[own], reference[own])
 
 
 def test_the_weight_scales_the_term_or_its_gradient_into_the_encoder(model, sentences):
@@ -122,9 +132,10 @@ def test_without_detaching_every_gradient_into_the_encoder_is_scaled(build, sent
     assert_equal(found["gradient"], found["loss"], rtol=1e-5, atol=1e-11)
 
 
-@pytest.mark.parametrize("vector", ["encoder", "projector"])
-def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector, monkeypatch):
-    loss = InfoCSELoss(model, mlm_weight=0.5, rtd_weight=0.5, vector=vector).double()
+@pytest.mark.parametrize("head", ["projector", "tanh"])
+@pytest.mark.parametrize("vector", ["encoder", "head"])
+def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector, head, monkeypatch):
+    loss = InfoCSELoss(model, mlm_weight=0.5, rtd_weight=0.5, vector=vector, head=head).double()
     loss.saves_padding = False  # else the rows come in groups
     given = []
     states, detect = loss.auxiliary.states, loss.detector.forward
@@ -136,8 +147,8 @@ def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector
     loss([dict(batch)])
     vectors = model(dict(batch))["sentence_embedding"]
     expected = torch.cat([vectors, vectors])
-    if vector == "projector":
-        expected = loss.projector(expected)
+    if vector == "head":
+        expected = loss.head(expected)
     assert len(given) == 2
     for found in given:
         torch.testing.assert_close(found, expected)
@@ -148,7 +159,7 @@ def test_with_detection_alone_it_is_diffcse(model, sentences):
     infocse = InfoCSELoss(model, mlm_weight=0, rtd_weight=0.3, weighting="loss")
     torch.manual_seed(1)
     diffcse = DiffCSELoss(model, rtd_weight=0.3, vector="encoder")
-    diffcse.projector, diffcse.detector = infocse.projector, infocse.detector
+    diffcse.head, diffcse.detector = infocse.head, infocse.detector
     found, gradients = terms_and_gradients(model, infocse, sentences)
     expected, reference = terms_and_gradients(model, diffcse, sentences)
     assert found == {**{name: pytest.approx(value, rel=1e-12) for name, value in expected.items()}, "mlm": 0}
@@ -164,7 +175,7 @@ def test_diffcse_by_hand(model, sentences):
     texts = {key: torch.cat([batch[key]] * 2) for key in ("input_ids", "attention_mask", "token_type_ids")}
     torch.manual_seed(3)
     edited = loss.detector.replace(texts)
-    projected = loss.projector(torch.cat([model(dict(batch))["sentence_embedding"]] * 2))
+    projected = loss.head(torch.cat([model(dict(batch))["sentence_embedding"]] * 2))
     hidden, found = loss.detector.discriminator, []
     for row in range(len(edited)):  # one by one, without padding
         length = int(texts["attention_mask"][row].sum())
@@ -179,7 +190,7 @@ def test_diffcse_by_hand(model, sentences):
     assert len(found) == int(texts["attention_mask"].sum())
     assert terms["rtd"].item() == pytest.approx(0.3 * sum(found) / len(found), rel=1e-9)
     simcse = SimCSELoss(model)
-    simcse.head = loss.projector
+    simcse.head = loss.head
     expected = simcse.double()([dict(batch)])["contrastive"].item()
     assert terms["contrastive"].item() == pytest.approx(expected, rel=1e-9)
 

@@ -144,7 +144,8 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
     assert record["options"]["batch_size"] == 4  # what is given goes first, wherever it stands
     assert record["options"]["model"] == "bert-mlm0" or record["options"]["model"].startswith("bert-mlm")
     assert record["files"]["data"] == hashlib.sha256(corpus.read_bytes()).hexdigest()
-    assert set(record["files"]) == {"data", "dev", "model", *(["translations"] if one.translations else [])}
+    more = [*(["translations"] if one.translations else []), *(["stage1"] if one.stage1 else [])]
+    assert set(record["files"]) == {"data", "dev", "model", *more}
     assert record["steps"] == 2
     assert record["best"]["step"] in (1, 2)
     for key, value in one.loss_arguments.items():

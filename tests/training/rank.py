@@ -76,7 +76,7 @@ def gradients(case, bert, german, columns, dtype):
         labels = torch.tensor(stc.twins_dataset(columns[0], columns[1], fraternal=fraternal)["label"][:])
     if case == "diffcse" and dtype == torch.float32:
         # Behind BatchNorm over so few rows, float32 is far from float64 in one process already.
-        options = {**options, "projector": False}
+        options = {**options, "head": None}
     loss = loss_class(model, **options, gather_across_devices=True, log_terms=False).to(dtype)
     switch_off_dropout(loss)
     for _ in range(3):

@@ -80,7 +80,7 @@ def test_losses_by_name_and_any_loss_of_sentence_transformers(made, tmp_path):
         (("conisi", {}), ("conisi", {"temperature": 0.1}), "temperature is 0.1, saved with 0.05"),
         (("twins", {}), ("twins", {"queue_batches": 3, "forgetting_rate": 0.2}), "queue_batches is 3, saved with 2"),
         (("infocse", {}), ("infocse", {"mask_rate": 0.2, "detach": False}), "mask_rate is 0.2.*; detach is False"),
-        (("infocse", {}), ("infocse", {"projector": False}), "projector is False, saved with True"),
+        (("infocse", {}), ("infocse", {"head": None}), "head is None, saved with 'projector'"),
     ],
 )
 def test_what_does_not_fit_is_named_and_nothing_is_taken(made, tmp_path, saved, read, message):
