@@ -131,18 +131,22 @@ def is_saved_model(name: str) -> bool:
 
 
 def most_positions(model: nn.Module) -> int | None:
-    """Most tokens that the encoder has positions for; None where it tells no limit.
+    """Most tokens that the encoder has positions for; None where it tells no limit."""
+    table = position_table(model)
+    limit = getattr(encoder_of(model).config, "max_position_embeddings", None) if table is None else table
+    return limit if isinstance(limit, int) and limit > 0 else None
 
-    Families with RoBERTa's position ids start counting behind the padding index, and lose that many.
+
+def position_table(model: nn.Module) -> int | None:
+    """Most tokens that the encoder's table of position embeddings has rows for: a longer text fails.
+
+    None where it has no such table, as encoders with relative or rotary positions. Families with RoBERTa's position ids
+    start counting behind the padding index, and lose that many rows.
     """
-    encoder = encoder_of(model)
-    limit = getattr(encoder.config, "max_position_embeddings", None)
-    if not isinstance(limit, int) or limit <= 0:
-        return None
-    for name, module in encoder.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            return limit - module.padding_idx - 1
-    return limit
+    for name, module in encoder_of(model).named_modules():
+        if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, nn.Embedding):
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    return None
 
 
 def pool(encoded: Encoded, mode: str) -> Tensor:

@@ -33,8 +33,9 @@ class AntonymReplacement:
     row, and tells their share.
 
     Args:
-        rate: each word that has an antonym is replaced with this probability, but one at least. The paper gives none;
-            1, ours, replaces all.
+        rate: share of the words that have an antonym which are replaced: max(1, round(rate * words)) of them, drawn at
+            random. The paper "randomly substitutes some full words with antonyms" (section 3.2.1) and gives no number;
+            1, our default, replaces all.
         lexicon: None takes one on NLTK's WordNet.
 
     Raises:
@@ -71,8 +72,8 @@ class AntonymReplacement:
                     found.append((match, _cased(forms[0], word)))
             before, first = lowered, False
         if found and self.rate < 1:
-            sure = rng.randrange(len(found))
-            found = [item for place, item in enumerate(found) if rng.random() < self.rate or place == sure]
+            count = max(1, round(self.rate * len(found)))
+            found = [found[place] for place in sorted(rng.sample(range(len(found)), count))]
         return _replaced(text, found)
 
 

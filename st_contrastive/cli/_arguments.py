@@ -58,6 +58,11 @@ def fraction(text: str) -> float:
     return _number(text, float, lambda value: 0 <= value < 1, "a number from 0 to below 1")
 
 
+def share(text: str) -> float:
+    """A number above 0 and up to 1."""
+    return _number(text, float, lambda value: 0 < value <= 1, "a number above 0 and up to 1")
+
+
 def _number(text: str, convert: Callable[[str], Number], accepted: Callable[[Number], bool], what: str) -> Number:
     """The converted text; argparse turns the error into usage, one line and exit code 2."""
     try:

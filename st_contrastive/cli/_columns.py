@@ -23,6 +23,8 @@ def check_together(args: argparse.Namespace) -> None:
     for option, wanted in belongs.items():
         if getattr(args, option) and args.method not in wanted:
             raise UserError(f"--{option} goes with --method {' or '.join(wanted)}, not {args.method}.")
+    if args.antonym_rate is not None and not args.antonyms:
+        raise UserError("--antonym-rate is the share of words that --antonyms replaces: add --antonyms.")
     if args.fraternal and not args.translations:
         raise UserError("--fraternal reads translations: add --translations FILE.")
     if args.languages and not args.translations:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import UserError, fraction, name, whole
+from st_contrastive.cli._arguments import UserError, fraction, name, share, whole
 from st_contrastive.cli._training import add_files, add_numbers, checkpoint_folder, train_and_save
 from st_contrastive.recipes import RECIPES, recipe
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Options that a recipe may be run with and without.
 _BESIDE = (
     "epochs", "steps", "limit", "pooling", "warmup", "bf16", "batches_by_length", "translations", "fraternal",
-    "auxiliary", "generator", "repetition", "dev",
+    "auxiliary", "generator", "repetition", "antonym_rate", "dev",
 )  # fmt: skip
 METHODS = ("simcse", "conisi", "twins", "infocse", "diffcse", "momentum", "combined")
 
@@ -91,6 +91,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--antonyms", action="store_true", help="conisi, combined: construct sentences with WordNet antonyms (o2)"
+    )
+    parser.add_argument(
+        "--antonym-rate",
+        type=share,
+        metavar="X",
+        help="with --antonyms: replace this share of the words that have an antonym, one at least; default: all",
     )
     parser.add_argument(
         "--repetition",
@@ -250,7 +256,7 @@ def _augmentations(args: argparse.Namespace) -> list[Any]:
     if not args.antonyms:
         return []
     try:
-        return [AntonymReplacement()]
+        return [AntonymReplacement(1.0 if args.antonym_rate is None else args.antonym_rate)]
     except WordNetError as error:
         raise UserError(f"--antonyms: {error}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -122,9 +122,27 @@ class TokenCorruption(nn.Module):
         )
 
     @classmethod
-    def replacement(cls, tokenizer: PreTrainedTokenizerBase, rate: float) -> TokenCorruption:
-        """ConIsI-o1's subword replacement: 80 % random, 20 % as it is."""
-        return cls(tokenizer, rate=rate, mask_share=0.0, random_share=0.8)
+    def replacement(
+        cls, tokenizer: PreTrainedTokenizerBase, rate: float, *, unreplaced: Literal["original", "mask"] = "original"
+    ) -> TokenCorruption:
+        """ConIsI-o1's subword replacement (section 3.2.1): of the chosen tokens 80 % become random ones.
+
+        Args:
+            tokenizer: knows the vocabulary, the special tokens and the mask token.
+            rate: share of the tokens that are chosen, 0 to 1.
+            unreplaced: what the other 20 % are. "original" leaves them as they were, "mask" as the mask token.
+
+        Raises:
+            ValueError: ``unreplaced`` is neither, or "mask" under a tokenizer without a mask token.
+        """
+        if unreplaced not in ("original", "mask"):
+            raise ValueError(f"unreplaced must be 'original' or 'mask', got {unreplaced!r}.")
+        if unreplaced == "mask" and tokenizer.mask_token_id is None:
+            raise ValueError(
+                f"unreplaced='mask' needs a mask token, and the tokenizer {type(tokenizer).__name__} has none: take "
+                "unreplaced='original', or set model.tokenizer.mask_token."
+            )
+        return cls(tokenizer, rate=rate, mask_share=0.2 if unreplaced == "mask" else 0.0, random_share=0.8)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> CorruptedTokens:
         """Corrupt ``input_ids`` (N, L) wherever ``attention_mask`` (N, L) is not 0; the input is left as it is."""

@@ -52,15 +52,25 @@ class Report:
         raise KeyError(f"{task} ({split}) is not in this report.")
 
     def mean(self, split: str, metric: str | None = None) -> float:
-        """Mean over the tasks with that split, of one metric; NaN where there is none."""
-        values = [s.value for s in self.scores if s.split == split and metric in (None, s.metric)]
+        """Mean over the tasks with that split, of one metric; NaN where there is none.
+
+        A set that is made of parts counts once: where the report has scores of the task "cqadupstack", those of
+        "cqadupstack/android" and its other parts are left out.
+        """
+        values = [score.value for score in self._counted(split, metric)]
         return sum(values) / len(values) if values else float("nan")
+
+    def _counted(self, split: str, metric: str | None) -> list[Score]:
+        """The scores that a mean is taken over: without those of a set's parts, where the set's own is there."""
+        own = [score for score in self.scores if score.split == split and metric in (None, score.metric)]
+        known = {(score.task, score.metric) for score in own}
+        return [score for score in own if (score.task.rpartition("/")[0], score.metric) not in known]
 
     def table(self) -> str:
         """The scores as text, with the mean of each split and metric that several tasks have, and the notes."""
         rows = [(s.task, s.split, s.metric, f"{s.size:,}", s.shown) for s in self.scores]
         for split, metric in dict.fromkeys((s.split, s.metric) for s in self.scores):
-            own = [s for s in self.scores if (s.split, s.metric) == (split, metric)]
+            own = self._counted(split, metric)
             if len(own) > 1:
                 size = sum(s.size for s in own)
                 mean = Score("mean", split, metric, self.mean(split, metric), size)

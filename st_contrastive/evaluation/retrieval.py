@@ -102,9 +102,13 @@ def evaluate_retrieval(
 ) -> Report:
     """nDCG@10 and recall at 1, 5, 10 and 100 on a set in BEIR's form, or on every such set in a folder.
 
+    A set that is made of parts, as BEIR's cqadupstack is of twelve, has the scores of each part ("cqadupstack/android")
+    and their mean ("cqadupstack"), which alone counts in the mean over the sets: so BEIR reports it.
+
     Args:
         model: anything with ``encode``; ``encode_query`` and ``encode_document`` are taken where it has them.
-        folder: a set, see :func:`read_retrieval`, or a folder with one folder a set. A set without judgements of that
+        folder: a set, see :func:`read_retrieval`, or a folder with one folder a set, in which the folders of a set's
+            parts may lie. A set without judgements of that
             split is left out, and a note says so.
         name: the model's name in the report.
         split: whose judgements are taken.
@@ -127,7 +131,7 @@ def evaluate_retrieval(
     sets = {task: read_retrieval(place, split) for task, place in places.items() if task not in without}
     if not sets:
         raise EvaluationDataError(f"{root}: no set has judgements of split {split!r}, as qrels/{split}.tsv.")
-    scores: list[Score] = []
+    by_set: dict[str, list[Score]] = {}
     notes = [f"{task}: no judgements of split {split!r}, so left out." for task in without]
     for task, data in sets.items():
         same = _queries_are_documents(task, data) if ignore_identical_ids is None else ignore_identical_ids
@@ -135,7 +139,8 @@ def evaluate_retrieval(
         found = {"ndcg@10": [ndcg(rankings[query], gains) for query, gains in data.relevant.items()]}
         for cut in (1, 5, 10, 100):
             found[f"recall@{cut}"] = [recall(rankings[query], gains, cut) for query, gains in data.relevant.items()]
-        scores += [Score(task, split, metric, float(np.mean(own)), len(own)) for metric, own in found.items()]
+        scores = [Score(task, split, metric, float(np.mean(own)), len(own)) for metric, own in found.items()]
+        by_set.setdefault(task.rpartition("/")[0] or task, []).extend(scores)
         if same:
             notes.append(f"{task}: the document with a query's own id is left out of its ranking.")
         judged = [document for gains in data.relevant.values() for document, gain in gains.items() if gain > 0]
@@ -143,7 +148,21 @@ def evaluate_retrieval(
             notes.append(f"{task}: {missing:,} of {len(judged):,} relevant documents are not in the corpus.")
         if lost := sum(not ranking for ranking in rankings.values()):
             notes.append(f"{task}: {lost:,} queries have vectors that are not finite, and find nothing.")
-    return Report(name, tuple(scores), {"suite": "retrieval", "similarity": "cosine"}, tuple(notes))
+    every = [score for whole, scores in by_set.items() for score in (*scores, *_means_of_parts(whole, scores))]
+    return Report(name, tuple(every), {"suite": "retrieval", "similarity": "cosine"}, tuple(notes))
+
+
+def _means_of_parts(whole: str, scores: Sequence[Score]) -> list[Score]:
+    """Of each metric, the mean over a set's parts; nothing for a set without parts."""
+    if any(score.task == whole for score in scores):
+        return []
+    by_metric: dict[str, list[Score]] = {}
+    for score in scores:
+        by_metric.setdefault(score.metric, []).append(score)
+    return [
+        Score(whole, own[0].split, metric, float(np.mean([score.value for score in own])), sum(s.size for s in own))
+        for metric, own in by_metric.items()
+    ]
 
 
 def _queries_are_documents(task: str, data: RetrievalSet) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -35,8 +36,14 @@ def check_encoder(model: SentenceTransformer) -> None:
     """Refuse weights that training destroys; warn of a first token that sees no other, and of weights that hardly move.
 
     Raises:
-        ValueError: weights that are trained are float16.
+        ValueError: weights that are trained are float16, or the model has no limit to cut texts at.
     """
+    if model.max_seq_length is None:
+        limit = _host.most_positions(model)
+        raise ValueError(
+            "model.max_seq_length is None, and the tokenizer needs a number to cut texts at: set model.max_seq_length"
+            + (f", at most {limit}, the positions that the encoder has." if limit else ".")
+        )
     kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
     if torch.float16 in kinds:
         raise ValueError(
@@ -56,3 +63,26 @@ def check_encoder(model: SentenceTransformer) -> None:
             "one vector. End it with Pooling(width, 'lasttoken') or 'mean'.",
             stacklevel=5,
         )
+
+
+def require_positions(columns: Sequence[dict[str, Any]], limit: int | None) -> None:
+    """Refuse texts that are longer than the encoder's table of positions.
+
+    They are not cut here: the model that is trained would still fail on such a text when it encodes.
+
+    Args:
+        columns: text tensors, ``input_ids`` and ``attention_mask`` (N, L) each.
+        limit: rows of the table; None where there is none.
+
+    Raises:
+        ValueError: a text is longer.
+    """
+    for place, column in enumerate(columns, start=1):
+        if limit is None or column["input_ids"].shape[1] <= limit:
+            continue
+        longest = int((column["attention_mask"] != 0).sum(dim=1).max())  # the rest may be padding
+        if longest > limit:
+            raise ValueError(
+                f"Text column {place} has a text of {longest} tokens, and the encoder has positions for {limit}. Set "
+                f"model.max_seq_length = {limit}, or less, so that longer texts are cut when they are tokenised."
+            )

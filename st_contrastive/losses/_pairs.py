@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -18,7 +18,13 @@ STRATEGIES = ("other", "subword", "given")
 class Pairs(nn.Module):
     """Composes a batch's pairs from its token ids, on the device. Arguments as in ``ConIsILoss``."""
 
-    def __init__(self, model: SentenceTransformer, strategy: str, replacement_rate: float) -> None:
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        strategy: str,
+        replacement_rate: float,
+        unreplaced: Literal["original", "mask"] = "original",
+    ) -> None:
         super().__init__()
         require_choice("strategy", strategy, STRATEGIES)
         self.strategy = strategy
@@ -28,7 +34,7 @@ class Pairs(nn.Module):
             _host.most_positions(model),
             types=getattr(_host.encoder_of(model).config, "type_vocab_size", None),
         )
-        self.replacement = TokenCorruption.replacement(tokenizer, replacement_rate)
+        self.replacement = TokenCorruption.replacement(tokenizer, replacement_rate, unreplaced=unreplaced)
         #: Share of the last batch's rows whose constructed sentence was the sentence itself.
         self.fallbacks: Tensor | None = None
 

@@ -16,7 +16,7 @@ from st_contrastive import _host, _ranks
 from st_contrastive._device import HostValue
 from st_contrastive._run import Run, present_run
 from st_contrastive.components._checks import require_positive
-from st_contrastive.losses._checks import check_encoder, require_flag
+from st_contrastive.losses._checks import check_encoder, require_flag, require_positions
 from st_contrastive.losses._passes import EncoderPasses
 from st_contrastive.losses._state import owned_state
 from st_contrastive.objectives import info_nce
@@ -87,6 +87,7 @@ class TextLoss(EncoderPasses, ABC):
         # Under this name alone the trainer puts its DDP or compiled wrapper in.
         self.model = model
         self.log_terms = log_terms
+        self._positions = _host.position_table(model)
         #: Set by ``st_contrastive.training`` while a trainer clips and saves what the loss owns.
         self.state_is_kept = False
         #: Set by ``st_contrastive.training`` when what the loss owns was read from a checkpoint.
@@ -121,7 +122,8 @@ class TextLoss(EncoderPasses, ABC):
         """Terms, or their sum, of one batch. Labels are used where a loss says so, by TwinsLoss with ``fraternal``.
 
         Raises:
-            ValueError: the columns are not as many as the loss takes, or not tokenised text.
+            ValueError: the columns are not as many as the loss takes, or not tokenised text, or a text is longer than
+                the encoder has positions for.
         """
         if self.is_learning and not self.state_is_kept and not self._on_stand_ins:
             self._begin(present_run())
@@ -134,6 +136,7 @@ class TextLoss(EncoderPasses, ABC):
                 f"{type(self).__name__} takes {takes} text column(s), got {len(columns)}. {self.columns_hint}"
             )
         texts = [_host.text_features(column, self.model) for column in columns]
+        require_positions(texts, self._positions)
         ids = texts[0]["input_ids"]
         together = self.gather_across_devices and _ranks.world_size() > 1
         self._counts = _ranks.row_counts(len(ids), ids.device) if together else [len(ids)]

@@ -55,6 +55,7 @@ class CombinedLoss(ContrastiveLoss):
         mini_batch_size: encode so many sentences at a time, and twice, to hold less in memory; the gradient stays that
             of the whole batch.
         most_logits: above this many vocabulary logits, cross-entropy is computed in chunks.
+        unreplaced: as ``ConIsILoss`` takes it.
 
     Raises:
         OSError: ``auxiliary`` does not exist, or is damaged.
@@ -105,6 +106,7 @@ class CombinedLoss(ContrastiveLoss):
         *,
         mini_batch_size: int | None = None,
         most_logits: int = 2**26,
+        unreplaced: Literal["original", "mask"] = "original",
     ) -> None:
         require_choice("positives", positives, ("pair", "dropout"))
         require_weight("interaction_weight", interaction_weight, most=1)
@@ -129,10 +131,11 @@ class CombinedLoss(ContrastiveLoss):
             "mask_rate": mask_rate,
             "strategy": strategy,
             "replacement_rate": replacement_rate,
+            "unreplaced": unreplaced,
             "interaction_dim": interaction_dim,
         }
         width = _host.embedding_width(model)
-        self.pairs = Pairs(model, strategy, replacement_rate)
+        self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)
         self.columns = self.pairs.columns
         self.head: nn.Module = InteractionHead(width, interaction_dim) if positives == "pair" else TanhHead(width)
         self.queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)

@@ -35,8 +35,8 @@ class ConIsILoss(ContrastiveLoss):
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
         strategy: how c is made. "other": another sentence of the batch (ConIsI-s). "subword": a share of the subwords
-            is chosen, each becomes a random one 80 % of the time (ConIsI-o1). "given": the second column (ConIsI-o2
-            takes sentences with antonyms there).
+            is chosen, each becomes a random one 80 % of the time (ConIsI-o1; see ``unreplaced``). "given": the second
+            column (ConIsI-o2 takes sentences with antonyms there).
         temperature: tau. The head's BatchNorm spreads a batch, so that its contrast is easy from the start: on
             all-MiniLM-L6-v2, 0.15 did better than the default, which is SimCSE's.
         interaction_weight: lambda, 0 to 1. The paper: 0.8 for BERT-base, 0.1 for RoBERTa-base and BERT-large. At 0
@@ -48,6 +48,10 @@ class ConIsILoss(ContrastiveLoss):
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
             gradient stays that of the whole batch.
+        unreplaced: what becomes of the other 20 % of the subwords that strategy "subword" chooses. The paper masks the
+            chosen ones, and replaces "the masked token with a random token 80% of the time, leaving the masked token
+            unchanged 20% of the time" (section 3.2.1), which can be read in two ways: "original" keeps the subword,
+            "mask" leaves the mask token in its place.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -93,6 +97,8 @@ class ConIsILoss(ContrastiveLoss):
         gather_across_devices: bool = False,
         log_terms: bool = True,
         mini_batch_size: int | None = None,
+        *,
+        unreplaced: Literal["original", "mask"] = "original",
     ) -> None:
         super().__init__(
             model,
@@ -102,11 +108,12 @@ class ConIsILoss(ContrastiveLoss):
             mini_batch_size=mini_batch_size,
         )
         require_weight("interaction_weight", interaction_weight, most=1)
-        self.pairs = Pairs(model, strategy, replacement_rate)
+        self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)
         self.columns = self.pairs.columns
         self.strategy = strategy
         self.interaction_weight = interaction_weight
         self.replacement_rate = replacement_rate
+        self.unreplaced = unreplaced
         self.interaction_dim = interaction_dim
         self.head = InteractionHead(_host.embedding_width(model), interaction_dim)
         self._ready()
@@ -141,6 +148,7 @@ class ConIsILoss(ContrastiveLoss):
             "strategy": self.strategy,
             "interaction_weight": self.interaction_weight,
             "replacement_rate": self.replacement_rate,
+            "unreplaced": self.unreplaced,
             "interaction_dim": self.interaction_dim,
         }
 

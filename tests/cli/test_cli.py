@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 from transformers import BertModel
 
+from st_contrastive import inputs
 from st_contrastive.cli import main
 from st_contrastive.evaluation import read_sts
+from st_contrastive.inputs import conisi_dataset
 from tests import foreign
 from tests.filters import TRAINING
 
@@ -355,6 +358,24 @@ def test_train_with_antonyms(checkpoint, tmp_path, capsys):
     assert f"another's took its place (as in -s): {100 * shares[0]:.0f} % of 1 batches" in capsys.readouterr().out
 
 
+def test_train_with_some_antonyms(checkpoint, tmp_path, monkeypatch):
+    seen = []
+
+    def built(sentences, constructed):
+        seen.append([constructed(sentence, random.Random(0)) for sentence in sentences])
+        return conisi_dataset(sentences, constructed)
+
+    monkeypatch.setattr(inputs, "conisi_dataset", built)
+    corpus = tmp_path / "c.txt"
+    corpus.write_text("a good day, a large city\n" * 8)
+    assert train(checkpoint, corpus, tmp_path, "conisi", "--antonyms") == 0
+    assert train(checkpoint, corpus, tmp_path, "conisi", "--antonyms", "--antonym-rate", "0.25", "--overwrite") == 0
+    unchanged = "a good day, a large city".split()
+    changed = [sum(one != two for one, two in zip(own[0].split(), unchanged, strict=True)) for own in seen]
+    assert changed[0] >= 3
+    assert changed[1] == 1
+
+
 def test_half_precision_is_trained_in_float32(build, corpus, tmp_path):
     half = build().half()
     half.save_pretrained(str(tmp_path / "half"))
@@ -417,6 +438,7 @@ def test_options_that_do_not_go_together(checkpoint, corpus, pairs, tmp_path, ca
     other.write_text("an unknown sentence\n")
     cases = [
         ("simcse", ["--antonyms"], "--antonyms goes with --method conisi"),
+        ("conisi", ["--antonym-rate", "0.5"], "--antonym-rate is the share of words that --antonyms replaces"),
         ("conisi", ["--antonyms", "--set", "strategy=subword"], "leave strategy='subword' out"),
         ("conisi", ["--fraternal", german], "--fraternal goes with --method twins"),
         ("twins", ["--fraternal", german], "add --translations FILE"),

@@ -50,6 +50,21 @@ def test_replacement_is_80_20_and_never_draws_a_special_token(tokenizer, batch):
     assert len(drawn.unique()) > 0.9 * (len(tokenizer) - len(tokenizer.all_special_ids))
 
 
+def test_what_replacement_leaves_may_be_masked(tokenizer, batch):
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    corrupted = TokenCorruption.replacement(tokenizer, 0.5, unreplaced="mask")(ids, mask)
+    masked, kept = shares(ids, corrupted.input_ids, corrupted.chosen, tokenizer.mask_token_id)
+    assert masked == pytest.approx(0.2, abs=0.02)
+    assert kept < 0.02  # a random token that is the same one by chance
+    assert torch.equal(corrupted.input_ids[~corrupted.chosen], ids[~corrupted.chosen])
+    with pytest.raises(ValueError, match="unreplaced must be 'original' or 'mask', got 'kept'"):
+        TokenCorruption.replacement(tokenizer, 0.5, unreplaced="kept")
+    tokenizer.mask_token = None
+    with pytest.raises(ValueError, match=r"unreplaced='mask' needs a mask token, .* take unreplaced='original'"):
+        TokenCorruption.replacement(tokenizer, 0.5, unreplaced="mask")
+    assert TokenCorruption.replacement(tokenizer, 0.5).mask_id is None
+
+
 def test_a_seed_fixes_the_draw_and_the_rate_its_ends(tokenizer, batch):
     corruption = TokenCorruption.masking(tokenizer, 0.4)
     draws = []

@@ -225,7 +225,8 @@ def test_sets_of_sets_and_what_is_left_out(tmp_path):
     with gzip.open(tmp_path / "data" / "cqadupstack" / "tex" / "qrels_test.jsonl.gz", "at") as file:
         file.write(json.dumps({"query_id": "q0", "corpus_id": "gone", "score": 1}) + "\n")
     report = evaluate_retrieval(Letters(), tmp_path / "data")
-    assert [score.task for score in report.scores[::5]] == ["arguana", "cqadupstack/android", "cqadupstack/tex"]
+    tasks = ["arguana", "cqadupstack/android", "cqadupstack/tex", "cqadupstack"]
+    assert [score.task for score in report.scores[::5]] == tasks
     assert any(note.startswith("arguana: the document with a query's own id") for note in report.notes)
     assert "nothing: no judgements of split 'test', so left out." in report.notes
     assert any("cqadupstack/tex: 1 of " in note and "not in the corpus" in note for note in report.notes)
@@ -236,6 +237,35 @@ def test_sets_of_sets_and_what_is_left_out(tmp_path):
     (lonely / "qrels_test.tsv").write_text("q0\tdoc-77\t1\n")
     with pytest.raises(EvaluationDataError, match=r"no document that split 'test' judges is in the corpus, not doc-77"):
         read_retrieval(lonely)
+
+
+def found_or_not(folder, found):
+    """Two documents and one query, whose relevant document is the nearer one or the other."""
+    write(folder / "corpus.jsonl", [{"_id": "1", "text": "ab"}, {"_id": "2", "text": "c"}])
+    write(folder / "queries.jsonl", [{"_id": "q", "text": "a"}])
+    write(folder / "qrels_test.jsonl", [{"query_id": "q", "corpus_id": "1" if found else "2", "score": 1}])
+
+
+def test_the_parts_of_a_set_count_as_one_set_in_the_mean(tmp_path):
+    found_or_not(tmp_path / "scifact", found=True)
+    parts = [f"cqadupstack/part{number:02d}" for number in range(12)]
+    for number, part in enumerate(parts):
+        found_or_not(tmp_path / part, found=number % 4 == 0)
+    report = evaluate_retrieval(Letters(), tmp_path)
+    assert [s.task for s in report.scores if s.metric == "recall@1"] == [*parts, "cqadupstack", "scifact"]
+    # 3 of the 12 parts find their document: 1/4. The mean is that of the two sets, not (3 + 1) / 13.
+    assert report.value("cqadupstack", "test", "recall@1") == 0.25
+    assert report.mean("test", "recall@1") == 0.625
+    # The document is then second: 1 / log2(3).
+    whole = (3 + 9 / math.log2(3)) / 12
+    assert report.value("cqadupstack", "test", "ndcg@10") == pytest.approx(whole)
+    assert report.mean("test", "ndcg@10") == pytest.approx((1 + whole) / 2)
+    (row,) = [line.split() for line in report.table().splitlines() if line.startswith("mean") and "recall@1 " in line]
+    assert row == ["mean", "test", "recall@1", "13", "62.50"]  # every query once
+    # cqadupstack by itself: its parts are the sets.
+    alone = evaluate_retrieval(Letters(), tmp_path / "cqadupstack")
+    assert alone.mean("test", "recall@1") == 0.25
+    assert len(alone.scores) == 12 * 5
 
 
 def test_judgements_as_a_table(tmp_path):

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from st_contrastive import CombinedLoss, ConIsILoss
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("kind", [ConIsILoss, CombinedLoss])
+def test_subwords_that_are_not_replaced_stay_masked_or_as_they_were(build, sentences, family, kind):
+    """Every subword is chosen: a fifth of the constructed sentence is the sentence's own, or the mask token."""
+    model = build(family)
+    column = model.preprocess([sentences[3]] * 400)
+    content = column["input_ids"][:, 1:-1]
+    shares = {}
+    for unreplaced in ("original", "mask"):
+        loss = kind(model, strategy="subword", replacement_rate=1.0, unreplaced=unreplaced)
+        assert loss.get_config_dict()["unreplaced"] == unreplaced
+        pairs, distinct = loss.pairs([column], interacting=True)
+        assert distinct.all()
+        constructed = pairs["input_ids"][400:]
+        assert torch.equal(constructed[:, 1 : 1 + content.shape[1]], content)  # the sentence itself stands first
+        behind = constructed[:, -1 - content.shape[1] : -1]
+        masked, kept = behind == model.tokenizer.mask_token_id, behind == content
+        shares[unreplaced] = masked.float().mean().item(), kept.float().mean().item()
+    assert shares["original"] == pytest.approx((0, 0.2), abs=0.03)
+    assert shares["original"][0] == 0
+    assert shares["mask"] == pytest.approx((0.2, 0), abs=0.03)  # but for random tokens that are the same by chance
+
+
+def test_a_mask_token_is_needed_to_leave_one(build):
+    model = build()
+    model.tokenizer.mask_token = None
+    with pytest.raises(ValueError, match="unreplaced='mask' needs a mask token"):
+        ConIsILoss(model, strategy="subword", unreplaced="mask")
+    with pytest.raises(ValueError, match="unreplaced must be 'original' or 'mask', got 'random'"):
+        ConIsILoss(model, unreplaced="random")
+    assert ConIsILoss(model, strategy="subword").unreplaced == "original"
