@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from st_contrastive.recipes.full import FULL, cite
-from st_contrastive.recipes.recipe import Difference, Recipe
+from st_contrastive.recipes.full import FULL
+from st_contrastive.recipes.recipe import Difference, Recipe, cite
 
 _SMALL = "ours: MiniLM under [CLS] pooling, where it has flattened out"
 _RUN = {
@@ -42,8 +42,8 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
     if translations and "fraternal" in full.run:
         others.append(("fraternal", f"both languages under one tokenizer, not {full.run['fraternal'].value}"))
     if "generator" in full.run:
-        told = f"MiniLM's own copy as the generator, without a trained head, not {full.run['generator'].value}"
-        others.append(("generator", told))
+        generator = f"MiniLM's own copy as the generator, without a trained head, not {full.run['generator'].value}"
+        others.append(("generator", generator))
     if changes.get("rtd_weight"):
         others.append(("model", "replaced tokens drawn by MiniLM's own copy, without a trained masked-LM head"))
     others += [
@@ -63,6 +63,7 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
         augmentation=full.augmentation,
         translations=translations,
         stage1=_STAGE1 if stage1 else None,
+        stage1_loss=full.stage1_loss if stage1 else {},
         differs=(
             Difference("all-MiniLM-L6-v2, which is a sentence encoder already", ("model",)),
             Difference("150 steps, and without --dev the last of them", ("steps", "epochs")),

@@ -1,0 +1,119 @@
+"""Twins' rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from st_contrastive.recipes._shared import BERT, DATA, LARGE
+from st_contrastive.recipes.recipe import Difference, Recipe, Setting, cite
+
+_SETUP = "Twins, section 4.1"
+_OURS = "ours: not in the paper's text"
+_MULTILINGUAL = "bert-base-multilingual-uncased"
+_GERMAN = "stefan-it/albert-large-german-cased"
+
+_BY_T5 = Difference(
+    "section 4.1 translates with a 'T5 pre-trained model from Huggingface', and does not say which; st-contrastive "
+    "translate makes --translations of --data with the model that it is given"
+)
+_BY_BAIDU = Difference(
+    "section 4.1 translates with the Baidu Translator API; --translations are what they are made with here"
+)
+
+
+def _twins(
+    name: str,
+    model: Setting,
+    title: str,
+    reported: str,
+    fraternal: str = _GERMAN,
+    differs: tuple[Difference, ...] = (DATA, _BY_T5),
+    run: Mapping[str, Setting] | None = None,
+) -> Recipe:
+    return Recipe(
+        name,
+        f"Twins, {title}",
+        "twins",
+        {
+            **cite(_OURS, lr=3e-5, max_length=32, warmup=0.0, seed=42),
+            **cite("Twins, section 4.4: 8,456 steps of about 540,000 sentences", batch_size=64),
+            **cite(_SETUP, fraternal=fraternal, epochs=1, evaluate_steps=151),
+            **cite(f"{_SETUP}: 'the verification sets of STS-B or C-STB'", dev="hub"),
+            **cite("Twins, table 1: the mean of the last layer 'for verification'", pooling="mean"),
+            "model": model,
+            **(run or {}),
+        },
+        {
+            **cite("Twins, table 1: '[cls] representations for training'", train_pooling="cls"),
+            **cite(_OURS, temperature=0.05, forgetting_rate=0.25),
+            **cite(
+                f"ours: {_SETUP.partition(', ')[2]} leaves it to supplementary materials",
+                fusion_rate=0.8,
+                queue_batches=3,
+            ),
+        },
+        translations=True,
+        differs=(
+            *differs,
+            Difference(
+                "fusion rate, queue length, forgetting rate, temperature, learning rate and length are ours: the "
+                "paper's text has none of them; it leaves the first two to supplementary materials"
+            ),
+            Difference(
+                "only safetensors are loaded: of a checkpoint without them, AutoModel.save_pretrained makes some"
+            ),
+        ),
+        reported=reported,
+    )
+
+
+TWINS = (
+    _twins(
+        "twins-bert-base",
+        Setting(BERT, _SETUP),
+        "bert-base-uncased, German",
+        "77.80 on seven STS sets (table 1)",
+    ),
+    _twins(
+        "twins-bert-large",
+        Setting(LARGE, _SETUP),
+        "bert-large-uncased, German",
+        "79.44 on seven STS sets (table 1)",
+    ),
+    _twins(
+        "twins-bert-multilingual",
+        Setting(_MULTILINGUAL, _SETUP),
+        "bert-base-multilingual-uncased, German",
+        "",
+        differs=(
+            DATA,
+            _BY_T5,
+            Difference("the paper names this checkpoint, and has no row of it on English: tables 1 and 2 are of BERT"),
+        ),
+    ),
+    _twins(
+        "twins-chinese",
+        Setting(_MULTILINGUAL, f"{_SETUP}: of the three that it names, the one that reads Chinese"),
+        "bert-base-multilingual-uncased, Cantonese, 100,000 sentences",
+        "C-STS-B 71.41, SimCLUE 44.42 (table 3)",
+        "denpa92/bert-base-cantonese",
+        (
+            Difference(
+                "trained on 100,000 sentences of --data, and without --dev FILE, the development split of C-STS-B, the "
+                "last step's weights are kept: section 4.1 takes 100,000 of Chinese Wikipedia, and evaluates on that "
+                "split",
+                ("dev", "limit"),
+            ),
+            Difference(
+                "section 4.1 does not say from which of its checkpoints the Chinese rows start; it names no Chinese "
+                "one",
+                ("model",),
+            ),
+            _BY_BAIDU,
+        ),
+        {
+            **cite("ours: the hub's splits that --dev hub reads are English", dev=None),
+            **cite(f"{_SETUP}: CnData", limit=100_000),
+        },
+    ),
+)
