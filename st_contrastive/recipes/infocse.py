@@ -13,6 +13,7 @@ _CONDENSER = f"Condenser, authors' README, which {_TEXT}, follows; its own numbe
 
 def _infocse(name: str, model: str, script: str, start: str, mask_rate: Setting, reported: str, **more: Any) -> Recipe:
     code = f"InfoCSE, authors' {script}"
+    shape = {name: more[name] for name in ("split_layer", "extra_layers") if name in more}
     return Recipe(
         name,
         f"InfoCSE, {model}",
@@ -42,7 +43,10 @@ def _infocse(name: str, model: str, script: str, start: str, mask_rate: Setting,
             **cite("ours, as the joint stage: not in the paper's text", max_length=32),
             **cite(f"ours: {_TEXT}, makes 8", epochs=1),
         },
-        stage1_loss=cite("InfoCSE, sections 2 and 3.1: BERT's own; table 7 is of the joint stage", mask_rate=0.15),
+        stage1_loss={
+            **cite("InfoCSE, sections 2 and 3.1: BERT's own; table 7 is of the joint stage", mask_rate=0.15),
+            **cite(code, **shape),
+        },
         differs=(
             DATA,
             Difference(
