@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from st_contrastive.recipes._shared import AS_LOOP, BERT, DATA, FLOAT16, LARGE, LOOP, ROBERTA, SIMCSE, SIMCSE_CODE
 from st_contrastive.recipes.recipe import Difference, Recipe, cite
 
@@ -11,13 +13,18 @@ _MOCO = "MoCo, authors' main_moco.py, defaults"
 _DIFFCSE = "DiffCSE, authors' run_diffcse.sh"
 
 
-def _simcse(name: str, model: str, lr: float, batch_size: int, reported: str) -> Recipe:
+def _simcse(
+    name: str, model: str, lr: float, batch_size: int, reported: str, title: str = "unsupervised SimCSE", **masked: Any
+) -> Recipe:
     return Recipe(
         name,
-        f"unsupervised SimCSE, {model}",
+        f"{title}, {model}",
         "simcse",
         {**LOOP, **cite(SIMCSE, model=model, lr=lr, batch_size=batch_size)},
-        cite(SIMCSE_CODE, temperature=0.05, head=True),
+        {
+            **cite(SIMCSE_CODE, temperature=0.05, head=True),
+            **cite("SimCSE, train.py's default, as ESimCSE's authors' copy of it has it", **masked),
+        },
         differs=(DATA, FLOAT16),
         reported=reported,
     )
@@ -27,6 +34,16 @@ BASELINES = (
     _simcse("simcse-bert-base", BERT, 3e-5, 64, "76.25 on seven STS sets (authors' README)"),
     _simcse("simcse-bert-large", LARGE, 1e-5, 64, "78.41 on seven STS sets (authors' README)"),
     _simcse("simcse-roberta-base", ROBERTA, 1e-5, 512, "76.57 on seven STS sets (authors' README)"),
+    _simcse(
+        "simcse-mlm-bert-base",
+        BERT,
+        3e-5,
+        64,
+        "86.64 on seven transfer tasks, 85.81 without (InfoCSE, table 10)",
+        "unsupervised SimCSE with masked-LM on the encoder itself",
+        mlm_weight=0.1,
+        mask_rate=0.15,
+    ),
     Recipe(
         "esimcse-bert-base",
         "ESimCSE: words said twice, and a momentum encoder's queue, bert-base-uncased",
@@ -72,7 +89,7 @@ BASELINES = (
             **cite(_DIFFCSE, generator="distilbert-base-uncased"),
             **cite(f"{_DIFFCSE}; its README says 1", epochs=2),
         },
-        cite(_DIFFCSE, temperature=0.05, rtd_weight=0.005, mask_rate=0.3, projector=True),
+        cite(_DIFFCSE, temperature=0.05, rtd_weight=0.005, mask_rate=0.3, head="projector"),
         differs=(DATA, FLOAT16),
     ),
 )

@@ -31,7 +31,7 @@ def _infocse(name: str, model: str, script: str, start: str, mask_rate: Setting,
             "mask_rate": mask_rate,
             **cite(code, **more),
             **cite("InfoCSE, authors' train_cls_mlm.py; section 3.2 masks one copy", masked_views="both"),
-            **cite(f"{code}: --batchnorm; sections 2 and 5.5 have BERT's pooler", projector=True),
+            **cite(f"{code}: --batchnorm; sections 2 and 5.5 have BERT's pooler", head="projector"),
             **cite("ours: trains the network at full scale, see InfoCSELoss", weighting="gradient"),
         },
         stage1={
@@ -45,6 +45,11 @@ def _infocse(name: str, model: str, script: str, start: str, mask_rate: Setting,
         },
         stage1_loss={
             **cite("InfoCSE, sections 2 and 3.1: BERT's own; table 7 is of the joint stage", mask_rate=0.15),
+            **cite(
+                "InfoCSE, eq. 6, and Condenser, authors' modeling.py: the plain sum; the weight that section 4.2 names "
+                "is not legible in the copy we read",
+                auxiliary_weight=1.0,
+            ),
             **cite(code, **shape),
         },
         differs=(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from st_contrastive.recipes._shared import BERT, DATA, LARGE
 from st_contrastive.recipes.recipe import Difference, Recipe, Setting, cite
@@ -20,16 +21,22 @@ _BY_BAIDU = Difference(
     "section 4.1 translates with the Baidu Translator API; --translations are what they are made with here"
 )
 
+_SAFETENSORS = Difference(
+    "only safetensors are loaded: of a checkpoint without them, AutoModel.save_pretrained makes some"
+)
+
 
 def _twins(
     name: str,
     model: Setting,
     title: str,
     reported: str,
-    fraternal: str = _GERMAN,
+    fraternal: str | None = _GERMAN,
     differs: tuple[Difference, ...] = (DATA, _BY_T5),
     run: Mapping[str, Setting] | None = None,
+    loss: Mapping[str, Setting] | None = None,
 ) -> Recipe:
+    """A row; without ``fraternal``, one on sentences alone."""
     return Recipe(
         name,
         f"Twins, {title}",
@@ -37,7 +44,8 @@ def _twins(
         {
             **cite(_OURS, lr=3e-5, max_length=32, warmup=0.0, seed=42),
             **cite("Twins, section 4.4: 8,456 steps of about 540,000 sentences", batch_size=64),
-            **cite(_SETUP, fraternal=fraternal, epochs=1, evaluate_steps=151),
+            **({} if fraternal is None else cite(_SETUP, fraternal=fraternal)),
+            **cite(_SETUP, epochs=1, evaluate_steps=151),
             **cite(f"{_SETUP}: 'the verification sets of STS-B or C-STB'", dev="hub"),
             **cite("Twins, table 1: the mean of the last layer 'for verification'", pooling="mean"),
             "model": model,
@@ -51,19 +59,31 @@ def _twins(
                 fusion_rate=0.8,
                 queue_batches=3,
             ),
+            **(loss or {}),
         },
-        translations=True,
+        translations=fraternal is not None,
         differs=(
             *differs,
             Difference(
                 "fusion rate, queue length, forgetting rate, temperature, learning rate and length are ours: the "
                 "paper's text has none of them; it leaves the first two to supplementary materials"
             ),
-            Difference(
-                "only safetensors are loaded: of a checkpoint without them, AutoModel.save_pretrained makes some"
-            ),
+            *(() if fraternal is None else (_SAFETENSORS,)),
         ),
         reported=reported,
+    )
+
+
+def _ablation(name: str, title: str, reported: str, source: str, columns: int = 2, **changes: Any) -> Recipe:
+    """The BERT-base row with parts left out, on the STS Benchmark's test, where the whole has 80.27."""
+    return _twins(
+        f"twins-{name}-bert-base",
+        Setting(BERT, _SETUP),
+        f"bert-base-uncased, {title}",
+        f"{reported} on the STS Benchmark, {source}; 80.27 whole" if reported else "",
+        fraternal=_GERMAN if columns == 2 else None,
+        differs=(DATA, _BY_T5) if columns == 2 else (DATA,),
+        loss=cite(f"Twins, {source}", **changes),
     )
 
 
@@ -115,5 +135,32 @@ TWINS = (
             **cite("ours: the hub's splits that --dev hub reads are English", dev=None),
             **cite(f"{_SETUP}: CnData", limit=100_000),
         },
+    ),
+    _ablation("one-column", "without fraternal twins", "78.10", "table 2, w/o FI, TL", columns=1),
+    _ablation(
+        "no-queue",
+        "without fraternal twins and queue",
+        "76.83",
+        "table 2, w/o FI, TL, HQ, which is SimCSE",
+        columns=1,
+        queue_batches=0,
+    ),
+    _ablation("whole-no-queue", "German, without queue", "78.81", "table 2, w/o HQ", queue_batches=0),
+    _ablation("no-margin", "German, without Twins loss", "78.65", "figure 4b, w/o TL", twins_weight=0.0),
+    _ablation(
+        "no-margin-no-queue",
+        "German, without Twins loss and queue",
+        "77.26",
+        "table 2, w/o TL, HQ",
+        twins_weight=0.0,
+        queue_batches=0,
+    ),
+    _ablation(
+        "moco",
+        "German, MoCo's mechanism in the queue's place",
+        "",
+        "figure 4c and section 4.4, MoCo w/ ME; the momentum is ours",
+        key_momentum=0.995,
+        forgetting_rate=0.0,
     ),
 )

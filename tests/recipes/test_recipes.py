@@ -124,7 +124,8 @@ def files(tmp_path, sentences):
 RUN = [
     "simcse-bert-base", "moco-bert-base", "esimcse-bert-base", "diffcse-bert-base", "conisi-s-bert-base",
     "conisi-o1-roberta-base", "twins-bert-base", "infocse-bert-base", "mini-combined", "mini-twins-momentum",
-    "mini-infocse-rtd",
+    "mini-infocse-rtd", "mini-infocse-no-head", "mini-simcse-mlm", "mini-twins-no-margin-no-queue",
+    "twins-one-column-bert-base", "twins-moco-bert-base",
 ]  # fmt: skip
 
 
@@ -203,6 +204,34 @@ def test_claims_about_the_papers():
     assert "Baidu Translator API" in recipe("twins-chinese").told()
     assert "Baidu" not in recipe("twins-bert-base").told()
     assert "T5" in recipe("twins-bert-base").told()
+
+
+def test_ablations_change_their_part_alone():
+    whole, alone = recipe("twins-bert-base"), {"twins_weight": 0.0, "queue_batches": 0}
+    for name, changed, reported in (
+        ("one-column", {}, "78.10"),
+        ("no-queue", {"queue_batches": 0}, "76.83"),
+        ("whole-no-queue", {"queue_batches": 0}, "78.81"),
+        ("no-margin", {"twins_weight": 0.0}, "78.65"),
+        ("no-margin-no-queue", alone, "77.26"),
+        ("moco", {"key_momentum": 0.995, "forgetting_rate": 0.0}, ""),
+    ):
+        one, mini = recipe(f"twins-{name}-bert-base"), recipe(f"mini-twins-{name}")
+        assert one.loss_arguments == mini.loss_arguments == {**whole.loss_arguments, **changed}
+        one_column = name in ("one-column", "no-queue")
+        assert one.translations == mini.translations == (not one_column)
+        assert ("fraternal" in one.run) == (not one_column)
+        assert {**one.options, "fraternal": None} == {**whole.options, "fraternal": None} or not one_column
+        assert one.reported.startswith(reported)
+    infocse = recipe("mini-infocse")
+    for name, head in (("tanh", "tanh"), ("no-head", None)):
+        one = recipe(f"mini-infocse-{name}")
+        assert one.loss_arguments == {**infocse.loss_arguments, "head": head}
+        assert one.options == infocse.options
+        assert one.loss["head"].source == "the part that this recipe changes"
+    simcse, masked = recipe("mini-simcse"), recipe("mini-simcse-mlm")
+    assert masked.loss_arguments == {**simcse.loss_arguments, "mlm_weight": 0.1, "mask_rate": 0.15}
+    assert recipe("infocse-bert-base").stage1_loss_arguments == {"mask_rate": 0.15, "auxiliary_weight": 1.0}
 
 
 def test_what_is_wrong_with_stage_2_is_said_before_stage_1(checkpoint, files, tmp_path, capsys, monkeypatch):
