@@ -148,7 +148,7 @@ def counted(name: str, texts: list[str]) -> list[dict[str, Any]]:
 
         rows = []
         if chosen.stage1 is not None:
-            stage1 = stc.AuxiliaryMLMPretrainingLoss(fresh(), log_terms=False)
+            stage1 = stc.AuxiliaryMLMPretrainingLoss(fresh(), log_terms=False, **chosen.stage1_loss_arguments)
             settings = {key: setting.value for key, setting in chosen.stage1.items()}
             rows.append(row(f"{name}, stage 1", chosen, stage1, texts, settings))
         loss = method.loss(fresh(), log_terms=False, **arguments)

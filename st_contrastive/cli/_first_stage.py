@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from st_contrastive.cli._arguments import UserError
-from st_contrastive.recipes import Recipe
+from st_contrastive.recipes import Recipe, recipe
 
 #: What a first stage depends on, beside its own settings.
 _OF_STAGE1 = ("model", "pooling", "data", "limit", "seed", "bf16", "warmup", "batches_by_length")
@@ -43,7 +43,9 @@ def _same(folder: Path, args: argparse.Namespace, settings: dict[str, Any]) -> N
 def settings_of(args: argparse.Namespace, chosen: Recipe) -> dict[str, Any]:
     """The first stage's: the recipe's, but for what was given, which the second stage has from there too."""
     settings = {name: setting.value for name, setting in (chosen.stage1 or {}).items()}
-    return settings | {name: getattr(args, name) for name in ("batch_size", "max_length") if name in args.given}
+    return settings | {
+        name: getattr(args, name) for name in ("batch_size", "max_length", "warmup") if name in args.given
+    }
 
 
 def first_stage(args: argparse.Namespace, settings: dict[str, Any], options: dict[str, Any]) -> str:
@@ -59,9 +61,10 @@ def first_stage(args: argparse.Namespace, settings: dict[str, Any], options: dic
     from st_contrastive.cli import pretrain
 
     folder = f"{args.output.rstrip('/')}-stage1"
+    arguments = recipe(args.recipe).stage1_loss_arguments
     # The network's shape, which both stages share.
-    shape = [f"{name}={options[name]}" for name in ("split_layer", "extra_layers") if name in options]
-    settings = {**settings, "set": shape}
+    arguments |= {name: options[name] for name in ("split_layer", "extra_layers") if name in options}
+    settings = {**settings, "set": [f"{name}={value}" for name, value in arguments.items()]}
     if Path(folder, "modules.json").is_file():
         _same(Path(folder), args, settings)
         print(f"Stage 1 is there: taking the encoder and the auxiliary network in {folder}.")

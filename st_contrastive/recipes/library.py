@@ -22,7 +22,7 @@ def recipe(name: str) -> Recipe:
         >>> recipe("infocse-bert-base").loss_arguments["mlm_weight"]
         1e-05
         >>> recipe("infocse-bert-base").loss["mlm_weight"].source
-        'InfoCSE, experimental setup'
+        'InfoCSE, section 5.4 and table 8'
     """
     if name not in RECIPES:
         raise ValueError(f"there is no recipe {name!r}; there are {', '.join(RECIPES)}.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from st_contrastive.recipes.full import FULL, cite
-from st_contrastive.recipes.recipe import Difference, Recipe
+from st_contrastive.recipes.full import FULL
+from st_contrastive.recipes.recipe import Difference, Recipe, cite
 
 _SMALL = "ours: MiniLM under [CLS] pooling, where it has flattened out"
 _RUN = {
@@ -20,6 +20,9 @@ _RUN = {
     ),
     **cite("the Trainer's", seed=42),
 }
+_FEW_STEPS = "ours: for MiniLM and so few steps"
+#: Arguments of a loss that the small scale changes; the others are changed to see what they do.
+_TUNED = ("temperature", "interaction_weight", "mlm_weight", "queue_size", "momentum")
 _STAGE1 = cite(_SMALL, lr=1e-4, batch_size=64, steps=150, max_length=32)
 _LIKE = {one.name: one for one in FULL}
 
@@ -33,7 +36,8 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
         **_RUN,
         **{key: full.run[key] for key in ("pooling", "repetition") if key in full.run},
     }
-    loss = {**full.loss, **cite("ours: for MiniLM and so few steps", **changes)}
+    tuned = {key: value for key, value in changes.items() if key in _TUNED}
+    loss = {**full.loss, **cite("the part that this recipe changes", **changes), **cite(_FEW_STEPS, **tuned)}
     others = [
         (key, f"{key} {run[key].value}, not {full.run[key].value}")
         for key in ("lr", "batch_size")
@@ -42,8 +46,8 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
     if translations and "fraternal" in full.run:
         others.append(("fraternal", f"both languages under one tokenizer, not {full.run['fraternal'].value}"))
     if "generator" in full.run:
-        told = f"MiniLM's own copy as the generator, without a trained head, not {full.run['generator'].value}"
-        others.append(("generator", told))
+        generator = f"MiniLM's own copy as the generator, without a trained head, not {full.run['generator'].value}"
+        others.append(("generator", generator))
     if changes.get("rtd_weight"):
         others.append(("model", "replaced tokens drawn by MiniLM's own copy, without a trained masked-LM head"))
     others += [
@@ -63,6 +67,7 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
         augmentation=full.augmentation,
         translations=translations,
         stage1=_STAGE1 if stage1 else None,
+        stage1_loss=full.stage1_loss if stage1 else {},
         differs=(
             Difference("all-MiniLM-L6-v2, which is a sentence encoder already", ("model",)),
             Difference("150 steps, and without --dev the last of them", ("steps", "epochs")),
@@ -78,10 +83,27 @@ _INFOCSE: dict[str, Any] = {"temperature": 0.1, "mlm_weight": 0.1}
 _NO_STAGE1: dict[str, Any] = {"stage1": False, **_INFOCSE}
 MINIS = (
     _mini("simcse", "SimCSE", "simcse-bert-base", temperature=0.1),
+    _mini("simcse-mlm", "SimCSE with masked-LM on the encoder itself", "simcse-mlm-bert-base", temperature=0.1),
     _mini("conisi-s", "ConIsI-s", "conisi-s-bert-base", **_CONISI),
     _mini("conisi-o1", "ConIsI-o1", "conisi-o1-bert-base", **_CONISI),
     _mini("conisi-o2", "ConIsI-o2", "conisi-o2-bert-base", **_CONISI),
     _mini("twins", "Twins", "twins-bert-base"),
+    _mini("twins-no-margin", "Twins without its margin (w/o TL)", "twins-bert-base", twins_weight=0.0),
+    _mini("twins-whole-no-queue", "Twins without queue (w/o HQ)", "twins-bert-base", queue_batches=0),
+    _mini(
+        "twins-no-margin-no-queue",
+        "Twins without its margin and queue (w/o TL, HQ)",
+        "twins-bert-base",
+        twins_weight=0.0,
+        queue_batches=0,
+    ),
+    _mini(
+        "twins-moco",
+        "Twins with MoCo's mechanism in the queue's place",
+        "twins-bert-base",
+        key_momentum=0.995,
+        forgetting_rate=0.0,
+    ),
     _mini("twins-one-column", "Twins without fraternal twins (w/o FI, TL)", "twins-bert-base", **_ONE_COLUMN),
     _mini(
         "twins-no-queue", "Twins without fraternal twins and queue", "twins-bert-base", queue_batches=0, **_ONE_COLUMN
@@ -102,6 +124,8 @@ MINIS = (
         rtd_weight=0.005,
         **_NO_STAGE1,
     ),
+    _mini("infocse-tanh", "InfoCSE without stage 1, SimCSE's head", "infocse-bert-base", head="tanh", **_NO_STAGE1),
+    _mini("infocse-no-head", "InfoCSE without stage 1 and head", "infocse-bert-base", head=None, **_NO_STAGE1),
     _mini("diffcse", "DiffCSE", "diffcse-bert-base"),
     _mini("moco", "MoCo", "moco-bert-base", queue_size=1024, temperature=0.05, momentum=0.995),
     _mini("esimcse", "ESimCSE", "esimcse-bert-base"),
@@ -110,7 +134,7 @@ MINIS = (
         "ConIsI's pairs, Twins' queue and InfoCSE's network, all-MiniLM-L6-v2",
         "combined",
         _RUN,
-        cite("ours: for MiniLM and so few steps", temperature=0.15, mlm_weight=0.1),
+        cite(_FEW_STEPS, temperature=0.15, mlm_weight=0.1),
         differs=(Difference("no paper has it: InfoCSE, section 6.3, suggests that such objectives add up"),),
     ),
 )

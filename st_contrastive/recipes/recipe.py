@@ -9,10 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Setting:
-    """A value, and where it is from: a paper's table or section, its authors' code, or ours."""
+    """A value, and where it is from: a paper's table or section, a file of its authors' code, or ours."""
 
     value: Any
     source: str
+
+
+def cite(source: str, **values: Any) -> dict[str, Setting]:
+    """Settings that have one source."""
+    return {name: Setting(value, source) for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,8 @@ class Recipe:
         loss: arguments of the loss.
         augmentation: what makes the second column: "antonyms", "repetition" or None.
         translations: the data must be sentences and their translations.
-        stage1: settings of InfoCSE's first stage, which is run first; None where there is none.
+        stage1: options of InfoCSE's first stage, which is run first; None where there is none.
+        stage1_loss: arguments of that stage's loss, ``AuxiliaryMLMPretrainingLoss``.
         differs: what is not as in the paper; "stage1" stands for the whole of that stage.
         reported: the paper's own figure.
     """
@@ -48,6 +54,7 @@ class Recipe:
     augmentation: str | None = None
     translations: bool = False
     stage1: Mapping[str, Setting] | None = None
+    stage1_loss: Mapping[str, Setting] = field(default_factory=dict)
     differs: tuple[Difference, ...] = ()
     reported: str = ""
 
@@ -60,6 +67,11 @@ class Recipe:
     def loss_arguments(self) -> dict[str, Any]:
         """Arguments of the loss."""
         return {name: setting.value for name, setting in self.loss.items()}
+
+    @property
+    def stage1_loss_arguments(self) -> dict[str, Any]:
+        """Arguments of the first stage's loss."""
+        return {name: setting.value for name, setting in self.stage1_loss.items()}
 
     def told(
         self,
@@ -74,7 +86,7 @@ class Recipe:
         Args:
             given: options of the run as they are, where they may be others than the recipe's.
             given_to_loss: arguments of the loss as they are.
-            given_to_stage1: the first stage's settings as they are.
+            given_to_stage1: the first stage's options as they are.
             stage1: whether the first stage, if there is one, is run.
         """
         lines = [f"{self.name}: {self.title}"]
@@ -83,6 +95,7 @@ class Recipe:
             ("run", self.run, given or {}),
             ("loss", self.loss, given_to_loss or {}),
             ("stage 1", (self.stage1 or {}) if stage1 else {}, (given_to_stage1 or {}) if stage1 else {}),
+            ("stage 1", self.stage1_loss if stage1 else {}, {}),
         ):
             for name, one in settings.items():
                 value, source = present.get(name, one.value), one.source

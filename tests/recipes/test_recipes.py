@@ -10,7 +10,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 
-from st_contrastive import inputs
+from st_contrastive import AuxiliaryMLMPretrainingLoss, inputs
 from st_contrastive.cli import main, pretrain
 from st_contrastive.cli._common import METHODS
 from st_contrastive.recipes import RECIPES, Setting, recipe
@@ -32,10 +32,12 @@ def test_names_and_sources():
     )
     for name, one in RECIPES.items():
         assert one.name == name
-        settings = [*one.run.values(), *one.loss.values(), *(one.stage1 or {}).values()]
+        settings = [*one.run.values(), *one.loss.values(), *(one.stage1 or {}).values(), *one.stage1_loss.values()]
         assert all(isinstance(setting, Setting) and setting.source for setting in settings)
         taken = inspect.signature(METHODS[one.method].loss).parameters
         assert one.loss.keys() <= taken.keys(), name
+        assert one.stage1_loss.keys() <= inspect.signature(AuxiliaryMLMPretrainingLoss).parameters.keys()
+        assert bool(one.stage1_loss) == (one.stage1 is not None)
         assert one.differs
         for setting in ("lr", "batch_size"):
             assert f"{setting} = {one.options[setting]}" in one.told()
@@ -44,7 +46,7 @@ def test_names_and_sources():
 
 
 def test_the_papers_numbers():
-    """Read off the design's table of the papers' settings, by hand."""
+    """Read off the papers' texts and the authors' scripts, by hand."""
     conisi = recipe("conisi-s-bert-large")
     assert (conisi.options["max_length"], conisi.loss_arguments["interaction_weight"]) == (28, 0.1)
     assert recipe("conisi-s-bert-base").loss_arguments["interaction_weight"] == 0.8
@@ -55,7 +57,16 @@ def test_the_papers_numbers():
     assert recipe("twins-bert-base").options["pooling"] == "mean"
     infocse = recipe("infocse-bert-base")
     assert (infocse.options["lr"], infocse.options["epochs"], infocse.loss_arguments["mlm_weight"]) == (7e-6, 2, 1e-5)
-    assert recipe("infocse-bert-large").loss_arguments["mask_rate"] == 0.3
+    assert infocse.stage1_loss_arguments["mask_rate"] == 0.15
+    assert {name: infocse.stage1[name].value for name in ("lr", "warmup")} == {"lr": 1e-4, "warmup": 0.1}
+    large = recipe("infocse-bert-large")
+    assert (large.options["lr"], large.loss_arguments["mask_rate"], large.loss_arguments["split_layer"]) == (
+        7e-6,
+        0.3,
+        6,
+    )
+    chinese = recipe("twins-chinese").options
+    assert (chinese["model"], chinese["fraternal"]) == ("bert-base-multilingual-uncased", "denpa92/bert-base-cantonese")
     assert recipe("simcse-roberta-base").options["batch_size"] == 512
     assert recipe("esimcse-bert-base").loss_arguments["momentum"] == 0.995
     assert recipe("moco-bert-base").loss_arguments["queue_size"] == 65536
@@ -76,11 +87,13 @@ def test_what_is_told_is_what_runs():
     assert not [word for word in ("float16", "two epochs", "stage 1 makes") if word in one_epoch]
     told = one.told({**one.options, "lr": 1e-3}, {**one.loss_arguments, "mask_rate": 0.15, "rtd_weight": 0.01})
     assert "lr = 0.001  (given; the recipe has 3e-05, ours" in told
-    assert "mask_rate = 0.15  (given; the recipe has 0.4, InfoCSE, authors' script)" in told
+    assert "mask_rate = 0.15  (given; the recipe has 0.4, InfoCSE, section 5.3 and table 7)" in told
     assert "rtd_weight = 0.01  (given)" in told
     assert "seed = 42  (the Trainer's)" in told
-    assert "stage 1" in recipe("infocse-bert-base").told().replace("differs", "")
-    assert "  stage 1 lr" not in recipe("infocse-bert-base").told(stage1=False)
+    assert "  stage 1 mask_rate = 0.15  (InfoCSE, sections 2 and 3.1" in recipe("infocse-bert-base").told()
+    without = recipe("infocse-bert-base").told(stage1=False)
+    assert "  stage 1 lr" not in without
+    assert "  stage 1 mask_rate" not in without
     assert "limit = 5  (given)" in one.told({"limit": 5})
     assert "generator, without a trained head, not distilbert-base-uncased" in recipe("mini-diffcse").told()
     assert "without a trained masked-LM head" in recipe("mini-infocse-rtd").told()
@@ -111,7 +124,8 @@ def files(tmp_path, sentences):
 RUN = [
     "simcse-bert-base", "moco-bert-base", "esimcse-bert-base", "diffcse-bert-base", "conisi-s-bert-base",
     "conisi-o1-roberta-base", "twins-bert-base", "infocse-bert-base", "mini-combined", "mini-twins-momentum",
-    "mini-infocse-rtd",
+    "mini-infocse-rtd", "mini-infocse-no-head", "mini-simcse-mlm", "mini-twins-no-margin-no-queue",
+    "twins-one-column-bert-base", "twins-moco-bert-base",
 ]  # fmt: skip
 
 
@@ -153,8 +167,12 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
     if one.stage1:
         assert "Stage 1" in told
         assert "stage 1 batch_size = 4  (given; the recipe has 64" in told
-        stage1 = json.loads((tmp_path / "out-stage1" / "training_run.json").read_text())["options"]
+        made = json.loads((tmp_path / "out-stage1" / "training_run.json").read_text())
+        stage1 = made["options"]
         assert (stage1["batch_size"], stage1["max_length"]) == (4, 16)  # and not more than fits
+        assert (stage1["warmup"], record["options"]["warmup"]) == (0.1, 0.0)
+        assert one.stage1_loss_arguments.items() <= made["loss"].items()
+        assert made["loss"]["mask_rate"] != record["loss"]["mask_rate"]
         assert (tmp_path / "out-stage1" / "modules.json").is_file()
         assert main([*words, "--overwrite"]) == 0
         assert "Stage 1 is there" in capsys.readouterr().out
@@ -164,6 +182,57 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
         other.write_text(corpus.read_text().upper())
         assert main([str(other) if word == str(corpus) else word for word in (*words, "--overwrite")]) == 2
         assert "was made with data 'of SHA-256" in capsys.readouterr().err
+
+
+def test_claims_about_the_papers():
+    """Each was wrong once: what the papers do say, and which rows a table covers."""
+    for name, one in RECIPES.items():
+        if name.startswith("conisi-"):
+            assert one.loss["temperature"].source == "ConIsI, sections 3.1.4 and 4.3"
+            of_s = name.startswith("conisi-s-")
+            for setting in (
+                one.loss["interaction_weight"],
+                *(one.run[key] for key in ("lr", "batch_size", "max_length")),
+            ):
+                assert setting.source.startswith("ConIsI, table 3")
+                assert ("does not cover" in setting.source) != of_s, name
+        told = one.told()
+        assert "bert-base-chinese" not in told
+        assert "which translator the paper used is not said" not in told
+        assert "the paper does not say" not in told, name
+    assert "encoder from --model" not in recipe("infocse-bert-base").told()
+    assert "starts the joint stage from Luyu/condenser" in recipe("infocse-bert-base").told()
+    assert "Baidu Translator API" in recipe("twins-chinese").told()
+    assert "Baidu" not in recipe("twins-bert-base").told()
+    assert "T5" in recipe("twins-bert-base").told()
+
+
+def test_ablations_change_their_part_alone():
+    whole, alone = recipe("twins-bert-base"), {"twins_weight": 0.0, "queue_batches": 0}
+    for name, changed, reported in (
+        ("one-column", {}, "78.10"),
+        ("no-queue", {"queue_batches": 0}, "76.83"),
+        ("whole-no-queue", {"queue_batches": 0}, "78.81"),
+        ("no-margin", {"twins_weight": 0.0}, "78.65"),
+        ("no-margin-no-queue", alone, "77.26"),
+        ("moco", {"key_momentum": 0.995, "forgetting_rate": 0.0}, ""),
+    ):
+        one, mini = recipe(f"twins-{name}-bert-base"), recipe(f"mini-twins-{name}")
+        assert one.loss_arguments == mini.loss_arguments == {**whole.loss_arguments, **changed}
+        one_column = name in ("one-column", "no-queue")
+        assert one.translations == mini.translations == (not one_column)
+        assert ("fraternal" in one.run) == (not one_column)
+        assert {**one.options, "fraternal": None} == {**whole.options, "fraternal": None} or not one_column
+        assert one.reported.startswith(reported)
+    infocse = recipe("mini-infocse")
+    for name, head in (("tanh", "tanh"), ("no-head", None)):
+        one = recipe(f"mini-infocse-{name}")
+        assert one.loss_arguments == {**infocse.loss_arguments, "head": head}
+        assert one.options == infocse.options
+        assert one.loss["head"].source == "the part that this recipe changes"
+    simcse, masked = recipe("mini-simcse"), recipe("mini-simcse-mlm")
+    assert masked.loss_arguments == {**simcse.loss_arguments, "mlm_weight": 0.1, "mask_rate": 0.15}
+    assert recipe("infocse-bert-base").stage1_loss_arguments == {"mask_rate": 0.15, "auxiliary_weight": 1.0}
 
 
 def test_what_is_wrong_with_stage_2_is_said_before_stage_1(checkpoint, files, tmp_path, capsys, monkeypatch):
