@@ -314,7 +314,7 @@ def in_own_process(*arguments: Any) -> dict[str, Any]:
 
 
 def options_of(method: str, args: argparse.Namespace) -> str:
-    """What differs from the setting, as options of a command; part of what a cell is told by."""
+    """What differs from the setting, as options of a command; part of a cell's key."""
     words = [*(["--steps", str(args.steps)] if args.steps else []), *(["--bf16"] if args.bf16 else [])]
     words += ["--lr", f"{args.lr:g}"] if args.lr and method == "ct" else []
     return " ".join(words)
