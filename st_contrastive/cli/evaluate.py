@@ -54,6 +54,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="score the encoder under another pooling; first-last is the mean of the first and last layers",
     )
     parser.add_argument(
+        "--head",
+        action="store_true",
+        help="score the model under the head that its loss trained on top; MODEL is a checkpoint (--checkpoints). "
+        "Without, it is scored as it will be used (InfoCSE, Table 9: cls, and cls_before_pooler)",
+    )
+    parser.add_argument(
         "--whiten", type=name, metavar="FILE", help="whiten the vectors, by mean and covariance of these sentences"
     )
     parser.add_argument("--whiten-dimensions", type=whole, metavar="N", help="and keep that many; default: all")
@@ -89,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     reports, failed = {}, []
     for suite, score in runs.items():
         try:
-            reports[suite] = score(model)
+            reports[suite] = _with_notes(score(model), args)
         except EvaluationDataError as error:  # what the other suites found is not lost
             failed.append(f"--data: {suite}: {error}" if len(runs) > 1 else f"--data: {error}")
         except UserError as error:
@@ -151,11 +157,19 @@ def _model(args: argparse.Namespace) -> Any:
     from st_contrastive.cli._models import cut_texts, load_model
     from st_contrastive.evaluation import FirstLastAverage, Whitened
     from st_contrastive.inputs import CorpusError, read_corpus
+    from st_contrastive.training import LossStateError, with_trained_head
 
+    if args.head and args.pooling != "keep":
+        raise UserError(f"--head was trained under the model's own pooling: leave --pooling {args.pooling} out.")
     if args.mteb and (args.pooling == "first-last" or args.whiten):
         raise UserError("--mteb takes a SentenceTransformer as it is: leave --pooling first-last and --whiten out.")
     pooling = "mean" if args.pooling == "first-last" else args.pooling
     model: Any = load_model(args.model, pooling=pooling)
+    if args.head:
+        try:
+            model = with_trained_head(model, args.model)
+        except (OSError, LossStateError) as error:
+            raise UserError(f"--head: {error}") from error
     if args.max_length is not None:
         cut_texts(model, args.model, args.max_length)
     if args.pooling == "first-last":
@@ -182,6 +196,14 @@ def _mteb(model: Any, args: argparse.Namespace) -> Report:
         raise UserError(f"--mteb-output {args.mteb_output} can't be written: {error.strerror or error}.") from error
 
 
+def _with_notes(report: Report, args: argparse.Namespace) -> Report:
+    """The report, with how the model was read where that is not as it is used."""
+    from dataclasses import replace
+
+    note = f"{args.model} is scored under the head that its loss trained on top."
+    return replace(report, notes=(*report.notes, note)) if args.head else report
+
+
 def _together(model: str, reports: dict[str, Report]) -> Report:
     """One report of all suites; one alone as it is."""
     from st_contrastive.evaluation import Report
@@ -192,5 +214,5 @@ def _together(model: str, reports: dict[str, Report]) -> Report:
         model,
         tuple(score for report in reports.values() for score in report.scores),
         {suite: report.settings for suite, report in reports.items()},
-        tuple(note for report in reports.values() for note in report.notes),
+        tuple(dict.fromkeys(note for report in reports.values() for note in report.notes)),
     )

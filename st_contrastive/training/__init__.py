@@ -4,6 +4,7 @@ from st_contrastive.training.callback import LossStateCallback
 from st_contrastive.training.keep_best import KeepBest
 from st_contrastive.training.length_batches import LengthBatchSampler
 from st_contrastive.training.loss_state import LossStateError, load_loss_state, save_loss_state
+from st_contrastive.training.trained_head import with_trained_head
 from st_contrastive.training.trainer import ContrastiveTrainer
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "LossStateError",
     "load_loss_state",
     "save_loss_state",
+    "with_trained_head",
 ]

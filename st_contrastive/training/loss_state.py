@@ -27,7 +27,7 @@ FILE_NAME = "loss_state.safetensors"
 _KIND = "st_contrastive.loss_state"
 _FORMAT = 1
 #: Prefixes of tensors' names: a loss's, and what is beside them, such as sums that a trainer has not logged yet.
-_OWN, _BESIDE = "loss:", "run:"
+OWN, _BESIDE = "loss:", "run:"
 
 
 class LossStateError(ValueError):
@@ -111,7 +111,7 @@ def write(losses: Losses, folder: Path, beside: Mapping[str, Tensor], *, own_ran
     metadata = {
         "kind": _KIND,
         "format": str(_FORMAT),
-        "losses": json.dumps({name.removeprefix(_OWN): _described(loss) for name, loss in named.items()}),
+        "losses": json.dumps({name.removeprefix(OWN): _described(loss) for name, loss in named.items()}),
         "ranks": str(_ranks.world_size()),
         "crc32": str(_checksum(tensors)),
     }
@@ -140,13 +140,13 @@ def read(losses: Losses, folder: Path) -> dict[str, Tensor]:
             f"{folder} holds no {FILE_NAME}: it was saved without LossStateCallback or ContrastiveTrainer, or saving "
             "was cut short."
         )
-    metadata, tensors = _contents(file)
+    metadata, tensors = contents(file)
     named = _named(losses)
     _require_same_losses(file, json.loads(metadata["losses"]), named)
     _require_same_tensors(file, tensors, named)
     own = folder / _file_name(own_rank=True)
     if _ranks.rank() > 0 and own.is_file() and metadata["ranks"] == str(_ranks.world_size()):
-        tensors.update(_contents(own)[1])
+        tensors.update(contents(own)[1])
     for name, loss in named.items():
         state = {key.removeprefix(name): tensor for key, tensor in tensors.items() if key.startswith(name)}
         try:
@@ -176,11 +176,17 @@ def _file_name(own_rank: bool) -> str:
 def _named(losses: Losses) -> dict[str, nn.Module]:
     """Losses by the prefix of their tensors' names."""
     if isinstance(losses, nn.Module):
-        return {_OWN: losses}
-    return {f"{_OWN}{name}/": loss for name, loss in losses.items()}
+        return {OWN: losses}
+    return {f"{OWN}{name}/": loss for name, loss in losses.items()}
 
 
-def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+def contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """What the file says of itself, and its tensors.
+
+    Raises:
+        OSError: it is damaged.
+        LossStateError: it is no loss state, or a newer version's.
+    """
     try:
         with safe_open(file, framework="pt") as opened:
             metadata = opened.metadata() or {}
@@ -220,7 +226,7 @@ def _plain(value: Any) -> Any:
 
 
 def _require_same_losses(file: Path, saved: dict[str, Any], named: dict[str, nn.Module]) -> None:
-    now = {name.removeprefix(_OWN): _described(loss) for name, loss in named.items()}
+    now = {name.removeprefix(OWN): _described(loss) for name, loss in named.items()}
     if set(saved) != set(now):
         names = [", ".join(repr(name.rstrip("/")) for name in sorted(part)) for part in (saved, now)]
         raise LossStateError(f"{file} holds the losses named {names[0]}; the trainer has {names[1]}.")
@@ -248,11 +254,11 @@ def _require_same_tensors(file: Path, tensors: dict[str, Tensor], named: dict[st
         own.update({f"{name}{key}": tensor for key, tensor in owned_state(loss).items()})
         queues = [part for part, module in loss.named_modules() if isinstance(module, NegativeQueue)]
         free |= {f"{name}{queue}.keys" for queue in queues}  # as large as the largest batch seen
-    saved = {key: tensor for key, tensor in tensors.items() if key.startswith(_OWN)}
-    faults = [f"{key.removeprefix(_OWN)} is missing" for key in own if key not in saved]
-    faults += [f"{key.removeprefix(_OWN)} is not the loss's" for key in saved if key not in own]
+    saved = {key: tensor for key, tensor in tensors.items() if key.startswith(OWN)}
+    faults = [f"{key.removeprefix(OWN)} is missing" for key in own if key not in saved]
+    faults += [f"{key.removeprefix(OWN)} is not the loss's" for key in saved if key not in own]
     faults += [
-        f"{key.removeprefix(_OWN)} has shape {tuple(saved[key].shape)}, the loss's {tuple(tensor.shape)}"
+        f"{key.removeprefix(OWN)} has shape {tuple(saved[key].shape)}, the loss's {tuple(tensor.shape)}"
         for key, tensor in own.items()
         if key in saved and key not in free and saved[key].shape != tensor.shape
     ]

