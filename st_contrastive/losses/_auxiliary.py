@@ -1,8 +1,9 @@
-"""InfoCSE's auxiliary network in a loss: where it comes from, and its masked-LM term."""
+"""Masked-LM terms of the losses, and where InfoCSE's auxiliary network comes from."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -97,9 +98,38 @@ def masked_lm_of(
         states = auxiliary.states(text, places, rows["vectors"], encoder=encoder, gradient_scale=gradient_scale)
         return states, rows["input_ids"].flatten()[places]
 
-    found = loss.by_groups(predict, {**texts, "vectors": vectors})
+    return masked_lm_by_groups(
+        loss,
+        predict,
+        {**texts, "vectors": vectors},
+        auxiliary.logits,
+        vocabulary=auxiliary.signature[1],
+        most_logits=most_logits,
+    )
+
+
+def masked_lm_by_groups(
+    loss: ContrastiveLoss,
+    predict: Callable[[dict[str, Any]], tuple[Tensor, ...]],
+    texts: dict[str, Any],
+    logits: Callable[[Tensor], Tensor],
+    *,
+    vocabulary: int,
+    most_logits: int,
+) -> Tensor:
+    """Cross-entropy of the masked tokens of ``texts``, whose rows go through the network in groups.
+
+    Args:
+        loss: the loss that it is a term of, and whose way of grouping rows it takes.
+        predict: of some rows, the last hidden states of their M masked positions, (M, d), and the tokens there, (M,).
+        texts: the text tensors, and as ``masked`` what was made of them.
+        logits: (M, d) to (M, V), the masked-LM head.
+        vocabulary: V.
+        most_logits: computed at a time.
+    """
+    found = loss.by_groups(predict, texts)
     states, targets = (torch.cat(parts) for parts in zip(*found, strict=True))
     # One call of the head: its matrix is as large as the rest, and so would be each group's gradient of it.
     return loss.share(len(targets)) * masked_lm_in_chunks(
-        states, targets, auxiliary.logits, vocabulary=auxiliary.signature[1], most_logits=most_logits
+        states, targets, logits, vocabulary=vocabulary, most_logits=most_logits
     )

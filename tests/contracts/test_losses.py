@@ -30,6 +30,8 @@ CASES = {
     "simcse": (SimCSELoss, {}, 1, ["contrastive"]),
     "simcse-pairs": (SimCSELoss, {}, 2, ["contrastive"]),
     "simcse-no-head": (SimCSELoss, {"head": False}, 1, ["contrastive"]),
+    "simcse-mlm": (SimCSELoss, {"mlm_weight": 0.1, "mask_rate": 0.4}, 1, ["contrastive", "mlm"]),
+    "simcse-mlm-pairs": (SimCSELoss, {"mlm_weight": 0.1}, 2, ["contrastive", "mlm"]),
     "conisi-other": (ConIsILoss, {}, 1, ["contrastive", "interactive"]),
     "conisi-subword": (ConIsILoss, {"strategy": "subword"}, 1, ["contrastive", "interactive"]),
     "conisi-given": (ConIsILoss, {"strategy": "given", "interaction_dim": 1}, 2, ["contrastive", "interactive"]),
@@ -304,6 +306,9 @@ def test_models_that_can_not_work(build, checkpoint):
             case[0](torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match="no mask token"):
         InfoCSELoss(no_mask)
+    with pytest.raises(ValueError, match="no mask token"):
+        SimCSELoss(no_mask, mlm_weight=0.1)
+    SimCSELoss(no_mask)
     with pytest.raises(ValueError, match="ALBERT"):
         InfoCSELoss(build("albert"))
 
@@ -315,6 +320,8 @@ def test_models_that_can_not_work(build, checkpoint):
         (SimCSELoss, {"temperature": "warm"}, "temperature"),
         (SimCSELoss, {"temperature": float("inf")}, "temperature"),
         (SimCSELoss, {"head": "false"}, "head must be True or False"),
+        (SimCSELoss, {"mlm_weight": "a little"}, "mlm_weight must be a number at least 0"),
+        (SimCSELoss, {"mask_rate": 15}, "mask_rate must be a number from 0 to 1"),
         (SimCSELoss, {"gather_across_devices": 1}, "gather_across_devices must be True or False"),
         (InfoCSELoss, {"head": True}, "head must be one of 'projector', 'tanh', None; got True"),
         (ConIsILoss, {"strategy": "both"}, "strategy"),
@@ -442,7 +449,8 @@ def test_gradient_checkpointing_and_the_users_hooks(build, no_dropout, sentences
         torch.manual_seed(2)
         total = loss(columns(model, sentences, count)).total
         in_pairs = loss_class is ConIsILoss or (loss_class is CombinedLoss and loss.positives == "pair")
-        assert len(calls) == (2 if in_pairs else 1)  # the encoder's passes, and no copy's
+        masks = loss_class is SimCSELoss and loss.mlm_weight > 0
+        assert len(calls) == (2 if in_pairs or masks else 1)  # the encoder's passes, and no copy's
         total.backward()
         values.append((total.item(), model[0].model.encoder.layer[0].attention.self.query.weight.grad))
     assert values[0][0] == pytest.approx(values[1][0], rel=1e-5)
@@ -457,6 +465,9 @@ def test_matryoshka_around_simcse_without_a_head(build, sentences):
     inner = SimCSELoss(model, head=False, log_terms=False)
     MatryoshkaLoss(model, inner, matryoshka_dims=[32, 16])([model.preprocess(sentences)], None).backward()
     assert model[0].model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
+    masking = SimCSELoss(model, head=False, log_terms=False, mlm_weight=0.1)
+    with pytest.raises(ValueError, match=r"mlm_weight=0\.1 can't be used inside a loss such as MatryoshkaLoss"):
+        MatryoshkaLoss(model, masking, matryoshka_dims=[32, 16])([model.preprocess(sentences)], None)
 
 
 def test_one_column_is_said_once(build, sentences):

@@ -229,6 +229,23 @@ def test_gradient_norms(model, sentences):
     assert norms["rtd"] > 0
 
 
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+)
+def test_gradient_norms_take_the_batch_to_the_model(build, sentences, device, monkeypatch):
+    from st_contrastive.losses import infocse
+
+    model = build("bert-mlm").to(device)
+    loss, moved = InfoCSELoss(model), []
+    original = infocse.batch_to_device
+    monkeypatch.setattr(infocse, "batch_to_device", lambda batch, to: moved.append(to) or original(batch, to))
+    batch = model.preprocess(sentences)
+    given = dict(batch)
+    assert min(loss.gradient_norms(batch).values()) > 0
+    assert moved == [model.device]
+    assert all(batch[key] is value for key, value in given.items())  # the caller's stays as it was
+
+
 def test_an_auxiliary_network_by_path(model, sentences, tmp_path, build, no_dropout):
     stage1 = AuxiliaryMLMPretrainingLoss(model, split_layer=1, extra_layers=2)
     stage1.save_auxiliary(tmp_path / "aux")

@@ -80,7 +80,7 @@ def same(one, other, **tolerances):
 
 
 #: One of each kind goes each way by itself, some more go all ways at once.
-APART = ("simcse-pairs", "conisi-given", "twins", "infocse-rtd")
+APART = ("simcse-pairs", "simcse-mlm", "conisi-given", "twins", "infocse-rtd")
 AT_ONCE = ("simcse", "conisi-other", "twins-own", "infocse-no-detach", "diffcse", "pretraining")
 TAKEN = [(case, way) for case in APART for way in WAYS] + [(case, everything) for case in AT_ONCE]
 
@@ -111,7 +111,7 @@ def test_value_and_gradient_are_the_plain_paths(build, no_dropout, sentences, mo
         assert len(passes) > one_by_one
 
 
-@pytest.mark.parametrize("case", ["simcse", "twins", "infocse-rtd", "diffcse-gradient"])
+@pytest.mark.parametrize("case", ["simcse", "simcse-mlm", "twins", "infocse-rtd", "diffcse-gradient"])
 def test_a_mini_batch_is_encoded_again_under_the_same_dropout(build, sentences, monkeypatch, case):
     loss_class, options, count, _ = CASES[case]
     loss = loss_class(build(), **options, mini_batch_size=2).double()

@@ -1,0 +1,198 @@
+"""SimCSE's masked-LM term against computations of its own: in float64, dropout 0."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import AutoModelForMaskedLM
+
+from st_contrastive import AuxiliaryMLMPretrainingLoss, SimCSELoss
+from st_contrastive.components import CorruptedTokens, MaskedLMHead
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
+    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
+]
+
+
+def half_of(model, batch):
+    """A fixed corruption: every second ordinary token."""
+    ids, mask = batch["input_ids"], batch["attention_mask"].bool()
+    special = torch.isin(ids, torch.tensor(model.tokenizer.all_special_ids))
+    chosen = mask & ~special & (torch.arange(ids.shape[1]) % 2 == 1)
+    return CorruptedTokens(torch.where(chosen, model.tokenizer.mask_token_id, ids), chosen)
+
+
+@pytest.mark.parametrize("mini_batch_size", [None, 3])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_both_terms_and_all_gradients(build, checkpoint, no_dropout, sentences, monkeypatch, pooling, mini_batch_size):
+    """Against transformers' masked-LM model, row by row, without padding."""
+    weight = 0.3
+    model = build("bert-mlm", pooling, dropout=False).double()
+    loss = SimCSELoss(model, mlm_weight=weight, mini_batch_size=mini_batch_size).double()
+    no_dropout(loss)
+    assert (loss.mlm_head.source, loss.mlm_head.tied) == ("checkpoint", True)
+    batch = model.preprocess(sentences)
+    corrupted = half_of(model, batch)
+    monkeypatch.setattr(loss.masking, "forward", lambda *_: corrupted)
+    terms = loss([dict(batch)])
+    terms.backward()
+
+    reference = AutoModelForMaskedLM.from_pretrained(checkpoint("bert-mlm")).double().eval()
+    reference.tie_weights()
+    vectors, scores = [], []
+    for row in range(len(sentences)):
+        length = int(batch["attention_mask"][row].sum())
+        states = reference.bert(batch["input_ids"][row : row + 1, :length]).last_hidden_state[0]
+        vectors.append(states[0] if pooling == "cls" else states.mean(0))
+        masked = reference(corrupted.input_ids[row : row + 1, :length]).logits[0]
+        for place in corrupted.chosen[row].nonzero().flatten().tolist():
+            scores.append(masked[place].logsumexp(0) - masked[place, batch["input_ids"][row, place]])
+    assert len(scores) > 20
+    projected = torch.tanh(torch.stack(vectors) @ loss.head.linear.weight.detach().T + loss.head.linear.bias.detach())
+    similar = F.cosine_similarity(projected[:, None], projected[None], dim=2) / 0.05
+    expected = {
+        "contrastive": sum(row.logsumexp(0) - row[i] for i, row in enumerate(similar)) / len(similar),
+        "mlm": weight * sum(scores) / len(scores),
+    }
+    assert terms.keys() == expected.keys()
+    for name, value in expected.items():
+        assert terms[name].item() == pytest.approx(value.item(), rel=1e-9), name
+        assert value > 0.01
+    sum(expected.values()).backward()
+    theirs = {name: p.grad for name, p in reference.named_parameters() if p.grad is not None}
+    own = {f"bert.{name}": p.grad for name, p in model[0].model.named_parameters()}
+    own |= {name: p.grad for name, p in loss.mlm_head.network.named_parameters()}
+    compared = [name for name, gradient in theirs.items() if gradient.abs().sum() > 0]
+    assert len(compared) > 65
+    assert {"bert.embeddings.word_embeddings.weight", "cls.predictions.transform.dense.weight"} < set(compared)
+    for name in compared:
+        torch.testing.assert_close(own[name], theirs[name], rtol=1e-7, atol=1e-10, msg=lambda t, n=name: f"{n}: {t}")
+
+
+@pytest.mark.parametrize("family", ["bert-mlm", "mpnet-mlm", "modernbert-mlm", "electra", "albert-mlm"])
+def test_it_is_the_masked_lm_term_of_stage_1_or_of_the_head(build, no_dropout, sentences, family):
+    """In value and in the encoder's gradient, with the same tokens masked."""
+    model = build(family, dropout=False).double()
+    torch.manual_seed(1)
+    simcse = SimCSELoss(model, mlm_weight=0.2, mask_rate=0.4).double()
+    no_dropout(simcse)
+    batch, found = model.preprocess(sentences), []
+    if family == "albert-mlm":  # which stage 1 does not take
+        torch.manual_seed(2)
+        masked = simcse.masking(batch["input_ids"], batch["attention_mask"])
+        text = {key: batch[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in batch}
+        states = model[0].model(**{**text, "input_ids": masked.input_ids}).last_hidden_state[masked.chosen]
+        logits = simcse.mlm_head(states, model[0].model.get_input_embeddings().weight)
+        other = {"mlm": F.cross_entropy(logits, batch["input_ids"][masked.chosen])}
+    else:
+        stage1 = AuxiliaryMLMPretrainingLoss(model, mask_rate=0.4).double()
+        stage1.network.head = simcse.mlm_head
+        no_dropout(stage1)
+        torch.manual_seed(2)
+        other = stage1([dict(batch)])
+    for term in (0.2 * other["mlm"], None):
+        model.zero_grad()
+        if term is None:
+            torch.manual_seed(2)
+            term = simcse([dict(batch)])["mlm"]
+        term.backward()
+        gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        found.append((term.item(), {name: g for name, g in gradients.items() if g.abs().sum() > 0}))
+    (expected, reference), (value, gradients) = found
+    assert value == pytest.approx(expected, rel=1e-5)
+    assert value > 0.1
+    assert gradients.keys() == reference.keys()
+    assert len(gradients) > 15
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, reference[name], rtol=1e-4, atol=1e-7)
+
+
+def test_beside_it_the_contrastive_term_is_simcses(build, sentences):
+    """The gradients of the two terms add up; with dropout, whose draws come after the masks'."""
+    model = build("bert-mlm").double()
+    torch.manual_seed(1)
+    both = SimCSELoss(model, mlm_weight=0.1).double()
+    alone = SimCSELoss(model).double()
+    alone.head = both.head
+    batch, found = model.preprocess(sentences), []
+    for loss in (both, alone):
+        model.zero_grad()
+        torch.manual_seed(3)
+        if loss is alone:
+            both.masking(batch["input_ids"], batch["attention_mask"])
+        term = loss([dict(batch)])["contrastive"]
+        term.backward()
+        weight = model[0].model.encoder.layer[1].output.dense.weight
+        found.append((term.item(), weight.grad.clone()))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-12)
+    assert found[0][1].abs().sum() > 0
+    torch.testing.assert_close(found[0][1], found[1][1])
+
+
+def test_a_weight_of_zero_builds_nothing(build, sentences, monkeypatch):
+    monkeypatch.setattr(MaskedLMHead, "for_encoder", lambda *args, **kw: pytest.fail("a head was made"))
+    loss = SimCSELoss(build("bert-mlm"), mask_rate=0.3)
+    assert [name for name, _ in loss.named_children() if name != "model"] == ["head"]
+    assert list(loss([loss.model.preprocess(sentences)])) == ["contrastive"]
+    assert loss.get_config_dict()["mask_rate"] == 0.3
+
+
+def test_nothing_masked_is_no_loss(build, sentences):
+    loss = SimCSELoss(build("bert-mlm"), mlm_weight=0.1, mask_rate=0.0)
+    terms = loss([loss.model.preprocess(sentences)])
+    assert terms["mlm"].item() == 0
+    terms.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in loss.parameters())
+
+
+def test_the_head_is_trained_and_kept_in_checkpoints(build, sentences, tmp_path):
+    from sentence_transformers import SentenceTransformerTrainingArguments
+
+    from st_contrastive import simcse_dataset
+    from st_contrastive.training import ContrastiveTrainer, load_loss_state
+
+    def arguments(**more):
+        return SentenceTransformerTrainingArguments(
+            str(tmp_path / "run"), max_steps=2, per_device_train_batch_size=4, learning_rate=1e-2, save_steps=2,
+            report_to="none", use_cpu=True, dataloader_pin_memory=False, **more,
+        )  # fmt: skip
+
+    model = build("bert-mlm")
+    loss = SimCSELoss(model, mlm_weight=0.1)
+    before = {name: value.clone() for name, value in loss.mlm_head.state_dict().items()}
+    ContrastiveTrainer(model, arguments(), simcse_dataset(sentences), loss=loss).train()
+    after = loss.mlm_head.state_dict()
+    assert {name for name in after if not torch.equal(after[name], before[name])} >= {
+        "network.cls.predictions.transform.dense.weight", "network.cls.predictions.bias",
+    }  # fmt: skip
+    fresh = SimCSELoss(build("bert-mlm"), mlm_weight=0.1)
+    load_loss_state(fresh, tmp_path / "run" / "checkpoint-2")
+    assert all(torch.equal(value, after[name]) for name, value in fresh.mlm_head.state_dict().items())
+
+
+def test_a_checkpoint_with_a_matrix_of_its_own_keeps_it(checkpoint, sentences, tmp_path):
+    folder = tmp_path / "untied"
+    shutil.copytree(checkpoint("bert-mlm"), folder)
+    weights = load_file(folder / "model.safetensors")
+    own = weights["bert.embeddings.word_embeddings.weight"] + 1
+    weights["cls.predictions.decoder.weight"] = own
+    weights["cls.predictions.decoder.bias"] = weights["cls.predictions.bias"].clone()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+    model = SentenceTransformer(modules=[Transformer(str(folder)), Pooling(32, "cls")], device="cpu").train()
+    loss = SimCSELoss(model, mlm_weight=0.1)
+    assert (loss.mlm_head.source, loss.mlm_head.tied) == ("checkpoint", False)
+    decoder = loss.mlm_head.network.cls.predictions.decoder.weight
+    torch.testing.assert_close(decoder.detach(), own)
+    loss([model.preprocess(sentences)]).backward()
+    assert decoder.grad.abs().sum() > 0
