@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, Literal, final
 
 import torch
@@ -55,8 +56,9 @@ class TwinsLoss(ContrastiveLoss):
         forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches. Not published;
             this default is ours.
         train_pooling: pooling of the vectors that are trained. The paper trains on "cls" and evaluates the mean of the
-            last layer. None takes the model's own sentence embeddings. Under a causal decoder, whose first token sees
-            nothing but itself, take "mean" or "lasttoken".
+            last layer. None takes the model's own sentence embeddings. Where the model's own Pooling has
+            ``include_prompt=False``, a prompt's tokens are left out here too, and in M. Under a causal decoder, whose
+            first token sees nothing but itself, take "mean" or "lasttoken".
         gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
@@ -265,7 +267,7 @@ class TwinsLoss(ContrastiveLoss):
         else:
             encoded, embedded = self._with_embedding_outputs(views)
         means = (
-            _host.pool(_host.Encoded(view.sentences, tokens, view.mask), "mean")
+            _host.pool(self.model, replace(view, tokens=tokens), "mean")
             for view, tokens in zip(encoded, embedded, strict=True)
         )
         return (*self._vectors(encoded), *means)
@@ -291,7 +293,7 @@ class TwinsLoss(ContrastiveLoss):
     def _vectors(self, encoded: list[_host.Encoded]) -> tuple[Tensor, ...]:
         if self.train_pooling is None:
             return tuple(view.sentences for view in encoded)
-        return tuple(_host.pool(view, self.train_pooling) for view in encoded)
+        return tuple(_host.pool(self.model, view, self.train_pooling) for view in encoded)
 
     def views(self, columns: list[dict[str, Any]], labels: Tensor | None = None) -> list[dict[str, Any]]:
         """Anchor, identical and, where there are translations, fraternal twin, each as features for the model.

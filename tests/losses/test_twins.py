@@ -329,3 +329,43 @@ def test_an_encoder_that_takes_no_embeddings_is_refused(build, monkeypatch):
     monkeypatch.setattr(encoder, "forward", forward)
     with pytest.raises(ValueError, match=r"BertModel can't be fed with the fused embeddings .*TypeError"):
         TwinsLoss(model)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize("key_momentum", [None, 0.5])
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_what_is_trained_leaves_the_prompt_out_as_the_model_does(
+    build, sentences, pooling, key_momentum, include_prompt
+):
+    """``train_pooling`` of the model's own kind gives what the model's own sentence embeddings give."""
+    model = build(pooling=pooling, dropout=False)
+    model[1].include_prompt = include_prompt
+    columns = [model.preprocess(list(part), prompt="the red ") for part in (sentences, sentences[::-1])]
+    assert all("prompt_length" in column for column in columns)
+    found = []
+    for train_pooling in (pooling, None):
+        loss = TwinsLoss(model, train_pooling=train_pooling, queue_batches=1, key_momentum=key_momentum).double()
+        loss(fresh(columns))
+        found.append(loss(fresh(columns)))
+    for name, term in found[0].items():
+        torch.testing.assert_close(term, found[1][name], rtol=1e-9, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("margin_from", ["tokens", "embeddings"])
+def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, margin_from):
+    model = build(pooling="mean", dropout=False)
+    model[1].include_prompt = False
+    loss = TwinsLoss(model, train_pooling="mean", queue_batches=0, margin_from=margin_from).double()
+    columns = [model.preprocess([text], prompt="the red ") for text in ("a man reads", "rain falls")]
+    length = int(columns[0]["prompt_length"])
+    seen = []
+    original = twins_module.twins_margin
+    monkeypatch.setattr(twins_module, "twins_margin", lambda *args: seen.append(args) or original(*args))
+    loss(fresh(columns))
+    anchor, _, fraternal = loss.views(fresh(columns))
+    for view, mean in ((anchor, seen[0][3]), (fraternal, seen[0][5])):
+        embedded = view["inputs_embeds"]
+        if margin_from == "embeddings":
+            embedded = model.transformers_model(inputs_embeds=embedded, output_hidden_states=True).hidden_states[0]
+        used = view["attention_mask"][0].bool()
+        torch.testing.assert_close(mean[0], embedded[0][used][length:].mean(0))
