@@ -299,17 +299,36 @@ class TwinsLoss(ContrastiveLoss):
         """Anchor, identical and, where there are translations, fraternal twin, each as features for the model.
 
         Args:
-            columns: tokenised text columns, as the loss takes them, padded on the right.
+            columns: tokenised text columns, as the loss takes them.
             labels: with ``fraternal``, the translations' tokens.
 
         Raises:
             ValueError: the labels are not what ``fraternal`` wants.
         """
+        columns = [_host.text_features(column, self.model) for column in columns]
         translations = self._translations(columns, labels)
         if translations is None:
             return [columns[0], columns[0]]
         anchor, fused = self._fused(columns[0], translations)
         return [anchor, anchor, fused]
+
+    def encode_views(
+        self, columns: list[dict[str, Any]], labels: Tensor | None = None, *, pooling: str | None = "trained"
+    ) -> list[Tensor]:
+        """Vectors (N, d) of the :meth:`views`, each in a pass of its own, in the model's present mode.
+
+        Args:
+            columns: tokenised text columns, as the loss takes them.
+            labels: with ``fraternal``, the translations' tokens.
+            pooling: "trained" takes ``train_pooling``; else one of its values.
+
+        Raises:
+            ValueError: ``pooling`` is none of these, or the labels are not what ``fraternal`` wants.
+        """
+        require_choice("pooling", pooling, ("trained", *_host.POOLING_MODES, None))
+        mode = self.train_pooling if pooling == "trained" else pooling
+        encoded = [_host.encode(self.model, [view])[0] for view in self.views(columns, labels)]
+        return [view.sentences if mode is None else _host.pool(self.model, view, mode) for view in encoded]
 
     def _require_width(self, fraternal: FraternalEmbedding) -> None:
         width = _host.input_embedding_width(self.model)
