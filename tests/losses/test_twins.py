@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from st_contrastive import FraternalEmbedding, TwinsLoss, _host, twins_dataset
+from st_contrastive import FraternalEmbedding, MomentumContrastLoss, TwinsLoss, _host, twins_dataset
 from st_contrastive.losses import twins as twins_module
 from tests import foreign
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:TwinsLoss takes the encoder's dropout"),
+    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout"),
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
 ]
 
@@ -329,3 +330,110 @@ def test_an_encoder_that_takes_no_embeddings_is_refused(build, monkeypatch):
     monkeypatch.setattr(encoder, "forward", forward)
     with pytest.raises(ValueError, match=r"BertModel can't be fed with the fused embeddings .*TypeError"):
         TwinsLoss(model)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize("key_momentum", [None, 0.5])
+@pytest.mark.parametrize("include_prompt", [True, False])
+def test_what_is_trained_leaves_the_prompt_out_as_the_model_does(
+    build, sentences, pooling, key_momentum, include_prompt
+):
+    """``train_pooling`` of the model's own kind gives what the model's own sentence embeddings give."""
+    model = build(pooling=pooling, dropout=False)
+    model[1].include_prompt = include_prompt
+    columns = [model.preprocess(list(part), prompt="the red ") for part in (sentences, sentences[::-1])]
+    assert all("prompt_length" in column for column in columns)
+    found = []
+    for train_pooling in (pooling, None):
+        loss = TwinsLoss(model, train_pooling=train_pooling, queue_batches=1, key_momentum=key_momentum).double()
+        loss(fresh(columns))
+        found.append(loss(fresh(columns)))
+    for name, term in found[0].items():
+        torch.testing.assert_close(term, found[1][name], rtol=1e-9, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("margin_from", ["tokens", "embeddings"])
+def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, margin_from):
+    model = build(pooling="mean", dropout=False)
+    model[1].include_prompt = False
+    loss = TwinsLoss(model, train_pooling="mean", queue_batches=0, margin_from=margin_from).double()
+    columns = [model.preprocess([text], prompt="the red ") for text in ("a man reads", "rain falls")]
+    length = int(columns[0]["prompt_length"])
+    seen = []
+    original = twins_module.twins_margin
+    monkeypatch.setattr(twins_module, "twins_margin", lambda *args: seen.append(args) or original(*args))
+    loss(fresh(columns))
+    anchor, _, fraternal = loss.views(fresh(columns))
+    for view, mean in ((anchor, seen[0][3]), (fraternal, seen[0][5])):
+        embedded = view["inputs_embeds"]
+        if margin_from == "embeddings":
+            embedded = model.transformers_model(inputs_embeds=embedded, output_hidden_states=True).hidden_states[0]
+        used = view["attention_mask"][0].bool()
+        torch.testing.assert_close(mean[0], embedded[0][used][length:].mean(0))
+
+
+def info_nce(anchors, positives, keys):
+    """Plain InfoNCE over the batch and the keys, row by row."""
+    total = 0.0
+    for row, anchor in enumerate(anchors):
+        similarities = [torch.cosine_similarity(anchor, other, dim=0) / 0.05 for other in (*positives, *keys)]
+        total = total + torch.logsumexp(torch.stack(similarities), dim=0) - similarities[row]
+    return total / len(anchors)
+
+
+@pytest.mark.parametrize("key_momentum", [None, 0.6])
+def test_a_queue_without_forgetting_is_plain_info_nce(build, sentences, key_momentum):
+    """Fig. 4c, "MoCo w/ ME": the newest keys of the momentum encoder at weight 1, first in, first out."""
+    model = build(dropout=False).double()
+    loss = TwinsLoss(model, queue_batches=2, forgetting_rate=0, key_momentum=key_momentum).double()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    slow = copy.deepcopy(model).eval()
+    past = []
+    for start, size in ((0, 3), (3, 2), (5, 1), (6, 4)):  # the fourth batch meets the second and the third
+        columns = [model.preprocess(list(part)[start : start + size]) for part in (sentences, sentences[::-1])]
+        h, identical, fraternal = vectors(loss, columns)
+        if key_momentum is not None:
+            with torch.no_grad():
+                for own, live in zip(slow.parameters(), model.parameters(), strict=True):
+                    own.copy_(key_momentum * own + (1 - key_momentum) * live)
+        with torch.no_grad():
+            keys = (model if key_momentum is None else slow)(dict(columns[0]))["token_embeddings"][:, 0]
+        kept = [key for batch in past[-2:] for key in batch]
+        _, weights = loss.queue.entries()
+        assert sorted(weights[weights > 0].tolist()) == [1.0] * len(kept)
+        expected = info_nce(h, identical, kept)
+        gradients = torch.autograd.grad(expected, model[0].model.encoder.parameters(), retain_graph=True)
+        terms = loss(fresh(columns))
+        assert terms["identical"].item() == pytest.approx(expected.item(), rel=1e-9)
+        # The fraternal twin meets no queue (eq. 7).
+        assert terms["fraternal"].item() == pytest.approx(info_nce(h, fraternal, []).item(), rel=1e-9, abs=1e-12)
+        found = torch.autograd.grad(terms["identical"], model[0].model.encoder.parameters(), retain_graph=True)
+        for one, other in zip(found, gradients, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)
+        optimizer.zero_grad()
+        terms.backward()
+        optimizer.step()
+        past.append(keys)
+    torch.testing.assert_close(loss.queue.entries()[0][loss.queue.entries()[1] > 0].sum(0), torch.cat(past[-2:]).sum(0))
+
+
+def test_momentum_keys_without_forgetting_are_esimcses(build, sentences):
+    """One column of as many rows in each batch: the losses agree over steps that move the weights."""
+    values = []
+    for loss_class, options in (
+        (TwinsLoss, {"queue_batches": 2, "forgetting_rate": 0, "train_pooling": None, "key_momentum": 0.6,
+                     "freeze_embeddings": False}),
+        (MomentumContrastLoss, {"queue_size": 6, "momentum": 0.6, "head": False, "positives": "encoder"}),
+    ):  # fmt: skip
+        model = build(pooling="mean", dropout=False)
+        loss = loss_class(model, **options).double()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        values.append([])
+        for start in (0, 3, 6, 1):
+            value = loss([model.preprocess(sentences[start : start + 3])]).total
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+            values[-1].append(value.item())
+    assert values[0] == pytest.approx(values[1], rel=1e-9)
+    assert len(set(values[0])) == 4
