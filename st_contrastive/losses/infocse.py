@@ -208,12 +208,15 @@ class InfoCSELoss(ConditionedLoss):
         """Norm of each term's gradient where it enters the encoder, before any weight: at the last token states.
 
         Args:
-            features: one batch, as ``model.preprocess(sentences)`` gives it.
+            features: one batch, as ``model.preprocess(sentences)`` gives it, on any device.
 
         Returns:
             The term's name and its norm. ``mlm_weight * norms["mlm"] / norms["contrastive"]`` is the share of the
             auxiliary network in what the encoder learns from; the search for a weight starts where that is noticeable.
         """
+        # Preprocessing leaves it on the CPU, wherever the model is.
+        device = _host.unwrap(self.model).device
+        features = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in features.items()}
         column = _host.text_features(features, self.model)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
         with torch.enable_grad():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import json
 import shutil
 import subprocess
@@ -9,11 +10,13 @@ from importlib import resources
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
 from transformers import BertModel
 
 from st_contrastive.cli import main
+from st_contrastive.cli._common import METHODS, PRETRAINING, loss_arguments
 from st_contrastive.evaluation import read_sts
 from tests import foreign
 from tests.filters import TRAINING
@@ -135,6 +138,32 @@ def test_pretrain_then_train_with_what_it_wrote(checkpoint, corpus, tmp_path, ca
     assert not (output / "auxiliary.safetensors").exists()
     assert main([*arguments, "--output", str(tmp_path / "x"), "--auxiliary", str(tmp_path / "nowhere")]) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", [*METHODS.values(), PRETRAINING], ids=lambda method: method.title)
+def test_set_reaches_every_argument_of_a_loss(method):
+    """The keyword-only ones too; but for those that are objects, or have options of their own."""
+    parameters = inspect.signature(method.loss).parameters
+    own = {"model", "auxiliary", "fraternal", "generator", "detector", "log_terms"}
+    assert set(method.arguments) == set(parameters) - own
+    for name in method.arguments:
+        assert loss_arguments(method, [f"{name}=0.25"]) == {name: 0.25}
+    if method.title == "SimCSE":
+        assert parameters["mlm_weight"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_set_trains_simcse_with_its_masked_lm(checkpoint, corpus, tmp_path):
+    arguments = ["train", "--method", "simcse", "--model", str(checkpoint("bert-mlm")), "--data", str(corpus)]
+    arguments += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "10"]
+    assert main([*arguments, "--set", "mlm_weight=0.1", "--set", "mask_rate=0.3"]) == 0
+    record = json.loads((tmp_path / "out" / "training_run.json").read_text())
+    assert (record["loss"]["mlm_weight"], record["loss"]["mask_rate"]) == (0.1, 0.3)
+    assert any(entry.get("mlm", 0) > 0 for entry in record["log"])
+    assert not [name for name in weights_of(tmp_path / "out") if "cls" in name or "head" in name]
+
+
+def weights_of(folder):
+    return load_file(folder / "model.safetensors").keys()
 
 
 def test_train_diffcse_with_a_generator_by_name(checkpoint, corpus, tmp_path, capsys):

@@ -229,6 +229,36 @@ def test_gradient_norms(model, sentences):
     assert norms["rtd"] > 0
 
 
+class Elsewhere(torch.Tensor):
+    """A tensor that any use but a move to a device gives away, as one on another device than the model."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.to:
+            return args[0].as_subclass(torch.Tensor)
+        if function in (torch.Tensor.as_subclass, torch.Tensor.__repr__):
+            return super().__torch_function__(function, types, args, kwargs or {})
+        raise RuntimeError("Expected all tensors to be on the same device")
+
+
+def test_gradient_norms_take_the_batch_to_the_model(build, sentences):
+    model = build("bert-mlm")
+    loss = InfoCSELoss(model)
+    batch = {key: v.as_subclass(Elsewhere) if isinstance(v, torch.Tensor) else v
+             for key, v in model.preprocess(sentences).items()}  # fmt: skip
+    with pytest.raises(RuntimeError, match="same device"):
+        loss([dict(batch)])
+    given = dict(batch)
+    assert min(loss.gradient_norms(batch).values()) > 0
+    assert all(batch[key] is value for key, value in given.items())  # the caller's stays as it was
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_gradient_norms_on_a_gpu(build, sentences):
+    model = build("bert-mlm").to("cuda")
+    assert min(InfoCSELoss(model).gradient_norms(model.preprocess(sentences)).values()) > 0
+
+
 def test_an_auxiliary_network_by_path(model, sentences, tmp_path, build, no_dropout):
     stage1 = AuxiliaryMLMPretrainingLoss(model, split_layer=1, extra_layers=2)
     stage1.save_auxiliary(tmp_path / "aux")

@@ -29,6 +29,7 @@ from tests.conftest import SENTENCES, switch_off_dropout
 #: Loss, options, text columns.
 GATHERING = {
     "simcse": (stc.SimCSELoss, {}, 1),
+    "simcse-mlm": (stc.SimCSELoss, {"mlm_weight": 0.3}, 1),
     "conisi": (stc.ConIsILoss, {"strategy": "given"}, 2),
     "twins": (stc.TwinsLoss, {"queue_batches": 2}, 2),
     "twins-german": (stc.TwinsLoss, {"queue_batches": 2}, 1),

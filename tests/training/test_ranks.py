@@ -36,11 +36,11 @@ def run(checkpoint, tmp_path_factory):
 def test_several_ranks_give_the_gradient_of_one(run, ranks):
     """Equal and unequal shares of a batch, with queue and BatchNorm, in float64 and float32."""
     told = run([*TORCHRUN, str(ranks)], "gradients")
-    for case in ("simcse", "conisi", "twins", "twins-german", "infocse", "infocse-rtd", "diffcse"):
+    for case in ("simcse", "simcse-mlm", "conisi", "twins", "twins-german", "infocse", "infocse-rtd", "diffcse"):
         assert told.count(f"{case} equal torch.float64 agrees: encoder") == 1
         assert told.count(f"{case} uneven torch.float64 agrees: encoder") == 1
         assert told.count(f"{case} equal torch.float32 agrees: encoder") == 1
-    assert told.count("owned") == 3 * 7
+    assert told.count("owned") == 3 * 8
 
 
 def test_training_on_two_ranks_and_on_one_after(run):
