@@ -7,7 +7,6 @@ from typing import Any, Literal, final
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
 from st_contrastive import _host
@@ -216,7 +215,9 @@ class InfoCSELoss(ConditionedLoss):
             auxiliary network in what the encoder learns from; the search for a weight starts where that is noticeable.
         """
         # Preprocessing leaves it on the CPU, wherever the model is.
-        column = _host.text_features(batch_to_device(dict(features), _host.unwrap(self.model).device), self.model)
+        device = _host.unwrap(self.model).device
+        features = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in features.items()}
+        column = _host.text_features(features, self.model)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
         with torch.enable_grad():
             rows = column["input_ids"].shape[0]

@@ -229,21 +229,34 @@ def test_gradient_norms(model, sentences):
     assert norms["rtd"] > 0
 
 
-@pytest.mark.parametrize(
-    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
-)
-def test_gradient_norms_take_the_batch_to_the_model(build, sentences, device, monkeypatch):
-    from st_contrastive.losses import infocse
+class Elsewhere(torch.Tensor):
+    """A tensor that any use but a move to a device gives away, as one on another device than the model."""
 
-    model = build("bert-mlm").to(device)
-    loss, moved = InfoCSELoss(model), []
-    original = infocse.batch_to_device
-    monkeypatch.setattr(infocse, "batch_to_device", lambda batch, to: moved.append(to) or original(batch, to))
-    batch = model.preprocess(sentences)
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is torch.Tensor.to:
+            return args[0].as_subclass(torch.Tensor)
+        if function in (torch.Tensor.as_subclass, torch.Tensor.__repr__):
+            return super().__torch_function__(function, types, args, kwargs or {})
+        raise RuntimeError("Expected all tensors to be on the same device")
+
+
+def test_gradient_norms_take_the_batch_to_the_model(build, sentences):
+    model = build("bert-mlm")
+    loss = InfoCSELoss(model)
+    batch = {key: v.as_subclass(Elsewhere) if isinstance(v, torch.Tensor) else v
+             for key, v in model.preprocess(sentences).items()}  # fmt: skip
+    with pytest.raises(RuntimeError, match="same device"):
+        loss([dict(batch)])
     given = dict(batch)
     assert min(loss.gradient_norms(batch).values()) > 0
-    assert moved == [model.device]
     assert all(batch[key] is value for key, value in given.items())  # the caller's stays as it was
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_gradient_norms_on_a_gpu(build, sentences):
+    model = build("bert-mlm").to("cuda")
+    assert min(InfoCSELoss(model).gradient_norms(model.preprocess(sentences)).values()) > 0
 
 
 def test_an_auxiliary_network_by_path(model, sentences, tmp_path, build, no_dropout):
