@@ -111,8 +111,9 @@ def _translated(args: argparse.Namespace, limit: int) -> tuple[list[str], list[s
 
 def _twins_loss(model: Any, args: argparse.Namespace) -> Any:
     """What makes the model's fraternal twins."""
-    from st_contrastive import FraternalEmbedding, TwinsLoss
+    from st_contrastive.components import FraternalEmbedding
     from st_contrastive.components._checks import first_line
+    from st_contrastive.losses import TwinsLoss
 
     options = {} if args.fusion_rate is None else {"fusion_rate": args.fusion_rate}
     try:
