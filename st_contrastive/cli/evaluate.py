@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from st_contrastive.cli import _geometry
 from st_contrastive.cli._arguments import UserError, name, whole
 from st_contrastive.cli._saving import report_file, resolved
 
@@ -24,7 +26,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Score a model. sts: Spearman correlation of cosine similarity, all subsets of a set at once, as "
         "the papers do. transfer: SentEval's tasks by logistic regression. retrieval: nDCG@10 and recall on sets in "
         "BEIR's form. in-domain: section 6.2 of InfoCSE, on the STS Benchmark's test pairs. geometry: alignment, "
-        "uniformity and mutual information, on its dev pairs. --mteb: MTEB's own tasks.",
+        "uniformity and mutual information, on its dev pairs; Table 4 of the Twins paper is --temperature, --min-score "
+        "and --translations. --mteb: MTEB's own tasks.",
     )
     parser.add_argument("model", type=name, metavar="MODEL", help="folder or hub name of a SentenceTransformer")
     parser.add_argument(
@@ -63,6 +66,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--whiten", type=name, metavar="FILE", help="whiten the vectors, by mean and covariance of these sentences"
     )
     parser.add_argument("--whiten-dimensions", type=whole, metavar="N", help="and keep that many; default: all")
+    _geometry.add_options(parser)
     parser.add_argument("--max-length", type=whole, metavar="N", help="tokens a text; default: the model's")
     parser.add_argument("--batch-size", type=whole, default=64, metavar="N", help="default: 64")
     parser.add_argument("--json", type=name, metavar="FILE", help="write the scores there too")
@@ -84,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
         resolved("--mteb-output", args.mteb_output)
     if args.whiten_dimensions and not args.whiten:
         raise UserError("--whiten-dimensions needs --whiten FILE.")
+    _geometry.check_together(args, suites)
     try:
         # Folders are looked into before the model is loaded.
         runs = {suite: _suite(suite, args) for suite in suites}
@@ -131,8 +136,7 @@ def _suite(suite: str, args: argparse.Namespace) -> Callable[[Encoder], Report]:
     if suite == "in-domain":
         pairs = _benchmark(folder, "test")
         return lambda model: evaluation.evaluate_in_domain_retrieval(model, pairs, **options)
-    dev = _benchmark(folder, "dev")
-    return lambda model: evaluation.evaluate_geometry(model, dev, **options)
+    return _geometry.scorer(_benchmark(folder, "dev"), args, options)
 
 
 def _folder(suite: str, data: str | None) -> Path | None:
@@ -198,8 +202,6 @@ def _mteb(model: Any, args: argparse.Namespace) -> Report:
 
 def _with_notes(report: Report, args: argparse.Namespace) -> Report:
     """The report, with how the model was read where that is not as it is used."""
-    from dataclasses import replace
-
     note = f"{args.model} is scored under the head that its loss trained on top."
     return replace(report, notes=(*report.notes, note)) if args.head else report
 

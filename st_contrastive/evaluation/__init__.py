@@ -12,6 +12,7 @@ from st_contrastive.evaluation.geometry import (
     twins_information,
 )
 from st_contrastive.evaluation.in_training import STSEvaluator
+from st_contrastive.evaluation.information import evaluate_information, fraternal_views
 from st_contrastive.evaluation.mteb_tasks import evaluate_mteb
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.retrieval import evaluate_in_domain_retrieval, evaluate_retrieval, in_domain_retrieval
@@ -33,10 +34,12 @@ __all__ = [
     "dropout_views",
     "evaluate_geometry",
     "evaluate_in_domain_retrieval",
+    "evaluate_information",
     "evaluate_mteb",
     "evaluate_retrieval",
     "evaluate_sts",
     "evaluate_transfer",
+    "fraternal_views",
     "in_domain_retrieval",
     "plot_similarity_by_score",
     "read_documents",

