@@ -70,6 +70,7 @@ class ReplacedTokenDetector(nn.Module):
         self.generator_head.requires_grad_(False)
         self.discriminator = discriminator.requires_grad_(True)
         self.classifier = nn.Linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
+        self.to(discriminator.device)  # a generator by name, and what is made here, begin on the CPU
         self.sampling = sampling
         self._takes = set(inspect.signature(generator.forward).parameters)
         self.eval()
@@ -142,7 +143,6 @@ class ReplacedTokenDetector(nn.Module):
                     "a generator with the same tokenizer, or the folder that AuxiliaryMLMPretrainingLoss(...) saved.",
                     stacklevel=3,
                 )
-        network.to(encoder.device)  # type: ignore[arg-type]
         return cls(masking, network, head, own_copy(encoder), sampling=sampling)
 
     def train(self, mode: bool = True) -> ReplacedTokenDetector:
