@@ -185,7 +185,9 @@ class ReplacedTokenDetector(nn.Module):
         known = len(self.masking.special)
         logits = logits[:, :known].masked_fill(self.masking.special[: logits.shape[1]], -torch.inf)
         if self.sampling:
-            filled = torch.multinomial(logits.softmax(dim=1), 1)[:, 0] if len(places) else places
+            # As torch.multinomial draws one, which makes the program wait for a GPU to check the probabilities.
+            chances = logits.softmax(dim=1)
+            filled = (chances / torch.empty_like(chances).exponential_()).argmax(dim=1)
         else:
             filled = logits.argmax(dim=1)
         return ids.flatten().index_copy(0, places, filled).view_as(ids)
