@@ -13,8 +13,9 @@ from tests.miniature_wordnet import write_database
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--write-table`` writes what tests/test_encoders.py finds into the README."""
-    parser.addoption("--write-table", action="store_true", help="write the README's table of encoders")
+    """``--write-table`` writes what tests find: of tests/test_encoders.py into the README, of
+    tests/contracts/test_devices.py into docs/synchronisations.md."""
+    parser.addoption("--write-table", action="store_true", help="write the tables that tests compare with")
 
 
 def pytest_configure(config: pytest.Config) -> None:

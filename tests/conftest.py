@@ -222,7 +222,14 @@ def _seed():
 
 
 #: Files that take longest: begun first, so that no process ends with one of them alone.
-_LONGEST = ("test_ranks.py", "test_killed.py", "test_passes.py", "test_encoders.py", "test_losses.py")
+_LONGEST = (
+    "test_ranks.py",
+    "test_killed.py",
+    "test_passes.py",
+    "test_encoders.py",
+    "test_losses.py",
+    "test_devices.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -70,6 +70,7 @@ class ReplacedTokenDetector(nn.Module):
         self.generator_head.requires_grad_(False)
         self.discriminator = discriminator.requires_grad_(True)
         self.classifier = nn.Linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
+        self.to(discriminator.device)  # a generator by name, and what is made here, begin on the CPU
         self.sampling = sampling
         self._takes = set(inspect.signature(generator.forward).parameters)
         self.eval()
@@ -142,7 +143,6 @@ class ReplacedTokenDetector(nn.Module):
                     "a generator with the same tokenizer, or the folder that AuxiliaryMLMPretrainingLoss(...) saved.",
                     stacklevel=3,
                 )
-        network.to(encoder.device)  # type: ignore[arg-type]
         return cls(masking, network, head, own_copy(encoder), sampling=sampling)
 
     def train(self, mode: bool = True) -> ReplacedTokenDetector:
@@ -185,7 +185,9 @@ class ReplacedTokenDetector(nn.Module):
         known = len(self.masking.special)
         logits = logits[:, :known].masked_fill(self.masking.special[: logits.shape[1]], -torch.inf)
         if self.sampling:
-            filled = torch.multinomial(logits.softmax(dim=1), 1)[:, 0] if len(places) else places
+            # As torch.multinomial draws one, which makes the program wait for a GPU to check the probabilities.
+            chances = logits.softmax(dim=1)
+            filled = (chances / torch.empty_like(chances).exponential_()).argmax(dim=1)
         else:
             filled = logits.argmax(dim=1)
         return ids.flatten().index_copy(0, places, filled).view_as(ids)
