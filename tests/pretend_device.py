@@ -190,7 +190,7 @@ def _place() -> str:
     while frame.f_back is not None:
         module = frame.f_globals.get("__name__", "")
         # Whose value is read is told, not through what.
-        if module != __name__ and not module.startswith(("torch.", "st_contrastive._device")) and module != "torch":
+        if module != __name__ and not module.startswith(("torch.", "st_contrastive.distributed")) and module != "torch":
             return f"{module}.{frame.f_code.co_name}"
         frame = frame.f_back
     return "backward"

@@ -22,7 +22,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
 
 import st_contrastive as stc
-from st_contrastive.losses._passes import EncoderPasses
+from st_contrastive.encoder.passes import EncoderPasses
 from tests.filters import TRAINING
 
 README = Path(__file__).parent.parent / "README.md"

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from st_contrastive._device import HostValue
+from st_contrastive.distributed import HostValue
 from tests.pretend_device import DEVICE, PretendTensor, Synchronisation, pretend_device, watching
 
 

@@ -37,12 +37,6 @@ def space_before(word: str) -> str:
     return "" if _IS_IDEOGRAPH.match(word) else " "
 
 
-def check_rate(rate: float) -> None:
-    """Refuse anything but a number from 0 to 1."""
-    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate <= 1:
-        raise ValueError(f"rate must be a number from 0 to 1, got {rate!r}.")
-
-
 def check_text(text: str) -> None:
     """Refuse what is not a string."""
     if not isinstance(text, str):

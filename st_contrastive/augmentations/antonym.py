@@ -6,7 +6,8 @@ import random
 import re
 from typing import final
 
-from st_contrastive.augmentations._words import check_rate, check_text
+from st_contrastive._checks import require_number
+from st_contrastive.augmentations._words import check_text
 from st_contrastive.augmentations.lexicon import Lexicon
 
 # Words of letters; one with a hyphen or an apostrophe is one word, and has no antonym.
@@ -51,7 +52,7 @@ class AntonymReplacement:
     """
 
     def __init__(self, rate: float = 1.0, lexicon: Lexicon | None = None) -> None:
-        check_rate(rate)
+        require_number("rate", rate, most=1)
         self.rate = rate
         self.lexicon = Lexicon.loaded(lexicon)
 

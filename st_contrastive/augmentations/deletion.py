@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import final
 
-from st_contrastive.augmentations._words import check_rate, check_text, join, split
+from st_contrastive._checks import require_number
+from st_contrastive.augmentations._words import check_text, join, split
 
 
 @final
@@ -25,7 +26,7 @@ class RandomDeletion:
     """
 
     def __init__(self, rate: float = 0.1) -> None:
-        check_rate(rate)
+        require_number("rate", rate, most=1)
         self.rate = rate
 
     def __call__(self, text: str, rng: random.Random) -> str:

@@ -6,7 +6,8 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import final
 
-from st_contrastive.augmentations._words import check_rate, check_text, join, space_before, split
+from st_contrastive._checks import require_number
+from st_contrastive.augmentations._words import check_text, join, space_before, split
 from st_contrastive.augmentations.lexicon import Lexicon
 from st_contrastive.augmentations.synonym import candidates
 
@@ -31,7 +32,7 @@ class RandomInsertion:
     """
 
     def __init__(self, rate: float = 0.1, words: Sequence[str] | None = None, lexicon: Lexicon | None = None) -> None:
-        check_rate(rate)
+        require_number("rate", rate, most=1)
         self.rate = rate
         self.words: tuple[str, ...] | None = None
         self.lexicon: Lexicon | None = None

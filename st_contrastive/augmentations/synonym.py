@@ -6,7 +6,8 @@ import random
 import re
 from typing import final
 
-from st_contrastive.augmentations._words import check_rate, check_text, join, split
+from st_contrastive._checks import require_number
+from st_contrastive.augmentations._words import check_text, join, split
 from st_contrastive.augmentations.lexicon import Lexicon, Words
 
 _CORE = re.compile(r"^(\W*)([a-z]+)(\W*)$")
@@ -38,7 +39,7 @@ class SynonymReplacement:
     """
 
     def __init__(self, rate: float = 0.1, lexicon: Lexicon | None = None) -> None:
-        check_rate(rate)
+        require_number("rate", rate, most=1)
         self.rate = rate
         self.lexicon = Lexicon.loaded(lexicon)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError, name, positive_float, share
 
 if TYPE_CHECKING:
@@ -112,7 +113,6 @@ def _translated(args: argparse.Namespace, limit: int) -> tuple[list[str], list[s
 def _twins_loss(model: Any, args: argparse.Namespace) -> Any:
     """What makes the model's fraternal twins."""
     from st_contrastive.components import FraternalEmbedding
-    from st_contrastive.components._checks import first_line
     from st_contrastive.losses import TwinsLoss
 
     options = {} if args.fusion_rate is None else {"fusion_rate": args.fusion_rate}

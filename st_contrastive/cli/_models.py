@@ -11,9 +11,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_contrastive import _host
+from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError
-from st_contrastive.components._checks import first_line
+from st_contrastive.encoder import is_causal, is_saved_model, max_positions, tokenizer_of
 
 #: Without it transformers asks at the terminal whether to run a checkpoint's code, and runs it on a yes.
 _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
@@ -46,7 +46,7 @@ def load_model(name: str, *, pooling: str = "keep", training: bool = False) -> S
     try:
         # A saved model's own settings hold for its encoder too, such as how many tokens it reads.
         model = None
-        if pooling == "keep" or _host.is_saved_model(name):
+        if pooling == "keep" or is_saved_model(name):
             model = SentenceTransformer(
                 name, trust_remote_code=False, model_kwargs=dict(weights), processor_kwargs=dict(_NO_CODE)
             )
@@ -78,9 +78,9 @@ def trained_model(name: str, asked: str | None, paper: str, *, recipe: bool = Fa
 
     Under a recipe a saved model is read as the paper reads its encoder. What gives way is said.
     """
-    pooling = asked or ("keep" if not recipe and _host.is_saved_model(_installed(name)) else paper)
+    pooling = asked or ("keep" if not recipe and is_saved_model(_installed(name)) else paper)
     model = load_model(name, pooling=pooling, training=True)
-    if asked is None and pooling == "cls" and _host.is_causal(model):
+    if asked is None and pooling == "cls" and is_causal(model):
         print(f"{name} is a decoder: it is trained on the last token, for its first sees no other (--pooling).")
         model[1] = Pooling(model[1].embedding_dimension, "lasttoken", include_prompt=model[1].include_prompt)
     return model
@@ -101,10 +101,10 @@ def cut_texts(model: SentenceTransformer, name: str, max_length: int | None) -> 
         raise UserError(_NO_ENCODER.format(name, type(model[0]).__name__))
     before: int | None = model.max_seq_length
     if max_length is not None:
-        least = 1 + _host.tokenizer_of(model).num_special_tokens_to_add()
+        least = 1 + tokenizer_of(model).num_special_tokens_to_add()
         if max_length < least:
             raise UserError(f"--max-length {max_length} leaves no token of the text: give {least} at least.")
-        longest = _host.most_positions(model) or before
+        longest = max_positions(model) or before
         if longest is not None and max_length > longest:
             raise UserError(f"--max-length {max_length}: --model {name} takes {longest} tokens at most.")
         model.max_seq_length = max_length

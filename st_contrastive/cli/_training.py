@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import Given, UserError, count, fraction, name, positive_float, seed, whole
 from st_contrastive.cli._saving import put_in_place, resolved, saving, work_folder
 
@@ -144,7 +145,6 @@ def train_and_save(
     from sentence_transformers.base.sampler import BatchSamplers
 
     from st_contrastive.cli._record import RunRecord, digests
-    from st_contrastive.components._checks import first_line
     from st_contrastive.training import ContrastiveTrainer, KeepBest, LengthBatchSampler, LossStateError
     from st_contrastive.training.checkpoints import last_complete
 

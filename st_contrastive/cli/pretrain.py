@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._training import add_files, add_numbers, checkpoint_folder, train_and_save
 
@@ -29,7 +30,6 @@ def run(args: argparse.Namespace) -> int:
     from st_contrastive.cli._columns import read_sentences
     from st_contrastive.cli._common import PRETRAINING, keep_inputs, loss_arguments, output_folder
     from st_contrastive.cli._models import cut_texts, trained_model
-    from st_contrastive.components._checks import first_line
     from st_contrastive.losses import AuxiliaryMLMPretrainingLoss
 
     if args.model is None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError, fraction, name, share, whole
 from st_contrastive.cli._training import add_files, add_numbers, checkpoint_folder, train_and_save
 from st_contrastive.recipes import RECIPES, recipe
@@ -147,7 +148,6 @@ def run(args: argparse.Namespace) -> int:
     from st_contrastive.cli._columns import check_together, read_columns
     from st_contrastive.cli._common import METHODS, keep_inputs, loss_arguments, output_folder
     from st_contrastive.cli._first_stage import first_stage, settings_of
-    from st_contrastive.components._checks import first_line
 
     chosen = recipe(args.recipe) if args.recipe else None
     for option in ("method", "model"):
@@ -214,7 +214,6 @@ def _built(
     """
     from st_contrastive.cli._models import cut_texts, load_model, trained_model
     from st_contrastive.components import FraternalEmbedding
-    from st_contrastive.components._checks import first_line
 
     if args.stage1 is None:
         model = trained_model(args.model, args.pooling, method.pooling, recipe=recipe)

@@ -11,7 +11,8 @@ from st_contrastive.components.negative_queue import NegativeQueue
 from st_contrastive.components.pair_composer import Content, PairComposer
 from st_contrastive.components.replaced_tokens import ReplacedTokenDetector
 from st_contrastive.components.shared_tokens import Alignment
-from st_contrastive.components.token_corruption import CorruptedTokens, TokenCorruption
+from st_contrastive.components.token_corruption import TokenCorruption
+from st_contrastive.encoder import CorruptedTokens
 
 __all__ = [
     "Alignment",

@@ -19,11 +19,11 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
-from st_contrastive.components._checks import first_line
+from st_contrastive._checks import first_line
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM
 from st_contrastive.components.fingerprint import fingerprint
-from st_contrastive.components.layer_stack import layers_of
 from st_contrastive.components.masked_lm_head import MaskedLMHead
+from st_contrastive.encoder.layers import layers_of
 
 CONFIG_NAME = "auxiliary_config.json"
 WEIGHTS_NAME = "auxiliary.safetensors"

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import PreTrainedModel
 
-from st_contrastive.components._checks import require_positive
-from st_contrastive.components.encoder_copy import has_adapters, own_copy
+from st_contrastive._checks import require_count
 from st_contrastive.components.gradients import scale_gradient
-from st_contrastive.components.layer_stack import capturing_states, editing_input, layer_stack, layers_of
 from st_contrastive.components.masked_lm_head import MaskedLMHead
-from st_contrastive.components.narrowing import gives_first_states, narrowed
+from st_contrastive.encoder.copies import has_adapters, own_copy
+from st_contrastive.encoder.layers import capturing_states, editing_input, layer_stack, layers_of
+from st_contrastive.encoder.narrowing import gives_first_states, narrowed
 
 
 @final
@@ -51,7 +51,7 @@ class AuxiliaryMLM(nn.Module):
     ) -> None:
         super().__init__()
         depth = len(layers_of(network))
-        require_positive("split_layer", split_layer)
+        require_count("split_layer", split_layer)
         if split_layer >= depth:
             raise ValueError(f"split_layer must leave a layer to train: {split_layer} of {depth} are frozen.")
         self.network, self.head = network, head
@@ -88,8 +88,8 @@ class AuxiliaryMLM(nn.Module):
         """
         depth = len(layers_of(encoder))
         split = max(1, depth // 2) if split_layer is None else split_layer
-        require_positive("split_layer", split)
-        require_positive("extra_layers", extra_layers)
+        require_count("split_layer", split)
+        require_count("extra_layers", extra_layers)
         if split > depth or extra_layers > depth:
             raise ValueError(
                 f"The encoder has {depth} layers: split_layer must be 1 to {depth} and extra_layers 1 to {depth}, got "

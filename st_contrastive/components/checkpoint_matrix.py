@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
-from st_contrastive.components._checks import first_line
+from st_contrastive._checks import first_line
 
 
 def read_tokenizer_and_matrix(name_or_path: str, **options: Any) -> tuple[PreTrainedTokenizerBase, Tensor]:

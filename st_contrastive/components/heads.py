@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from st_contrastive.components._checks import require_positive
+from st_contrastive._checks import require_count
 
 
 class TanhHead(nn.Module):
@@ -22,7 +22,7 @@ class TanhHead(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        require_positive("width", width)
+        require_count("width", width)
         self.linear = nn.Linear(width, width)
 
     def forward(self, embeddings: Tensor) -> Tensor:
@@ -49,9 +49,9 @@ class InteractionHead(nn.Module):
 
     def __init__(self, width: int, interaction_dim: int | None = None) -> None:
         super().__init__()
-        require_positive("width", width)
+        require_count("width", width)
         if interaction_dim is not None:
-            require_positive("interaction_dim", interaction_dim)
+            require_count("interaction_dim", interaction_dim)
         self.linear = nn.Linear(width, width)
         self.norm = nn.BatchNorm1d(width)
         self.classifier = nn.Linear(width, width if interaction_dim is None else interaction_dim)
@@ -78,7 +78,7 @@ class Projector(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        require_positive("width", width)
+        require_count("width", width)
         self.inner = nn.Linear(width, 2 * width, bias=False)
         self.inner_norm = nn.BatchNorm1d(2 * width)
         self.outer = nn.Linear(2 * width, width, bias=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from st_contrastive.components._checks import require_positive
+from st_contrastive._checks import require_count
 
 
 class KeyQueue(nn.Module):
@@ -31,8 +31,8 @@ class KeyQueue(nn.Module):
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
-        require_positive("width", width)
-        require_positive("queue_size", size)
+        require_count("width", width)
+        require_count("queue_size", size)
         self.register_buffer("keys", torch.zeros(size, width))
         self.register_buffer("count", torch.zeros((), dtype=torch.long))
 

@@ -8,7 +8,7 @@ import torch
 from accelerate.state import GradientState
 from torch import nn
 
-from st_contrastive.components.encoder_copy import bare_copy
+from st_contrastive.encoder.copies import plain_copy
 
 
 def _precise(module: nn.Module) -> nn.Module:
@@ -55,7 +55,7 @@ class MomentumEncoder(nn.Module):
                 )
         self.momentum = momentum
         #: The copies, in the order of what they follow.
-        self.copies = nn.ModuleList(_precise(bare_copy(module)) for module in followed).requires_grad_(False)
+        self.copies = nn.ModuleList(_precise(plain_copy(module)) for module in followed).requires_grad_(False)
         self._followed_moved = True
         self.train(False)
 

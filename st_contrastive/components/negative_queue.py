@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from st_contrastive.components._checks import require_positive
+from st_contrastive._checks import require_count
 
 
 class NegativeQueue(nn.Module):
@@ -42,8 +42,8 @@ class NegativeQueue(nn.Module):
 
     def __init__(self, width: int, batches: int, forgetting_rate: float) -> None:
         super().__init__()
-        require_positive("width", width)
-        require_positive("queue_batches", batches)
+        require_count("width", width)
+        require_count("queue_batches", batches)
         if not 0 <= forgetting_rate < 1 / batches:
             raise ValueError(
                 f"forgetting_rate must be at least 0 and less than 1 / queue_batches = {1 / batches:.4g}, so that the "

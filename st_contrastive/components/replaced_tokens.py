@@ -13,14 +13,15 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from st_contrastive.components._checks import first_line
+from st_contrastive._checks import first_line
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, load_auxiliary
-from st_contrastive.components.encoder_copy import own_copy
 from st_contrastive.components.fingerprint import fingerprint
 from st_contrastive.components.gradients import scale_gradient
-from st_contrastive.components.layer_stack import editing_embeddings
 from st_contrastive.components.masked_lm_head import MaskedLMHead
-from st_contrastive.components.token_corruption import CorruptedTokens, TokenCorruption
+from st_contrastive.components.token_corruption import TokenCorruption
+from st_contrastive.encoder import CorruptedTokens
+from st_contrastive.encoder.copies import own_copy
+from st_contrastive.encoder.layers import editing_embeddings
 
 
 @final

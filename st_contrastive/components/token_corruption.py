@@ -8,34 +8,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive._device import HostValue
-from st_contrastive.components._checks import require_share
+from st_contrastive._checks import require_number
 from st_contrastive.components.word_starts import word_marks
-
-
-class CorruptedTokens:
-    """``input_ids`` (N, L) after corruption, and ``chosen`` (N, L), True where a token was drawn for it.
-
-    Example:
-        >>> import torch
-        >>> tokens = CorruptedTokens(torch.tensor([[7, 8], [9, 9]]), torch.tensor([[False, True], [True, False]]))
-        >>> tokens.places()
-        tensor([1, 2])
-    """
-
-    def __init__(self, input_ids: Tensor, chosen: Tensor) -> None:
-        self.input_ids, self.chosen = input_ids, chosen
-        self._count = HostValue(chosen.sum())
-
-    def places(self) -> Tensor:
-        """(M,), the chosen positions as indices into the flattened (N x L), in their order."""
-        # Sorted, not searched for: how many will be found need not be waited for again.
-        order = self.chosen.flatten().to(torch.uint8).argsort(descending=True, stable=True)
-        return order[: int(self._count.read())]
-
-    def of(self, rows: Tensor, width: int) -> CorruptedTokens:
-        """Those of some rows, by index, without the columns behind ``width``."""
-        return CorruptedTokens(self.input_ids[rows, :width], self.chosen[rows, :width])
+from st_contrastive.encoder.features import CorruptedTokens
 
 
 @final
@@ -74,7 +49,7 @@ class TokenCorruption(nn.Module):
     ) -> None:
         super().__init__()
         for name, share in (("rate", rate), ("mask_share", mask_share), ("random_share", random_share)):
-            require_share(name, share)
+            require_number(name, share, most=1)
         if mask_share + random_share > 1:
             raise ValueError(f"mask_share + random_share must not exceed 1, got {mask_share} + {random_share}.")
         self.rate, self.mask_share, self.random_share = rate, mask_share, random_share

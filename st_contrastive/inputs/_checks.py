@@ -79,12 +79,6 @@ def _together(streams: dict[str, Iterator[str]]) -> Iterator[tuple[str, ...]]:
         yield tuple(text for text in row.values() if text is not None)
 
 
-def require_count(name: str, value: int) -> None:
-    """Refuse anything but a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
-
-
 def examples(table: Iterable[tuple[str, ...]]) -> list[InputExample]:
     """One InputExample a row, its texts in the order of the columns."""
     return [InputExample(texts=list(row)) for row in table]

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from st_contrastive.inputs._checks import require_count
+from st_contrastive._checks import require_count
 
 MAX_CHARACTERS = 2000
 

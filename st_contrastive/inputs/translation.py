@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from st_contrastive._checks import require_count
 from st_contrastive.inputs import _checks
 from st_contrastive.inputs.corpus import open_bytes
 from st_contrastive.inputs.translator import TranslationError, Translator
@@ -75,7 +76,7 @@ def translate_corpus(
         )
     if batch_size is None:
         batch_size = _WINDOW * getattr(translate, "batch_size", 32)
-    _checks.require_count("batch_size", batch_size)
+    require_count("batch_size", batch_size)
     stream = _checks.texts("sentences", sentences)
     # An empty corpus is an error before there is any file.
     stream = itertools.chain([next(stream)], stream)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from st_contrastive._checks import require_count
 from st_contrastive.inputs import _checks
 
 
@@ -49,7 +50,7 @@ class Translator:
         device: str | None = None,
     ) -> None:
         for name, value in (("batch_size", batch_size), ("max_length", max_length), ("num_beams", num_beams)):
-            _checks.require_count(name, value)
+            require_count(name, value)
         if languages is not None and (isinstance(languages, str) or len(languages) != 2):
             raise ValueError(f'languages must be two names, such as ("en", "de"), got {languages!r}.')
         if isinstance(model, (str, Path)):

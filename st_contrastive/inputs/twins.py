@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from datasets import Dataset
 from sentence_transformers.sentence_transformer.readers import InputExample
 
+from st_contrastive._checks import require_count
 from st_contrastive.inputs import _checks, _tables
 from st_contrastive.inputs.parallel import cleaned, stream_pairs
 from st_contrastive.inputs.translation import in_batches
@@ -104,7 +105,7 @@ def _rows(
     if languages is not None:
         raise ValueError("languages names the fields of a file of translations; translations is none.")
     if callable(translations):
-        _checks.require_count("batch_size", batch_size)
+        require_count("batch_size", batch_size)
         batches = in_batches("translations", translations, _checks.texts("sentences", sentences), batch_size)
         return itertools.chain.from_iterable(batches)
     return _checks.rows(sentences=sentences, translations=translations)

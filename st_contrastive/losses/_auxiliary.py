@@ -11,8 +11,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from st_contrastive import _host
 from st_contrastive.components import AuxiliaryMLM, CorruptedTokens, load_auxiliary
+from st_contrastive.encoder import encoder_of, token_arguments, tokenizer_of
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import masked_lm_in_chunks
 
@@ -32,7 +32,7 @@ def auxiliary_network(
         OSError: it does not exist, or is damaged.
         TypeError, ValueError: it does not fit.
     """
-    encoder = _host.encoder_of(model)
+    encoder = encoder_of(model)
     if given is None:
         return AuxiliaryMLM.from_encoder(
             encoder,
@@ -45,7 +45,7 @@ def auxiliary_network(
         return load_auxiliary(
             given,
             encoder,
-            _host.tokenizer_of(model),
+            tokenizer_of(model),
             split_layer=split_layer,
             extra_layers=extra_layers,
             tied_head=tied_head,
@@ -94,7 +94,7 @@ def masked_lm_of(
     def predict(rows: dict[str, Any]) -> tuple[Tensor, ...]:
         masked: CorruptedTokens = rows["masked"]
         places = masked.places()
-        text = {**_host.token_arguments(rows), "input_ids": masked.input_ids}
+        text = {**token_arguments(rows), "input_ids": masked.input_ids}
         states = auxiliary.states(text, places, rows["vectors"], encoder=encoder, gradient_scale=gradient_scale)
         return states, rows["input_ids"].flatten()[places]
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from st_contrastive import _host
+from st_contrastive._checks import require_choice
 from st_contrastive.components import Projector, ReplacedTokenDetector, TanhHead, TokenCorruption
-from st_contrastive.losses._checks import require_choice
+from st_contrastive.encoder import Encoded, embedding_width, pool_as_model, token_arguments, token_width
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import replaced_tokens
 
@@ -56,11 +56,11 @@ class ConditionedLoss(ContrastiveLoss):
         require_choice("head", head, (*_HEADS, None))
         require_choice("vector", vector, ("encoder", "head"))
         require_choice("weighting", weighting, ("loss", "gradient"))
-        width = _host.embedding_width(model)
-        if vector == "head" and (head is None or width != _host.token_width(model)):
+        width = embedding_width(model)
+        if vector == "head" and (head is None or width != token_width(model)):
             raise ValueError(
                 "vector='head' gives the networks what the head makes: it needs head='projector' or 'tanh' and an "
-                f"embedding as wide as the token vectors ({_host.token_width(model)}), got head={head!r} and {width}. "
+                f"embedding as wide as the token vectors ({token_width(model)}), got head={head!r} and {width}. "
                 "Take vector='encoder'."
             )
         self.vector, self.weighting, self.contrastive_weight = vector, weighting, contrastive_weight
@@ -76,9 +76,9 @@ class ConditionedLoss(ContrastiveLoss):
         encoded = self.encode([column, column])
         return (*(view.sentences for view in encoded), *self._pooled(encoded))
 
-    def _pooled(self, encoded: list[_host.Encoded]) -> tuple[Tensor, ...]:
+    def _pooled(self, encoded: list[Encoded]) -> tuple[Tensor, ...]:
         """What the networks are given, where it is not what the head makes."""
-        return () if self.vector == "head" else tuple(_host.pool_as_model(self.model, view) for view in encoded)
+        return () if self.vector == "head" else tuple(pool_as_model(self.model, view) for view in encoded)
 
     def _projected(self, sentences: Tensor, given: Tensor | None) -> Views:
         contrasted = sentences if self.head is None else self.through(self.head, sentences)
@@ -98,7 +98,7 @@ class ConditionedLoss(ContrastiveLoss):
         """Replaced-token detection in ``texts``, what :func:`corrupted` made of the column."""
 
         def detect(rows: dict[str, Any]) -> tuple[Tensor, ...]:
-            text = _host.token_arguments(rows)
+            text = token_arguments(rows)
             logits, replaced = detector(text, rows["vectors"], masked=rows["masked"], gradient_scale=scale)
             counted = (rows["attention_mask"] != 0).sum()
             return replaced_tokens(logits, replaced, rows["attention_mask"]) * counted, counted
@@ -123,4 +123,4 @@ def corrupted(column: dict[str, Any], times: int, corruption: TokenCorruption) -
 
 def repeated(column: dict[str, Any], times: int) -> dict[str, Any]:
     """The text tensors of a column, one copy a view."""
-    return {key: torch.cat([value] * times) for key, value in _host.token_arguments(column).items()}
+    return {key: torch.cat([value] * times) for key, value in token_arguments(column).items()}

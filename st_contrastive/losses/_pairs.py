@@ -8,9 +8,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_contrastive import _host
+from st_contrastive._checks import require_choice
 from st_contrastive.components import Content, PairComposer, TokenCorruption
-from st_contrastive.losses._checks import require_choice
+from st_contrastive.encoder import encoder_of, max_positions, tokenizer_of, with_texts
 
 STRATEGIES = ("other", "subword", "given")
 
@@ -28,11 +28,11 @@ class Pairs(nn.Module):
         super().__init__()
         require_choice("strategy", strategy, STRATEGIES)
         self.strategy = strategy
-        tokenizer = _host.tokenizer_of(model)
+        tokenizer = tokenizer_of(model)
         self.composer = PairComposer(
             tokenizer,
-            _host.most_positions(model),
-            types=getattr(_host.encoder_of(model).config, "type_vocab_size", None),
+            max_positions(model),
+            types=getattr(encoder_of(model).config, "type_vocab_size", None),
         )
         self.replacement = TokenCorruption.replacement(tokenizer, replacement_rate, unreplaced=unreplaced)
         #: Share of the last batch's rows whose constructed sentence was the sentence itself.
@@ -48,10 +48,10 @@ class Pairs(nn.Module):
         constructed); and which rows, (N,), can be told apart."""
         sentences = self._content(columns[0])
         if not interacting:
-            return _host.with_texts(columns[0], self.composer(sentences, sentences)), None
+            return with_texts(columns[0], self.composer(sentences, sentences)), None
         sentences, constructed, distinct = self._constructed(columns, sentences)
         composed = self.composer(sentences.followed_by(sentences), sentences.followed_by(constructed))
-        return _host.with_texts(columns[0], composed), distinct
+        return with_texts(columns[0], composed), distinct
 
     def _content(self, column: dict[str, Any]) -> Content:
         return self.composer.content(column["input_ids"], column["attention_mask"])

@@ -12,12 +12,20 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from st_contrastive import _host, _ranks
-from st_contrastive._device import HostValue
-from st_contrastive._run import Run, present_run
-from st_contrastive.components._checks import require_positive
-from st_contrastive.losses._checks import check_encoder, require_flag, require_positions
-from st_contrastive.losses._passes import EncoderPasses
+from st_contrastive import distributed
+from st_contrastive._checks import require_count, require_flag
+from st_contrastive.distributed import HostValue
+from st_contrastive.encoder import (
+    dropout_setting,
+    has_dropout,
+    position_table,
+    require_positions,
+    require_text_encoder,
+    require_trainable,
+    text_features,
+)
+from st_contrastive.encoder.passes import EncoderPasses
+from st_contrastive.losses._calling_trainer import Run, present_run
 from st_contrastive.losses._state import owned_state
 from st_contrastive.objectives import info_nce
 
@@ -82,12 +90,12 @@ class TextLoss(EncoderPasses, ABC):
     def __init__(self, model: SentenceTransformer, *, log_terms: bool) -> None:
         super().__init__()
         require_flag("log_terms", log_terms)
-        _host.require_text_encoder(model)
-        check_encoder(model)
+        require_text_encoder(model)
+        require_trainable(model)
         # Under this name alone the trainer puts its DDP or compiled wrapper in.
         self.model = model
         self.log_terms = log_terms
-        self._positions = _host.position_table(model)
+        self._positions = position_table(model)
         #: Set by ``st_contrastive.training`` while a trainer clips and saves what the loss owns.
         self.state_is_kept = False
         #: Set by ``st_contrastive.training`` when what the loss owns was read from a checkpoint.
@@ -127,7 +135,7 @@ class TextLoss(EncoderPasses, ABC):
         """
         if self.is_learning and not self.state_is_kept and not self._on_stand_ins:
             self._begin(present_run())
-        if self.is_learning and self.averages_in_backward and _ranks.world_size() > 1 and not self._on_stand_ins:
+        if self.is_learning and self.averages_in_backward and distributed.world_size() > 1 and not self._on_stand_ins:
             return self._with_averaged_gradients(sentence_features, labels)
         columns = list(sentence_features)
         if len(columns) not in self.columns:
@@ -135,11 +143,11 @@ class TextLoss(EncoderPasses, ABC):
             raise ValueError(
                 f"{type(self).__name__} takes {takes} text column(s), got {len(columns)}. {self.columns_hint}"
             )
-        texts = [_host.text_features(column, self.model) for column in columns]
+        texts = [text_features(column, self.model) for column in columns]
         require_positions(texts, self._positions)
         ids = texts[0]["input_ids"]
-        together = self.gather_across_devices and _ranks.world_size() > 1
-        self._counts = _ranks.row_counts(len(ids), ids.device) if together else [len(ids)]
+        together = self.gather_across_devices and distributed.world_size() > 1
+        self._counts = distributed.row_counts(len(ids), ids.device) if together else [len(ids)]
         self._set_modes(alone=len(ids) == 1 and not together)
         self._look_at_encoder()
         terms = LossTerms(self.compute_terms(texts, labels))
@@ -184,19 +192,19 @@ class TextLoss(EncoderPasses, ABC):
                 f"which starts anew. {cure}; with fit, call load_loss_state(loss, checkpoint) before.",
                 stacklevel=4,
             )
-        if _ranks.world_size() > 1:
+        if distributed.world_size() > 1:
             if run.losses > 1:
                 raise ValueError(
                     f"In the same step each device has a batch of another dataset, and so another loss than "
                     f"{type(self).__name__}, whose gradients would be averaged with none. {cure}."
                 )
-            if not _ranks.alike(restored, self.model.device):
+            if not distributed.alike(restored, self.model.device):
                 raise ValueError("load_loss_state was called on some of the devices only: call it on all.")
             if not restored:
-                _ranks.broadcast(owned.values())
+                distributed.broadcast(owned.values())
             warnings.warn(
                 f"{type(self).__name__} owns state that is neither clipped nor saved in checkpoints here, on "
-                f"{_ranks.world_size()} devices; its gradients are averaged over them. {cure}.",
+                f"{distributed.world_size()} devices; its gradients are averaged over them. {cure}.",
                 stacklevel=4,
             )
 
@@ -209,7 +217,7 @@ class TextLoss(EncoderPasses, ABC):
             for name, parameter in self.named_parameters()
             if parameter.requires_grad and not name.startswith("model.")
         }
-        zero, stand_ins = _ranks.averaging(own) if own else (torch.zeros(()), {})
+        zero, stand_ins = distributed.averaging(own) if own else (torch.zeros(()), {})
         self._on_stand_ins = True
         try:
             found: dict[str, Tensor] | Tensor = functional_call(self, stand_ins, (sentence_features, labels))
@@ -264,7 +272,7 @@ class ContrastiveLoss(TextLoss):
         require_flag("gather_across_devices", gather_across_devices)
         super().__init__(model, log_terms=log_terms)
         if mini_batch_size is not None:
-            require_positive("mini_batch_size", mini_batch_size)
+            require_count("mini_batch_size", mini_batch_size)
         self.temperature = temperature
         self.gather_across_devices = gather_across_devices
         self.mini_batch_size = mini_batch_size
@@ -277,7 +285,7 @@ class ContrastiveLoss(TextLoss):
         negative_weights: Tensor | None = None,
     ) -> Tensor:
         """InfoNCE at the loss's temperature, against the positives of all devices where that was asked for."""
-        positives, offset = _ranks.gather(positives, self._rows)
+        positives, offset = distributed.gather(positives, self._rows)
         return self.row_share * info_nce(
             anchors,
             positives,
@@ -293,13 +301,13 @@ class ContrastiveLoss(TextLoss):
 
         A mean over this device's rows, times this, averages over the devices to the mean over all rows.
         """
-        return self._rows[_ranks.rank()] * len(self._rows) / sum(self._rows) if len(self._rows) > 1 else 1.0
+        return self._rows[distributed.rank()] * len(self._rows) / sum(self._rows) if len(self._rows) > 1 else 1.0
 
     def share(self, count: Tensor | int) -> Tensor | float:
         """As :attr:`row_share`, for a mean over ``count`` other things than rows: over masked tokens, for instance."""
         if len(self._rows) == 1:
             return 1.0
-        return _ranks.share(torch.as_tensor(count, device=self.model.device))
+        return distributed.share(torch.as_tensor(count, device=self.model.device))
 
     def mean_of(self, sums: list[tuple[Tensor, ...]]) -> Tensor:
         """The mean of the groups' (sum, count), as it averages over the devices to the mean over all that was counted;
@@ -315,16 +323,16 @@ class ContrastiveLoss(TextLoss):
             head: (n, d) to (n, d').
             vectors: (k N, d), k views of this device's N sentences.
         """
-        views = vectors.shape[0] // self._rows[_ranks.rank() if len(self._rows) > 1 else 0]
-        together, offset = _ranks.gather(vectors, [views * count for count in self._rows])
+        views = vectors.shape[0] // self._rows[distributed.rank() if len(self._rows) > 1 else 0]
+        together, offset = distributed.gather(vectors, [views * count for count in self._rows])
         return cast(Tensor, head(together)[offset : offset + vectors.shape[0]])
 
     def _warn_without_dropout(self) -> None:
-        if not _host.has_dropout(self.model):
+        if not has_dropout(self.model):
             warnings.warn(
                 f"{type(self).__name__} takes the encoder's dropout as its only augmentation, and this encoder has "
                 "none: both views of a sentence are the same. Load it with dropout, for instance "
-                f"Transformer(name, config_kwargs={{{_host.dropout_setting(self.model)!r}: 0.1}}).",
+                f"Transformer(name, config_kwargs={{{dropout_setting(self.model)!r}: 0.1}}).",
                 stacklevel=3,
             )
 

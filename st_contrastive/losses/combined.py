@@ -9,11 +9,11 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_contrastive import _host, _ranks
+from st_contrastive import distributed
+from st_contrastive._checks import require_choice, require_count, require_number
 from st_contrastive.components import AuxiliaryMLM, InteractionHead, NegativeQueue, TanhHead, TokenCorruption
-from st_contrastive.components._checks import require_positive
+from st_contrastive.encoder import Encoded, embedding_width, encoder_of, pool_as_model, tokenizer_of
 from st_contrastive.losses._auxiliary import auxiliary_network, masked_lm_of
-from st_contrastive.losses._checks import require_choice, require_weight
 from st_contrastive.losses._citations import CONISI, INFOCSE, TWINS
 from st_contrastive.losses._conditioned import corrupted
 from st_contrastive.losses._pairs import Pairs
@@ -109,9 +109,9 @@ class CombinedLoss(ContrastiveLoss):
         unreplaced: Literal["original", "mask"] = "original",
     ) -> None:
         require_choice("positives", positives, ("pair", "dropout"))
-        require_weight("interaction_weight", interaction_weight, most=1)
-        require_weight("mlm_weight", mlm_weight)
-        require_positive("most_logits", most_logits)
+        require_number("interaction_weight", interaction_weight, most=1)
+        require_number("mlm_weight", mlm_weight)
+        require_count("most_logits", most_logits)
         if positives == "dropout" and interaction_weight > 0:
             raise ValueError(
                 f"interaction_weight={interaction_weight} compares pairs of sentences: it needs positives='pair'. Take "
@@ -134,7 +134,7 @@ class CombinedLoss(ContrastiveLoss):
             "unreplaced": unreplaced,
             "interaction_dim": interaction_dim,
         }
-        width = _host.embedding_width(model)
+        width = embedding_width(model)
         self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)
         self.columns = self.pairs.columns
         self.head: nn.Module = InteractionHead(width, interaction_dim) if positives == "pair" else TanhHead(width)
@@ -142,7 +142,7 @@ class CombinedLoss(ContrastiveLoss):
         self.auxiliary: AuxiliaryMLM | None = None
         if mlm_weight > 0:
             self.masking = TokenCorruption.masking(
-                _host.tokenizer_of(model), mask_rate, vocabulary=AuxiliaryMLM.signature_of(_host.encoder_of(model))[1]
+                tokenizer_of(model), mask_rate, vocabulary=AuxiliaryMLM.signature_of(encoder_of(model))[1]
             )
             self.auxiliary = auxiliary_network(model, auxiliary, None, None, tied_head=False, lower_dropout=False)
         if positives == "dropout":
@@ -180,7 +180,7 @@ class CombinedLoss(ContrastiveLoss):
                 most_logits=self.most_logits,
             )
         if self.queue is not None and self.is_learning:
-            self.queue.push(_ranks.gather(anchors.detach(), self._rows)[0])
+            self.queue.push(distributed.gather(anchors.detach(), self._rows)[0])
         return terms
 
     @property
@@ -196,8 +196,8 @@ class CombinedLoss(ContrastiveLoss):
         first, second = self.encode([texts, texts])
         return (first.sentences, second.sentences, *self._given_to_network(first))
 
-    def _given_to_network(self, view: _host.Encoded) -> tuple[Tensor, ...]:
-        return () if self.auxiliary is None else (_host.pool_as_model(self.model, view),)
+    def _given_to_network(self, view: Encoded) -> tuple[Tensor, ...]:
+        return () if self.auxiliary is None else (pool_as_model(self.model, view),)
 
     def get_config_dict(self) -> dict[str, Any]:
         return {

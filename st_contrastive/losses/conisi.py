@@ -8,9 +8,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive import _host
+from st_contrastive._checks import require_number
 from st_contrastive.components import InteractionHead
-from st_contrastive.losses._checks import require_weight
+from st_contrastive.encoder import embedding_width
 from st_contrastive.losses._citations import CONISI
 from st_contrastive.losses._pairs import Pairs
 from st_contrastive.losses.base import ContrastiveLoss
@@ -107,7 +107,7 @@ class ConIsILoss(ContrastiveLoss):
             log_terms=log_terms,
             mini_batch_size=mini_batch_size,
         )
-        require_weight("interaction_weight", interaction_weight, most=1)
+        require_number("interaction_weight", interaction_weight, most=1)
         self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)
         self.columns = self.pairs.columns
         self.strategy = strategy
@@ -115,7 +115,7 @@ class ConIsILoss(ContrastiveLoss):
         self.replacement_rate = replacement_rate
         self.unreplaced = unreplaced
         self.interaction_dim = interaction_dim
-        self.head = InteractionHead(_host.embedding_width(model), interaction_dim)
+        self.head = InteractionHead(embedding_width(model), interaction_dim)
         self._ready()
 
     @property

@@ -10,9 +10,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from st_contrastive import _host
+from st_contrastive._checks import require_flag, require_number
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
-from st_contrastive.losses._checks import require_flag, require_weight
+from st_contrastive.encoder import embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.losses._conditioned import ConditionedLoss, corrupted
 
 
@@ -97,14 +97,14 @@ class DiffCSELoss(ConditionedLoss):
         vector: Literal["encoder", "head"] | None = None,
         mini_batch_size: int | None = None,
     ) -> None:
-        require_weight("rtd_weight", rtd_weight)
+        require_number("rtd_weight", rtd_weight)
         require_flag("sampling", sampling)
-        width = _host.embedding_width(model) if isinstance(model, SentenceTransformer) else 0
+        width = embedding_width(model) if isinstance(model, SentenceTransformer) else 0
         super().__init__(
             model,
             temperature=temperature,
             head=head,
-            vector=vector or ("head" if head is not None and width == _host.token_width(model) else "encoder"),
+            vector=vector or ("head" if head is not None and width == token_width(model) else "encoder"),
             weighting=weighting,
             contrastive_weight=1.0,
             gather_across_devices=gather_across_devices,
@@ -115,8 +115,8 @@ class DiffCSELoss(ConditionedLoss):
         self._given = {"generator": generator, "vector": vector}
         self.rtd_weight = rtd_weight
         self.detector = ReplacedTokenDetector.from_encoder(
-            _host.encoder_of(model),
-            _host.tokenizer_of(model),
+            encoder_of(model),
+            tokenizer_of(model),
             generator=generator,
             mask_rate=mask_rate,
             sampling=sampling,

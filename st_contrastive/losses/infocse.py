@@ -9,11 +9,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive import _host
+from st_contrastive._checks import require_choice, require_count, require_flag, require_number
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption
-from st_contrastive.components._checks import require_positive
+from st_contrastive.encoder import encode, encoder_of, text_features, tokenizer_of, unwrap
 from st_contrastive.losses._auxiliary import auxiliary_network, masked_lm_of
-from st_contrastive.losses._checks import require_choice, require_flag, require_weight
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses._conditioned import ConditionedLoss, Views, corrupted
 
@@ -149,11 +148,11 @@ class InfoCSELoss(ConditionedLoss):
             ("rtd_weight", rtd_weight),
             ("contrastive_weight", contrastive_weight),
         ):
-            require_weight(name, weight)
+            require_number(name, weight)
         require_choice("masked_views", masked_views, ("both", "first"))
         for name, flag in (("detach", detach), ("tied_head", tied_head), ("lower_dropout", lower_dropout)):
             require_flag(name, flag)
-        require_positive("most_logits", most_logits)
+        require_count("most_logits", most_logits)
         super().__init__(
             model,
             temperature=temperature,
@@ -166,7 +165,7 @@ class InfoCSELoss(ConditionedLoss):
             mini_batch_size=mini_batch_size,
         )
         self.masking = TokenCorruption.masking(
-            _host.tokenizer_of(model), mask_rate, vocabulary=AuxiliaryMLM.signature_of(_host.encoder_of(model))[1]
+            tokenizer_of(model), mask_rate, vocabulary=AuxiliaryMLM.signature_of(encoder_of(model))[1]
         )
         self._given = {
             "auxiliary": os.fspath(auxiliary) if isinstance(auxiliary, os.PathLike) else auxiliary,
@@ -180,7 +179,7 @@ class InfoCSELoss(ConditionedLoss):
             model, auxiliary, split_layer, extra_layers, tied_head=tied_head, lower_dropout=lower_dropout
         )
         if not detach:
-            self.auxiliary.require_live(_host.encoder_of(model), layers=True)
+            self.auxiliary.require_live(encoder_of(model), layers=True)
         self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
         self.masked_views, self.detach, self.most_logits = masked_views, detach, most_logits
         self.detector = _detector(model, detector, rtd_weight, None if auxiliary is None else self.auxiliary)
@@ -215,16 +214,16 @@ class InfoCSELoss(ConditionedLoss):
             auxiliary network in what the encoder learns from; the search for a weight starts where that is noticeable.
         """
         # Preprocessing leaves it on the CPU, wherever the model is.
-        device = _host.unwrap(self.model).device
+        device = unwrap(self.model).device
         features = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in features.items()}
-        column = _host.text_features(features, self.model)
+        column = text_features(features, self.model)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
         with torch.enable_grad():
             rows = column["input_ids"].shape[0]
             self._counts = [rows]
             self._set_modes(alone=rows == 1)
             # A pass for each view, so that each pass's tokens lead to all terms.
-            encoded = [_host.encode(self.model, [column])[0] for _ in range(2)]
+            encoded = [encode(self.model, [column])[0] for _ in range(2)]
             pooled = self._pooled(encoded)
             views = self._projected(torch.cat([v.sentences for v in encoded]), torch.cat(pooled) if pooled else None)
             if not all(view.tokens.requires_grad for view in encoded):
@@ -249,7 +248,7 @@ class InfoCSELoss(ConditionedLoss):
     def _masked_lm(self, texts: dict[str, Any], views: Views, scale: float) -> Tensor:
         """Masked-LM in ``texts``, what :meth:`_masked` made of the column."""
         vectors = views.given if self.masked_views == "both" else views.given.chunk(2)[0]
-        encoder = None if self.detach else _host.encoder_of(self.model)
+        encoder = None if self.detach else encoder_of(self.model)
         return masked_lm_of(
             self, self.auxiliary, texts, vectors, encoder=encoder, gradient_scale=scale, most_logits=self.most_logits
         )
@@ -277,12 +276,12 @@ def _detector(
     rtd_weight: float,
     trained: AuxiliaryMLM | None,
 ) -> ReplacedTokenDetector | None:
-    encoder = _host.encoder_of(model)
+    encoder = encoder_of(model)
     if given is None:
         if rtd_weight == 0:
             return None
         generator = None if trained is None else trained.head
-        return ReplacedTokenDetector.from_encoder(encoder, _host.tokenizer_of(model), generator=generator)
+        return ReplacedTokenDetector.from_encoder(encoder, tokenizer_of(model), generator=generator)
     if not isinstance(given, ReplacedTokenDetector):
         raise TypeError(f"detector must be a ReplacedTokenDetector or None, got {type(given).__name__}.")
     if rtd_weight == 0:

@@ -8,10 +8,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_contrastive import _host, _ranks
+from st_contrastive import distributed
+from st_contrastive._checks import require_choice, require_count, require_flag
 from st_contrastive.components import KeyQueue, MomentumEncoder, TanhHead
-from st_contrastive.components._checks import require_positive
-from st_contrastive.losses._checks import require_choice, require_flag
+from st_contrastive.encoder import embedding_width, encode_with, unwrap
 from st_contrastive.losses.base import ContrastiveLoss
 
 
@@ -98,8 +98,8 @@ class MomentumContrastLoss(ContrastiveLoss):
         require_choice("positives", positives, ("encoder", "momentum"))
         require_flag("head", head)
         if queue_size != 0:  # the queue's own check would come after the copy
-            require_positive("queue_size", queue_size)
-        width = _host.embedding_width(model)
+            require_count("queue_size", queue_size)
+        width = embedding_width(model)
         self.momentum, self.queue_size, self.positives = momentum, queue_size, positives
         self.head = TanhHead(width) if head else None
         self.momentum_encoder = MomentumEncoder(self._followed(), momentum)
@@ -108,7 +108,7 @@ class MomentumContrastLoss(ContrastiveLoss):
         self._ready()
 
     def _followed(self) -> list[nn.Module]:
-        return [*_host.unwrap(self.model), *([] if self.head is None else [self.head])]
+        return [*unwrap(self.model), *([] if self.head is None else [self.head])]
 
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         negatives = (None, None) if self.queue is None else self.queue.entries()
@@ -123,7 +123,7 @@ class MomentumContrastLoss(ContrastiveLoss):
             keys = self._keys(columns[0]) if self.queue is not None and self.is_learning else None
         contrastive = self.contrast(anchors, positives, *negatives)
         if keys is not None and self.queue is not None and self.is_learning:
-            self.queue.push(_ranks.gather(keys, self._rows)[0])
+            self.queue.push(distributed.gather(keys, self._rows)[0])
         return {"contrastive": contrastive}
 
     def _headed(self, vectors: Tensor) -> Tensor:
@@ -139,8 +139,8 @@ class MomentumContrastLoss(ContrastiveLoss):
     def _encode_keys(self, rows: dict[str, Any]) -> tuple[Tensor, ...]:
         *modules, last = self.momentum_encoder.copies
         if self.head is None:
-            return (_host.encode_with([*modules, last], rows).sentences,)
-        return (last(_host.encode_with(modules, rows).sentences),)
+            return (encode_with([*modules, last], rows).sentences,)
+        return (last(encode_with(modules, rows).sentences),)
 
     def get_config_dict(self) -> dict[str, Any]:
         return {

@@ -10,11 +10,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive import _host
+from st_contrastive._checks import require_count, require_flag, require_number
 from st_contrastive.components import AuxiliaryMLM, CorruptedTokens, TokenCorruption, save_auxiliary
-from st_contrastive.components._checks import require_positive
-from st_contrastive.components.layer_stack import capturing_states
-from st_contrastive.losses._checks import require_flag, require_weight
+from st_contrastive.encoder import encoder_of, pool_as_model, token_arguments, tokenizer_of
+from st_contrastive.encoder.layers import capturing_states
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import masked_lm_in_chunks
@@ -83,7 +82,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         auxiliary_weight: float = 1.0,
     ) -> None:
         super().__init__(model, log_terms=log_terms)
-        require_weight("auxiliary_weight", auxiliary_weight)
+        require_number("auxiliary_weight", auxiliary_weight)
         if auxiliary_weight == 0:
             raise ValueError(
                 "auxiliary_weight must be above 0, got 0: the auxiliary network, which this stage is for, would not be "
@@ -91,10 +90,10 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             )
         require_flag("whole_words", whole_words)
         require_flag("tied_head", tied_head)
-        require_positive("most_logits", most_logits)
-        encoder = _host.encoder_of(model)
+        require_count("most_logits", most_logits)
+        encoder = encoder_of(model)
         self.masking = TokenCorruption.masking(
-            _host.tokenizer_of(model),
+            tokenizer_of(model),
             mask_rate,
             whole_words=whole_words,
             vocabulary=AuxiliaryMLM.signature_of(encoder)[1],
@@ -114,7 +113,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         masked = self.masking(column["input_ids"], column["attention_mask"])
         found = self.by_groups(self._states, {**column, "masked": masked})
         targets, *states = (torch.cat(parts) for parts in zip(*found, strict=True))
-        encoder, network = _host.encoder_of(self.model), self.network
+        encoder, network = encoder_of(self.model), self.network
         mlm, auxiliary_mlm = (
             masked_lm_in_chunks(
                 hidden,
@@ -134,14 +133,14 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     def _states(self, rows: dict[str, Any]) -> tuple[Tensor, ...]:
         """The masked tokens, and both networks' states that they are to be told from."""
-        encoder, network = _host.encoder_of(self.model), self.network
+        encoder, network = encoder_of(self.model), self.network
         masked: CorruptedTokens = rows["masked"]
         texts = {**rows, "input_ids": masked.input_ids}
         del texts["masked"]
         with capturing_states(encoder, network.split_layer) as lower:
             encoded = self.encode([texts], observed=True)[0]
-        places, text = masked.places(), _host.token_arguments(texts)
-        vectors = _host.pool_as_model(self.model, encoded)
+        places, text = masked.places(), token_arguments(texts)
+        vectors = pool_as_model(self.model, encoded)
         return (
             rows["input_ids"].flatten()[places],
             encoded.tokens.flatten(0, 1)[places],
@@ -153,7 +152,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         """A copy of the auxiliary network, its lower part as the encoder's is now."""
         network = copy.deepcopy(self.network)
         network.zero_grad(set_to_none=True)
-        network.copy_lower(_host.encoder_of(self.model))
+        network.copy_lower(encoder_of(self.model))
         network.head.source = "checkpoint"  # it has been trained
         return network
 
@@ -165,7 +164,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         Args:
             path: folder; made where needed.
         """
-        save_auxiliary(self.auxiliary, path, _host.tokenizer_of(self.model), self._base_name)
+        save_auxiliary(self.auxiliary, path, tokenizer_of(self.model), self._base_name)
 
     def get_config_dict(self) -> dict[str, Any]:
         return {

@@ -8,11 +8,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive import _host
+from st_contrastive._checks import require_flag, require_number
 from st_contrastive.components import CorruptedTokens, MaskedLMHead, TanhHead, TokenCorruption
-from st_contrastive.components._checks import require_share
+from st_contrastive.encoder import embedding_width, encode, encoder_of, tokenizer_of
 from st_contrastive.losses._auxiliary import masked_lm_by_groups
-from st_contrastive.losses._checks import require_flag, require_weight
 from st_contrastive.losses.base import ContrastiveLoss
 
 #: Above this many vocabulary logits, cross-entropy is computed in chunks; 2^26 are 256 MiB in float32.
@@ -89,8 +88,8 @@ class SimCSELoss(ContrastiveLoss):
         mlm_weight: float = 0.0,
         mask_rate: float = 0.15,
     ) -> None:
-        require_weight("mlm_weight", mlm_weight)
-        require_share("mask_rate", mask_rate)
+        require_number("mlm_weight", mlm_weight)
+        require_number("mask_rate", mask_rate, most=1)
         super().__init__(
             model,
             temperature=temperature,
@@ -99,13 +98,13 @@ class SimCSELoss(ContrastiveLoss):
             mini_batch_size=mini_batch_size,
         )
         require_flag("head", head)
-        self.head = TanhHead(_host.embedding_width(model)) if head else None
+        self.head = TanhHead(embedding_width(model)) if head else None
         self.mlm_weight, self.mask_rate = mlm_weight, mask_rate
         self.mlm_head: MaskedLMHead | None = None
         if mlm_weight > 0:
-            encoder = _host.encoder_of(model)
+            encoder = encoder_of(model)
             self.masking = TokenCorruption.masking(
-                _host.tokenizer_of(model), mask_rate, vocabulary=int(encoder.config.vocab_size)
+                tokenizer_of(model), mask_rate, vocabulary=int(encoder.config.vocab_size)
             )
             self.mlm_head = MaskedLMHead.for_encoder(encoder, tied=None)
         self._warn_without_dropout()
@@ -131,13 +130,13 @@ class SimCSELoss(ContrastiveLoss):
                 f"mlm_weight={self.mlm_weight} can't be used inside a loss such as MatryoshkaLoss, which hands out one "
                 "pass for several, while each has its own masked tokens. Take mlm_weight=0."
             )
-        encoder = _host.encoder_of(self.model)
+        encoder = encoder_of(self.model)
 
         def predict(rows: dict[str, Any]) -> tuple[Tensor, ...]:
             masked: CorruptedTokens = rows["masked"]
             text = {key: value for key, value in rows.items() if key != "masked"}
             # Not by `encode`, which may compute the last layer for the first tokens alone.
-            encoded = _host.encode(self.model, [{**text, "input_ids": masked.input_ids}])[0]
+            encoded = encode(self.model, [{**text, "input_ids": masked.input_ids}])[0]
             places = masked.places()
             return encoded.tokens.flatten(0, 1)[places], rows["input_ids"].flatten()[places]
 

@@ -13,12 +13,28 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
-from st_contrastive import _host, _ranks
+from st_contrastive import distributed
+from st_contrastive._checks import first_line, require_choice, require_flag, require_number
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
-from st_contrastive.components._checks import first_line
-from st_contrastive.components.layer_stack import embedding_outputs, require_embedding_outputs
-from st_contrastive.components.trial import in_trial
-from st_contrastive.losses._checks import require_choice, require_flag, require_weight
+from st_contrastive.encoder import (
+    POOLING_MODES,
+    Encoded,
+    embedding_width,
+    encode,
+    encode_with,
+    encoder_of,
+    input_embedding_width,
+    is_causal,
+    max_positions,
+    pool,
+    text_features,
+    token_arguments,
+    token_width,
+    unwrap,
+    wrapper_chain,
+)
+from st_contrastive.encoder.layers import embedding_outputs, require_embedding_outputs
+from st_contrastive.encoder.probe import probing
 from st_contrastive.losses._citations import TWINS
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import twins_margin
@@ -159,11 +175,11 @@ class TwinsLoss(ContrastiveLoss):
             log_terms=log_terms,
             mini_batch_size=mini_batch_size,
         )
-        require_weight("fusion_rate", fusion_rate, most=1)
-        require_choice("train_pooling", train_pooling, (*_host.POOLING_MODES, None))
-        require_weight("identical_weight", identical_weight)
-        require_weight("fraternal_weight", fraternal_weight)
-        require_weight("twins_weight", twins_weight)
+        require_number("fusion_rate", fusion_rate, most=1)
+        require_choice("train_pooling", train_pooling, (*POOLING_MODES, None))
+        require_number("identical_weight", identical_weight)
+        require_number("fraternal_weight", fraternal_weight)
+        require_number("twins_weight", twins_weight)
         if identical_weight == fraternal_weight == twins_weight == 0:
             raise ValueError(
                 "identical_weight, fraternal_weight and twins_weight are all 0, so that no term is left: give at least "
@@ -191,15 +207,15 @@ class TwinsLoss(ContrastiveLoss):
         self.freeze_embeddings = freeze_embeddings
         self.unpaired_tokens = unpaired_tokens
         if twins_weight > 0 and margin_from == "embeddings":
-            require_embedding_outputs(_host.encoder_of(model))
+            require_embedding_outputs(encoder_of(model))
         elif self._uses_translations:
-            _require_embeddings_as_input(_host.encoder_of(model))
+            _require_embeddings_as_input(encoder_of(model))
         self.fraternal = fraternal
         self.fusion_rate = fusion_rate
         self.queue_batches = queue_batches
         self.forgetting_rate = forgetting_rate
         self.train_pooling = train_pooling
-        width = _host.embedding_width(model) if train_pooling is None else _host.token_width(model)
+        width = embedding_width(model) if train_pooling is None else token_width(model)
         queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
         self.queue = queue if identical_weight > 0 else None
         if key_momentum is not None and self.queue is None:
@@ -210,9 +226,9 @@ class TwinsLoss(ContrastiveLoss):
         self.key_momentum = key_momentum
         self.momentum_encoder = None
         if key_momentum is not None:
-            self.momentum_encoder = MomentumEncoder(list(_host.unwrap(model)), key_momentum)
+            self.momentum_encoder = MomentumEncoder(list(unwrap(model)), key_momentum)
         self._warned = False
-        if train_pooling == "cls" and _host.is_causal(model):
+        if train_pooling == "cls" and is_causal(model):
             warnings.warn(
                 "TwinsLoss trains the first token's vector (train_pooling='cls'), and in a decoder that token sees no "
                 "other: sentences that begin alike get one vector. Take train_pooling='lasttoken' or 'mean'.",
@@ -248,7 +264,7 @@ class TwinsLoss(ContrastiveLoss):
         if translation is not None and self.twins_weight > 0:
             terms["twins"] = self.twins_weight * self.row_share * twins_margin(*found)
         if self.queue is not None and self.is_learning:
-            self.queue.push(_ranks.gather(self._keys(columns[0], found[0]), self._rows)[0])
+            self.queue.push(distributed.gather(self._keys(columns[0], found[0]), self._rows)[0])
         return terms
 
     @torch.no_grad()
@@ -256,9 +272,9 @@ class TwinsLoss(ContrastiveLoss):
         """What the queue keeps of a batch."""
         if self.momentum_encoder is None:
             return anchors.detach()
-        self.momentum_encoder.update(list(_host.unwrap(self.model)))
+        self.momentum_encoder.update(list(unwrap(self.model)))
         copies = self.momentum_encoder.copies
-        return self.by_rows(lambda rows: self._vectors([_host.encode_with(copies, rows)]), sentences)[0]
+        return self.by_rows(lambda rows: self._vectors([encode_with(copies, rows)]), sentences)[0]
 
     def _encode(self, sentence: dict[str, Any], translation: dict[str, Any] | None = None) -> tuple[Tensor, ...]:
         """Vectors of the views that the terms need, and with the Twins loss the three means behind M after them."""
@@ -274,14 +290,14 @@ class TwinsLoss(ContrastiveLoss):
         else:
             encoded, embedded = self._with_embedding_outputs(views)
         means = (
-            _host.pool(self.model, replace(view, tokens=tokens), "mean")
+            pool(self.model, replace(view, tokens=tokens), "mean")
             for view, tokens in zip(encoded, embedded, strict=True)
         )
         return (*self._vectors(encoded), *means)
 
-    def _with_embedding_outputs(self, views: list[dict[str, Any]]) -> tuple[list[_host.Encoded], list[Tensor]]:
+    def _with_embedding_outputs(self, views: list[dict[str, Any]]) -> tuple[list[Encoded], list[Tensor]]:
         """The views after the encoder, and each one's output of the embedding module in this pass."""
-        with embedding_outputs(_host.encoder_of(self.model)) as captured:
+        with embedding_outputs(encoder_of(self.model)) as captured:
             encoded = self.encode(views, observed=True)
         if not captured:
             raise ValueError(
@@ -292,15 +308,15 @@ class TwinsLoss(ContrastiveLoss):
 
     @property
     def reads(self) -> Literal["sentences", "first token", "tokens"]:
-        """See :class:`~st_contrastive.losses._passes.EncoderPasses`."""
+        """See :class:`~st_contrastive.encoder.passes.EncoderPasses`."""
         if self.train_pooling is None:
             return "sentences"
         return "first token" if self.train_pooling == "cls" else "tokens"
 
-    def _vectors(self, encoded: list[_host.Encoded]) -> tuple[Tensor, ...]:
+    def _vectors(self, encoded: list[Encoded]) -> tuple[Tensor, ...]:
         if self.train_pooling is None:
             return tuple(view.sentences for view in encoded)
-        return tuple(_host.pool(self.model, view, self.train_pooling) for view in encoded)
+        return tuple(pool(self.model, view, self.train_pooling) for view in encoded)
 
     def views(self, columns: list[dict[str, Any]], labels: Tensor | None = None) -> list[dict[str, Any]]:
         """Anchor, identical and, where there are translations, fraternal twin, each as features for the model.
@@ -312,7 +328,7 @@ class TwinsLoss(ContrastiveLoss):
         Raises:
             ValueError: the labels are not what ``fraternal`` wants.
         """
-        columns = [_host.text_features(column, self.model) for column in columns]
+        columns = [text_features(column, self.model) for column in columns]
         translations = self._translations(columns, labels)
         if translations is None:
             return [columns[0], columns[0]]
@@ -332,13 +348,13 @@ class TwinsLoss(ContrastiveLoss):
         Raises:
             ValueError: ``pooling`` is none of these, or the labels are not what ``fraternal`` wants.
         """
-        require_choice("pooling", pooling, ("trained", *_host.POOLING_MODES, None))
+        require_choice("pooling", pooling, ("trained", *POOLING_MODES, None))
         mode = self.train_pooling if pooling == "trained" else pooling
-        encoded = [_host.encode(self.model, [view])[0] for view in self.views(columns, labels)]
-        return [view.sentences if mode is None else _host.pool(self.model, view, mode) for view in encoded]
+        encoded = [encode(self.model, [view])[0] for view in self.views(columns, labels)]
+        return [view.sentences if mode is None else pool(self.model, view, mode) for view in encoded]
 
     def _require_width(self, fraternal: FraternalEmbedding) -> None:
-        width = _host.input_embedding_width(self.model)
+        width = input_embedding_width(self.model)
         if fraternal.width != width:
             raise ValueError(
                 f"fraternal maps into embeddings {fraternal.width} wide, the encoder's are {width}: it was made for "
@@ -350,7 +366,7 @@ class TwinsLoss(ContrastiveLoss):
         if self.fraternal is not None:
             if labels is None:
                 labels = torch.empty(0)  # refused, with the cure
-            limits = (_host.unwrap(self.model).max_seq_length, _host.most_positions(self.model))
+            limits = (unwrap(self.model).max_seq_length, max_positions(self.model))
             limit = min((limit for limit in limits if limit is not None), default=None)
             ids, mask = self.fraternal.read(labels.to(self.fraternal.weight.device), limit)
             return {"input_ids": ids, "attention_mask": mask}
@@ -363,7 +379,7 @@ class TwinsLoss(ContrastiveLoss):
 
     def _fused(self, sentence: dict[str, Any], translation: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The anchor and its fraternal twin as ``inputs_embeds`` of one width."""
-        own_layer = _host.encoder_of(self.model).get_input_embeddings()
+        own_layer = encoder_of(self.model).get_input_embeddings()
         own = own_layer(sentence["input_ids"])
         layer = own_layer if self.fraternal is None else self.fraternal
         foreign = layer(translation["input_ids"]).to(own.dtype)
@@ -429,7 +445,7 @@ class TwinsLoss(ContrastiveLoss):
 
 def _padded(column: dict[str, Any], width: int) -> dict[str, Any]:
     """The column's text tensors with zeros up to ``width`` columns, which the attention mask leaves out."""
-    texts = _host.token_arguments(column)
+    texts = token_arguments(column)
     missing = {key: (0, width - value.shape[1]) for key, value in texts.items()}
     return {**column, **{key: F.pad(value, missing[key]) for key, value in texts.items()}}
 
@@ -440,7 +456,7 @@ def _freeze_embeddings(model: SentenceTransformer) -> None:
     Raises:
         ValueError: nothing else is trained, or the model is already in DistributedDataParallel.
     """
-    layer = _host.encoder_of(model).get_input_embeddings()
+    layer = encoder_of(model).get_input_embeddings()
     embeddings = {id(parameter) for parameter in layer.parameters()}
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     if not trained & embeddings:
@@ -450,7 +466,7 @@ def _freeze_embeddings(model: SentenceTransformer) -> None:
             "freeze_embeddings=True freezes the token embeddings, and nothing else of the model is trained. Take "
             "freeze_embeddings=False, or set requires_grad of what is to be trained."
         )
-    if any(isinstance(module, DistributedDataParallel) for module in _host.around(model)):
+    if any(isinstance(module, DistributedDataParallel) for module in wrapper_chain(model)):
         raise ValueError(
             "freeze_embeddings=True freezes the token embeddings, for whose gradient DistributedDataParallel would "
             "wait. Build the loss before the model is wrapped, or take freeze_embeddings=False."
@@ -467,7 +483,7 @@ def _require_embeddings_as_input(encoder: PreTrainedModel) -> None:
     """
     ids = torch.ones((2, 8), dtype=torch.long, device=encoder.device)  # Funnel fails on shorter rows
     try:
-        with in_trial(encoder, encoder.device):
+        with probing(encoder, encoder.device):
             states = encoder(inputs_embeds=encoder.get_input_embeddings()(ids), attention_mask=torch.ones_like(ids))[0]
     except Exception as error:  # whatever a family's code raises
         failure = f"{type(error).__name__}: {first_line(error)}"

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from st_contrastive import _ranks
-from st_contrastive._run import running_trainer
+from st_contrastive import distributed
+from st_contrastive.losses._calling_trainer import running_trainer
 from st_contrastive.losses._state import owned_state, trained
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.training import loss_state
@@ -114,7 +114,7 @@ class LossStateCallback(TrainerCallback):
             self._resume(args, state)
         else:
             for tensors in owned:
-                _ranks.broadcast(tensors.values())
+                distributed.broadcast(tensors.values())
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -133,7 +133,7 @@ class LossStateCallback(TrainerCallback):
             for parameter in self._to_average:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-            _ranks.average([parameter.grad for parameter in self._to_average if parameter.grad is not None])
+            distributed.average([parameter.grad for parameter in self._to_average if parameter.grad is not None])
         if deferred:
             groups = kwargs["optimizer"].param_groups
             nn.utils.clip_grad_norm_([part for group in groups for part in group["params"]], args.max_grad_norm)
@@ -159,7 +159,7 @@ class LossStateCallback(TrainerCallback):
         """Write the loss state: the whole by the process that saves, what is its own by each of the others."""
         if args.should_save:
             loss_state.write(self.loss, checkpoint, beside)
-        elif _ranks.rank() > 0:
+        elif distributed.rank() > 0:
             loss_state.write(self.loss, checkpoint, beside, own_rank=True)
 
     def release(self, args: TrainingArguments) -> None:
@@ -181,7 +181,7 @@ class LossStateCallback(TrainerCallback):
                 f"LossStateCallback was given {names[0]}, and the trainer trains {names[1]}: give both the same "
                 "object, or the same dict."
             )
-        if _ranks.world_size() > 1 and trainer.model_wrapped is trainer.model:
+        if distributed.world_size() > 1 and trainer.model_wrapped is trainer.model:
             raise ValueError(
                 "The trainer has not wrapped the encoder for several devices, so that its gradients would not be "
                 "averaged: it does not where evaluate() comes before train(). Evaluate after, take eval_on_start=True, "
@@ -206,7 +206,7 @@ class LossStateCallback(TrainerCallback):
 
     def _share_work(self, args: TrainingArguments, parts: list[nn.Module], texts: list[TextLoss]) -> None:
         """On several ranks, choose who averages the gradients: a loss does it in its own backward pass, if it can."""
-        if _ranks.world_size() == 1:
+        if distributed.world_size() == 1:
             return
         if len(parts) > 1:
             # The trainer gives each rank a batch of another dataset, and so another loss, in the same step.

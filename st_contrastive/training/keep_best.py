@@ -13,7 +13,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from st_contrastive import _ranks
+from st_contrastive import distributed
 
 _WEIGHTS, _RECORD = "best.safetensors", "best.json"
 
@@ -127,7 +127,7 @@ class KeepBest(TrainerCallback):
         model: nn.Module = kwargs["model"]
         if args.should_save:
             load_model(model, str(Path(args.output_dir or "", _WEIGHTS)), device=str(next(model.parameters()).device))
-        _ranks.broadcast(model.state_dict().values())
+        distributed.broadcast(model.state_dict().values())
 
     def _check_metric(self) -> None:
         if self._others and not self._seen:

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from st_contrastive import _ranks
+from st_contrastive import distributed
 from st_contrastive.components import NegativeQueue
 from st_contrastive.losses._state import owned_state
 from st_contrastive.losses.base import TextLoss
@@ -112,7 +112,7 @@ def write(losses: Losses, folder: Path, beside: Mapping[str, Tensor], *, own_ran
         "kind": _KIND,
         "format": str(_FORMAT),
         "losses": json.dumps({name.removeprefix(OWN): _described(loss) for name, loss in named.items()}),
-        "ranks": str(_ranks.world_size()),
+        "ranks": str(distributed.world_size()),
         "crc32": str(_checksum(tensors)),
     }
     target = folder / _file_name(own_rank)
@@ -145,7 +145,7 @@ def read(losses: Losses, folder: Path) -> dict[str, Tensor]:
     _require_same_losses(file, json.loads(metadata["losses"]), named)
     _require_same_tensors(file, tensors, named)
     own = folder / _file_name(own_rank=True)
-    if _ranks.rank() > 0 and own.is_file() and metadata["ranks"] == str(_ranks.world_size()):
+    if distributed.rank() > 0 and own.is_file() and metadata["ranks"] == str(distributed.world_size()):
         tensors.update(contents(own)[1])
     for name, loss in named.items():
         state = {key.removeprefix(name): tensor for key, tensor in tensors.items() if key.startswith(name)}
@@ -170,7 +170,7 @@ def each(losses: Losses) -> list[nn.Module]:
 
 
 def _file_name(own_rank: bool) -> str:
-    return FILE_NAME.replace(".", f".rank{_ranks.rank()}.") if own_rank else FILE_NAME
+    return FILE_NAME.replace(".", f".rank{distributed.rank()}.") if own_rank else FILE_NAME
 
 
 def _named(losses: Losses) -> dict[str, nn.Module]:

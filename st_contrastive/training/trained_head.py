@@ -11,8 +11,8 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_contrastive import _host
 from st_contrastive.components import InteractionHead, Projector, TanhHead
+from st_contrastive.encoder import embedding_width
 from st_contrastive.training.loss_state import FILE_NAME, OWN, LossStateError, contents
 
 
@@ -75,7 +75,7 @@ def with_trained_head(model: SentenceTransformer, folder: str | os.PathLike[str]
     head = _head(tensors)
     if head is None:
         raise LossStateError(f"{file} holds no head: {losses['']['']['class']} contrasts the embeddings themselves.")
-    width, own = next(head.parameters()).shape[1], _host.embedding_width(model)
+    width, own = next(head.parameters()).shape[1], embedding_width(model)
     if width != own:
         raise LossStateError(f"{file} holds a head on {width} dimensions, and the model has {own}: it is another's.")
     kept = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")

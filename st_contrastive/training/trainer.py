@@ -14,8 +14,8 @@ from transformers import TrainerCallback, TrainerState, trainer_utils
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import TrainOutput
 
-from st_contrastive import _ranks
-from st_contrastive.components._checks import first_line
+from st_contrastive import distributed
+from st_contrastive._checks import first_line
 from st_contrastive.training import loss_state
 from st_contrastive.training.callback import LossStateCallback
 from st_contrastive.training.checkpoints import (
@@ -241,7 +241,7 @@ class _LogsGoOn(TrainerCallback):
 
 def _ranks_mean(value: Tensor) -> float:
     mean = value.detach().clone()
-    _ranks.average([mean])
+    distributed.average([mean])
     return float(mean)
 
 
@@ -253,7 +253,7 @@ def _require_folder(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".{WORK_FOLDER}.{_ranks.rank()}"
+        probe = folder / f".{WORK_FOLDER}.{distributed.rank()}"
         probe.mkdir(exist_ok=True)
         probe.rmdir()
     except OSError as error:

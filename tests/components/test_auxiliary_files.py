@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, WEIGHTS_NAME
-from st_contrastive.components.layer_stack import layers_of
+from st_contrastive.encoder.layers import layers_of
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"]
 

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector
-from st_contrastive.components.layer_stack import editing_input, layers_of
+from st_contrastive.encoder.layers import editing_input, layers_of
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"]
 

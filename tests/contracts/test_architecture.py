@@ -1,4 +1,4 @@
-"""The rooms' doors open one way: who may import whom, read off the source."""
+"""Imports point one way: which package may import which, read off the source."""
 
 from __future__ import annotations
 
@@ -9,35 +9,34 @@ import st_contrastive
 
 ROOT = Path(st_contrastive.__file__).parent
 MAY_IMPORT = {
+    "_checks": set(),
+    "_files": set(),
+    "distributed": set(),
     "objectives": {"objectives"},
-    "components": {"components", "_device"},
-    "losses": {
-        "losses",
-        "components",
-        "objectives",
-        "_device",
-        "_host",
-        "_ranks",
-        "_recomputed",
-        "_run",
-        "_surroundings",
-    },
-    "augmentations": {"augmentations"},
-    "inputs": {"inputs", "augmentations"},
-    "evaluation": {"evaluation", "objectives"},
-    "cli": {"cli", "losses", "inputs", "evaluation", "components", "augmentations", "recipes", "training", "_host"},
-    "_device": set(),
-    "_flat": set(),
-    "_host": {"_flat", "_recomputed"},
-    "_ranks": {"_device"},
-    "_recomputed": set(),
-    "_run": set(),
-    "_surroundings": {"_host"},
+    "encoder": {"encoder", "distributed", "_checks"},
+    "components": {"components", "encoder", "distributed", "_checks", "_files"},
+    "losses": {"losses", "components", "objectives", "encoder", "distributed", "_checks"},
+    "augmentations": {"augmentations", "_checks", "_files"},
+    "inputs": {"inputs", "augmentations", "_checks", "_files"},
+    "training": {"training", "losses", "components", "encoder", "distributed", "_checks", "_files"},
+    "evaluation": {"evaluation", "objectives", "_files"},
     "recipes": {"recipes"},
-    "training": {"training", "losses", "components", "_host", "_ranks", "_run"},
+    "cli": {
+        "cli",
+        "losses",
+        "inputs",
+        "evaluation",
+        "components",
+        "augmentations",
+        "recipes",
+        "training",
+        "encoder",
+        "_checks",
+        "_files",
+    },
 }
-HOST_ONLY = ("sentence_transformers.base.losses", "sentence_transformers.util")
-NO_HOST = ("objectives", "components", "augmentations")
+SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")
+NO_SENTENCE_TRANSFORMERS = ("objectives", "components", "augmentations")
 
 
 def imports(path: Path) -> set[str]:
@@ -47,7 +46,7 @@ def imports(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            # `from st_contrastive import _host` names a room in its second half.
+            # `from st_contrastive import distributed` names the module in its second half.
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
@@ -67,10 +66,10 @@ def test_rooms_import_only_what_they_may():
             if parts[0] == "st_contrastive" and len(parts) > 1:
                 checked += 1
                 assert parts[1] in MAY_IMPORT[room(path)], f"{path} imports {name}"
-            if room(path) in NO_HOST:
+            if room(path) in NO_SENTENCE_TRANSFORMERS:
                 assert parts[0] != "sentence_transformers", f"{path} imports {name}"
-            if room(path) != "_host":
-                assert not name.startswith(HOST_ONLY), f"{path} imports {name}: only _host.py may"
+            if room(path) != "encoder":
+                assert not name.startswith(SEMI_PRIVATE), f"{path} imports {name}: only encoder/ may"
     assert checked > 30
 
 

@@ -52,7 +52,7 @@ RUNS = {
 }
 #: What the package waits for: where, in a word, and why.
 WAITS = {
-    "st_contrastive.components.token_corruption.places": (
+    "st_contrastive.encoder.features.places": (
         "drawn",
         "how many tokens were drawn, for the shapes of what is computed for them alone. Read after the encoder was "
         "given its pass, and ordered before: an event, so that nothing given since is waited for. With mini-batches, "
@@ -62,11 +62,11 @@ WAITS = {
         "translations",
         "their longest row, and whether they are the fraternal tokenizer's. At the start of the step.",
     ),
-    "st_contrastive.losses._row_groups.row_lengths": (
+    "st_contrastive.encoder.row_groups.row_lengths": (
         "lengths",
         "those of the rows, which are put together by length. With mini-batches alone.",
     ),
-    "st_contrastive.losses._passes._groups": (
+    "st_contrastive.encoder.passes._groups": (
         "groups",
         "the numbers of the rows in each mini-batch, sent to the device. With mini-batches alone.",
     ),

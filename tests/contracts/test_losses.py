@@ -23,7 +23,7 @@ from st_contrastive import (
     SimCSELoss,
     TwinsLoss,
 )
-from st_contrastive.losses import _checks
+from st_contrastive.encoder import require_trainable
 from st_contrastive.losses.base import TextLoss
 
 CASES = {
@@ -267,7 +267,7 @@ def test_float16_weights_are_refused_where_they_are_trained(build, case, trained
         with pytest.raises(ValueError, match=r"model has float16 weights: .* model\.float\(\)"):
             case[0](model, **case[1])
     else:
-        _checks.check_encoder(model)
+        require_trainable(model)
 
 
 def test_weights_and_readings_that_learn_little_are_warned_of(build):
@@ -277,8 +277,8 @@ def test_weights_and_readings_that_learn_little_are_warned_of(build):
         SimCSELoss(build("qwen"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        _checks.check_encoder(build())
-        _checks.check_encoder(build("qwen", "lasttoken"))
+        require_trainable(build())
+        require_trainable(build("qwen", "lasttoken"))
 
 
 @pytest.mark.parametrize("count", [0, 3])
@@ -420,16 +420,16 @@ def test_truncated_dimensions_and_prompts(build, sentences, case):
 
 
 def test_the_vector_that_is_asked_leaves_the_prompt_out_as_the_model_does(build, no_dropout, sentences):
-    from st_contrastive import _host
+    from st_contrastive.encoder import encode, pool, pool_as_model
 
     model = build(pooling="mean", dropout=False)
     model[1].include_prompt = False
-    encoded = _host.encode(model, [model.preprocess(sentences, prompt="the red ")] * 2)
+    encoded = encode(model, [model.preprocess(sentences, prompt="the red ")] * 2)
     for view in encoded:
-        torch.testing.assert_close(_host.pool_as_model(model, view), view.sentences)
-        torch.testing.assert_close(_host.pool(model, view, "mean"), view.sentences)
+        torch.testing.assert_close(pool_as_model(model, view), view.sentences)
+        torch.testing.assert_close(pool(model, view, "mean"), view.sentences)
     model[1].include_prompt = True
-    assert not torch.allclose(_host.pool(model, encoded[0], "mean"), encoded[0].sentences)
+    assert not torch.allclose(pool(model, encoded[0], "mean"), encoded[0].sentences)
 
 
 def test_gradient_checkpointing_and_the_users_hooks(build, no_dropout, sentences, case):

@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss
-from st_contrastive.components.encoder_copy import own_copy
+from st_contrastive.encoder.copies import own_copy
 
 pytestmark = pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")
 

@@ -8,7 +8,7 @@ from transformers import AutoModel
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss, SimCSELoss
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector
-from st_contrastive.components.layer_stack import layers_of
+from st_contrastive.encoder.layers import layers_of
 from st_contrastive.objectives import replaced_tokens
 
 pytestmark = [

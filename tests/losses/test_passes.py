@@ -13,11 +13,11 @@ from sentence_transformers.sentence_transformer.modules import CNN, Pooling
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from st_contrastive import _host
 from st_contrastive.components import CorruptedTokens, TanhHead
-from st_contrastive.components.narrowing import gives_first_states
-from st_contrastive.losses import _passes
-from st_contrastive.losses._row_groups import by_length, by_number
+from st_contrastive.encoder import encode, encoder_of
+from st_contrastive.encoder import passes as _passes
+from st_contrastive.encoder.narrowing import gives_first_states
+from st_contrastive.encoder.row_groups import by_length, by_number
 from tests.contracts.test_losses import CASES, columns
 
 pytestmark = [
@@ -95,8 +95,8 @@ def test_value_and_gradient_are_the_plain_paths(build, no_dropout, sentences, mo
     no_dropout(loss)
     monkeypatch.setattr(_passes, "by_length", lambda lengths: by_length(lengths, pass_cost=0))
     passes = []
-    original = _host.encode
-    monkeypatch.setattr(_host, "encode", lambda *args, **kw: passes.append(1) or original(*args, **kw))
+    original = encode
+    monkeypatch.setattr(_passes, "encode", lambda *args, **kw: passes.append(1) or original(*args, **kw))
     batch = columns(model, [*sentences, *LONG], count)
     start = {name: value.clone() for name, value in loss.state_dict().items()}
     wanted = gradients(plain(loss), batch, steps=2)
@@ -224,7 +224,7 @@ def test_the_last_layer_is_narrowed_where_that_is_right(build, sentences, family
     """Families known to work are narrowed; the others are left whole. The gradient is that of the whole layer."""
     model = build(family, dropout=False)
     loss = CASES["simcse-no-head"][0](model, head=False)
-    encoder = _host.encoder_of(model)
+    encoder = encoder_of(model)
     assert gives_first_states(encoder) == (family != "xlnet")
     batch = [model.preprocess(sentences)]
     seen = []
@@ -261,7 +261,7 @@ def test_what_reads_more_than_the_first_token_is_not_narrowed(build, sentences, 
     assert count("infocse", "mean") == 0
     assert count("simcse", prompt_length=torch.tensor([2])) == 0
     loss = CASES["simcse"][0](build())
-    _host.encoder_of(loss.model).config._attn_implementation = "eager"
+    encoder_of(loss.model).config._attn_implementation = "eager"
     loss(columns(loss.model, sentences, 1))  # tried anew
     assert loss._narrows._asked[1] == "eager"
 

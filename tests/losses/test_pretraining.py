@@ -9,7 +9,7 @@ from transformers import AutoModelForMaskedLM
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss
 from st_contrastive.components import CorruptedTokens
-from st_contrastive.components.layer_stack import layers_of
+from st_contrastive.encoder.layers import layers_of
 
 
 def half_of(model, batch):

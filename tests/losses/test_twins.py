@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from st_contrastive import FraternalEmbedding, MomentumContrastLoss, TwinsLoss, _host, twins_dataset
+from st_contrastive import FraternalEmbedding, MomentumContrastLoss, TwinsLoss, twins_dataset
+from st_contrastive.encoder import encode
 from st_contrastive.losses import twins as twins_module
 from tests import foreign
 
@@ -230,8 +231,11 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
     whole = loss(fresh(columns), labels)
     other, _, _ = made(route, queue_batches=2, **{f"{name}_weight": 0 for name in zeros})
     seen = []
-    original = _host.encode
-    monkeypatch.setattr(_host, "encode", lambda model, given, **kw: seen.append(given) or original(model, given, **kw))
+    original = encode
+    monkeypatch.setattr(
+        "st_contrastive.encoder.passes.encode",
+        lambda model, given, **kw: seen.append(given) or original(model, given, **kw),
+    )
     monkeypatch.setattr(other, "saves_padding", False)
     terms = other(fresh(columns), labels)
     assert [len(given) for given in seen] == [views]

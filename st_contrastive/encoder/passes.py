@@ -11,13 +11,15 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_contrastive import _host
-from st_contrastive._recomputed import recomputed
-from st_contrastive._surroundings import Surroundings
-from st_contrastive.components.layer_stack import layers_of
-from st_contrastive.components.narrowing import narrowed
-from st_contrastive.losses._row_groups import by_length, by_number, in_order, row_lengths, taken
-from st_contrastive.losses._trials import Trial, ignores_padding, narrows
+from st_contrastive.encoder.features import is_unpadded
+from st_contrastive.encoder.forward import Encoded, encode
+from st_contrastive.encoder.layers import layers_of
+from st_contrastive.encoder.model import embeds_first_token, encoder_of, unwrap
+from st_contrastive.encoder.narrowing import gives_first_states, narrowed
+from st_contrastive.encoder.probe import Trial, ignores_padding
+from st_contrastive.encoder.recompute import recomputed
+from st_contrastive.encoder.row_groups import by_length, by_number, in_order, row_lengths, taken
+from st_contrastive.encoder.wrappers import Surroundings
 
 Rows = dict[str, Any]
 Function = Callable[..., tuple[Tensor, ...]]
@@ -51,7 +53,10 @@ class EncoderPasses(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._surroundings = Surroundings()
-        self._narrows, self._ignores_padding = Trial(narrows), Trial(ignores_padding)
+        self._narrows, self._ignores_padding = (
+            Trial(lambda model: gives_first_states(encoder_of(model))),
+            Trial(ignores_padding),
+        )
 
     @property
     def reads(self) -> Literal["sentences", "first token", "tokens"]:
@@ -59,7 +64,7 @@ class EncoderPasses(nn.Module):
         made of, the first token's vectors, or all."""
         return "sentences"
 
-    def encode(self, views: Sequence[Rows], *, observed: bool = False) -> list[_host.Encoded]:
+    def encode(self, views: Sequence[Rows], *, observed: bool = False) -> list[Encoded]:
         """One pass, or one a view where they differ in form.
 
         Args:
@@ -67,10 +72,10 @@ class EncoderPasses(nn.Module):
             observed: hooks on the encoder's layers must see the pass.
         """
         # The first token behind a prompt may be meant, and in a flat batch first tokens lie anywhere.
-        plain = all("prompt_length" not in view and not _host.runs_flat(view) for view in views)
+        plain = all("prompt_length" not in view and not is_unpadded(view) for view in views)
         narrow = plain and self._may_narrow and self._narrows(self.model)
-        with narrowed(layers_of(_host.encoder_of(self.model))[-1]) if narrow else nullcontext():
-            return _host.encode(self.model, views, observed=observed)
+        with narrowed(layers_of(encoder_of(self.model))[-1]) if narrow else nullcontext():
+            return encode(self.model, views, observed=observed)
 
     def sentences_of(self, *views: Rows) -> tuple[Tensor, ...]:
         """The sentence vectors of each view."""
@@ -137,9 +142,7 @@ class EncoderPasses(nn.Module):
     @property
     def _may_narrow(self) -> bool:
         around = self._surroundings
-        first_alone = self.reads == "first token" or (
-            self.reads == "sentences" and _host.embeds_first_token(self.model)
-        )
+        first_alone = self.reads == "first token" or (self.reads == "sentences" and embeds_first_token(self.model))
         # Compiled code would not know of it, a layer that is run again would be run whole, others would see other
         # states, and DataParallel's copies share their hooks.
         apart = around.compiled or around.checkpointed or around.hooked or around.replayed or around.parallel
@@ -153,7 +156,7 @@ class EncoderPasses(nn.Module):
         apart = around.compiled or around.hooked or around.replayed or around.parallel
         if apart or around.synchronises_buffers or around.batch_statistics:
             return False
-        return _host.unwrap(self.model).device.type == "cpu" if self.saves_padding is None else self.saves_padding
+        return unwrap(self.model).device.type == "cpu" if self.saves_padding is None else self.saves_padding
 
     def _require_mini_batches(self) -> None:
         """Refuse mini-batches where they would not give what the whole batch gives.

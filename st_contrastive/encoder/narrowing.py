@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from st_contrastive.components.layer_stack import layers_of
-from st_contrastive.components.trial import agree, in_trial
+from st_contrastive.encoder.layers import layers_of
+from st_contrastive.encoder.probe import agree, probing
 
 #: What encoders call the projection of the queries in their attention, and the one behind the attention.
 _QUERIES = ("query", "q", "q_lin", "q_proj", "query_proj")
@@ -113,7 +113,7 @@ def gives_first_states(encoder: PreTrainedModel) -> bool:
         found: Tensor = encoder(input_ids=ids, attention_mask=mask).last_hidden_state.float()
         return found
 
-    with in_trial(encoder, encoder.device):
+    with probing(encoder, encoder.device):
         try:
             whole = states()
             with narrowed(last):

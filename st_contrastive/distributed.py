@@ -1,4 +1,7 @@
-"""What the processes of one training run tell each other. Alone, everything here hands back what it is given."""
+"""Communication between the processes of a training run, and numbers on their way from a device to the CPU.
+
+With one process, every function returns what it is given.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.nn.functional import all_gather
-
-from st_contrastive._device import HostValue
 
 
 def world_size() -> int:
@@ -125,3 +126,32 @@ def averaging(parameters: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]
     """
     zero, *stand_ins = _Averaged.apply(*parameters.values())  # type: ignore[no-untyped-call]
     return zero, dict(zip(parameters, stand_ins, strict=True))
+
+
+class HostValue:
+    """A small tensor on its way to the host.
+
+    A CUDA device works behind the host, and reading one number waits for all that it was given before. Here the copy is
+    ordered when the value is made, so that reading it later waits for no work that was given since: a step that draws
+    first, gives the encoder its pass and reads then leaves the device busy all along.
+
+    Example:
+        >>> import torch
+        >>> HostValue(torch.arange(3).sum()).read().item()
+        3
+    """
+
+    def __init__(self, value: Tensor) -> None:
+        self._value = value.detach()
+        self._copied: torch.cuda.Event | None = None
+        if value.is_cuda:
+            self._value = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+            self._value.copy_(value.detach(), non_blocking=True)
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record(torch.cuda.current_stream(value.device))
+
+    def read(self) -> Tensor:
+        """The value, on the host."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return self._value.cpu()

@@ -20,7 +20,7 @@ def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
     Raises:
         ValueError: an adapter can't be merged, or the weights are quantised.
     """
-    network = bare_copy(encoder)
+    network = plain_copy(encoder)
     network = _merged(network) if has_adapters(network) else network
     if getattr(network, "pooler", None) is not None:
         network.pooler = None  # type: ignore[assignment]
@@ -34,7 +34,7 @@ def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
     return network
 
 
-def bare_copy(module: Module) -> Module:
+def plain_copy(module: Module) -> Module:
     """A copy without gradients, the caller's hooks, which are on the module and not on this copy, and gradient
     checkpointing, which would run a layer again without what was put into it."""
     made = copy.deepcopy(module)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from st_contrastive.components._checks import first_line
-from st_contrastive.components.trial import in_trial
+from st_contrastive._checks import first_line
+from st_contrastive.encoder.probe import probing
 
 
 def layer_stack(encoder: PreTrainedModel) -> tuple[nn.Module, str]:
@@ -123,7 +123,7 @@ def require_embedding_outputs(encoder: PreTrainedModel) -> None:
     ids = torch.tensor([[1, 2, 3], [1, 2, 3]], device=encoder.device)
     failure = "the embedding layer's output is not where it is looked for"
     try:
-        with in_trial(encoder, encoder.device), editing_embeddings(encoder, end):
+        with probing(encoder, encoder.device), editing_embeddings(encoder, end):
             encoder(inputs_embeds=encoder.get_input_embeddings()(ids), attention_mask=torch.ones_like(ids))
     except _Reached:
         pass

@@ -1,44 +1,21 @@
-"""The one file that touches sentence-transformers where it is semi-private, or where its habits need care.
-
-Read against sentence-transformers 6.2; what was found there is in the comments.
-"""
+"""Facts about a SentenceTransformer: its parts, widths, limits and family traits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+import warnings
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import is_sentence_transformer_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from st_contrastive import _flat
-from st_contrastive._recomputed import is_again, uncompiled
 
-Features = dict[str, Any]
-
-#: What the losses read of a batch of texts. A column's dict also holds strings and whatever a model writes into it.
-TEXT_KEYS = ("input_ids", "attention_mask", "token_type_ids")
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """One view of a batch after the model: sentence vectors (N, d'), token vectors (N, L, d) and their mask (N, L)."""
-
-    sentences: Tensor
-    tokens: Tensor
-    mask: Tensor
-    prompt_length: Any = None
-
-
-def around(model: nn.Module) -> list[nn.Module]:
+def wrapper_chain(model: nn.Module) -> list[nn.Module]:
     """What stands around a SentenceTransformer, from outside, as DDP's ``module`` and torch.compile's ``_orig_mod``
     tell, and the SentenceTransformer itself, last.
 
@@ -56,7 +33,7 @@ def around(model: nn.Module) -> list[nn.Module]:
 
 def unwrap(model: nn.Module) -> SentenceTransformer:
     """The SentenceTransformer inside whatever stands around it."""
-    return cast(SentenceTransformer, around(model)[-1])
+    return cast(SentenceTransformer, wrapper_chain(model)[-1])
 
 
 def text_module(model: nn.Module) -> Transformer:
@@ -130,7 +107,7 @@ def is_saved_model(name: str) -> bool:
     return bool(is_sentence_transformer_model(name))
 
 
-def most_positions(model: nn.Module) -> int | None:
+def max_positions(model: nn.Module) -> int | None:
     """Most tokens that the encoder has positions for; None where it tells no limit."""
     table = position_table(model)
     limit = getattr(encoder_of(model).config, "max_position_embeddings", None) if table is None else table
@@ -147,30 +124,6 @@ def position_table(model: nn.Module) -> int | None:
         if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, nn.Embedding):
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     return None
-
-
-def pool(model: nn.Module, encoded: Encoded, mode: str) -> Tensor:
-    """Token vectors to one vector a sentence, (N, d), by sentence-transformers' own Pooling.
-
-    The prompt's tokens count where the model's own Pooling counts them.
-    """
-    counts = all(getattr(module, "include_prompt", True) for module in unwrap(model))
-    return _pooled(Pooling(encoded.tokens.shape[-1], mode, include_prompt=counts), encoded)
-
-
-def pool_as_model(model: nn.Module, encoded: Encoded) -> Tensor:
-    """The model's own Pooling alone, (N, d), without what follows it; [CLS] where its width is another."""
-    for module in unwrap(model):
-        if isinstance(module, Pooling) and module.get_embedding_dimension() == encoded.tokens.shape[-1]:
-            return _pooled(module, encoded)
-    return pool(model, encoded, "cls")
-
-
-def _pooled(pooling: Pooling, encoded: Encoded) -> Tensor:
-    features: Features = {"token_embeddings": encoded.tokens, "attention_mask": encoded.mask}
-    if encoded.prompt_length is not None:
-        features["prompt_length"] = encoded.prompt_length
-    return cast(Tensor, pooling(features)["sentence_embedding"])
 
 
 def has_dropout(model: nn.Module) -> bool:
@@ -201,82 +154,6 @@ def is_causal(model: nn.Module) -> bool:
 POOLING_MODES: tuple[str, ...] = tuple(Pooling.POOLING_MODES)
 
 
-def text_features(features: Features, model: nn.Module) -> Features:
-    """The text tensors of one column, right-padded, beside what is not a tensor.
-
-    The model writes into the dict that it is given, so every view takes a copy of this one.
-
-    Raises:
-        ValueError: the batch is not text.
-    """
-    if _flat.is_flat(features):
-        # A name of sentence-transformers' own, which its preprocessing reads.
-        first_position = int(getattr(text_module(model), "_flatten_position_offset", 0))
-        features = _flat.in_rows(features, tokenizer_of(model).pad_token_id or 0, first_position)
-    ids, mask = features.get("input_ids"), features.get("attention_mask")
-    if not isinstance(ids, Tensor) or ids.ndim != 2 or not isinstance(mask, Tensor):
-        raise ValueError(
-            f"Each column must be a batch of tokenised texts, with input_ids (N, L) and attention_mask; got the keys "
-            f"{sorted(features)}. Give text, and let model.preprocess or the trainer's collator tokenise it."
-        )
-    tensors = {key: features[key] for key in TEXT_KEYS if key in features}
-    # Sentences are composed, fused and read from their first token on, whichever side they were padded on.
-    places = torch.arange(mask.shape[1], device=mask.device) + (mask != 0).to(torch.uint8).argmax(dim=1)[:, None]
-    order = places % max(mask.shape[1], 1)
-    tensors = {key: value.gather(1, order) for key, value in tensors.items()}
-    carried = {key: value for key, value in features.items() if not isinstance(value, Tensor) or key == "prompt_length"}
-    return {**carried, **tensors}
-
-
-def runs_flat(rows: Features) -> bool:
-    """Whether these rows go through the encoder end to end, without padding."""
-    return _flat.FORM in rows
-
-
-def with_texts(features: Features, texts: Features) -> Features:
-    """``texts`` in place of the text tensors of ``features``; what is not a text tensor is carried along."""
-    return {**{key: value for key, value in features.items() if key not in TEXT_KEYS}, **texts}
-
-
-def token_arguments(features: Features) -> Features:
-    """What of a column a transformers model takes itself."""
-    return {key: features[key] for key in TEXT_KEYS if key in features}
-
-
-def encode(model: nn.Module, views: Sequence[Features], *, observed: bool = False) -> list[Encoded]:
-    """All views in one forward pass where sentence-transformers can merge them, else in one pass each.
-
-    Args:
-        model: the model, in whatever wrapper.
-        views: features of each.
-        observed: hooks on the encoder's layers must see the pass: then torch.compile's code is not used, since what was
-            compiled without a hook runs on without it.
-    """
-    if is_again():  # DDP, which waits for one backward pass after each forward pass, must not see this one
-        model = next(module for module in around(model) if isinstance(module, (SentenceTransformer, nn.DataParallel)))
-    with uncompiled() if observed else nullcontext():
-        return _encode(model, views, observed)
-
-
-def _encode(model: nn.Module, views: Sequence[Features], observed: bool) -> list[Encoded]:
-    merged = merge_feature_batches([dict(view) for view in views]) if len(views) > 1 else None
-    if merged is None:
-        return [_encoded(model, dict(view), observed) for view in views]
-    together = _encoded(model, merged, observed)
-    parts = (tensor.chunk(len(views)) for tensor in (together.sentences, together.tokens, together.mask))
-    return [
-        Encoded(sentences, tokens, mask, together.prompt_length) for sentences, tokens, mask in zip(*parts, strict=True)
-    ]
-
-
-def encode_with(modules: Iterable[nn.Module], rows: Features) -> Encoded:
-    """The rows after other modules than the model's: copies of them, for instance."""
-    features = {key: value for key, value in rows.items() if key != _flat.FORM}
-    for module in modules:
-        features = module(features)
-    return _of_output(features)
-
-
 #: What sentence-transformers puts behind a pooling that reads the pooled vector alone.
 _BEHIND_POOLING = ("Normalize", "Dense", "LayerNorm", "Dropout")
 _HOSTS = "sentence_transformers."
@@ -291,15 +168,57 @@ def embeds_first_token(model: nn.Module) -> bool:
     return all(kind.__name__ in _BEHIND_POOLING and kind.__module__.startswith(_HOSTS) for kind in kinds)
 
 
-def _encoded(model: nn.Module, rows: Features, observed: bool) -> Encoded:
-    if _flat.FORM in rows and not observed:  # who looks on expects rows
-        flat, places = _flat.flattened(rows)
-        output, mask = model(flat), rows["attention_mask"]
-        tokens = _flat.rows_of(output["token_embeddings"], places, mask)
-        return Encoded(output["sentence_embedding"], tokens, mask, output.get("prompt_length"))
-    return _of_output(model({key: value for key, value in rows.items() if key != _flat.FORM}))
+def require_trainable(model: SentenceTransformer) -> None:
+    """Refuse weights that training destroys; warn of a first token that sees no other, and of weights that hardly move.
+
+    Raises:
+        ValueError: weights that are trained are float16, or the model has no limit to cut texts at.
+    """
+    if unwrap(model).max_seq_length is None:
+        limit = max_positions(model)
+        raise ValueError(
+            "model.max_seq_length is None, and the tokenizer needs a number to cut texts at: set model.max_seq_length"
+            + (f", at most {limit}, the positions that the encoder has." if limit else ".")
+        )
+    kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
+    if torch.float16 in kinds:
+        raise ValueError(
+            "model has float16 weights: an optimizer's squared gradients underflow in them, and its steps become "
+            "arbitrary. Load it with model_kwargs={'dtype': torch.float32}, or take model.float(); to save time, give "
+            "the trainer fp16=True or bf16=True."
+        )
+    if torch.bfloat16 in kinds:
+        warnings.warn(
+            "model has bfloat16 weights, in which most small updates round away. Load it with model_kwargs={'dtype': "
+            "torch.float32}, and give the trainer bf16=True to save time.",
+            stacklevel=5,
+        )
+    if embeds_first_token(model) and is_causal(model):
+        warnings.warn(
+            "model is a decoder that is read at its first token, which sees no other: sentences that begin alike get "
+            "one vector. End it with Pooling(width, 'lasttoken') or 'mean'.",
+            stacklevel=5,
+        )
 
 
-def _of_output(output: Features) -> Encoded:
-    vectors, tokens, mask = (output[key] for key in ("sentence_embedding", "token_embeddings", "attention_mask"))
-    return Encoded(vectors, tokens, mask, output.get("prompt_length"))
+def require_positions(columns: Sequence[dict[str, Any]], limit: int | None) -> None:
+    """Refuse texts that are longer than the encoder's table of positions.
+
+    They are not cut here: the model that is trained would still fail on such a text when it encodes.
+
+    Args:
+        columns: text tensors, ``input_ids`` and ``attention_mask`` (N, L) each.
+        limit: rows of the table; None where there is none.
+
+    Raises:
+        ValueError: a text is longer.
+    """
+    for place, column in enumerate(columns, start=1):
+        if limit is None or column["input_ids"].shape[1] <= limit:
+            continue
+        longest = int((column["attention_mask"] != 0).sum(dim=1).max())  # the rest may be padding
+        if longest > limit:
+            raise ValueError(
+                f"Text column {place} has a text of {longest} tokens, and the encoder has positions for {limit}. Set "
+                f"model.max_seq_length = {limit}, or less, so that longer texts are cut when they are tokenised."
+            )

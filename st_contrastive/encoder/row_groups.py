@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from st_contrastive import _host
-from st_contrastive.components import CorruptedTokens
+from st_contrastive.encoder.features import TEXT_KEYS, CorruptedTokens
 
 #: What a pass through an encoder costs beside its tokens, as a number of tokens.
 PASS_COST = 64
@@ -77,7 +76,7 @@ def taken(batch: dict[str, Any], rows: Tensor, width: int) -> dict[str, Any]:
         # The prompt's length is one number a batch, in a tensor of whatever shape.
         if isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == count and name != "prompt_length":
             value = value.index_select(0, rows)
-            if name in _host.TEXT_KEYS:
+            if name in TEXT_KEYS:
                 value = value[:, :width]
         part[name] = value
     return part

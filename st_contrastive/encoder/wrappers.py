@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from st_contrastive import _host
+from st_contrastive.encoder.model import text_module, wrapper_chain
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Surroundings:
         Raises:
             ValueError: a loss around this one stands in place of the Transformer module's pass (AdaptiveLayerLoss).
         """
-        if _is_replaced(_host.text_module(model)):
+        if _is_replaced(text_module(model)):
             raise ValueError(
                 "A loss around this one, such as AdaptiveLayerLoss, hands the layers' states on from pass to pass in "
                 "the batch, of which this loss takes copies. Train this loss by itself."
             )
-        *wrappers, inner = _host.around(model)
+        *wrappers, inner = wrapper_chain(model)
         found = {"compiled": False, "checkpointed": False, "hooked": False, "batch_statistics": False}
         # Met at every step: the modules' own dictionaries are asked, which cost less than their attributes.
         for module in (*wrappers, *inner.modules()):
