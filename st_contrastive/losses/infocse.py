@@ -7,7 +7,6 @@ from typing import Any, Literal, final
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.util import batch_to_device
 from torch import Tensor
 
 from st_contrastive import _host
@@ -210,7 +209,8 @@ class InfoCSELoss(ConditionedLoss):
             The term's name and its norm. ``mlm_weight * norms["mlm"] / norms["contrastive"]`` is the share of the
             auxiliary network in what the encoder learns from; the search for a weight starts where that is noticeable.
         """
-        column = _host.text_features(batch_to_device(features, self.model.device), self.model)
+        moved = {k: v.to(self.model.device) if isinstance(v, Tensor) else v for k, v in features.items()}
+        column = _host.text_features(moved, self.model)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
         with torch.enable_grad():
             rows = column["input_ids"].shape[0]
