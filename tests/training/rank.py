@@ -21,8 +21,7 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 import st_contrastive as stc
-from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
-from st_contrastive.components.token_corruption import CorruptedTokens
+from st_contrastive.components import CorruptedTokens, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.training import ContrastiveTrainer, LossStateCallback
 from tests.conftest import SENTENCES, switch_off_dropout
 
