@@ -208,9 +208,8 @@ def _naive_twins(loss: Any, sentence: dict[str, Tensor], translation: dict[str, 
     mask = sentence["attention_mask"]
     vectors, inputs = [], []
     for embedded in (own, own, fused):
-        output = network(inputs_embeds=embedded, attention_mask=mask, output_hidden_states=True)
-        vectors.append(output.last_hidden_state[:, 0])
-        inputs.append((output.hidden_states[0] * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
+        vectors.append(network(inputs_embeds=embedded, attention_mask=mask).last_hidden_state[:, 0])
+        inputs.append((embedded.detach() * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
     keys, weights = loss.queue.entries()
     total = info_nce(*vectors[:2], temperature=loss.temperature, negatives=keys, negative_weights=weights)
     total = total + info_nce(vectors[0], vectors[2], temperature=loss.temperature)
