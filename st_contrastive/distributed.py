@@ -25,14 +25,43 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
-def row_counts(rows: int, device: torch.device) -> HostValue:
-    """How many rows each rank's batch has: the last batch may be smaller on some."""
-    own = torch.full((1,), rows, device=device)
-    if world_size() == 1:
-        return HostValue(own)
-    counts = [torch.zeros_like(own) for _ in range(world_size())]
-    dist.all_gather(counts, own)
-    return HostValue(torch.cat(counts))
+class RowCounts:
+    """How many rows each process has of one batch: the last batch may be smaller on some.
+
+    Args:
+        rows: this process's.
+        device: where the counts of all processes are exchanged, if their rows are one batch. None: this process's rows
+            are a batch of their own.
+    """
+
+    def __init__(self, rows: int, device: torch.device | None = None) -> None:
+        self._gathered: HostValue | None = None
+        self._each = [rows]
+        if device is not None and world_size() > 1:
+            own = torch.full((1,), rows, device=device)
+            counts = [torch.zeros_like(own) for _ in range(world_size())]
+            dist.all_gather(counts, own)
+            self._gathered = HostValue(torch.cat(counts))
+
+    @property
+    def each(self) -> list[int]:
+        """The rows of each process, in their order; one number where this process's are a batch of their own."""
+        if self._gathered is not None:
+            self._each, self._gathered = self._gathered.read().tolist(), None
+        return self._each
+
+    @property
+    def own(self) -> int:
+        """This process's rows."""
+        return self.each[rank()] if len(self.each) > 1 else self.each[0]
+
+    @property
+    def share(self) -> float:
+        """This process's rows over the mean of all processes' rows: 1 but for a smaller last batch.
+
+        A mean over this process's rows, times this, averages over the processes to the mean over all rows.
+        """
+        return self.own * len(self.each) / sum(self.each) if len(self.each) > 1 else 1.0
 
 
 def gather(tensor: Tensor, rows: Sequence[int]) -> tuple[Tensor, int]:
@@ -83,7 +112,7 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
 
 def alike(flag: bool, device: torch.device) -> bool:
     """Whether all ranks say the same."""
-    return len(set(row_counts(int(flag), device).read().tolist())) == 1
+    return len(set(RowCounts(int(flag), device).each)) == 1
 
 
 @torch.no_grad()

@@ -64,7 +64,6 @@ class ConditionedLoss(ContrastiveLoss):
                 "Take vector='encoder'."
             )
         self.vector, self.weighting, self.contrastive_weight = vector, weighting, contrastive_weight
-        self._head_given = head
         self.head: nn.Module | None = None if head is None else _HEADS[head](width)
 
     def _views(self, column: dict[str, Any]) -> Views:
@@ -104,15 +103,6 @@ class ConditionedLoss(ContrastiveLoss):
             return replaced_tokens(logits, replaced, rows["attention_mask"]) * counted, counted
 
         return self.mean_of(self.by_groups(detect, {**texts, "vectors": views.given}))
-
-    def _conditioned_config(self) -> dict[str, Any]:
-        return {
-            **self._common_config(),
-            "head": self._head_given,
-            "vector": self.vector,
-            "weighting": self.weighting,
-            "contrastive_weight": self.contrastive_weight,
-        }
 
 
 def corrupted(column: dict[str, Any], times: int, corruption: TokenCorruption) -> dict[str, Any]:

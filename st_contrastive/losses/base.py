@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, cast
 
 import torch
@@ -14,7 +17,7 @@ from torch.func import functional_call
 
 from st_contrastive import distributed
 from st_contrastive._checks import require_count, require_flag
-from st_contrastive.distributed import HostValue
+from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder import (
     dropout_setting,
     has_dropout,
@@ -96,23 +99,29 @@ class TextLoss(EncoderPasses, ABC):
         self.model = model
         self.log_terms = log_terms
         self._positions = position_table(model)
-        #: Set by ``st_contrastive.training`` while a trainer clips and saves what the loss owns.
-        self.state_is_kept = False
-        #: Set by ``st_contrastive.training`` when what the loss owns was read from a checkpoint.
-        self.state_was_restored = False
-        #: Average the gradients of what the loss owns over the ranks, in each backward pass.
-        self.averages_in_backward = True
+        self._state_is_kept = False
+        self._state_was_restored = False
+        self._averages_gradients = True
         self._run: Run | None = None
-        self._on_stand_ins = False
-        self._counts: list[int] | HostValue = [0]
+        self.rows = RowCounts(0)
 
     @abstractmethod
     def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
         """The weighted terms, from one dict of right-padded text tensors a column, and the labels that came along."""
 
-    @abstractmethod
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Keep the constructor's arguments, for :meth:`get_config_dict`."""
+        loss = super().__new__(cls)
+        with suppress(TypeError):  # arguments that do not fit, which __init__ refuses; none at all in copying
+            bound = inspect.signature(cls.__init__).bind(loss, *args, **kwargs)
+            bound.apply_defaults()
+            vars(loss)["_arguments"] = {k: v for k, v in bound.arguments.items() if k not in ("self", "model")}
+        return loss
+
     def get_config_dict(self) -> dict[str, Any]:
         """The constructor's arguments but for the model, for the model card and for building the loss again."""
+        arguments: dict[str, Any] = vars(self)["_arguments"]
+        return {k: os.fspath(v) if isinstance(v, os.PathLike) else v for k, v in arguments.items()}
 
     @property
     @abstractmethod
@@ -133,11 +142,35 @@ class TextLoss(EncoderPasses, ABC):
             ValueError: the columns are not as many as the loss takes, or not tokenised text, or a text is longer than
                 the encoder has positions for.
         """
-        if self.is_learning and not self.state_is_kept and not self._on_stand_ins:
+        if self.is_learning and not self._state_is_kept:
             self._begin(present_run())
-        if self.is_learning and self.averages_in_backward and distributed.world_size() > 1 and not self._on_stand_ins:
-            return self._with_averaged_gradients(sentence_features, labels)
-        columns = list(sentence_features)
+        columns = self._checked(list(sentence_features))
+        self._prepare(columns[0]["input_ids"])
+        if self.is_learning and self._averages_gradients and distributed.world_size() > 1:
+            terms = LossTerms(self._terms_with_averaged_gradients(columns, labels))
+        else:
+            terms = LossTerms(self.compute_terms(columns, labels))
+        return terms if self.log_terms else terms.total
+
+    def keep_state(self, *, averages_gradients: bool) -> None:
+        """Called by ``st_contrastive.training`` when a trainer begins to clip and save what the loss owns.
+
+        Args:
+            averages_gradients: the loss averages the gradients of what it owns over the processes in its backward
+                pass; False leaves that to the trainer.
+        """
+        self._state_is_kept, self._averages_gradients = True, averages_gradients
+
+    def release_state(self) -> None:
+        """Called by ``st_contrastive.training`` when the trainer's run has ended."""
+        self._state_is_kept, self._averages_gradients = False, True
+
+    def note_restored_state(self) -> None:
+        """Called by ``st_contrastive.training`` when what the loss owns was read from a checkpoint."""
+        self._state_was_restored = True
+
+    def _checked(self, columns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The text tensors of each column, right-padded."""
         if len(columns) not in self.columns:
             takes = " or ".join(f"{count} ({what})" for count, what in self.columns.items())
             raise ValueError(
@@ -145,20 +178,14 @@ class TextLoss(EncoderPasses, ABC):
             )
         texts = [text_features(column, self.model) for column in columns]
         require_positions(texts, self._positions)
-        ids = texts[0]["input_ids"]
+        return texts
+
+    def _prepare(self, ids: Tensor) -> None:
+        """Set what this step's computation depends on: row counts, modes, and how the encoder may be run."""
         together = self.gather_across_devices and distributed.world_size() > 1
-        self._counts = distributed.row_counts(len(ids), ids.device) if together else [len(ids)]
+        self.rows = RowCounts(len(ids), ids.device if together else None)
         self._set_modes(alone=len(ids) == 1 and not together)
         self._look_at_encoder()
-        terms = LossTerms(self.compute_terms(texts, labels))
-        return terms if self.log_terms else terms.total
-
-    @property
-    def _rows(self) -> list[int]:
-        """Rows of each device's batch, where they are one; else of this device's alone."""
-        if isinstance(self._counts, HostValue):
-            self._counts = self._counts.read().tolist()
-        return self._counts
 
     def _set_modes(self, *, alone: bool) -> None:
         """Put what the loss owns in the mode of this step.
@@ -178,7 +205,7 @@ class TextLoss(EncoderPasses, ABC):
         if run == self._run:
             return
         self._run = run
-        restored, self.state_was_restored = self.state_was_restored, False
+        restored, self._state_was_restored = self._state_was_restored, False
         owned = owned_state(self)
         if not owned:
             return
@@ -208,38 +235,40 @@ class TextLoss(EncoderPasses, ABC):
                 stacklevel=4,
             )
 
-    def _with_averaged_gradients(
-        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None
-    ) -> dict[str, Tensor] | Tensor:
+    def _terms_with_averaged_gradients(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+        """The terms; the gradients of what the loss owns come back averaged over the processes."""
         # Met at every step: the names tell what is owned, without a look at the encoder's state.
         own: dict[str, Tensor] = {
-            name: parameter
+            f"loss.{name}": parameter
             for name, parameter in self.named_parameters()
             if parameter.requires_grad and not name.startswith("model.")
         }
-        zero, stand_ins = distributed.averaging(own) if own else (torch.zeros(()), {})
-        self._on_stand_ins = True
-        try:
-            found: dict[str, Tensor] | Tensor = functional_call(self, stand_ins, (sentence_features, labels))
-        finally:
-            self._on_stand_ins = False
-        if isinstance(found, Tensor):
-            return found + zero.to(found)
-        first = next(iter(found))
-        found[first] = found[first] + zero.to(found[first])
-        return found
+        if not own:
+            return self.compute_terms(columns, labels)
+        zero, stand_ins = distributed.averaging(own)
+        terms: dict[str, Tensor] = functional_call(_Terms(self), stand_ins, (columns, labels))
+        first = next(iter(terms))
+        return {**terms, first: terms[first] + zero.to(terms[first])}
 
     def _owned(self) -> list[nn.Module]:
         return [part for name, part in self.named_children() if name != "model"]
-
-    def _common_config(self) -> dict[str, Any]:
-        return {"log_terms": self.log_terms}
 
     def _ready(self) -> None:
         """Move what the loss owns to the encoder's device: a training loop of one's own need not."""
         for part in self._owned():
             part.to(self.model.device)
         self._look_at_encoder()
+
+
+class _Terms(nn.Module):
+    """A loss's terms as a module's forward pass, which is what ``functional_call`` runs."""
+
+    def __init__(self, loss: TextLoss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+        return self.loss.compute_terms(columns, labels)
 
 
 class ContrastiveLoss(TextLoss):
@@ -285,8 +314,8 @@ class ContrastiveLoss(TextLoss):
         negative_weights: Tensor | None = None,
     ) -> Tensor:
         """InfoNCE at the loss's temperature, against the positives of all devices where that was asked for."""
-        positives, offset = distributed.gather(positives, self._rows)
-        return self.row_share * info_nce(
+        positives, offset = distributed.gather(positives, self.rows.each)
+        return self.rows.share * info_nce(
             anchors,
             positives,
             temperature=self.temperature,
@@ -295,17 +324,9 @@ class ContrastiveLoss(TextLoss):
             offset=offset,
         )
 
-    @property
-    def row_share(self) -> float:
-        """This device's rows over the mean of all devices' rows: 1 but for a smaller last batch.
-
-        A mean over this device's rows, times this, averages over the devices to the mean over all rows.
-        """
-        return self._rows[distributed.rank()] * len(self._rows) / sum(self._rows) if len(self._rows) > 1 else 1.0
-
     def share(self, count: Tensor | int) -> Tensor | float:
-        """As :attr:`row_share`, for a mean over ``count`` other things than rows: over masked tokens, for instance."""
-        if len(self._rows) == 1:
+        """As ``rows.share``, for a mean over ``count`` things that are not rows, such as masked tokens."""
+        if len(self.rows.each) == 1:
             return 1.0
         return distributed.share(torch.as_tensor(count, device=self.model.device))
 
@@ -323,8 +344,8 @@ class ContrastiveLoss(TextLoss):
             head: (n, d) to (n, d').
             vectors: (k N, d), k views of this device's N sentences.
         """
-        views = vectors.shape[0] // self._rows[distributed.rank() if len(self._rows) > 1 else 0]
-        together, offset = distributed.gather(vectors, [views * count for count in self._rows])
+        views = vectors.shape[0] // self.rows.own
+        together, offset = distributed.gather(vectors, [views * count for count in self.rows.each])
         return cast(Tensor, head(together)[offset : offset + vectors.shape[0]])
 
     def _warn_without_dropout(self) -> None:
@@ -335,11 +356,3 @@ class ContrastiveLoss(TextLoss):
                 f"Transformer(name, config_kwargs={{{dropout_setting(self.model)!r}: 0.1}}).",
                 stacklevel=3,
             )
-
-    def _common_config(self) -> dict[str, Any]:
-        return {
-            "temperature": self.temperature,
-            "gather_across_devices": self.gather_across_devices,
-            "mini_batch_size": self.mini_batch_size,
-            **super()._common_config(),
-        }

@@ -126,14 +126,6 @@ class CombinedLoss(ContrastiveLoss):
         )
         self.positives, self.interaction_weight, self.mlm_weight = positives, interaction_weight, mlm_weight
         self.queue_batches, self.forgetting_rate, self.most_logits = queue_batches, forgetting_rate, most_logits
-        self._arguments = {
-            "auxiliary": os.fspath(auxiliary) if isinstance(auxiliary, os.PathLike) else auxiliary,
-            "mask_rate": mask_rate,
-            "strategy": strategy,
-            "replacement_rate": replacement_rate,
-            "unreplaced": unreplaced,
-            "interaction_dim": interaction_dim,
-        }
         width = embedding_width(model)
         self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)
         self.columns = self.pairs.columns
@@ -180,7 +172,7 @@ class CombinedLoss(ContrastiveLoss):
                 most_logits=self.most_logits,
             )
         if self.queue is not None and self.is_learning:
-            self.queue.push(distributed.gather(anchors.detach(), self._rows)[0])
+            self.queue.push(distributed.gather(anchors.detach(), self.rows.each)[0])
         return terms
 
     @property
@@ -198,18 +190,6 @@ class CombinedLoss(ContrastiveLoss):
 
     def _given_to_network(self, view: Encoded) -> tuple[Tensor, ...]:
         return () if self.auxiliary is None else (pool_as_model(self.model, view),)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        return {
-            **self._common_config(),
-            **self._arguments,
-            "positives": self.positives,
-            "interaction_weight": self.interaction_weight,
-            "queue_batches": self.queue_batches,
-            "forgetting_rate": self.forgetting_rate,
-            "mlm_weight": self.mlm_weight,
-            "most_logits": self.most_logits,
-        }
 
     @property
     def citation(self) -> str:

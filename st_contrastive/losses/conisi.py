@@ -142,16 +142,6 @@ class ConIsILoss(ContrastiveLoss):
             "interactive": self.interaction_weight * interactive,
         }
 
-    def get_config_dict(self) -> dict[str, Any]:
-        return {
-            **self._common_config(),
-            "strategy": self.strategy,
-            "interaction_weight": self.interaction_weight,
-            "replacement_rate": self.replacement_rate,
-            "unreplaced": self.unreplaced,
-            "interaction_dim": self.interaction_dim,
-        }
-
     @property
     def citation(self) -> str:
         return CONISI

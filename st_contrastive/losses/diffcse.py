@@ -112,7 +112,6 @@ class DiffCSELoss(ConditionedLoss):
             mini_batch_size=mini_batch_size,
         )
         generator = os.fspath(generator) if isinstance(generator, os.PathLike) else generator
-        self._given = {"generator": generator, "vector": vector}
         self.rtd_weight = rtd_weight
         self.detector = ReplacedTokenDetector.from_encoder(
             encoder_of(model),
@@ -133,17 +132,6 @@ class DiffCSELoss(ConditionedLoss):
             return {"contrastive": contrastive, "rtd": torch.zeros_like(contrastive)}
         rtd = self._rtd(self.detector, texts, views, self._scale(self.rtd_weight))
         return {"contrastive": contrastive, "rtd": self._weighted(self.rtd_weight, rtd)}
-
-    def get_config_dict(self) -> dict[str, Any]:
-        config = self._conditioned_config()
-        config.pop("contrastive_weight")
-        return {
-            **config,
-            **self._given,
-            "rtd_weight": self.rtd_weight,
-            "mask_rate": self.detector.masking.rate,
-            "sampling": self.detector.sampling,
-        }
 
     @property
     def citation(self) -> str:

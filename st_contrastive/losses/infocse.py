@@ -11,6 +11,7 @@ from torch import Tensor
 
 from st_contrastive._checks import require_choice, require_count, require_flag, require_number
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption
+from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder import encode, encoder_of, text_features, tokenizer_of, unwrap
 from st_contrastive.losses._auxiliary import auxiliary_network, masked_lm_of
 from st_contrastive.losses._citations import INFOCSE
@@ -167,14 +168,6 @@ class InfoCSELoss(ConditionedLoss):
         self.masking = TokenCorruption.masking(
             tokenizer_of(model), mask_rate, vocabulary=AuxiliaryMLM.signature_of(encoder_of(model))[1]
         )
-        self._given = {
-            "auxiliary": os.fspath(auxiliary) if isinstance(auxiliary, os.PathLike) else auxiliary,
-            "split_layer": split_layer,
-            "extra_layers": extra_layers,
-            "tied_head": tied_head,
-            "lower_dropout": lower_dropout,
-            "detector": detector,
-        }
         self.auxiliary = auxiliary_network(
             model, auxiliary, split_layer, extra_layers, tied_head=tied_head, lower_dropout=lower_dropout
         )
@@ -220,7 +213,7 @@ class InfoCSELoss(ConditionedLoss):
         buffers = {name: value.clone() for name, value in self.named_buffers()}
         with torch.enable_grad():
             rows = column["input_ids"].shape[0]
-            self._counts = [rows]
+            self.rows = RowCounts(rows)
             self._set_modes(alone=rows == 1)
             # A pass for each view, so that each pass's tokens lead to all terms.
             encoded = [encode(self.model, [column])[0] for _ in range(2)]
@@ -252,18 +245,6 @@ class InfoCSELoss(ConditionedLoss):
         return masked_lm_of(
             self, self.auxiliary, texts, vectors, encoder=encoder, gradient_scale=scale, most_logits=self.most_logits
         )
-
-    def get_config_dict(self) -> dict[str, Any]:
-        return {
-            **self._conditioned_config(),
-            **self._given,
-            "mlm_weight": self.mlm_weight,
-            "rtd_weight": self.rtd_weight,
-            "mask_rate": self.masking.rate,
-            "masked_views": self.masked_views,
-            "detach": self.detach,
-            "most_logits": self.most_logits,
-        }
 
     @property
     def citation(self) -> str:

@@ -123,7 +123,7 @@ class MomentumContrastLoss(ContrastiveLoss):
             keys = self._keys(columns[0]) if self.queue is not None and self.is_learning else None
         contrastive = self.contrast(anchors, positives, *negatives)
         if keys is not None and self.queue is not None and self.is_learning:
-            self.queue.push(distributed.gather(keys, self._rows)[0])
+            self.queue.push(distributed.gather(keys, self.rows.each)[0])
         return {"contrastive": contrastive}
 
     def _headed(self, vectors: Tensor) -> Tensor:
@@ -141,15 +141,6 @@ class MomentumContrastLoss(ContrastiveLoss):
         if self.head is None:
             return (encode_with([*modules, last], rows).sentences,)
         return (last(encode_with(modules, rows).sentences),)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        return {
-            **self._common_config(),
-            "momentum": self.momentum,
-            "queue_size": self.queue_size,
-            "positives": self.positives,
-            "head": self.head is not None,
-        }
 
     @property
     def citation(self) -> str:

@@ -103,7 +103,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
         )
         self.network.require_live(encoder, layers=False)
-        self._split_given = split_layer
         self._base_name = str(encoder.config._name_or_path or "")
         self.most_logits, self.auxiliary_weight = most_logits, auxiliary_weight
         self._ready()
@@ -165,18 +164,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             path: folder; made where needed.
         """
         save_auxiliary(self.auxiliary, path, tokenizer_of(self.model), self._base_name)
-
-    def get_config_dict(self) -> dict[str, Any]:
-        return {
-            **self._common_config(),
-            "mask_rate": self.masking.rate,
-            "split_layer": self._split_given,
-            "extra_layers": self.network.extra_layers,
-            "whole_words": self.masking.whole_words,
-            "tied_head": self.network.head.tied,
-            "most_logits": self.most_logits,
-            "auxiliary_weight": self.auxiliary_weight,
-        }
 
     @property
     def citation(self) -> str:

@@ -148,14 +148,6 @@ class SimCSELoss(ContrastiveLoss):
             self, predict, texts, logits, vocabulary=int(encoder.config.vocab_size), most_logits=_MOST_LOGITS
         )
 
-    def get_config_dict(self) -> dict[str, Any]:
-        return {
-            **self._common_config(),
-            "head": self.head is not None,
-            "mlm_weight": self.mlm_weight,
-            "mask_rate": self.mask_rate,
-        }
-
     @property
     def citation(self) -> str:
         return """

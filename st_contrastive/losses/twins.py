@@ -262,9 +262,9 @@ class TwinsLoss(ContrastiveLoss):
             fraternal = found[2 if self._uses_identical_twin else 1]
             terms["fraternal"] = self.fraternal_weight * self.contrast(found[0], fraternal)
         if translation is not None and self.twins_weight > 0:
-            terms["twins"] = self.twins_weight * self.row_share * twins_margin(*found)
+            terms["twins"] = self.twins_weight * self.rows.share * twins_margin(*found)
         if self.queue is not None and self.is_learning:
-            self.queue.push(distributed.gather(self._keys(columns[0], found[0]), self._rows)[0])
+            self.queue.push(distributed.gather(self._keys(columns[0], found[0]), self.rows.each)[0])
         return terms
 
     @torch.no_grad()
@@ -420,23 +420,6 @@ class TwinsLoss(ContrastiveLoss):
                 "for the whole loss.",
                 stacklevel=4,
             )
-
-    def get_config_dict(self) -> dict[str, Any]:
-        return {
-            **self._common_config(),
-            "fraternal": self.fraternal,
-            "fusion_rate": self.fusion_rate,
-            "queue_batches": self.queue_batches,
-            "forgetting_rate": self.forgetting_rate,
-            "train_pooling": self.train_pooling,
-            "key_momentum": self.key_momentum,
-            "identical_weight": self.identical_weight,
-            "fraternal_weight": self.fraternal_weight,
-            "twins_weight": self.twins_weight,
-            "margin_from": self.margin_from,
-            "freeze_embeddings": self.freeze_embeddings,
-            "unpaired_tokens": self.unpaired_tokens,
-        }
 
     @property
     def citation(self) -> str:

@@ -104,9 +104,9 @@ class LossStateCallback(TrainerCallback):
                 "A search over hyperparameters gives each trial a folder of its own, which a callback is not told. "
                 "Take ContrastiveTrainer."
             )
-        self._share_work(args, parts, texts)
+        averages = self._losses_average(args, parts, texts)
         for text in texts:
-            text.state_is_kept = True
+            text.keep_state(averages_gradients=averages)
         self._clips = any(trained(tensors) for tensors in owned)
         if self.trainer_restored:
             return
@@ -167,7 +167,7 @@ class LossStateCallback(TrainerCallback):
         _give_back(args)
         self._to_average, self._clips = [], False
         for text in self._text_losses():
-            text.state_is_kept, text.averages_in_backward = False, True
+            text.release_state()
 
     def _require_own_trainer(self, trainer: Any, parts: list[nn.Module]) -> None:
         others = [part for part in trainer.callback_handler.callbacks if isinstance(part, LossStateCallback)]
@@ -204,10 +204,10 @@ class LossStateCallback(TrainerCallback):
                 "TwinsLoss."
             )
 
-    def _share_work(self, args: TrainingArguments, parts: list[nn.Module], texts: list[TextLoss]) -> None:
-        """On several ranks, choose who averages the gradients: a loss does it in its own backward pass, if it can."""
+    def _losses_average(self, args: TrainingArguments, parts: list[nn.Module], texts: list[TextLoss]) -> bool:
+        """Whether the losses average their gradients over several processes, in the backward pass; else this does."""
         if distributed.world_size() == 1:
-            return
+            return True
         if len(parts) > 1:
             # The trainer gives each rank a batch of another dataset, and so another loss, in the same step.
             if any(text.gather_across_devices for text in texts):
@@ -221,11 +221,8 @@ class LossStateCallback(TrainerCallback):
                     "log_terms=True does not go with losses of several classes on several devices: the trainer gathers "
                     "each device's terms, and in the same step they have other names. Take log_terms=False."
                 )
-            for text in texts:
-                text.averages_in_backward = False
-        averaged = {
-            id(tensor) for text in texts if text.averages_in_backward for tensor in trained(owned_state(text)).values()
-        }
+        averages = len(parts) == 1
+        averaged = {id(tensor) for text in texts for tensor in trained(owned_state(text)).values()} if averages else ()
         own = {id(tensor): tensor for part in parts for tensor in trained(owned_state(part)).values()}
         self._to_average = [tensor for key, tensor in own.items() if key not in averaged]
         if self._to_average and args.fp16:
@@ -234,6 +231,7 @@ class LossStateCallback(TrainerCallback):
                 "fp16 on several devices goes with one loss of st_contrastive alone: of others, or of several, the "
                 "gradients are averaged too late for the loss scaling. Take bf16."
             )
+        return averages
 
     def _resume(self, args: TrainingArguments, state: TrainerState) -> None:
         if not loss_state.owns_state(self.loss):

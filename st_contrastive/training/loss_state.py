@@ -155,7 +155,7 @@ def read(losses: Losses, folder: Path) -> dict[str, Tensor]:
             raise LossStateError(f"{file} does not fit: {' '.join(str(error).split())}") from error
         for part in loss.modules():
             if isinstance(part, TextLoss):
-                part.state_was_restored = True
+                part.note_restored_state()
     return {key.removeprefix(_BESIDE): tensor for key, tensor in tensors.items() if key.startswith(_BESIDE)}
 
 

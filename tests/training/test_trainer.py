@@ -274,7 +274,7 @@ def test_a_step_that_fails_takes_no_limit_away(made, arguments, kind):
         trainer.train()
     if kind == "trainer":
         assert options.max_grad_norm == 0.07
-        assert not loss.state_is_kept
+        assert not loss._state_is_kept
     seen = Gradients()
     trainer = trainer_of(kind, loss, data, options)
     trainer.add_callback(seen)
