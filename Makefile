@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: demo test lint format clean
+.PHONY: demo test test-long test-all lint format clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo  ## train with every method for a minute each and compare
@@ -12,6 +12,12 @@ demo: $(VENV)/.demo  ## train with every method for a minute each and compare
 
 test: $(VENV)/.dev lint  ## lint, types, doctests and tests, in two processes of one thread each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-long: $(VENV)/.dev  ## kills and resumes, several processes, the table of encoder families, random Unicode
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "long and not slow"
+
+test-all: test test-long  ## and the tests that take minutes each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

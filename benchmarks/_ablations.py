@@ -22,11 +22,18 @@ from benchmarks._replicated import (
 CHANGE_OF = {
     "mini-conisi-o1": "mini-conisi-s",
     "mini-conisi-o2": "mini-conisi-s",
-    "mini-twins": "mini-twins-one-column",
+    "mini-simcse-mlm": "mini-simcse",
+    "mini-twins-one-column": "mini-twins",
+    "mini-twins-no-margin": "mini-twins",
+    "mini-twins-no-margin-no-queue": "mini-twins",
+    "mini-twins-whole-no-queue": "mini-twins",
+    "mini-twins-moco": "mini-twins",
     "mini-twins-no-queue": "mini-twins-one-column",
     "mini-twins-momentum": "mini-twins-one-column",
     "mini-infocse-stage1": "mini-infocse",
     "mini-infocse-rtd": "mini-infocse",
+    "mini-infocse-tanh": "mini-infocse",
+    "mini-infocse-no-head": "mini-infocse",
     "mini-combined": "mini-conisi-s",
 }
 

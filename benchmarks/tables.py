@@ -226,6 +226,10 @@ def ablations() -> str:
     return lined(_ablations.rows(on_wikipedia(), MINILM))
 
 
+def ablations_translated() -> str:
+    return lined(_ablations.rows(trained_on(TRANSLATED, read("replicate")), MINILM))
+
+
 def spaces() -> str:
     return lined(_spaces.rows(on_wikipedia(), MINILM))
 
@@ -305,6 +309,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "spaces": spaces,
         "replicate_weak": replicated_weak,
         "replicate_translated": replicated_translated,
+        "ablations_translated": ablations_translated,
         "adaptation": adaptation,
         "sweeps": sweeps,
         "evaluation_share": share,

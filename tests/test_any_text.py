@@ -1,6 +1,6 @@
 """Random Unicode through every builder, every augmentation, every reader and every loss: no crash, no NaN, no lost row.
 
-A few hundred texts always; 20,000 with ``pytest -m slow tests/test_any_text.py``.
+A few hundred texts with ``make test-long``; 20,000 with ``pytest -m slow tests/test_any_text.py``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tests.filters import TRAINING
 from tests.unicode_sentences import KINDS, LONGEST, mended, sentences, with_halves
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
     pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
     *TRAINING,

@@ -114,7 +114,7 @@ REFUSED = {
     },
 }
 
-pytestmark = [*TRAINING]
+pytestmark = [pytest.mark.long, *TRAINING]
 
 
 @dataclass(frozen=True)

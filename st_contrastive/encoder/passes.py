@@ -16,10 +16,10 @@ from st_contrastive.encoder.forward import Encoded, encode
 from st_contrastive.encoder.layers import layers_of
 from st_contrastive.encoder.model import embeds_first_token, encoder_of, unwrap
 from st_contrastive.encoder.narrowing import gives_first_states, narrowed
-from st_contrastive.encoder.probe import Trial, ignores_padding
+from st_contrastive.encoder.probe import Probe, ignores_padding
 from st_contrastive.encoder.recompute import recomputed
-from st_contrastive.encoder.row_groups import by_length, by_number, in_order, row_lengths, taken
-from st_contrastive.encoder.wrappers import Surroundings
+from st_contrastive.encoder.row_groups import cheapest_chunks, chunks, in_order, row_lengths, taken
+from st_contrastive.encoder.wrappers import Wrapping
 
 Rows = dict[str, Any]
 Function = Callable[..., tuple[Tensor, ...]]
@@ -52,11 +52,9 @@ class EncoderPasses(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._surroundings = Surroundings()
-        self._narrows, self._ignores_padding = (
-            Trial(lambda model: gives_first_states(encoder_of(model))),
-            Trial(ignores_padding),
-        )
+        self._wrapping = Wrapping()
+        self._narrows = Probe(lambda model: gives_first_states(encoder_of(model)))
+        self._ignores_padding = Probe(ignores_padding)
 
     @property
     def reads(self) -> Literal["sentences", "first token", "tokens"]:
@@ -116,7 +114,7 @@ class EncoderPasses(nn.Module):
             return None
         lengths = [row_lengths(batch) for batch in batches]
         longest = [max(row) for row in zip(*lengths, strict=True)]
-        groups = by_number(longest, self.mini_batch_size or 1) if cut else by_length(longest)
+        groups = chunks(longest, self.mini_batch_size or 1) if cut else cheapest_chunks(longest)
         if len(groups) < 2 and all(max(own) == _width(batch) for own, batch in zip(lengths, batches, strict=True)):
             return None
         if cut and not self._ignores_padding(self.model):
@@ -132,7 +130,7 @@ class EncoderPasses(nn.Module):
 
     def _look_at_encoder(self) -> None:
         """See what can be saved: at every step, for the encoder may be another since, or run in another way."""
-        self._surroundings = Surroundings.of(self.model)
+        self._wrapping = Wrapping.of(self.model)
         # Asked here, where no pass is watched yet.
         if self._may_narrow:
             self._narrows(self.model)
@@ -141,20 +139,20 @@ class EncoderPasses(nn.Module):
 
     @property
     def _may_narrow(self) -> bool:
-        around = self._surroundings
+        wrapping = self._wrapping
         first_alone = self.reads == "first token" or (self.reads == "sentences" and embeds_first_token(self.model))
         # Compiled code would not know of it, a layer that is run again would be run whole, others would see other
         # states, and DataParallel's copies share their hooks.
-        apart = around.compiled or around.checkpointed or around.hooked or around.replayed or around.parallel
+        apart = wrapping.compiled or wrapping.checkpointed or wrapping.hooked or wrapping.replayed or wrapping.parallel
         return self.narrows_last_layer and first_alone and not apart
 
     @property
     def _may_group(self) -> bool:
-        around = self._surroundings
+        wrapping = self._wrapping
         # Compiled code would be compiled again for every width; what looks at passes, or waits for those of other
         # ranks, expects one; and rows that depend on others must stay with them.
-        apart = around.compiled or around.hooked or around.replayed or around.parallel
-        if apart or around.synchronises_buffers or around.batch_statistics:
+        apart = wrapping.compiled or wrapping.hooked or wrapping.replayed or wrapping.parallel
+        if apart or wrapping.synchronises_buffers or wrapping.batch_statistics:
             return False
         return unwrap(self.model).device.type == "cpu" if self.saves_padding is None else self.saves_padding
 
@@ -164,14 +162,14 @@ class EncoderPasses(nn.Module):
         Raises:
             ValueError: the message says why.
         """
-        around = self._surroundings
+        wrapping = self._wrapping
         reasons = {
             "each row is encoded twice, which a loss around this one, such as MatryoshkaLoss, does not allow for": (
-                around.replayed
+                wrapping.replayed
             ),
-            "the model has BatchNorm, whose statistics would be those of a mini-batch": around.batch_statistics,
+            "the model has BatchNorm, whose statistics would be those of a mini-batch": wrapping.batch_statistics,
             "DistributedDataParallel sends the model's buffers round in each pass, and the ranks may make different "
-            "numbers of passes: give it broadcast_buffers=False": around.synchronises_buffers,
+            "numbers of passes: give it broadcast_buffers=False": wrapping.synchronises_buffers,
         }
         for reason, met in reasons.items():
             if met:

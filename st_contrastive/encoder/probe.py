@@ -40,7 +40,7 @@ def agree(one: Tensor, other: Tensor) -> bool:
     return near and bool(torch.isfinite(one).all())
 
 
-class Trial:
+class Probe:
     """A question to an encoder, asked once for each encoder and kind of attention."""
 
     def __init__(self, ask: Callable[[nn.Module], bool]) -> None:

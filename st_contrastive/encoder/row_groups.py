@@ -1,7 +1,8 @@
-"""Batches taken apart into groups of rows: of like length, so that little is padded; small, so that little is held."""
+"""Batches in chunks of rows of like length: fewer padded tokens, or less memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,47 +14,38 @@ from st_contrastive.encoder.features import TEXT_KEYS, CorruptedTokens
 
 #: What a pass through an encoder costs beside its tokens, as a number of tokens.
 PASS_COST = 64
+_CHUNK_COUNTS = (1, 2, 3, 4, 6, 8)
 
 
-def by_length(lengths: Sequence[int], pass_cost: int = PASS_COST) -> list[list[int]]:
-    """Row numbers in groups, shortest rows first, so that all groups' padded tokens and passes cost the least.
-
-    Args:
-        lengths: tokens of each row.
-        pass_cost: what one more group costs, in tokens.
+def chunks(lengths: Sequence[int], most: int) -> list[list[int]]:
+    """Row numbers in chunks of ``most``, shortest rows first; the last chunk may be smaller.
 
     Example:
-        >>> by_length([3, 9, 3, 9], pass_cost=4)
-        [[0, 2], [1, 3]]
-        >>> by_length([3, 9, 3, 9], pass_cost=20)
-        [[0, 2, 1, 3]]
-    """
-    order = np.argsort(lengths, kind="stable")
-    widths, first = np.unique(np.asarray(lengths)[order], return_index=True)
-    ends = np.append(first, len(order))  # rows shorter than each width, and all
-    least = np.zeros(len(widths) + 1)  # cost of the rows below each width
-    start = np.zeros(len(widths) + 1, dtype=int)
-    for last, width in enumerate(widths):
-        costs = least[: last + 1] + pass_cost + width * (ends[last + 1] - ends[: last + 1])
-        start[last + 1] = costs.argmin()
-        least[last + 1] = costs.min()
-    groups: list[list[int]] = []
-    end = len(widths)
-    while end > 0:
-        groups.append(order[ends[start[end]] : ends[end]].tolist())
-        end = start[end]
-    return groups[::-1]
-
-
-def by_number(lengths: Sequence[int], most: int) -> list[list[int]]:
-    """Row numbers in groups of ``most``, shortest rows first; the last group may be smaller.
-
-    Example:
-        >>> by_number([3, 9, 3, 9, 1], most=2)
+        >>> chunks([3, 9, 3, 9, 1], most=2)
         [[4, 0], [2, 1], [3]]
     """
     order = np.argsort(lengths, kind="stable").tolist()
     return [order[start : start + most] for start in range(0, len(order), most)]
+
+
+def cheapest_chunks(lengths: Sequence[int], pass_cost: int = PASS_COST) -> list[list[int]]:
+    """The rows in one to eight equal chunks, as many as cost the least: padded tokens, and one pass for each chunk.
+
+    Args:
+        lengths: tokens of each row.
+        pass_cost: what one more pass costs, in tokens.
+
+    Example:
+        >>> cheapest_chunks([3, 9, 3, 9], pass_cost=4)
+        [[0, 2], [1, 3]]
+        >>> cheapest_chunks([3, 9, 3, 9], pass_cost=20)
+        [[0, 2, 1, 3]]
+    """
+
+    def cost(groups: list[list[int]]) -> int:
+        return sum(pass_cost + len(rows) * lengths[rows[-1]] for rows in groups)
+
+    return min((chunks(lengths, math.ceil(len(lengths) / count)) for count in _CHUNK_COUNTS), key=cost)
 
 
 def row_lengths(batch: dict[str, Any]) -> list[int]:

@@ -1,4 +1,4 @@
-"""What stands around an encoder, or in it, that decides how it may be run."""
+"""How a model is wrapped and watched, which decides how it may be run."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from st_contrastive.encoder.model import text_module, wrapper_chain
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What was found around and in a model.
+class Wrapping:
+    """What was found around a model and in it.
 
     Args:
-        compiled: torch.compile stands around it, or around a part of it.
+        compiled: the model, or a part of it, is under torch.compile.
         checkpointed: layers are run again in the backward pass.
-        hooked: somebody looks at its modules' inputs or outputs.
-        replayed: a loss around this one, such as MatryoshkaLoss, stands in place of its pass, counts the passes and
-            gives out for one what it kept from another.
-        batch_statistics: what it makes of a row depends on the batch's others.
-        parallel: DataParallel runs it in threads.
-        synchronises_buffers: each of its passes is one that all ranks must make.
+        hooked: a module of the model has a forward hook.
+        replayed: a loss around this one, such as MatryoshkaLoss, replaces the model's forward pass, counts the passes
+            and returns for one what it kept of another.
+        batch_statistics: the output for a row depends on the other rows of the batch (BatchNorm).
+        parallel: DataParallel runs the model in threads.
+        synchronises_buffers: DistributedDataParallel broadcasts buffers in each pass, so that all processes must make
+            the same number of passes.
     """
 
     compiled: bool = False
@@ -35,11 +36,11 @@ class Surroundings:
     synchronises_buffers: bool = False
 
     @classmethod
-    def of(cls, model: nn.Module) -> Surroundings:
-        """Those of a model, in whatever wrapper.
+    def of(cls, model: nn.Module) -> Wrapping:
+        """The wrapping of a model, as it is now.
 
         Raises:
-            ValueError: a loss around this one stands in place of the Transformer module's pass (AdaptiveLayerLoss).
+            ValueError: a loss around this one replaces the Transformer module's forward pass (AdaptiveLayerLoss).
         """
         if _is_replaced(text_module(model)):
             raise ValueError(
@@ -47,18 +48,25 @@ class Surroundings:
                 "the batch, of which this loss takes copies. Train this loss by itself."
             )
         *wrappers, inner = wrapper_chain(model)
-        found = {"compiled": False, "checkpointed": False, "hooked": False, "batch_statistics": False}
-        # Met at every step: the modules' own dictionaries are asked, which cost less than their attributes.
-        for module in (*wrappers, *inner.modules()):
-            own = vars(module)
-            found["compiled"] |= "_orig_mod" in module._modules or own.get("_compiled_call_impl") is not None
-            checkpointing = own.get("gradient_checkpointing") is True
-            found["checkpointed"] |= checkpointing or "_checkpoint_wrapped_module" in module._modules
-            found["batch_statistics"] |= isinstance(module, _BatchNorm)
-        for module in inner.modules():
-            found["hooked"] |= bool(module._forward_hooks or module._forward_pre_hooks)
+        compiled = any(_is_compiled(vars(wrapper)) for wrapper in wrappers)
+        checkpointed = any(_is_checkpointed(vars(wrapper)) for wrapper in wrappers)
+        hooked = batch_statistics = False
+        pending: list[nn.Module | None] = [inner]
+        while pending:  # at every step, over all modules: their dictionaries are four times as fast as their attributes
+            module = pending.pop()
+            if module is None:
+                continue
+            own = module.__dict__
+            compiled = compiled or _is_compiled(own)
+            checkpointed = checkpointed or _is_checkpointed(own)
+            hooked = hooked or bool(own["_forward_hooks"] or own["_forward_pre_hooks"])
+            batch_statistics = batch_statistics or isinstance(module, _BatchNorm)
+            pending.extend(own["_modules"].values())
         return cls(
-            **found,
+            compiled=compiled,
+            checkpointed=checkpointed,
+            hooked=hooked,
+            batch_statistics=batch_statistics,
             replayed=_is_replaced(inner),
             parallel=any(isinstance(wrapper, nn.DataParallel) for wrapper in wrappers),
             synchronises_buffers=any(
@@ -68,6 +76,14 @@ class Surroundings:
                 for wrapper in wrappers
             ),
         )
+
+
+def _is_compiled(own: dict[str, object]) -> bool:
+    return own.get("_compiled_call_impl") is not None or "_orig_mod" in own["_modules"]  # type: ignore[operator]
+
+
+def _is_checkpointed(own: dict[str, object]) -> bool:
+    return own.get("gradient_checkpointing") is True or "_checkpoint_wrapped_module" in own["_modules"]  # type: ignore[operator]
 
 
 def _is_replaced(module: nn.Module) -> bool:

@@ -125,7 +125,7 @@ class SimCSELoss(ContrastiveLoss):
 
     def _masked_lm(self, head: MaskedLMHead, texts: dict[str, Any]) -> Tensor:
         """Cross-entropy of the masked tokens, from the encoder's own last states."""
-        if self._surroundings.replayed:
+        if self._wrapping.replayed:
             raise ValueError(
                 f"mlm_weight={self.mlm_weight} can't be used inside a loss such as MatryoshkaLoss, which hands out one "
                 "pass for several, while each has its own masked tokens. Take mlm_weight=0."

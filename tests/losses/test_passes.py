@@ -17,7 +17,7 @@ from st_contrastive.components import CorruptedTokens, TanhHead
 from st_contrastive.encoder import encode, encoder_of
 from st_contrastive.encoder import passes as _passes
 from st_contrastive.encoder.narrowing import gives_first_states
-from st_contrastive.encoder.row_groups import by_length, by_number
+from st_contrastive.encoder.row_groups import cheapest_chunks, chunks
 from tests.contracts.test_losses import CASES, columns
 
 pytestmark = [
@@ -93,7 +93,7 @@ def test_value_and_gradient_are_the_plain_paths(build, no_dropout, sentences, mo
     torch.manual_seed(1)
     loss = loss_class(model, **options).double()
     no_dropout(loss)
-    monkeypatch.setattr(_passes, "by_length", lambda lengths: by_length(lengths, pass_cost=0))
+    monkeypatch.setattr(_passes, "cheapest_chunks", lambda lengths: cheapest_chunks(lengths, pass_cost=0))
     passes = []
     original = encode
     monkeypatch.setattr(_passes, "encode", lambda *args, **kw: passes.append(1) or original(*args, **kw))
@@ -170,7 +170,7 @@ def test_inside_a_loss_that_replays_passes(build, no_dropout, sentences, monkeyp
     """Each of Matryoshka's widths gets the pass as it was; twice encoded rows are refused."""
     from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, MatryoshkaLoss
 
-    monkeypatch.setattr(_passes, "by_length", lambda lengths: by_length(lengths, pass_cost=0))
+    monkeypatch.setattr(_passes, "cheapest_chunks", lambda lengths: cheapest_chunks(lengths, pass_cost=0))
     found = []
     for set_up in (plain, lambda loss: loss):
         model = build(dropout=False)
@@ -315,7 +315,7 @@ UNUSUAL = {
 @pytest.mark.parametrize("unusual", UNUSUAL)
 def test_models_that_are_not_as_others(build, sentences, monkeypatch, unusual):
     """What can't be saved on them is not saved: value and gradient are the plain path's."""
-    monkeypatch.setattr(_passes, "by_length", lambda lengths: by_length(lengths, pass_cost=0))
+    monkeypatch.setattr(_passes, "cheapest_chunks", lambda lengths: cheapest_chunks(lengths, pass_cost=0))
     found = []
     for set_up in (plain, lambda loss: loss):
         model = build(dropout=False)
@@ -392,27 +392,23 @@ def test_the_trial_leaves_the_encoder_as_it_was(build):
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(0, 100))
-def test_groups_hold_every_row_once_and_cost_the_least(lengths, pass_cost):
-    groups = by_length(lengths, pass_cost)
+def test_groups_hold_every_row_once_and_cost_the_least_of_equal_chunks(lengths, pass_cost):
+    groups = cheapest_chunks(lengths, pass_cost)
     assert sorted(row for rows in groups for row in rows) == list(range(len(lengths)))
 
     def cost(groups):
         return sum(pass_cost + len(rows) * max(lengths[row] for row in rows) for rows in groups)
 
     assert cost(groups) <= cost([range(len(lengths))])
-    order = sorted(lengths)
-    # The same, by trying every first group.
-    best = {len(order): 0}
-    for start in reversed(range(len(order))):
-        best[start] = min(
-            pass_cost + (end - start) * order[end - 1] + best[end] for end in range(start + 1, len(order) + 1)
-        )
-    assert cost(groups) == best[0]
+    order = sorted(range(len(lengths)), key=lambda row: lengths[row])
+    for count in (2, 3, 4, 6, 8):
+        most = -(-len(order) // count)
+        assert cost(groups) <= cost([order[start : start + most] for start in range(0, len(order), most)])
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 70))
 def test_mini_batches_hold_every_row_once(lengths, most):
-    groups = by_number(lengths, most)
+    groups = chunks(lengths, most)
     assert sorted(row for rows in groups for row in rows) == list(range(len(lengths)))
     assert all(len(rows) == most for rows in groups[:-1])
     assert 0 < len(groups[-1]) <= most

@@ -12,6 +12,8 @@ import pytest
 from tests import foreign
 from tests.training.killed import CASES
 
+pytestmark = pytest.mark.long
+
 QUICK = ("twins-german",)
 
 

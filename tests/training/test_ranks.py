@@ -11,6 +11,8 @@ import pytest
 
 from tests import foreign
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).with_name("rank.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 
