@@ -81,3 +81,27 @@ def forest(result: dict[str, Any], start: str, path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def shares(curves: dict[str, dict[float, list[tuple[float, float]]]], path: Path) -> None:
+    """STS and retrieval against the share of the trained weights: the mean over the seeds, and how far they lie apart.
+
+    Args:
+        curves: by recipe and share, (mean of STS, nDCG@10) of each seed.
+        path: the file.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.5))
+    for axis, place, measured in zip(axes, (0, 1), ("mean of the STS tests", "retrieval, nDCG@10"), strict=True):
+        for name, found in curves.items():
+            values = {share: [pair[place] for pair in pairs] for share, pairs in found.items()}
+            (line,) = axis.plot(list(values), [statistics.mean(own) for own in values.values()], "o-", label=name)
+            ends = [(min(own), max(own)) for own in values.values()]
+            axis.fill_between(list(values), *zip(*ends, strict=True), alpha=0.12, color=line.get_color())
+        axis.set_title(measured, fontsize=9)
+        axis.set_xlabel("share of the trained weights")
+    axes[0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -1,9 +1,13 @@
-"""Training that keeps what a loss owns: saved and resumed, equal on all ranks, clipped in one norm with the encoder."""
+"""Training that keeps what a loss owns: saved and resumed, equal on all ranks, clipped in one norm with the encoder.
+
+And the weights that are kept of a run: those of its best evaluation, or a mixture with those that it started from.
+"""
 
 from st_contrastive.training.callback import LossStateCallback
 from st_contrastive.training.keep_best import KeepBest
 from st_contrastive.training.length_batches import LengthBatchSampler
 from st_contrastive.training.loss_state import LossStateError, load_loss_state, save_loss_state
+from st_contrastive.training.mixing import ShareChoice, choose_share, mix_weights
 from st_contrastive.training.trained_head import with_trained_head
 from st_contrastive.training.trainer import ContrastiveTrainer
 
@@ -13,7 +17,10 @@ __all__ = [
     "LengthBatchSampler",
     "LossStateCallback",
     "LossStateError",
+    "ShareChoice",
+    "choose_share",
     "load_loss_state",
+    "mix_weights",
     "save_loss_state",
     "with_trained_head",
 ]

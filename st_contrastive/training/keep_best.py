@@ -1,4 +1,7 @@
-"""The weights of the best evaluation, kept and put back at the end: as the papers choose their checkpoints."""
+"""The weights of the best evaluation, kept and put back at the end: as the papers choose their checkpoints.
+
+On request mixed with the weights that training started from.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,18 @@ import json
 import math
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_model, save_model
-from torch import nn
+from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from st_contrastive import distributed
+from st_contrastive.training.mixing import ShareChoice, best_share, checked_shares, require_plain
 
-_WEIGHTS, _RECORD = "best.safetensors", "best.json"
+_WEIGHTS, _RECORD, _START = "best.safetensors", "best.json", "start.safetensors"
 
 
 class KeepBest(TrainerCallback):
@@ -26,12 +31,23 @@ class KeepBest(TrainerCallback):
     are better than any before: ``best.safetensors`` in the run's output folder, with ``best.json`` beside, which says
     of which step. A resumed run goes on with them. Evaluations before and after ``train`` are not looked at.
 
+    With ``shares`` these weights are mixed, when training ends, with those that it started from, which are written to
+    ``start.safetensors`` as it begins. Each mixture is evaluated, and the model gets the best: ``print(best.choice)``
+    says which. See :func:`~st_contrastive.training.mix_weights`. With 0 among the shares the model is never worse on
+    the development data than it was untrained.
+
     Args:
         metric: name of the metric as the evaluator gives it, such as "stsb-dev_spearman".
         greater_is_better: whether it is to be large.
+        shares: shares of the trained weights that are tried when training ends, such as (0, 0.25, 0.5, 0.75, 1).
+            None tries none.
+        evaluator: what evaluates the mixtures, on development data; the trainer's as a rule. Needed with ``shares``.
 
     Raises:
-        ValueError: in training, when an evaluation was made and none gave that metric.
+        ValueError: a share is not from 0 to 1, or ``shares`` comes without ``evaluator`` or the other way round. In
+            training: an evaluation was made and none gave that metric; or with ``shares`` the model has adapters
+            (PEFT) or quantised weights.
+        FileNotFoundError: in training, with ``shares``: a resumed run began without them.
 
     Example:
         >>> import contextlib, io, tempfile
@@ -55,8 +71,22 @@ class KeepBest(TrainerCallback):
         (2, 1, 1.0)
     """
 
-    def __init__(self, metric: str, *, greater_is_better: bool = True) -> None:
+    def __init__(
+        self,
+        metric: str,
+        *,
+        greater_is_better: bool = True,
+        shares: Sequence[float] | None = None,
+        evaluator: Any = None,
+    ) -> None:
+        if (shares is None) != (evaluator is None):
+            given, other = ("evaluator", "shares") if shares is None else ("shares", "evaluator")
+            raise ValueError(f"{given} comes without {other}: give both, or neither.")
         self.metric, self.greater_is_better = metric, greater_is_better
+        self.shares = None if shares is None else checked_shares(shares)
+        self.evaluator = evaluator
+        #: The share that was chosen, and the metric of each; None without ``shares``, and before training has ended.
+        self.choice: ShareChoice | None = None
         #: The best evaluation's step and metric; None before there is one.
         self.step: int | None = None
         self.value: float | None = None
@@ -71,6 +101,9 @@ class KeepBest(TrainerCallback):
         self.step = self.value = None
         self._undefined = 0
         self._training, self._seen, self._others = True, False, []
+        self.choice = None
+        if self.shares is not None:
+            self._keep_start(args, state, kwargs["model"])
         record = Path(args.output_dir or "", _RECORD)
         if state.global_step > 0 and record.is_file():
             kept = json.loads(record.read_text(encoding="utf-8"))
@@ -126,8 +159,33 @@ class KeepBest(TrainerCallback):
             return
         model: nn.Module = kwargs["model"]
         if args.should_save:
-            load_model(model, str(Path(args.output_dir or "", _WEIGHTS)), device=str(next(model.parameters()).device))
+            trained = _loaded(model, Path(args.output_dir or "", _WEIGHTS))
+            if self.shares is not None:
+                start = _loaded(model, Path(args.output_dir or "", _START))
+                self.choice = best_share(
+                    model,  # type: ignore[arg-type]
+                    trained,
+                    start,
+                    self.evaluator,
+                    self.shares,
+                    self.metric,
+                    greater_is_better=self.greater_is_better,
+                )
         distributed.broadcast(model.state_dict().values())
+
+    def _keep_start(self, args: TrainingArguments, state: TrainerState, model: nn.Module) -> None:
+        """Write the weights that training starts from; a resumed run must have them."""
+        require_plain(model, "With shares, the model")
+        file = Path(args.output_dir or "", _START)
+        if state.global_step == 0:
+            if args.should_save:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                _save_whole(model, file)
+        elif args.should_save and not file.is_file():
+            raise FileNotFoundError(
+                f"{file} is not there: the run that is resumed began without KeepBest(shares=...). Leave shares out, "
+                "and choose one afterwards with choose_share and mix_weights."
+            )
 
     def _check_metric(self) -> None:
         if self._others and not self._seen:
@@ -135,14 +193,29 @@ class KeepBest(TrainerCallback):
             raise ValueError(f"KeepBest's metric {self.metric!r} is not among the evaluation's: {names}.")
 
 
+def _loaded(model: nn.Module, file: Path) -> dict[str, Tensor]:
+    """Load the file's weights into the model, and return copies of them."""
+    load_model(model, str(file), device=str(next(model.parameters()).device))
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
 def _write(model: nn.Module, folder: Path, record: dict[str, Any]) -> None:
     """Weights before record, each whole or not there."""
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{_WEIGHTS}.{os.getpid()}"
+    _save_whole(model, folder / _WEIGHTS)
+    partial = folder / f".{_RECORD}.{os.getpid()}"
     try:
-        save_model(model, str(partial))
-        partial.replace(folder / _WEIGHTS)
         partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
         partial.replace(folder / _RECORD)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _save_whole(model: nn.Module, file: Path) -> None:
+    """The weights' file, complete or as it was."""
+    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        save_model(model, str(partial))
+        partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)

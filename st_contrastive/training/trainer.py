@@ -119,7 +119,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             self._load_best_model()
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, KeepBest):
-                callback.on_train_begin(self.args, self.state, self.control)
+                callback.on_train_begin(self.args, self.state, self.control, model=self.model)
                 callback.on_train_end(self.args, self.state, self.control, model=self.model)
         return TrainOutput(self.state.global_step, 0.0, {})
 

