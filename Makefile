@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: demo test lint format clean
+.PHONY: demo test test-gpu lint format clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo  ## train with every method for a minute each and compare
@@ -12,6 +12,9 @@ demo: $(VENV)/.demo  ## train with every method for a minute each and compare
 
 test: $(VENV)/.dev lint  ## lint, types, doctests and tests, in two processes of one thread each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-gpu: $(VENV)/.dev  ## every loss on a GPU, in each precision; where there is none, it says so and does nothing
+	$(BIN)/python -m tests.gpu
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
