@@ -306,9 +306,9 @@ class Bench:
         }
         if counted:
             counts = {kind: self._tflop(made, batch) for kind, made in forms.items()}
-            found["tflop"] = {kind: round(value, 4) for kind, value in counts.items()}
+            found["tflop"] = {kind: float(f"{value:.4g}") for kind, value in counts.items()}
             found["tflop_a_second"] = {
-                kind: round(value / statistics.median(seconds[kind]), 1) for kind, value in counts.items()
+                kind: float(f"{value / statistics.median(seconds[kind]):.4g}") for kind, value in counts.items()
             }
         return found | {"peak_mib": {kind: self._peak(run, batch) for kind, run in runs.items()}}
 

@@ -43,6 +43,7 @@ def test_the_commands_are_ones_that_replicate_and_train_take(tmp_path, monkeypat
     for name in ("wiki.txt", "dev.jsonl", "de.txt"):
         (tmp_path / name).write_text("a\n", encoding="utf-8")
     (tmp_path / "bert").mkdir()
+    (tmp_path / "papers").mkdir()
     (tmp_path / "bert" / "config.json").write_text("{}", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     parsed = []
@@ -51,7 +52,7 @@ def test_the_commands_are_ones_that_replicate_and_train_take(tmp_path, monkeypat
 
     def trained(words, out):
         parsed.append((parser.parse_args(train.recipe_first([*words, "--output", out])), out))
-        return {}
+        return {"best_step": 1, "seconds": 1.0}
 
     monkeypatch.setattr(replicate, "trained", trained)
     monkeypatch.setattr(replicate, "scored", lambda *_: {})

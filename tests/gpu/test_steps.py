@@ -263,7 +263,7 @@ def test_memory_does_not_grow(build, german, sentences, device, name):
         [{key: cut(value, width) for key, value in column.items()} for column in columns] for width in (99, 9, 6)
     ]
     optimizer = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-4)
-    first, last = (50, 200) if CUDA else (6, 12)  # multiples of the same number of batches apart
+    first, last = (50, 200) if CUDA else (3, 6)  # multiples of the same number of batches apart
     used = {}
     for step in range(1, last + 1):
         terms = loss([dict(column) for column in batches[step % 3]], labels)
