@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: demo test test-long test-all lint format clean
+.PHONY: demo test test-long test-all test-gpu lint format clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo  ## train with every method for a minute each and compare
@@ -18,6 +18,9 @@ test-long: $(VENV)/.dev  ## kills and resumes, several processes, the table of e
 
 test-all: test test-long  ## and the tests that take minutes each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+
+test-gpu: $(VENV)/.dev  ## every loss on a GPU, in each precision; where there is none, it says so and does nothing
+	$(BIN)/python -m tests.gpu
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -71,9 +71,12 @@ class Form:
     forward: Pass
 
 
-def form(method: str, kind: str, shape: str, length: int, device: str = "cpu") -> Form:
+def form(
+    method: str, kind: str, shape: str, length: int, device: str = "cpu", model: SentenceTransformer | None = None
+) -> Form:
+    """Of a model of that shape, or of the one that is given."""
     set_seed(42)
-    model = encoder(shape, length).to(device)
+    model = (encoder(shape, length) if model is None else model).to(device)
     make, options, _ = METHODS[method]
     if kind == "host's":
         loss: Any = MultipleNegativesRankingLoss(model)

@@ -1,0 +1,113 @@
+"""One rank of ``test_processes``. Not a test by itself.
+
+rank.py BERT FOLDER, under torchrun: with NCCL on GPUs, with gloo on CPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+
+from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
+from st_contrastive.training import ContrastiveTrainer
+from tests.conftest import SENTENCES, switch_off_dropout
+from tests.gpu.cases import moved
+from tests.training.rank import GATHERING, TRAINED, arguments, assert_same_on_all_ranks, build, filled, fixed
+
+#: Without the one that reads German.
+CASES = [case for case in GATHERING if case != "twins-german"]
+
+
+def gradients(case, bert, columns, device):
+    """Of the second of two batches in float64, so that a queue is in use."""
+    loss_class, options, count = GATHERING[case]
+    torch.manual_seed(0)
+    model = build(bert, dropout=False, pooling="mean").double().to(device)
+    loss = loss_class(model, **options, gather_across_devices=True, log_terms=False).to(device, torch.float64)
+    switch_off_dropout(loss)
+    for _ in range(2):
+        loss.zero_grad()
+        torch.manual_seed(1)
+        loss(moved([model.preprocess(part) for part in columns[:count]], device)).backward()
+    return {name: p.grad for name, p in loss.named_parameters() if p.grad is not None}
+
+
+def shares_of(ranks):
+    """The first and the last row of each rank, three each but for the last one's two."""
+    ends = [3 * (rank + 1) for rank in range(ranks)]
+    return [(end - 3, end if end < 3 * ranks else end - 1) for end in ends]
+
+
+def check_gradients(bert, device, cases, start):
+    """Every rank's share gives the gradient that one process has of all rows.
+
+    Args:
+        start: begins the process group; called when the single process's gradients are known.
+    """
+    shares = shares_of(int(os.environ.get("WORLD_SIZE", "1")))
+    whole = SENTENCES[: shares[-1][1]]
+    columns = [whole, [f"{text} again" for text in whole[::-1]]]
+    with (
+        mock.patch.object(TokenCorruption, "forward", fixed),
+        mock.patch.object(ReplacedTokenDetector, "replace", filled),
+    ):
+        expected = {case: gradients(case, bert, columns, device) for case in cases}
+        start()
+        first, end = shares[dist.get_rank()]
+        for case in cases:
+            found = gradients(case, bert, [part[first:end] for part in columns], device)
+            for part, inside in (("encoder", True), ("own", False)):
+                names = [name for name in expected[case] if name.startswith("model.") == inside]
+                if not names:
+                    continue
+                mine = torch.cat([found[name].flatten() for name in names])
+                if inside:  # what DDP does; the loss's own are averaged already
+                    dist.all_reduce(mine)
+                    mine /= dist.get_world_size()
+                theirs = torch.cat([expected[case][name].flatten() for name in names])
+                assert theirs.norm() > 1e-6
+                error = ((mine - theirs).norm() / theirs.norm()).item()
+                assert error < 1e-7, (case, part, error)
+            _say(f"{case}: the gradient of one process")
+
+
+def check_training(bert, device, folder):
+    """The Trainer with DDP in bfloat16: all ranks end with the same weights and state."""
+    for case in ("twins", "infocse"):
+        loss_class, options, dataset, _, count = TRAINED[case]
+        torch.manual_seed(100 + dist.get_rank())
+        model = build(bert)
+        loss = loss_class(model, **options)
+        data = dataset(*[SENTENCES, SENTENCES[::-1]][:count])
+        on_cpu = device.type == "cpu"
+        given = arguments(folder / case, use_cpu=on_cpu, dataloader_pin_memory=not on_cpu, max_steps=6, bf16=True)
+        ContrastiveTrainer(model, given, data, data, loss).train()
+        assert {parameter.device.type for parameter in loss.parameters()} == {device.type}
+        assert_same_on_all_ranks(loss)
+        _say(f"{case}: no drift")
+
+
+def _say(text):
+    if dist.get_rank() == 0:
+        print(text, flush=True)
+
+
+def main(bert, folder):
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    check_gradients(bert, device, CASES, lambda: dist.init_process_group(backend))
+    check_training(bert, device, Path(folder))
+    _say(f"all done with {backend}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

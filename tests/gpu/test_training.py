@@ -1,0 +1,110 @@
+"""Runs of the Trainer: precisions, compiled, accumulating, and resumed bit for bit with deterministic algorithms."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformerTrainingArguments
+
+import st_contrastive as stc
+from st_contrastive.training import ContrastiveTrainer
+from tests.gpu.cases import CUDA, chosen
+
+pytestmark = [
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+]
+LOSSES = {
+    "simcse": (stc.SimCSELoss, {}, stc.simcse_dataset),
+    "conisi": (stc.ConIsILoss, {}, stc.conisi_dataset),
+    "twins": (stc.TwinsLoss, {"queue_batches": 2}, stc.twins_dataset),
+    "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1, "rtd_weight": 0.1}, stc.infocse_dataset),
+    "infocse-mini": (stc.InfoCSELoss, {"mlm_weight": 0.1, "mini_batch_size": 2}, stc.infocse_dataset),
+    "momentum": (stc.MomentumContrastLoss, {"queue_size": 7}, stc.simcse_dataset),
+    "diffcse": (stc.DiffCSELoss, {}, stc.simcse_dataset),
+    "combined": (stc.CombinedLoss, {"mlm_weight": 0.1, "interaction_weight": 0.3}, stc.conisi_dataset),
+    "pretraining": (stc.AuxiliaryMLMPretrainingLoss, {}, stc.infocse_dataset),
+}
+WAYS = {
+    "fp32": {},
+    "tf32": {"tf32": True},
+    "bf16": {"bf16": True},
+    "fp16": {"fp16": True},
+    "bf16-accumulating": {"bf16": True, "gradient_accumulation_steps": 2},
+    "fp16-accumulating": {"fp16": True, "gradient_accumulation_steps": 2},
+    "bf16-compiled": {"bf16": True, "torch_compile": True},
+    "bf16-checkpointing": {"bf16": True, "gradient_checkpointing": True},
+    "bf16-fused": {"bf16": True, "optim": "adamw_torch_fused"},
+}
+
+
+@pytest.fixture
+def train(build, sentences, device, tmp_path):
+    """``train(name, folder, resume, **options)``: the trainer after six steps of four sentences."""
+
+    def run(name, folder, resume=None, **options):
+        loss_class, arguments, dataset = LOSSES[name]
+        given = SentenceTransformerTrainingArguments(
+            str(tmp_path / folder),
+            **{
+                "max_steps": 6,
+                "per_device_train_batch_size": 4,
+                "learning_rate": 1e-3,
+                "save_steps": 3,
+                "logging_steps": 1,
+                "report_to": "none",
+                "disable_tqdm": True,
+                "use_cpu": device.type == "cpu",
+                **options,
+            },
+        )
+        assert given.device.type == device.type
+        given._n_gpu = min(given.n_gpu, 1)  # with more, the Trainer would take DataParallel
+        torch.manual_seed(0)
+        model = build("bert-mlm")
+        loss = loss_class(model.to(device), **arguments)
+        trainer = ContrastiveTrainer(model, args=given, train_dataset=dataset(sentences * 4), loss=loss)
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer, {key: value.detach().cpu().clone() for key, value in loss.state_dict().items()}
+
+    return run
+
+
+@pytest.mark.parametrize("way", WAYS if CUDA else ["bf16-accumulating"])
+@pytest.mark.parametrize("name", chosen(LOSSES, "simcse"))
+def test_the_trainer_trains(train, name, way):
+    trainer, state = train(name, "run", save_strategy="no", **WAYS[way])
+    assert trainer.state.global_step == 6
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert len(logs) == 6
+    assert all(math.isfinite(entry["loss"]) for entry in logs)
+    assert all(bool(value.isfinite().all()) for value in state.values() if value.is_floating_point())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"] if CUDA else ["fp32"])
+@pytest.mark.parametrize("name", chosen(LOSSES, "twins"))
+def test_a_resumed_run_ends_bit_for_bit_as_one_that_was_not(train, tmp_path, deterministic, name, precision):
+    options = WAYS[precision]
+    _, whole = train(name, "whole", **options)
+    _, again = train(name, "again", save_strategy="no", **options)
+    _, resumed = train(name, "resumed", resume=str(tmp_path / "whole" / "checkpoint-3"), **options)
+    assert len(whole) > 10
+    for key, value in whole.items():
+        assert torch.equal(again[key], value), f"{key}: two runs differ"
+        assert torch.equal(resumed[key], value), f"{key}: the resumed run differs"
+
+
+@pytest.mark.skipif(not CUDA, reason="tests/cli runs the commands on a CPU")
+def test_the_commands_run(checkpoint, sentences, sts, tmp_path, capsys):
+    from st_contrastive.cli import main
+
+    data = tmp_path / "sentences.txt"
+    data.write_text("\n".join(sentences * 4) + "\n", encoding="utf-8")
+    words = ["--model", str(checkpoint("bert-mlm")), "--data", str(data), "--batch-size", "8", "--steps", "3", "--bf16"]
+    assert main(["pretrain", *words, "--output", str(tmp_path / "first")]) == 0
+    both = ["--model", str(tmp_path / "first"), "--auxiliary", str(tmp_path / "first")]
+    assert main(["train", "--method", "infocse", *words, *both, "--output", str(tmp_path / "trained")]) == 0
+    assert main(["evaluate", str(tmp_path / "trained"), "--suite", "sts", "--data", str(sts.parent)]) == 0
+    assert "tiny" in capsys.readouterr().out
