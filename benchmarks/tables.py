@@ -110,7 +110,10 @@ def memory() -> str:
                     f"{mini[stage]:,}",
                 ]
             )
-    return table("loss | after | ours, MiB | encoder alone | unoptimised | ours over unoptimised | ours, mini-batches of 32", rows)
+    return table(
+        "loss | after | ours, MiB | encoder alone | unoptimised | ours over unoptimised | ours, mini-batches of 32",
+        rows,
+    )
 
 
 def ways() -> str:
