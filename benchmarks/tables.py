@@ -2,7 +2,8 @@
 
     python -m benchmarks.tables
 
-writes them into ``benchmarks/README.md`` and pages of ``docs/``, between the marks ``<!-- NAME -->`` and ``<!-- /NAME -->``.
+writes them into ``benchmarks/README.md`` and pages of ``docs/``, between the marks ``<!-- NAME -->`` and
+``<!-- /NAME -->``.
 ``--show FILE`` prints the tables of a file of ``benchmarks.replicate``'s instead: any encoders, data and recipes.
 """
 

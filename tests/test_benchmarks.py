@@ -268,7 +268,8 @@ def test_any_file_is_shown(tmp_path):
         "| SimCSE, temperature 0.1 | [CLS] | 1 | 60.00 | 50.00 | 50.00 |  |  |",
         f"From {tables.MINILM}, on own.txt:",
         "| InfoCSE without stage 1 | [CLS] | 1 | 61.00 | 51.00 | 51.00 |  |  |",
-        "| SimCSE, temperature 0.1 | [CLS] | 2 | 65.00 ± 7.07 | 50.00 ± 0.00 | 50.00 ± 0.00 | +15.00 (-48.53 to +78.53) |",
+        "| SimCSE, temperature 0.1 | [CLS] | 2 | 65.00 ± 7.07 | 50.00 ± 0.00 | 50.00 ± 0.00 | "
+        "+15.00 (-48.53 to +78.53) |",
     ]
 
 

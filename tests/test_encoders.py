@@ -1,6 +1,6 @@
 """Which encoders each loss trains, three steps through each door, and what it says of the others.
 
-The table of docs/encoders.md is what these tests observe: ``pytest tests/test_encoders.py --write-table`` writes it anew.
+The table of docs/encoders.md is what these tests observe: ``pytest tests/test_encoders.py --write-table`` writes it.
 """
 
 from __future__ import annotations
