@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: demo test test-long test-all test-gpu lint format clean
+.PHONY: demo test test-long test-all test-gpu docs lint format clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo  ## train with every method for a minute each and compare
@@ -31,6 +31,9 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.docs  ## the documentation, in site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -42,5 +45,9 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[demo,dev]"
 	touch $@ $(VENV)/.demo
 
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -13,7 +13,7 @@ from tests.miniature_wordnet import write_database
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--write-table`` writes what tests find: of tests/test_encoders.py into the README, of
+    """``--write-table`` writes what tests find: of tests/test_encoders.py into docs/encoders.md, of
     tests/contracts/test_devices.py into docs/synchronisations.md."""
     parser.addoption("--write-table", action="store_true", help="write the tables that tests compare with")
 

@@ -160,14 +160,17 @@ def named(pooling: str) -> str:
 
 
 def short_title(name: str) -> str:
-    """A recipe's, without the small encoder's name."""
-    return recipe(name).title.split(", all-MiniLM")[0]
+    """A recipe's, without the small encoder's name and the papers' abbreviations, such as "(w/o FI, TL)"."""
+    return re.sub(r" \(w/o [^)]*\)", "", recipe(name).title.split(", all-MiniLM")[0])
 
 
 def title(own: dict[int, Cell]) -> str:
     cell = first(own)
     whole = short_title(cell["recipe"])
-    return whole if plain(own) else f"{whole}, {cell['label']}"
+    if not plain(own):
+        return f"{whole}, {cell['label']}"
+    # SimCSE is shown at several temperatures: each row says which.
+    return f"{whole}, temperature {recipe(cell['recipe']).loss_arguments['temperature']}" if is_simcse(own) else whole
 
 
 def spread(values: list[float], digits: int = 2) -> str:
@@ -278,5 +281,6 @@ def precisions(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
             tests = [test for test in tests_of(own[True]["scores"]) if test in tests_of(own[False]["scores"])]
             both = [scores_of(own[kind], tests) for kind in (False, True)]
             pairs = [f"{scores[which]:.2f}" for which in ("dev", "mean") for scores in both]
-            lines.append([short_title(name), str(seed), *pairs])
+            name_and_changes = ", ".join(filter(None, [short_title(name), changes_of(own[True])]))
+            lines.append([name_and_changes, str(seed), *pairs])
     return ["recipe", "seed", "dev, fp32", "dev, bf16", "tests, fp32", "tests, bf16"], lines

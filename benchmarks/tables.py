@@ -2,7 +2,8 @@
 
     python -m benchmarks.tables
 
-writes them into ``README.md`` and ``benchmarks/README.md``, between the marks ``<!-- NAME -->`` and ``<!-- /NAME -->``.
+writes them into ``benchmarks/README.md`` and pages of ``docs/``, between the marks ``<!-- NAME -->`` and
+``<!-- /NAME -->``.
 ``--show FILE`` prints the tables of a file of ``benchmarks.replicate``'s instead: any encoders, data and recipes.
 """
 
@@ -76,8 +77,8 @@ def timed() -> str:
                 faster(ratios["host's"]) if "host's" in ratios else "",
             ]
         )
-    head = "encoder, batch | loss | turns | s a step | tokens/s | time over bare | x naive's speed | x the host's"
-    return table(head, rows)
+    columns = ["turns", "seconds per step", "tokens/s", *RATIOS]
+    return table(" | ".join(["encoder, batch", "loss", *columns]), rows)
 
 
 def flops() -> str:
@@ -92,7 +93,7 @@ def flops() -> str:
                 f"{row['gflop']['naive'] / own:.2f}",
             ]
         )
-    return table("encoder, batch | loss | ours, GFLOP | bare | naive | naive over ours", rows)
+    return table("encoder, batch | loss | ours, GFLOP | encoder alone | unoptimised | unoptimised over ours", rows)
 
 
 def memory() -> str:
@@ -110,14 +111,17 @@ def memory() -> str:
                     f"{mini[stage]:,}",
                 ]
             )
-    return table("loss | after | ours, MiB | bare | naive | ours over naive | ours, mini-batches of 32", rows)
+    return table(
+        "loss | after | ours, MiB | encoder alone | unoptimised | ours over unoptimised | ours, mini-batches of 32",
+        rows,
+    )
 
 
 def ways() -> str:
     rows = []
     for row in read("speed_ways"):
         rows += [[row["method"], way, over(found)] for way, found in row["over_all"].items()]
-    return table("loss | changed | time over the default's", rows)
+    return table("loss | changed | time over the default", rows)
 
 
 def growth() -> str:
@@ -154,7 +158,7 @@ def flat() -> str:
 
 
 def short() -> str:
-    """The README's: MiniLM and BERT-base at 64, float32."""
+    """Of docs/measurements.md: MiniLM and BERT-base at 64, float32."""
     rows = []
     peaks = {row["method"]: row["mib"] for row in read("speed_memory")}
     for row in read("speed_time"):
@@ -171,7 +175,7 @@ def short() -> str:
                 f"{1 / ratios[HOST]['median']:.2f}" if HOST in ratios else "",
             ]
         )
-    columns = ["time over bare passes", "x naive's speed", "memory over naive's", "x the host's speed"]
+    columns = [*RATIOS[:2], "memory over the unoptimised form", RATIOS[2]]
     return table(" | ".join(["encoder", "loss", *columns]), rows)
 
 
@@ -218,7 +222,7 @@ def replicated_translated() -> str:
 
 
 def replicated_short() -> str:
-    """The README's: those of three seeds."""
+    """Of docs/measurements.md: those of three seeds."""
     return lined(_replicated.short_rows(on_wikipedia(), MINILM, least=3))
 
 
@@ -243,7 +247,7 @@ def sweeps() -> str:
 
 
 def expected_short() -> str:
-    """The README's: one row of each method and size."""
+    """Of docs/reproducing.md: one row of each method and size."""
     return expected(re.compile(r"(simcse|conisi-s|twins|infocse)-bert-(base|large)(, stage 1)?"))
 
 
@@ -282,19 +286,17 @@ def share() -> str:
     for row in read("evaluation_share"):
         found = [100 * statistics.median(row["share"][kind]) for kind in ("ours", "host's")]
         rows.append([SHAPES[row["encoder"]], f"{row['seconds_a_step']:.2f}", *(f"{value:.1f} %" for value in found)])
-    return table("encoder | s a step | `STSEvaluator` | `EmbeddingSimilarityEvaluator`", rows)
+    return table("encoder | seconds per step | `STSEvaluator` | `EmbeddingSimilarityEvaluator`", rows)
 
 
 HOST = "host's"
+#: Of the forms that the raw results call bare, naive and the host's; benchmarks/README.md says what each is.
+RATIOS = ("time over the encoder alone", "speed over the unoptimised form", "speed over sentence-transformers' loss")
 #: How the names of scores end, and which module makes the table of cells that have such.
 MADE_OF: dict[tuple[str, ...], Any] = {(" spearman",): _replicated, (" ndcg@10",): _adapted, _spaces.ENDS: _spaces}
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {
-        "replicate": replicated_short,
-        "adaptation": adaptation,
-        "expected": expected_short,
-        "speed": short,
-    },
+    "docs/measurements.md": {"replicate": replicated_short, "speed": short},
+    "docs/reproducing.md": {"expected": expected_short},
     "benchmarks/README.md": {
         "speed_time": timed,
         "speed_flops": flops,
@@ -328,7 +330,7 @@ def rendered(text: str, name: str, made: str) -> str:
 
 
 def picture(path: Path) -> None:
-    """How many times as fast as the naive form and the host's, each shape beside the others."""
+    """How many times as fast as the unoptimised form, and the time over the encoder alone; each shape by itself."""
     import matplotlib.pyplot as plt
 
     rows = [row for row in read("speed_time") if row["precision"] == "fp32"]
@@ -336,7 +338,7 @@ def picture(path: Path) -> None:
     found = [setting(row) for row in rows]
     settings = [name for name in dict.fromkeys(found) if found.count(name) == len(methods)]
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=False)
-    for axis, kind, title in ((axes[0], "naive", "times as fast as naive"), (axes[1], "bare", "time over bare passes")):
+    for axis, kind, title in ((axes[0], "naive", RATIOS[1]), (axes[1], "bare", RATIOS[0])):
         for place, name in enumerate(settings):
             own = {row["method"]: row["ours_over"][kind] for row in rows if setting(row) == name}
             medians = [own[method]["median"] for method in methods]

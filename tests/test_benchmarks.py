@@ -74,18 +74,18 @@ def test_methods_are_compared_with_simcse_under_their_own_pooling():
     lines = {(line[0], line[1]): line[2:] for line in _replicated.rows(result, tables.MINILM)[1]}
     assert list(lines) == [
         ("untrained", "[CLS]"),
-        ("SimCSE", "[CLS]"),
+        ("SimCSE, temperature 0.1", "[CLS]"),
         ("ConIsI-s", "[CLS]"),
         ("untrained", "mean"),
-        ("SimCSE", "mean"),
-        ("Twins without fraternal twins (w/o FI, TL)", "mean"),
+        ("SimCSE, temperature 0.1", "mean"),
+        ("Twins without fraternal twins", "mean"),
     ]
-    assert lines["SimCSE", "[CLS]"] == ["3", "81.00 ± 1.00", "71.00 ± 1.00", "71.00 ± 1.00", "", ""]
+    assert lines["SimCSE, temperature 0.1", "[CLS]"] == ["3", "81.00 ± 1.00", "71.00 ± 1.00", "71.00 ± 1.00", "", ""]
     # 0.5, 1 and 1.5 over SimCSE: Student's t for two degrees of freedom is 4.303
     half = 4.303 * 0.5 / 3**0.5
     assert lines["ConIsI-s", "[CLS]"][-2] == "+1.00 (+1.00 to +1.00)"
     assert lines["ConIsI-s", "[CLS]"][-1] == f"+1.00 ({1 - half:+.2f} to {1 + half:+.2f})"
-    assert lines["Twins without fraternal twins (w/o FI, TL)", "mean"][-1] == "-1.00 (-1.00 to -1.00)"
+    assert lines["Twins without fraternal twins", "mean"][-1] == "-1.00 (-1.00 to -1.00)"
     ((*about, seeds, dev, tests, over_dev, over_tests),) = _replicated.changed(result)[1]
     assert [*about, seeds] == ["ConIsI-s", "all-MiniLM-L6-v2", "a", "interaction_weight=0.5", "1"]
     values = [dev, tests, over_dev, over_tests]
@@ -115,7 +115,7 @@ def test_a_precision_is_no_other_recipe():
         result = {"cells": own, "untrained": {tables.MINILM: {"cls": _cell("", 0, 60, 50)["scores"]}}}
         lines = _replicated.rows(result, tables.MINILM)[1]
         assert [(line[0], line[-1]) for line in lines] == [
-            ("untrained", ""), ("SimCSE", ""), ("SimCSE, x", ""), ("Twins", "+2.00"),
+            ("untrained", ""), ("SimCSE, temperature 0.1", ""), ("SimCSE, x", ""), ("Twins", "+2.00"),
         ]  # fmt: skip
         ((_, _, _, what, *_, dev, tests),) = _replicated.changed(result)[1]
         assert (what, dev, tests) == ("temperature=0.1", "+3.00", "+3.00")
@@ -145,7 +145,7 @@ def test_what_was_not_scored_is_empty():
     result = {"cells": cells, "untrained": {tables.MINILM: {"cls": dict(cells[0]["scores"])}}}
     untrained, simcse = _replicated.rows(result, tables.MINILM)[1]
     assert untrained == ["untrained", "[CLS]", "", "", "70.00", "70.00", "", ""]
-    assert simcse == ["SimCSE", "keep", "2", "", "70.00 ± 0.00", "70.00 ± 0.00", "", ""]
+    assert simcse == ["SimCSE, temperature 0.1", "keep", "2", "", "70.00 ± 0.00", "70.00 ± 0.00", "", ""]
     cells[0]["scores"]["stsb test spearman"] = None  # it diverged
     assert _replicated.rows(result, tables.MINILM)[1][1][4] == "nan ± nan"
     retrieved = [_cell("mini-simcse", seed, 80, 70, set=["temperature=1"], label="hot") for seed in range(2)]
@@ -162,7 +162,7 @@ def test_a_cell_of_another_suite_takes_nothing_from_the_others():
     untrained = {"cls": {"stsb dev alignment": 0.3}}
     result = {"cells": cells, "untrained": {tables.MINILM: untrained}}
     lines = _replicated.rows(result, tables.MINILM)[1]
-    assert [line[0] for line in lines] == ["SimCSE", "SimCSE, hot", "InfoCSE without stage 1"]
+    assert [line[0] for line in lines] == ["SimCSE, temperature 0.1", "SimCSE, hot", "InfoCSE without stage 1"]
     assert lines[-1][2:] == ["1", "81.00", "71.00", "71.00", "-1.00", "-1.00"]
     assert _replicated.changed(result)[1][0][-4:] == ["82.00", "72.00", "+2.00", "+2.00"]
     assert _adapted.rows(result, tables.MINILM)[1] == []
@@ -227,7 +227,7 @@ def test_ablations_are_held_to_the_whole():
     (line,) = _ablations.rows({"cells": cells, "untrained": known}, tables.MINILM)[1]
     whole = "Twins without fraternal twins"
     assert line == [
-        f"{whole} and queue", f"{whole} (w/o FI, TL)", "[CLS]", "2", "+0.50 (-5.85 to +6.85)", "-1.00 (-1.00 to -1.00)"
+        f"{whole} and queue", whole, "[CLS]", "2", "+0.50 (-5.85 to +6.85)", "-1.00 (-1.00 to -1.00)"
     ]  # fmt: skip
     assert set(_ablations.CHANGE_OF) | set(_ablations.CHANGE_OF.values()) <= RECIPES.keys()
 
@@ -244,7 +244,7 @@ def test_other_suites_have_a_table():
     assert head == ["", "pooling", "seeds", "R@1", "transfer", "alignment"]
     assert lines == [
         ["untrained", "[CLS]", "", "", "60.00", "0.250"],
-        ["SimCSE", "[CLS]", "2", "", "75.00 ± 7.07", "0.250 ± 0.071"],
+        ["SimCSE, temperature 0.1", "[CLS]", "2", "", "75.00 ± 7.07", "0.250 ± 0.071"],
         ["InfoCSE without stage 1", "[CLS]", "1", "50.00", "", ""],
     ]
 
@@ -263,12 +263,13 @@ def test_any_file_is_shown(tmp_path):
     parts = tables.shown(str(tmp_path / "mine.json")).split("\n\n")
     assert [part.splitlines()[-1] for part in parts] == [
         f"From {tables.MINILM}, on a:",
-        "| SimCSE | [CLS] | 1 | 80.00 | 70.00 | 70.00 |  |  |",
+        "| SimCSE, temperature 0.1 | [CLS] | 1 | 80.00 | 70.00 | 70.00 |  |  |",
         "From weak, on a:",
-        "| SimCSE | [CLS] | 1 | 60.00 | 50.00 | 50.00 |  |  |",
+        "| SimCSE, temperature 0.1 | [CLS] | 1 | 60.00 | 50.00 | 50.00 |  |  |",
         f"From {tables.MINILM}, on own.txt:",
         "| InfoCSE without stage 1 | [CLS] | 1 | 61.00 | 51.00 | 51.00 |  |  |",
-        "| SimCSE | [CLS] | 2 | 65.00 ± 7.07 | 50.00 ± 0.00 | 50.00 ± 0.00 | +15.00 (-48.53 to +78.53) |",
+        "| SimCSE, temperature 0.1 | [CLS] | 2 | 65.00 ± 7.07 | 50.00 ± 0.00 | 50.00 ± 0.00 | "
+        "+15.00 (-48.53 to +78.53) |",
     ]
 
 

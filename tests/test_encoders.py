@@ -1,6 +1,6 @@
 """Which encoders each loss trains, three steps through each door, and what it says of the others.
 
-The README's table is what these tests observe: ``pytest tests/test_encoders.py --write-table`` writes it anew.
+The table of docs/encoders.md is what these tests observe: ``pytest tests/test_encoders.py --write-table`` writes it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import st_contrastive as stc
 from st_contrastive.encoder.passes import EncoderPasses
 from tests.filters import TRAINING
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "encoders.md"
 BEGIN, END = "<!-- encoders: begin -->", "<!-- encoders: end -->"
 
 #: Column: the loss, its options, its builders for `fit` and for the Trainer, and how many text columns it is given.
@@ -258,14 +258,14 @@ def table(observe):
     return "\n".join([*lines, "", *notes, ""])
 
 
-def test_the_readme_tells_what_was_observed(observe, request):
-    text = README.read_text(encoding="utf-8")
+def test_the_page_tells_what_was_observed(observe, request):
+    text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(f"{BEGIN}\n")
     written, mark, after = rest.partition(f"{END}\n")
     assert mark
     observed = table(observe)
     if request.config.getoption("--write-table"):
-        README.write_text(f"{before}{BEGIN}\n{observed}\n{END}\n{after}", encoding="utf-8")
+        PAGE.write_text(f"{before}{BEGIN}\n{observed}\n{END}\n{after}", encoding="utf-8")
     else:
         assert written == f"{observed}\n", "pytest tests/test_encoders.py --write-table"
 

@@ -1,56 +1,129 @@
-"""The README's Python runs, with a tiny encoder in place of the named ones and a small corpus."""
+"""The README: its Python and commands run, its figures are those of the results, and it stays short."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+import json
+import statistics
 
 import pytest
 
-from tests import foreign
-from tests.evaluation.encoders import write
+from benchmarks import _replicated, tables
+from st_contrastive import cli
 from tests.filters import TRAINING
+from tests.snippets import ROOT, files, python_blocks, run, shell_lines
 
-README = Path(__file__).parent.parent / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+README = ROOT / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+LINES = TEXT.splitlines()
+BLOCKS = python_blocks(README)
 
 pytestmark = [*TRAINING]
 
 
-def test_there_are_all_doors():
-    assert len(BLOCKS) == 6
-    assert "model.fit(" in BLOCKS[0]
-    assert all("SentenceTransformerTrainer(" in block for block in BLOCKS[1:3])
-    assert "evaluate_sts(" in BLOCKS[3]
-    assert all("ContrastiveTrainer(" in block for block in BLOCKS[4:])
-    assert len([line for line in BLOCKS[0].splitlines() if line.strip()]) <= 12
+def test_it_is_short_and_begins_with_what_a_user_needs():
+    assert len(LINES) <= 200
+    assert len(TEXT.split()) <= 1600
+    assert next(place for place, line in enumerate(LINES, 1) if line.startswith("pip install")) < 30
+    assert LINES.index("```python") + 1 < 45
+    assert len(BLOCKS[0].splitlines()) <= 15
 
 
-@pytest.mark.parametrize("block", BLOCKS[:3] + BLOCKS[4:], ids=["fit", "trainer", "stages", "surviving", "fast"])
-def test_quick_start_runs(block, checkpoint, sentences, tmp_path, monkeypatch):
+def test_there_is_a_block_for_each_way():
+    assert len(BLOCKS) == 4
+    for name, block in zip(("SimCSELoss", "TwinsLoss", "InfoCSELoss", "evaluate_sts"), BLOCKS, strict=True):
+        assert name in block
+
+
+@pytest.mark.parametrize("block", BLOCKS[:3], ids=["simcse", "twins", "infocse"])
+def test_training_runs(block, checkpoint, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("corpus.txt").write_text("\n".join(sentences), encoding="utf-8")
-    pairs = zip(sentences, foreign.GERMAN, strict=True)
-    Path("pairs.tsv").write_text("".join(f"{one}\t{two}\n" for one, two in pairs), encoding="utf-8")
-    code, replaced = re.subn(r'"bert-base-[a-z-]*"', repr(str(checkpoint("bert"))), block)
-    assert replaced == 1
-    code = code.replace('"distilbert/distilbert-base-german-cased"', repr(str(foreign.checkpoint(tmp_path / "german"))))
-    exec(compile(code, str(README), "exec"), {})
+    files(tmp_path, sentences)
+    names: dict[str, object] = {}
+    run(block, README, tmp_path, checkpoint, names)
     assert (tmp_path / "out" / "modules.json").is_file()
     assert (tmp_path / "out" / "model.safetensors").is_file()
+    if "embeddings" in names:
+        assert names["embeddings"].shape == (2, 32)
+    if "weight" in names:  # the masked-LM gradient is a tenth of the contrastive one
+        assert names["loss"].mlm_weight * names["norms"]["mlm"] == pytest.approx(0.1 * names["norms"]["contrastive"])
 
 
 @pytest.mark.filterwarnings("ignore:The task 'STSBenchmark' is superseded")
-def test_evaluation_runs(build, sentences, tmp_path, monkeypatch, capsys):
+def test_evaluation_runs(build, checkpoint, sentences, tmp_path, monkeypatch, capsys):
     pytest.importorskip("mteb")
     monkeypatch.chdir(tmp_path)
+    files(tmp_path, sentences)
     build(pooling="mean").eval().save_pretrained("out")
-    rows = [
-        {"sentence1": a, "sentence2": b, "score": score}
-        for score, (a, b) in enumerate(zip(sentences, sentences[::-1], strict=True))
-    ]
-    write(tmp_path / "data" / "sts" / "stsb" / "test.jsonl", rows)
-    exec(compile(BLOCKS[3], str(README), "exec"), {})
-    told = capsys.readouterr().out.splitlines()
-    ours, theirs = (line.split()[-1] for line in told if line.startswith(("stsb ", "STSB")) and "spearman" in line)
-    assert ours == theirs
+    run(BLOCKS[3], README, tmp_path, checkpoint, {})
+    lines = capsys.readouterr().out.splitlines()
+    ours = [line for line in lines if line.startswith("stsb ") and "test  spearman" in line]
+    theirs = [line for line in lines if line.startswith("STSB") and "spearman" in line]
+    assert len(ours) == len(theirs) == 1
+    assert ours[0].split()[-1] == theirs[0].split()[-1] != "0.00"
+
+
+def test_commands_run(checkpoint, sentences, tmp_path, monkeypatch, capsys):
+    """But for the demo and the recipe, which take minutes and MiniLM; tests/test_docs.py parses these."""
+    monkeypatch.chdir(tmp_path)
+    files(tmp_path, sentences)
+    commands = [line for line in shell_lines(README) if line.startswith("st-contrastive ")]
+    ran = [line for line in commands if "--recipe" not in line and "demo" not in line and "--help" not in line]
+    assert len(ran) == 2
+    for command in ran:
+        assert cli.main(command.replace("bert-base-uncased", str(checkpoint("bert"))).split()[1:]) == 0
+    assert (tmp_path / "out" / "training_run.json").is_file()
+    assert "spearman" in capsys.readouterr().out
+
+
+def read(name):
+    return json.loads((tables.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def test_step_times_are_those_of_the_results():
+    seconds = {
+        (row["encoder"], row["method"]): row["seconds"]["ours"]
+        for row in read("speed_time")
+        if (row["batch_size"], row["precision"]) == (64, "fp32")
+    }
+    rows = [line.split("|") for line in LINES if line.startswith("| `") and "Loss`" in line]
+    assert len(rows) == 4
+    for row in rows:
+        method = row[1].strip(" `").removesuffix("Loss")
+        times = [seconds[encoder, method] / seconds[encoder, "SimCSE"] for encoder in ("minilm", "base")]
+        assert row[3].strip() == ", ".join(f"{value:.1f}".removesuffix(".0") for value in times)
+
+
+def test_the_results_in_short_are_those_of_the_results():
+    result = tables.on_wikipedia()
+    found = _replicated.shown_groups(_replicated.of_sts(result["cells"]), tables.MINILM)
+    tests = _replicated.shared_tests(result, tables.MINILM, found)
+    groups = {_replicated.title(own): own for (*_, pooling, _, _), own in found.items() if pooling == "cls"}
+
+    def leads(title):
+        values = _replicated.differences(groups[title], _replicated.baseline(groups[title], found), "mean", tests)
+        return statistics.mean(values), *_replicated.interval(values)
+
+    text = " ".join(TEXT.split())
+    infocse, conisi = leads("InfoCSE without stage 1"), leads("ConIsI-s")
+    assert "is {:.1f} points ahead of it (95 % interval {:.1f} to {:.1f})".format(*infocse) in text
+    assert "ConIsI {:.1f} ({:.1f} to {:.1f})".format(*conisi) in text
+    twins = leads("Twins without fraternal twins")
+    assert f"Twins on one column is {-twins[0]:.1f} behind ({-twins[1]:.1f} behind to even)" in text
+    assert abs(twins[2]) < 0.05
+
+    def dev(own, start, base):
+        trained = statistics.mean(_replicated.scores_of(cell)["dev"] for cell in own.values())
+        return trained - _replicated.scores_of({"scores": result["untrained"][base]["cls"]})["dev"]
+
+    best = groups["SimCSE, temperature 0.1"]
+    assert f"SimCSE at temperature 0.1 gains {dev(best, tables.MINILM, tables.MINILM):.1f} points" in text
+    weak = _replicated.shown_groups(_replicated.of_sts(result["cells"]), "weak")
+    gains = {_replicated.title(own): dev(own, "weak", "weak") for own in weak.values()}
+    assert f"SimCSE gains {gains['SimCSE, temperature 0.1']:.1f} points on dev" in text
+    assert all(gain < gains["SimCSE, temperature 0.1"] for name, gain in gains.items() if "SimCSE, " not in name)
+
+    harm = {
+        line[0]: line[-1] for line in tables._adapted.rows(read("adaptation"), tables.MINILM)[1] if line[1] == "mean"
+    }
+    lost = [-float(harm[name]) for name in ("SimCSE, temperature 0.05", "ConIsI-s", "InfoCSE without stage 1")]
+    assert "lost {:.1f} points of nDCG@10 with SimCSE, {:.1f} with ConIsI and {:.1f} with InfoCSE".format(*lost) in text

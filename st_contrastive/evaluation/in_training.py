@@ -18,15 +18,14 @@ class STSEvaluator(SentenceEvaluator):
     The papers choose the checkpoint on the STS Benchmark's development split, every 125 steps (ConIsI, InfoCSE) or 151
     (Twins). Each sentence is encoded once, in batches of like length.
 
+    A call returns ``{"<name>_spearman": value}``.
+
     Args:
         pairs: the pairs, or the file that :func:`read_sts` reads them from. Never a test split: the checkpoint that is
             chosen on it would have seen it.
         name: before the metric's name: ``<name>_spearman``.
         batch_size: of encoding.
         dtype: type for autocast, such as torch.bfloat16 where training is; None leaves precision as it is.
-
-    Returns:
-        A call gives ``{"<name>_spearman": value}``.
 
     Raises:
         EvaluationDataError: the file can't be used.

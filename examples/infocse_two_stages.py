@@ -1,0 +1,33 @@
+"""InfoCSE in its two stages: python examples/infocse_two_stages.py MODEL corpus.txt out."""
+
+import sys
+
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+
+from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, infocse_dataset
+from st_contrastive.inputs import read_corpus
+from st_contrastive.training import ContrastiveTrainer
+
+name, corpus, output = sys.argv[1:]
+model = SentenceTransformer(name)
+sentences = read_corpus(corpus).sentences
+dataset = infocse_dataset(sentences)
+common = {"per_device_train_batch_size": 64, "report_to": "none"}
+
+# Stage 1: the encoder and the auxiliary network learn masked language modelling together.
+args = SentenceTransformerTrainingArguments(f"{output}-stage1-run", num_train_epochs=1, learning_rate=1e-4, **common)
+stage1 = AuxiliaryMLMPretrainingLoss(model)
+ContrastiveTrainer(model, args, dataset, loss=stage1).train()
+stage1.save_auxiliary(f"{output}-stage1")
+
+# The weight at which the masked-LM gradient is a tenth of the contrastive one, measured on one batch.
+auxiliary = f"{output}-stage1"
+norms = InfoCSELoss(model, auxiliary=auxiliary).gradient_norms(model.preprocess(sentences[:64]))
+weight = 0.1 * norms["contrastive"] / norms["mlm"]
+print(norms, weight)
+
+# Stage 2: both start as stage 1 left them; learning rate and epochs are those of the paper's recipe.
+args = SentenceTransformerTrainingArguments(f"{output}-stage2-run", num_train_epochs=2, learning_rate=7e-6, **common)
+loss = InfoCSELoss(model, auxiliary=auxiliary, mlm_weight=weight)
+ContrastiveTrainer(model, args, dataset, loss=loss).train()
+model.save_pretrained(output)

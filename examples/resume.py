@@ -1,0 +1,31 @@
+"""A run that can be killed and started again: python examples/resume.py MODEL corpus.txt out.
+
+Start it again with the same arguments, and it goes on from the newest complete checkpoint in out-run.
+"""
+
+import sys
+from pathlib import Path
+
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+
+from st_contrastive import TwinsLoss, twins_dataset
+from st_contrastive.inputs import stream_corpus
+from st_contrastive.training import ContrastiveTrainer
+
+name, corpus, output = sys.argv[1:]
+model = SentenceTransformer(name)
+args = SentenceTransformerTrainingArguments(
+    f"{output}-run",
+    num_train_epochs=1,
+    per_device_train_batch_size=64,
+    learning_rate=3e-5,
+    save_steps=0.1,  # ten checkpoints in the run
+    save_total_limit=2,
+    report_to="none",
+)
+loss = TwinsLoss(model)  # its queue is in each checkpoint
+trainer = ContrastiveTrainer(model, args, twins_dataset(stream_corpus(corpus)), loss=loss)
+begun = any(Path(args.output_dir).glob("checkpoint-*"))
+trainer.train(resume_from_checkpoint=begun)
+model.save_pretrained(output)
+print("resumed" if begun else "from the start", trainer.state.global_step, len(loss.queue))

@@ -1,0 +1,31 @@
+"""Two processes, one batch: torchrun --nproc-per-node 2 examples/two_processes.py MODEL corpus.txt out.
+
+Each process has its own GPU, or its share of the CPU; each encodes half of the sentences of a step, and scores them
+against the sentences of both.
+"""
+
+import sys
+
+import torch
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+
+from st_contrastive import ConIsILoss, conisi_dataset
+from st_contrastive.inputs import stream_corpus
+from st_contrastive.training import ContrastiveTrainer
+
+name, corpus, output = sys.argv[1:]
+args = SentenceTransformerTrainingArguments(
+    f"{output}-run",
+    num_train_epochs=1,
+    per_device_train_batch_size=32,
+    learning_rate=3e-5,
+    report_to="none",
+    use_cpu=not torch.cuda.is_available(),  # else two processes without GPUs would not find each other
+)
+model = SentenceTransformer(name, device=str(args.device))
+loss = ConIsILoss(model, temperature=0.15, interaction_weight=0.1, gather_across_devices=True)
+trainer = ContrastiveTrainer(model, args, conisi_dataset(stream_corpus(corpus)), loss=loss)
+trainer.train()
+if trainer.is_world_process_zero():
+    model.save_pretrained(output)
+    print(f"{args.world_size} processes, {trainer.state.global_step} steps")
