@@ -152,7 +152,8 @@ def parse(command: str, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
 
 def check_settings(args: argparse.Namespace, command: str) -> None:
     """``--set`` gives arguments that the command's loss has, and recipes are known ones."""
-    from st_contrastive.cli._common import METHODS, PRETRAINING, loss_arguments
+    from st_contrastive.cli._common import loss_arguments
+    from st_contrastive.methods import METHODS, PRETRAINING
 
     given = getattr(args, "set", [])
     names = getattr(args, "recipes", None) or [getattr(args, "recipe", None)]
@@ -163,7 +164,7 @@ def check_settings(args: argparse.Namespace, command: str) -> None:
         methods = [METHODS[args.method]]
     for method in methods:
         for name, value in loss_arguments(method, given).items():
-            hint = str(inspect.signature(method.loss).parameters[name].annotation)
+            hint = str(inspect.signature(method.loss_class).parameters[name].annotation)
             if "Literal" in hint:
                 assert value is None or repr(value) in hint.replace('"', "'"), f"{name} takes {hint}, not {value!r}"
     assert methods or not given

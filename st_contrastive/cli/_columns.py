@@ -8,19 +8,24 @@ from typing import Any
 
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.inputs import CorpusError, ParallelCorpus, is_pairs_file, read_corpus, read_parallel
+from st_contrastive.methods import METHODS
+
+#: Options that make a second column, and what builders call it.
+COLUMN_OF = {"translations": "translation", "antonyms": "constructed", "repetition": "other"}
+#: Options that name a checkpoint for the loss.
+CHECKPOINTS = ("fraternal", "auxiliary", "generator")
+
+
+def methods_of(option: str) -> list[str]:
+    """Names of the methods that an option of these two kinds goes with."""
+    column = COLUMN_OF.get(option)
+    return [one.name for one in METHODS.values() if column in one.columns or option in one.checkpoints]
 
 
 def check_together(args: argparse.Namespace) -> None:
     """Refuse options that belong to another method, or lack their partner."""
-    belongs = {
-        "translations": ("twins",),
-        "fraternal": ("twins",),
-        "antonyms": ("conisi", "combined"),
-        "repetition": ("simcse", "momentum"),
-        "auxiliary": ("infocse", "combined"),
-        "generator": ("diffcse",),
-    }
-    for option, wanted in belongs.items():
+    for option in (*COLUMN_OF, *CHECKPOINTS):
+        wanted = methods_of(option)
         if getattr(args, option) and args.method not in wanted:
             raise UserError(f"--{option} goes with --method {' or '.join(wanted)}, not {args.method}.")
     if args.antonym_rate is not None and not args.antonyms:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli._arguments import UserError, positive_float, seed, whole
 from st_contrastive.cli._saving import resolved, saving
+from st_contrastive.methods import METHODS, Method
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -88,7 +89,6 @@ def _scored_sets(sts: str | None) -> dict[str, str]:
 def _demo(args: argparse.Namespace, folder: Path, scored: dict[str, str]) -> int:
     import numpy as np
 
-    from st_contrastive.cli._common import METHODS
     from st_contrastive.evaluation.report import align
     from st_contrastive.inputs import documentation_sentences
 
@@ -140,13 +140,13 @@ def _encoder() -> SentenceTransformer:
 
 
 def _train(
-    model: SentenceTransformer, method: Any, sentences: list[str], output: Path, args: argparse.Namespace
+    model: SentenceTransformer, method: Method, sentences: list[str], output: Path, args: argparse.Namespace
 ) -> None:
     from torch.utils.data import DataLoader
     from transformers import set_seed
 
     set_seed(args.seed)
-    loss = method.loss(model)
+    loss = method.loss_class(model)
     loader = DataLoader(method.examples(sentences), batch_size=args.batch_size, shuffle=True)
     with TemporaryDirectory() as scratch, _working_in(scratch):  # `fit` makes a folder "checkpoints" where it runs
         model.fit(

@@ -7,6 +7,7 @@ import argparse
 from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._training import add_files, add_numbers, checkpoint_folder, train_and_save
+from st_contrastive.methods import PRETRAINING
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -28,9 +29,8 @@ def run(args: argparse.Namespace) -> int:
     from transformers import set_seed
 
     from st_contrastive.cli._columns import read_sentences
-    from st_contrastive.cli._common import PRETRAINING, keep_inputs, loss_arguments, output_folder
+    from st_contrastive.cli._common import keep_inputs, loss_arguments, output_folder
     from st_contrastive.cli._models import cut_texts, trained_model
-    from st_contrastive.losses import AuxiliaryMLMPretrainingLoss
 
     if args.model is None:
         raise UserError("--model is missing: name the encoder to start from.")
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     model = trained_model(args.model, args.pooling, PRETRAINING.pooling, recipe=bool(args.recipe))
     own_length = cut_texts(model, args.model, args.max_length)
     try:
-        loss = AuxiliaryMLMPretrainingLoss(model, **options)
+        loss = PRETRAINING.loss_class(model, **options)
         dataset = PRETRAINING.dataset(sentences)
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError, fraction, name, share, whole
 from st_contrastive.cli._training import add_files, add_numbers, checkpoint_folder, train_and_save
+from st_contrastive.methods import METHODS
 from st_contrastive.recipes import RECIPES, recipe
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from st_contrastive.cli._common import Method
     from st_contrastive.evaluation import STSEvaluator
+    from st_contrastive.methods import Method
 
 #: Options that a recipe may be run with and without.
 _BESIDE = (
     "epochs", "steps", "limit", "pooling", "warmup", "bf16", "batches_by_length", "translations", "fraternal",
     "auxiliary", "generator", "repetition", "antonym_rate", "dev",
 )  # fmt: skip
-METHODS = ("simcse", "conisi", "twins", "infocse", "diffcse", "momentum", "combined")
 
 
 class _TakeRecipe(argparse.Action):
@@ -71,7 +71,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="a paper's settings: method, model and numbers, which other options may change. One of "
         + ", ".join(RECIPES),
     )
-    parser.add_argument("--method", choices=METHODS, help="the loss")
+    parser.add_argument("--method", choices=list(METHODS), help="the loss")
     add_files(parser)
     parser.add_argument(
         "--translations",
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
     from transformers import set_seed
 
     from st_contrastive.cli._columns import check_together, read_columns
-    from st_contrastive.cli._common import METHODS, keep_inputs, loss_arguments, output_folder
+    from st_contrastive.cli._common import keep_inputs, loss_arguments, output_folder
     from st_contrastive.cli._first_stage import first_stage, settings_of
 
     chosen = recipe(args.recipe) if args.recipe else None
@@ -228,7 +228,7 @@ def _built(
             fraternal = FraternalEmbedding.from_pretrained(args.fraternal, model, max_length=args.max_length)
             print(f"{args.fraternal}: {fraternal.alignment}")
             named["fraternal"] = fraternal
-        return model, own_length, method.loss(model, **options, **named)
+        return model, own_length, method.loss_class(model, **options, **named)
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
 

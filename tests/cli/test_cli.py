@@ -18,9 +18,10 @@ from transformers import BertModel
 
 from st_contrastive import inputs
 from st_contrastive.cli import main
-from st_contrastive.cli._common import METHODS, PRETRAINING, loss_arguments
+from st_contrastive.cli._common import loss_arguments, settable
 from st_contrastive.evaluation import read_sts
 from st_contrastive.inputs import conisi_dataset
+from st_contrastive.methods import METHODS, PRETRAINING
 from tests import foreign
 from tests.filters import TRAINING
 
@@ -146,10 +147,10 @@ def test_pretrain_then_train_with_what_it_wrote(checkpoint, corpus, tmp_path, ca
 @pytest.mark.parametrize("method", [*METHODS.values(), PRETRAINING], ids=lambda method: method.title)
 def test_set_reaches_every_argument_of_a_loss(method):
     """The keyword-only ones too; but for those that are objects, or have options of their own."""
-    parameters = inspect.signature(method.loss).parameters
+    parameters = inspect.signature(method.loss_class).parameters
     own = {"model", "auxiliary", "fraternal", "generator", "detector", "log_terms"}
-    assert set(method.arguments) == set(parameters) - own
-    for name in method.arguments:
+    assert set(settable(method)) == set(parameters) - own
+    for name in settable(method):
         assert loss_arguments(method, [f"{name}=0.25"]) == {name: 0.25}
     if method.title == "SimCSE":
         assert parameters["mlm_weight"].kind is inspect.Parameter.KEYWORD_ONLY

@@ -12,7 +12,7 @@ from sentence_transformers.base.modules import Transformer
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, inputs
 from st_contrastive.cli import main, pretrain
-from st_contrastive.cli._common import METHODS
+from st_contrastive.methods import METHODS
 from st_contrastive.recipes import RECIPES, Setting, recipe
 from tests.filters import TRAINING
 
@@ -34,7 +34,7 @@ def test_names_and_sources():
         assert one.name == name
         settings = [*one.run.values(), *one.loss.values(), *(one.stage1 or {}).values(), *one.stage1_loss.values()]
         assert all(isinstance(setting, Setting) and setting.source for setting in settings)
-        taken = inspect.signature(METHODS[one.method].loss).parameters
+        taken = inspect.signature(METHODS[one.method].loss_class).parameters
         assert one.loss.keys() <= taken.keys(), name
         assert one.stage1_loss.keys() <= inspect.signature(AuxiliaryMLMPretrainingLoss).parameters.keys()
         assert bool(one.stage1_loss) == (one.stage1 is not None)
