@@ -20,7 +20,7 @@ class Method:
             ``conisi_dataset``.
         columns: text columns that the loss can take, as the builder's dataset names them. The first is always needed.
         pooling: under which the paper evaluates.
-        arguments: the arguments of the loss that matter most, beside its temperature.
+        arguments: the arguments of the loss that matter most, beside its temperature; each is in ``ARGUMENTS``.
         checkpoints: arguments of the loss that take another checkpoint.
 
     Example:
@@ -59,6 +59,21 @@ class Method:
         found: Callable[..., Any] = getattr(import_module("st_contrastive.inputs"), f"{self.builder}_{kind}")
         return found
 
+
+#: Arguments of losses that the command line has an option for; ``--loss-arg`` sets the others.
+ARGUMENTS: Mapping[str, str] = {
+    "temperature": "the contrast's temperature, tau",
+    "strategy": "how the constructed sentence is made: other or subword",
+    "interaction_weight": "lambda, the interactive term's share, 0 to 1",
+    "queue_batches": "batches of past sentences in the queue",
+    "queue_size": "past sentences in the queue",
+    "momentum": "of the momentum encoder, 0 to 1",
+    "fusion_rate": "the sentence's share in its fraternal twin, 0 to 1",
+    "mlm_weight": "weight of the masked-LM term",
+    "mask_rate": "share of the tokens that are masked",
+    "rtd_weight": "weight of the replaced-token detection",
+    "auxiliary_weight": "weight of the auxiliary network's masked-LM term",
+}
 
 #: Every method by its name. A new loss is registered here, and the command line, the recipes and the tests have it.
 METHODS: Mapping[str, Method] = {

@@ -12,14 +12,14 @@ from st_contrastive.methods import METHODS
 
 #: Options that make a second column, and what builders call it.
 COLUMN_OF = {"translations": "translation", "antonyms": "constructed", "repetition": "other"}
-#: Options that name a checkpoint for the loss.
-CHECKPOINTS = ("fraternal", "auxiliary", "generator")
+#: Options that name a checkpoint, and the argument of the loss that takes it.
+CHECKPOINTS = {"translation_encoder": "fraternal", "auxiliary": "auxiliary", "generator": "generator"}
 
 
 def methods_of(option: str) -> list[str]:
     """Names of the methods that an option of these two kinds goes with."""
-    column = COLUMN_OF.get(option)
-    return [one.name for one in METHODS.values() if column in one.columns or option in one.checkpoints]
+    column, argument = COLUMN_OF.get(option), CHECKPOINTS.get(option)
+    return [one.name for one in METHODS.values() if column in one.columns or argument in one.checkpoints]
 
 
 def check_together(args: argparse.Namespace) -> None:
@@ -27,11 +27,13 @@ def check_together(args: argparse.Namespace) -> None:
     for option in (*COLUMN_OF, *CHECKPOINTS):
         wanted = methods_of(option)
         if getattr(args, option) and args.method not in wanted:
-            raise UserError(f"--{option} goes with --method {' or '.join(wanted)}, not {args.method}.")
+            raise UserError(
+                f"--{option.replace('_', '-')} goes with --method {' or '.join(wanted)}, not {args.method}."
+            )
     if args.antonym_rate is not None and not args.antonyms:
         raise UserError("--antonym-rate is the share of words that --antonyms replaces: add --antonyms.")
-    if args.fraternal and not args.translations:
-        raise UserError("--fraternal reads translations: add --translations FILE.")
+    if args.translation_encoder and not args.translations:
+        raise UserError("--translation-encoder reads translations: add --translations FILE.")
     if args.languages and not args.translations:
         raise UserError("--languages names the fields of --translations.")
 

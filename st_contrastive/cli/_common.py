@@ -11,7 +11,7 @@ from typing import Any
 
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._saving import resolved
-from st_contrastive.methods import Method
+from st_contrastive.methods import ARGUMENTS, Method
 
 #: What is found in the folder of a saved model, by ending; and what exporters put beside it.
 _MODEL_FILES = (".json", ".safetensors", ".bin", ".txt", ".md", ".model", ".jinja", ".py", ".pt", ".vocab", ".bpe")
@@ -36,8 +36,11 @@ def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     for item in given:
         name, equals, value = item.partition("=")
-        if not equals or name not in settable(method):
-            raise UserError(f"--set {item}: give NAME=VALUE, NAME one of {', '.join(settable(method))}.")
+        if not equals:
+            raise UserError(f"--loss-arg {item}: give NAME=VALUE.")
+        if name not in settable(method):
+            option = f"--{name.replace('_', '-')} {value}" if name in ARGUMENTS else f"--loss-arg {item}"
+            raise UserError(f"{option}: {method.loss} has no argument {name}, only {', '.join(settable(method))}.")
         arguments[name] = _value(value)
     return arguments
 

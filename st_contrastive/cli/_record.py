@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 NAME = "training_run.json"
 _PACKAGES = ("st_contrastive", "sentence-transformers", "transformers", "torch", "datasets")
 _FILES = (
-    "data", "translations", "output", "checkpoints", "model", "stage1", "auxiliary", "generator", "fraternal", "dev",
+    "data", "translations", "output", "checkpoints", "model", "stage1", "auxiliary", "generator", "translation_encoder",
+    "dev",
 )  # fmt: skip
-_HUB = ("model", "auxiliary", "generator", "fraternal")
+_HUB = ("model", "auxiliary", "generator", "translation_encoder")
 _READ = ("data", "translations", "dev", "model", "stage1")
 _BANDS = 5
 
@@ -151,7 +152,9 @@ def read(folder: Path) -> dict[str, Any]:
     """
     path = folder / NAME
     if not path.is_file():
-        raise FileNotFoundError(f"{folder} holds no {NAME}: it is not the output of st-contrastive train or pretrain.")
+        raise FileNotFoundError(
+            f"{folder} holds no {NAME}: it is not the output of st-contrastive train or pretrain-infocse."
+        )
     record = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(record, dict) or not {"options", "loss", "log", "versions"} <= record.keys():
         raise ValueError(f"{path} is no record of a training run.")

@@ -39,9 +39,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Train all-MiniLM-L6-v2 ([CLS] pooling) briefly with each method on sentences from Python's own "
         "documentation, save, load in a fresh process, and score. Needs the extra 'demo', and no network.",
     )
-    parser.add_argument("--steps", type=whole, default=24, metavar="N", help="of each method; default: 24")
+    parser.add_argument("--max-steps", type=whole, default=24, metavar="N", help="of each method; default: 24")
     parser.add_argument("--batch-size", type=whole, default=32, metavar="N", help="default: 32")
-    parser.add_argument("--lr", type=positive_float, default=3e-5, metavar="X", help="learning rate; default: 3e-5")
+    parser.add_argument("--learning-rate", type=positive_float, default=3e-5, metavar="X", help="default: 3e-5")
     parser.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
     parser.add_argument("--output", metavar="DIR", help="keep the trained models there")
     parser.add_argument(
@@ -94,9 +94,9 @@ def _demo(args: argparse.Namespace, folder: Path, scored: dict[str, str]) -> int
 
     started = time.perf_counter()
     print("Mining sentences from Python's documentation ...", flush=True)
-    sentences = documentation_sentences(args.steps * args.batch_size, seed=args.seed)
-    if len(sentences) < args.steps * args.batch_size:
-        raise UserError(f"the documentation has {len(sentences):,} sentences: lower --steps or --batch-size.")
+    sentences = documentation_sentences(args.max_steps * args.batch_size, seed=args.seed)
+    if len(sentences) < args.max_steps * args.batch_size:
+        raise UserError(f"the documentation has {len(sentences):,} sentences: lower --max-steps or --batch-size.")
     probes = sentences[:4]
     base = _encoder()
     with saving(folder):
@@ -105,7 +105,7 @@ def _demo(args: argparse.Namespace, folder: Path, scored: dict[str, str]) -> int
     seconds = {}
     for name in _SHOWN:
         method = METHODS[name]
-        print(f"\n{method.title}: {args.steps} steps of {args.batch_size} sentences", flush=True)
+        print(f"\n{method.title}: {args.max_steps} steps of {args.batch_size} sentences", flush=True)
         began = time.perf_counter()
         model = _encoder()
         with saving(folder):
@@ -121,7 +121,7 @@ def _demo(args: argparse.Namespace, folder: Path, scored: dict[str, str]) -> int
         rows.append((title, *scores, f"{seconds[name]:.0f}" if name in seconds else ""))
     difference = max(float(np.abs(np.array(fresh[name]["probes"]) - in_process[name]).max()) for name in in_process)
     print(f"\n{align(rows)}\n")
-    print(_NOTE.format(pairs=_count_lines(scored["our pairs"]), steps=args.steps, batch=args.batch_size))
+    print(_NOTE.format(pairs=_count_lines(scored["our pairs"]), steps=args.max_steps, batch=args.batch_size))
     print(
         f"The fresh process loaded them without st_contrastive; embeddings differ by at most {difference:.1e}.\n"
         f"{time.perf_counter() - started:.0f} s in all."
@@ -153,7 +153,7 @@ def _train(
             train_objectives=[(loader, loss)],
             epochs=1,
             warmup_steps=0,
-            optimizer_params={"lr": args.lr},
+            optimizer_params={"lr": args.learning_rate},
             output_path=str(output),
         )
 

@@ -84,7 +84,7 @@ class Recipe:
         """Arguments of the first stage's loss."""
         return {name: setting.value for name, setting in self.stage1_loss.items()}
 
-    def told(
+    def describe(
         self,
         given: Mapping[str, Any] | None = None,
         given_to_loss: Mapping[str, Any] | None = None,

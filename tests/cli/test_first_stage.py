@@ -36,7 +36,7 @@ def with_stage1(monkeypatch, **changes):
 @pytest.fixture(autouse=True)
 def quick_first_stages(monkeypatch):
     """Two steps at a learning rate that moves every weight."""
-    with_stage1(monkeypatch, lr=1e-2, steps=2)
+    with_stage1(monkeypatch, learning_rate=1e-2, max_steps=2)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def words(checkpoint, corpus, tmp_path):
     """A joint stage that hardly moves its encoder: one step at a learning rate of 1e-12."""
     words = ["train", "--recipe", "infocse-bert-base", "--model", str(checkpoint("bert-mlm")), "--data", str(corpus)]
     words += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--dev", "none"]
-    return [*words, "--lr", "1e-12", "--steps", "1", "--epochs", "1"]
+    return [*words, "--learning-rate", "1e-12", "--max-steps", "1", "--epochs", "1"]
 
 
 def weights(model):
@@ -123,7 +123,17 @@ def test_both_stages_have_one_pooling_and_keep_the_encoders_length(words, checkp
 
 def test_a_two_stage_run_that_was_cut_short_goes_on(words, tmp_path, capsys, monkeypatch):
     checkpoints = tmp_path / "checkpoints"
-    words = [*words, "--lr", "1e-3", "--steps", "4", "--checkpoints", str(checkpoints), "--checkpoint-steps", "2"]
+    words = [
+        *words,
+        "--learning-rate",
+        "1e-3",
+        "--max-steps",
+        "4",
+        "--checkpoints",
+        str(checkpoints),
+        "--checkpoint-steps",
+        "2",
+    ]
     assert main(words) == 0, capsys.readouterr().err
     whole = (tmp_path / "out" / "model.safetensors").read_bytes()
     shutil.rmtree(checkpoints / "checkpoint-4")
@@ -132,7 +142,7 @@ def test_a_two_stage_run_that_was_cut_short_goes_on(words, tmp_path, capsys, mon
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == whole
     for name in ("out-stage1", "checkpoints-stage1"):
         shutil.rmtree(tmp_path / name)
-    with_stage1(monkeypatch, lr=1e-4)  # another first stage in its place
+    with_stage1(monkeypatch, learning_rate=1e-4)  # another first stage in its place
     assert main([*words, "--resume", "--overwrite"]) == 2
     assert "--stage1's SHA-256 was" in capsys.readouterr().err
 
@@ -159,7 +169,7 @@ def test_no_network_means_no_first_stage_either(words, checkpoint, tmp_path, rec
     told = capsys.readouterr().out
     assert ("auxiliary = None  (given)" in told) == (recipe == "infocse-bert-base")
     assert ("no stage 1" in told) == (recipe == "mini-infocse")  # as the recipe has it
-    assert "  stage 1 lr" not in told
+    assert "  stage 1 learning_rate" not in told
     assert not (tmp_path / "out-stage1").exists()
     assert furthest(weights(tmp_path / "out"), weights(checkpoint("bert-mlm"))) < 1e-9
     record = record_of(tmp_path / "out")
