@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from st_contrastive import __version__
@@ -12,6 +13,7 @@ from st_contrastive import __version__
 # None of these imports torch, which takes seconds: a command does so when it runs, and --help does not.
 from st_contrastive.cli import demo, evaluate, losses, pretrain, recipes, report, train, translate
 from st_contrastive.cli._arguments import UserError
+from st_contrastive.cli._quiet import quiet
 
 
 class _Columns(argparse.HelpFormatter):
@@ -40,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         command.add_parser(commands)
     args = parser.parse_args(train.recipe_first(sys.argv[1:] if argv is None else argv))
     try:
-        code: int = args.run(args)
+        with nullcontext() if getattr(args, "verbose", True) else quiet():
+            code: int = args.run(args)
     except KeyboardInterrupt:
         print("st-contrastive: stopped", file=sys.stderr)
         return 130

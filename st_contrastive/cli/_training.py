@@ -22,6 +22,7 @@ from st_contrastive.cli._arguments import (
     seed,
     whole,
 )
+from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._saving import put_in_place, resolved, saving, work_folder
 from st_contrastive.methods import ARGUMENTS, Method
 
@@ -94,6 +95,7 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--checkpoints", type=name, metavar="DIR", help="keep the newest two there, for --resume")
     group.add_argument("--checkpoint-steps", type=whole, default=500, metavar="N", help="default: 500")
     group.add_argument("--resume", action="store_true", help="go on from the newest in --checkpoints, if there is one")
+    add_verbose(parser)
 
 
 def checkpoint_folder(args: argparse.Namespace, output: Path) -> Path | None:
@@ -128,8 +130,8 @@ def _same_run(args: argparse.Namespace, files: dict[str, str], checkpoints: Path
         UserError: it has others, or they can't be written.
     """
     free = (
-        "run", "given", "command", "output", "stage1", "overwrite", "checkpoints", "checkpoint_steps", "resume",
-        "workers",
+        "run", "given", "command", "verbose", "output", "stage1", "overwrite", "checkpoints", "checkpoint_steps",
+        "resume", "workers",
     )  # fmt: skip
     now = {option: value for option, value in vars(args).items() if option not in free}
     now |= {f"{option}'s SHA-256": value for option, value in files.items()}
@@ -150,6 +152,7 @@ def train_and_save(
     args: argparse.Namespace,
     folder: Path,
     checkpoints: Path | None,
+    method: Method,
     model: SentenceTransformer,
     dataset: Any,
     loss: Any,
@@ -165,7 +168,10 @@ def train_and_save(
     """
     from sentence_transformers import SentenceTransformerTrainingArguments
     from sentence_transformers.base.sampler import BatchSamplers
+    from transformers import PrinterCallback
 
+    from st_contrastive.cli import _card
+    from st_contrastive.cli._progress import Progress
     from st_contrastive.cli._record import RunRecord, digests
     from st_contrastive.training import ContrastiveTrainer, KeepBest, LengthBatchSampler, LossStateError
     from st_contrastive.training.checkpoints import last_complete
@@ -192,6 +198,7 @@ def train_and_save(
                 dataloader_num_workers=args.workers,
                 batch_sampler=LengthBatchSampler if args.group_by_length else BatchSamplers.BATCH_SAMPLER,
                 report_to="none",
+                disable_tqdm=True,  # for Progress
             )
         except ValueError as error:
             raise UserError(first_line(error)) from error
@@ -208,15 +215,20 @@ def train_and_save(
             print(f"{checkpoints} holds no complete checkpoint: starting from the beginning.")
         try:
             record = RunRecord(args, files, loss, model, evaluator)
-            best = None if evaluator is None else KeepBest(f"{evaluator.name}_{evaluator.primary_metric}")
+            metric = None if evaluator is None else f"{evaluator.name}_{evaluator.primary_metric}"
+            best = None if metric is None else KeepBest(metric)
+            _card.prepare(model, method, args.model, args.data)
+            size = Path(args.data).stat().st_size
             trainer = ContrastiveTrainer(
                 model=model,
                 args=arguments,
                 train_dataset=dataset,
                 loss=loss,
                 evaluator=evaluator,
-                callbacks=[record, *([] if best is None else [best])],
+                callbacks=[record, Progress(metric), *([] if best is None else [best])],
             )
+            trainer.remove_callback(PrinterCallback)
+            model.model_card_data.widget = []
             trainer.train(resume_from_checkpoint=str(newest) if newest else None)
             shares = [e["fallback_share"] for e in trainer.state.log_history if "fallback_share" in e]
             if shares:
@@ -234,7 +246,18 @@ def train_and_save(
             trained_length, model.max_seq_length = model.max_seq_length, own_length
             model.save_pretrained(str(saved))
             model.max_seq_length = trained_length
-            record.write(saved, trainer.state, None if best is None else (best.step, best.value))
+            found = None if best is None else (best.step, best.value)
+            record.write(saved, trainer.state, found)
+            about = _card.facts(
+                method,
+                record.options,
+                size=size,
+                sentences=len(dataset),
+                steps=trainer.state.global_step,
+                before=record.dev_before,
+                best=found,
+            )
+            _card.complete(saved, about)
             if save_beside is not None:
                 save_beside(saved)
             put_in_place(saved, folder)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli import _geometry
 from st_contrastive.cli._arguments import POOLINGS, UserError, name, whole
+from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._saving import report_file, resolved
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--mteb-output", type=name, metavar="DIR", help="write MTEB's own result files there; what is there is not run"
     )
+    add_verbose(parser)
     parser.set_defaults(run=run)
 
 

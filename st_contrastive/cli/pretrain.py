@@ -60,5 +60,7 @@ def run(args: argparse.Namespace) -> int:
         dataset = PRETRAINING.dataset(sentences)
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
-    train_and_save(args, folder, checkpoints, model, dataset, loss, own_length, save_beside=loss.save_auxiliary)
+    train_and_save(
+        args, folder, checkpoints, PRETRAINING, model, dataset, loss, own_length, save_beside=loss.save_auxiliary
+    )
     return 0

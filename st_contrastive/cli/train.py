@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive._checks import first_line
@@ -176,7 +175,7 @@ def run(args: argparse.Namespace) -> int:
         dataset = method.dataset(*columns, **({"fraternal": loss.fraternal} if args.translation_encoder else {}))
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
-    train_and_save(args, folder, checkpoints, model, dataset, loss, own_length, evaluator=evaluator)
+    train_and_save(args, folder, checkpoints, method, model, dataset, loss, own_length, evaluator=evaluator)
     return 0
 
 
@@ -194,8 +193,6 @@ def _built(
         model = trained_model(args.model, args.pooling, method.pooling, recipe=recipe)
     else:  # which saved it under the pooling that was asked for
         model = load_model(args.stage1, training=True)
-        if not Path(args.model).exists():  # a name on the hub, for the model card
-            model.model_card_data.set_base_model(args.model)
     own_length = cut_texts(model, args.model, args.max_length)
     named = {option: getattr(args, option) for option in ("auxiliary", "generator") if getattr(args, option)}
     try:

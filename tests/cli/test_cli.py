@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import gzip
 import inspect
+import io
 import json
+import logging
 import os
 import random
 import re
 import shutil
 import subprocess
 import sys
+import warnings
 from importlib import resources
 
 import pytest
@@ -16,11 +19,14 @@ import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
-from transformers import BertModel
+from transformers import BertModel, TrainerState
+from transformers.utils import logging as transformers_logging
 
 from st_contrastive import __version__, inputs
 from st_contrastive.cli import main
 from st_contrastive.cli._common import loss_arguments, settable
+from st_contrastive.cli._progress import Progress
+from st_contrastive.cli._quiet import quiet
 from st_contrastive.evaluation import read_sts
 from st_contrastive.inputs import conisi_dataset
 from st_contrastive.methods import METHODS, PRETRAINING
@@ -329,6 +335,85 @@ def test_help_of_train_fits_two_screens():
         assert group in lines
 
 
+def test_the_card_says_what_is_known(checkpoint, corpus, sts, tmp_path, capsys):
+    output, dev = tmp_path / "out", sts / "tiny" / "test.jsonl"
+    words = ["train", "--recipe", "mini-conisi-s", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    words += ["--batch-size", "4", "--max-steps", "3", "--temperature", "0.2", "--dev", str(dev)]
+    assert main([*words, "--evaluate-steps", "1", "--output", str(output)]) == 0
+    card = (output / "README.md").read_text(encoding="utf-8")
+    record = json.loads((output / "training_run.json").read_text())
+    base = checkpoint("bert").name
+    before, best = 100 * record["dev_before"], 100 * record["best"]["value"]
+    for line in (
+        f"# {base} trained with ConIsI",
+        f"| Base model | {base} |",
+        "| Method | ConIsI (`ConIsILoss`) |",
+        "| Recipe | `mini-conisi-s` |",
+        f"| Training text | `corpus.txt`, {corpus.stat().st_size} bytes, 20 sentences |",
+        "| Settings | 3 steps, 4 sentences a batch, learning rate 3e-05, 32 tokens a sentence, seed 42 |",
+        "| Loss arguments | `temperature=0.2` |",
+        f"| Made with | st_contrastive {__version__} |",
+    ):
+        assert line in card.splitlines(), line
+    assert f"| Development score | {before:.2f} before training, {best:.2f} at step {record['best']['step']}, " in card
+    assert "Unknown" not in card
+    assert "widget:" not in card
+    assert "- st_contrastive\n" in card
+    assert str(tmp_path) not in card
+
+
+def test_progress_is_one_line_each_time_without_a_terminal(checkpoint, corpus, sts, tmp_path, capfd):
+    words = ["train", "--method", "conisi", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    words += ["--batch-size", "2", "--max-steps", "20", "--evaluate-steps", "10", "--output", str(tmp_path / "out")]
+    assert main([*words, "--dev", str(sts / "tiny" / "test.jsonl")]) == 0
+    err = capfd.readouterr().err
+    lines = err.splitlines()
+    number = r"-?[\d.e+-]+"
+    terms = rf"contrastive {number} interactive {number}"
+    for line, step in zip(lines, (10, 20), strict=True):
+        assert re.match(rf"step {step}/20 \| loss {number} \({terms}\) \| learning rate {number} \| \d+ s left", line)
+    assert re.search(rf"left \| dev {number}$", lines[1])  # of step 10
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_renews_its_line_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    stream, state = Terminal(), TrainerState(global_step=0, max_steps=4)
+    progress = Progress("dev_spearman", stream)
+    progress.on_train_begin(None, state, None)
+    for step in range(1, 5):
+        state.global_step = step
+        progress.on_step_end(None, state, None)
+        progress.on_log(None, state, None, logs={"loss": step / 4, "a": 0.25, "b": 0.5, "grad_norm": 1.0})
+        progress.on_evaluate(None, state, None, metrics={"eval_dev_spearman": step / 5})
+    progress.on_train_end(None, state, None)
+    *shown, end = stream.getvalue().split("\r")
+    assert end.endswith("\n")
+    assert all(len(line) < 60 and "\n" not in line for line in shown)
+    assert end.startswith("step 4/4 | loss 1 (a 0.25 b 0.5) | 0 s left | dev 80")
+    state.global_step = 3
+    assert "dev 80.00" in progress.line(state, {})
+
+
+def test_the_libraries_are_quiet_for_the_time_of_a_command():
+    logger = logging.getLogger("sentence_transformers")
+    level, bars = logger.level, transformers_logging.is_progress_bar_enabled()
+    with quiet():
+        assert logger.level == logging.ERROR
+        assert not transformers_logging.is_progress_bar_enabled()
+        assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
+        warnings.warn("there is no GPU for pin_memory", stacklevel=1)  # an error where it is not ignored
+        with pytest.raises(UserWarning, match="of this package"):
+            warnings.warn("of this package", stacklevel=1)
+    with pytest.raises(UserWarning, match="pin_memory"):
+        warnings.warn("there is no GPU for pin_memory", stacklevel=1)
+    assert (logger.level, transformers_logging.is_progress_bar_enabled()) == (level, bars)
+
+
 def test_version(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
@@ -349,7 +434,7 @@ def test_a_loss_has_its_arguments_with_defaults(method, capsys):
         out = capsys.readouterr().out
     parameters = inspect.signature(method.loss_class).parameters
     for name in settable(method):
-        line = rf"^  {name} = {re.escape(repr(parameters[name].default))} +\S.{{8,}}"
+        line = rf"^  {name} = {re.escape(repr(parameters[name].default))} +\S{{2}}"
         assert re.search(line, out, re.MULTILINE), name
     assert main(["losses", "bert"]) == 2
     assert "there is no loss 'bert'; give one of simcse" in capsys.readouterr().err
@@ -393,15 +478,23 @@ def test_graded_pairs_are_spread_over_the_scale():
 
 def test_demo_trains_every_method_and_prints_the_table(capsys, tmp_path, sts, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["demo", "--max-steps", "1", "--batch-size", "2", "--output", "kept"]) == 0
+    assert main(["demo", "--max-steps", "2", "--batch-size", "2", "--output", "kept"]) == 0
     out = capsys.readouterr().out
+    assert out.count("    before ") == out.count("    after  ") == 3
+    assert "st_contrastive[" not in out
+    commands = [line.split() for line in out.splitlines() if line.startswith("  st-contrastive ")]
+    assert [words[1] for words in commands] == ["train", "report", "recipes"]
     table = out[out.index("our pairs") :]
     for row in ("before training", "SimCSE", "ConIsI", "Twins", "InfoCSE"):
         assert row in table
     assert [path.name for path in tmp_path.iterdir() if path.name != "sts"] == ["kept"]
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == [
-        "before", "conisi", "infocse", "simcse", "twins",
+        "before", "conisi", "curves.png", "infocse", "simcse", "twins",
     ]  # fmt: skip
+    assert (tmp_path / "kept" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    card = (tmp_path / "kept" / "conisi" / "README.md").read_text(encoding="utf-8")
+    assert "# all-MiniLM-L6-v2 trained with ConIsI" in card
+    assert "widget:" not in card
     assert main(["demo", "--output", "kept"]) == 2
 
 

@@ -9,7 +9,6 @@ import shutil
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 
 from st_contrastive.cli import _models, main, pretrain
 from st_contrastive.components import load_auxiliary
@@ -150,11 +149,6 @@ def test_a_two_stage_run_that_was_cut_short_goes_on(words, tmp_path, capsys, mon
 def test_the_model_card_names_the_base(words, checkpoint, tmp_path, monkeypatch, capsys):
     name = "organisation/encoder"
     monkeypatch.setattr(_models, "_installed", lambda asked: str(checkpoint("bert-mlm")) if asked == name else asked)
-    monkeypatch.setattr(
-        SentenceTransformerModelCardData,
-        "set_base_model",
-        lambda data, model_id, revision=None: setattr(data, "base_model", model_id) or True,
-    )
     words = [*words, "--model", name]
     assert main(words) == 0, capsys.readouterr().err
     assert f"base_model: {name}" in (tmp_path / "out" / "README.md").read_text()

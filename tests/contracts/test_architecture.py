@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "evaluation": {"evaluation", "objectives", "_files"},
     "recipes": {"recipes", "methods"},
     "cli": {
+        "__version__",
         "cli",
         "losses",
         "inputs",
