@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c const
 .PHONY: demo test test-long test-all test-gpu docs lint format clean
 .DEFAULT_GOAL := demo
 
-demo: $(VENV)/.demo  ## train with every method for a minute each and compare
+demo: $(VENV)/.demo  ## train with four methods briefly and compare
 	$(BIN)/st-contrastive demo
 
 test: $(VENV)/.dev lint  ## lint, types, doctests and tests, in two processes of one thread each

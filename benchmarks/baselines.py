@@ -250,7 +250,7 @@ def train(method: str, seed: int, args: argparse.Namespace, complementary: str, 
     from st_contrastive.training import ContrastiveTrainer, KeepBest
 
     options = recipe(SETTING).options
-    steps, pairs = args.steps or options["steps"], options["batch_size"]
+    steps, pairs = args.steps or options["max_steps"], options["batch_size"]
     sentences = read_corpus(args.data).sentences
     set_seed(seed)
     model = trained_model(options["model"], None, "cls", recipe=True)
@@ -265,9 +265,9 @@ def train(method: str, seed: int, args: argparse.Namespace, complementary: str, 
         cut_texts(loss._complementary[0], complementary, options["max_length"])
         dataset = simcse_dataset(sentences)
     evaluator = STSEvaluator(args.dev, "dev", dtype=torch.bfloat16 if args.bf16 else None) if args.dev else None
-    lr = args.lr or options["lr"]
+    lr = args.lr or options["learning_rate"]
     recorded = argparse.Namespace(
-        method=method, data=args.data, dev=args.dev, seed=seed, bf16=args.bf16, lr=lr, steps=steps,
+        method=method, data=args.data, dev=args.dev, seed=seed, bf16=args.bf16, learning_rate=lr, max_steps=steps,
         batch_size=pairs, max_length=options["max_length"],
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as work:
@@ -315,7 +315,7 @@ def in_own_process(*arguments: Any) -> dict[str, Any]:
 
 def options_of(method: str, args: argparse.Namespace) -> str:
     """What differs from the setting, as options of a command; part of a cell's key."""
-    words = [*(["--steps", str(args.steps)] if args.steps else []), *(["--bf16"] if args.bf16 else [])]
+    words = [*(["--max-steps", str(args.steps)] if args.steps else []), *(["--bf16"] if args.bf16 else [])]
     words += ["--lr", f"{args.lr:g}"] if args.lr and method == "ct" else []
     return " ".join(words)
 
@@ -330,7 +330,9 @@ def cell(method: str, seed: int, args: argparse.Namespace, folder: str) -> dict[
     """Train, unless the model is there, and score."""
     out, known = place(method, seed, args, folder), {}
     if method == "simcse":
-        simcse = argparse.Namespace(data=args.data, dev=args.dev, set=[], options=options_of(method, args), base="")
+        simcse = argparse.Namespace(
+            data=args.data, dev=args.dev, loss_arg=[], options=options_of(method, args), base=""
+        )
         words = replicate.words_of(SETTING, seed, simcse)
     else:
         words = []

@@ -8,7 +8,7 @@ once, with the curve on the development split, versions, commit, device, wall ti
 there is not run again, so that a run that was cut short goes on. Runs beside each other take files of their own.
 ``--models DIR`` keeps the trained models, and ``--rescore`` then scores those again, on suites or sets that were not
 there before. ``python -m benchmarks.tables`` makes tables and pictures of the file. ``--base NAME=FOLDER`` starts the
-recipes from another encoder, ``--set`` changes an argument of the loss, and ``--label`` names what comes of it.
+recipes from another encoder, ``--loss-arg`` changes an argument of the loss, and ``--label`` names what comes of it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def command(*words: str) -> str:
 def words_of(recipe: str, seed: int, args: argparse.Namespace) -> list[str]:
     """The command that trains a cell, without its output."""
     words = ["train", "--recipe", recipe, "--seed", str(seed), "--data", args.data]
-    words += [word for value in args.set for word in ("--set", value)]
+    words += [word for value in args.loss_arg for word in ("--loss-arg", value)]
     words += args.options.split() if args.options else []
     if args.base:
         words += ["--model", args.base.partition("=")[2]]
@@ -122,7 +122,7 @@ def scored(model: str, args: argparse.Namespace, *more: str) -> dict[str, float 
     with tempfile.TemporaryDirectory() as folder:
         for suite in args.suite:
             length = args.score_length or (32 if suite in SHORT else None)
-            words = ["evaluate", model, *more, "--suite", suite, "--data", args.suites, "--splits", "dev", "test"]
+            words = ["evaluate", model, *more, "--suite", suite, "--eval-data", args.suites, "--splits", "dev", "test"]
             words += ["--max-length", str(length)] if length else []
             file = Path(folder, f"{suite}.json")
             command(*words, "--json", str(file))
@@ -154,13 +154,13 @@ def main() -> None:
     parser.add_argument("--models", help="keep the trained models in this folder")
     parser.add_argument("--rescore", action="store_true", help="score the models that were kept again")
     parser.add_argument("--base", default="", metavar="NAME=FOLDER", help="start from this encoder")
-    parser.add_argument("--label", default="", help="of what --set and --options change")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an argument of the loss")
+    parser.add_argument("--label", default="", help="of what --loss-arg and --options change")
+    parser.add_argument("--loss-arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the loss")
     parser.add_argument("--options", default="", help="more options of st-contrastive train, as --options='--bf16'")
     parser.add_argument("--json", default=str(RESULTS), help="where the results go, and what is there is not run again")
     args = parser.parse_args()
-    if (args.set or args.options.replace("--bf16", "").strip()) and not args.label:
-        raise SystemExit("--set and --options make another cell: name it with --label.")
+    if (args.loss_arg or args.options.replace("--bf16", "").strip()) and not args.label:
+        raise SystemExit("--loss-arg and --options make another cell: name it with --label.")
     if args.base and not all(args.base.partition("=")):
         raise SystemExit(f"--base {args.base}: give NAME=FOLDER.")
     if args.rescore and not args.models:
@@ -183,7 +183,7 @@ def main() -> None:
         for name in args.recipes:
             about = {
                 "recipe": name, "label": args.label, "base": base, "data": Path(args.data).name, "seed": seed,
-                "options": args.options, "set": args.set,
+                "options": args.options, "set": args.loss_arg,
             }  # fmt: skip
             there = next((one for one in read(args.json, EMPTY)["cells"] if key(one) == key(about)), None)
             with tempfile.TemporaryDirectory() as folder:

@@ -8,24 +8,18 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from transformers import set_seed
 
-import st_contrastive as stc
 from benchmarks._results import arguments, write
 from benchmarks._training import Recorder, build, by_fit, by_trainer, tenths
 from st_contrastive.evaluation import read_sts, sts_spearman
 from st_contrastive.inputs import read_corpus
+from st_contrastive.methods import METHODS
 
-METHODS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
-    "simcse": (stc.SimCSELoss, stc.simcse_examples, stc.simcse_dataset),
-    "conisi": (stc.ConIsILoss, stc.conisi_examples, stc.conisi_dataset),
-    "twins": (stc.TwinsLoss, stc.twins_examples, stc.twins_dataset),
-    "infocse": (stc.InfoCSELoss, stc.infocse_examples, stc.infocse_dataset),
-}
+SHOWN = ("simcse", "conisi", "twins", "infocse")
 
 
 def main() -> None:
@@ -33,7 +27,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="sentences, one a line")
     parser.add_argument("--sts", required=True, help="folder with stsb/dev and stsb/test")
     parser.add_argument("--json", help="where the results go")
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--methods", nargs="+", default=list(SHOWN), choices=list(METHODS))
     parser.add_argument("--doors", nargs="+", default=["fit", "trainer"], choices=["fit", "trainer"])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=64)
@@ -50,16 +44,16 @@ def main() -> None:
     print(rows[0], flush=True)
     for door in args.doors:
         for method in args.methods:
-            make_loss, make_examples, make_dataset = METHODS[method]
+            make = METHODS[method]
             set_seed(args.seed)
             model = build(args.length)
-            loss = Recorder(make_loss(model))
+            loss = Recorder(make.loss_class(model))
             started = time.perf_counter()
             with tempfile.TemporaryDirectory() as out:
                 if door == "fit":
-                    by_fit(model, loss, make_examples(sentences), args, out)
+                    by_fit(model, loss, make.examples(sentences), args, out)
                 else:
-                    by_trainer(model, loss, make_dataset(sentences), args, out, args.seed)
+                    by_trainer(model, loss, make.dataset(sentences), args, out, args.seed)
             seconds = time.perf_counter() - started
             means = tenths(loss.history)
             model.eval()

@@ -24,8 +24,10 @@ from st_contrastive.augmentations import (
 )
 from st_contrastive.evaluation import EvaluationDataError, read_sts
 from st_contrastive.inputs import FreshAugmentation, Translator, read_corpus, read_parallel, translate_corpus
+from st_contrastive.methods import METHODS
 from tests import foreign
 from tests.filters import TRAINING
+from tests.methods import method_of
 from tests.unicode_sentences import KINDS, LONGEST, mended, sentences, with_halves
 
 pytestmark = [
@@ -35,12 +37,8 @@ pytestmark = [
     *TRAINING,
 ]
 SIZES = [pytest.param(400, id="400"), pytest.param(20_000, id="20000", marks=pytest.mark.slow)]
-BUILDERS = {
-    "simcse": (stc.simcse_examples, stc.simcse_dataset, False),
-    "infocse": (stc.infocse_examples, stc.infocse_dataset, False),
-    "conisi": (stc.conisi_examples, stc.conisi_dataset, True),
-    "twins": (stc.twins_examples, stc.twins_dataset, True),
-}
+#: Whether the second column may be a list of texts in both forms.
+BUILDERS = {"simcse": False, "infocse": False, "conisi": True, "twins": True}
 AUGMENTATIONS = {
     "repetition": WordRepetition,
     "deletion": lambda: RandomDeletion(0.3),
@@ -49,16 +47,17 @@ AUGMENTATIONS = {
     "synonym": SynonymReplacement,
     "antonym": AntonymReplacement,
 }
+#: Options of the loss, and text columns.
 LOSSES = {
-    "simcse": (stc.SimCSELoss, {}, stc.simcse_dataset, 1),
-    "conisi": (stc.ConIsILoss, {}, stc.conisi_dataset, 1),
-    "conisi-subword": (stc.ConIsILoss, {"strategy": "subword"}, stc.conisi_dataset, 1),
-    "conisi-given": (stc.ConIsILoss, {"strategy": "given"}, stc.conisi_dataset, 2),
-    "twins": (stc.TwinsLoss, {"queue_batches": 2}, stc.twins_dataset, 2),
-    "twins-one": (stc.TwinsLoss, {}, stc.twins_dataset, 1),
-    "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1, "rtd_weight": 0.1}, stc.infocse_dataset, 1),
-    "diffcse": (stc.DiffCSELoss, {"rtd_weight": 0.1, "sampling": True}, stc.simcse_dataset, 1),
-    "pretraining": (stc.AuxiliaryMLMPretrainingLoss, {"whole_words": True}, stc.infocse_dataset, 1),
+    "simcse": ({}, 1),
+    "conisi": ({}, 1),
+    "conisi-subword": ({"strategy": "subword"}, 1),
+    "conisi-given": ({"strategy": "given"}, 2),
+    "twins": ({"queue_batches": 2}, 2),
+    "twins-one": ({}, 1),
+    "infocse": ({"mlm_weight": 0.1, "rtd_weight": 0.1}, 1),
+    "diffcse": ({"rtd_weight": 0.1, "sampling": True}, 1),
+    "pretraining": ({"whole_words": True}, 1),
 }
 
 
@@ -82,7 +81,7 @@ def test_the_texts_are_of_every_kind(texts):
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("name", BUILDERS)
 def test_builders_keep_every_row_as_it_is(texts, name, count):
-    examples, dataset, takes_two = BUILDERS[name]
+    examples, dataset, takes_two = METHODS[name].examples, METHODS[name].dataset, BUILDERS[name]
     one = texts(count)
     assert [example.texts for example in examples(one)] == [[text] for text in one]
     made = dataset(iter(one))
@@ -100,7 +99,7 @@ def test_builders_keep_every_row_as_it_is(texts, name, count):
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("name", BUILDERS)
 def test_half_a_surrogate_pair_is_named_with_its_cure(texts, name, count):
-    examples, dataset, takes_two = BUILDERS[name]
+    examples, dataset, takes_two = METHODS[name].examples, METHODS[name].dataset, BUILDERS[name]
     spoilt, places = with_halves(texts(count))
     whole = texts(count)
     message = rf"^sentences\[{places[0]}\] holds half of a surrogate pair, .* Mend it with text\.encode"
@@ -194,12 +193,12 @@ def test_a_translation_model_and_a_fraternal_language_take_any_text(texts, seq2s
 @pytest.mark.parametrize("family", ["bert", "roberta"])  # word pieces, and byte-level BPE
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_stay_finite(texts, build, name, family, count):
-    loss_class, options, builder, columns = LOSSES[name]
+    method, (options, columns) = method_of(name), LOSSES[name]
     one = texts(count)
-    data = builder(*[one, one[::-1]][:columns])
+    data = method.dataset(*[one, one[::-1]][:columns])
     model = build(family)
     model.max_seq_length = 16
-    loss = loss_class(model, **options)
+    loss = method.loss_class(model, **options)
     size, seen = 100, 0
     for start in range(0, count, size):
         rows = data[start : start + size]

@@ -77,7 +77,7 @@ def corpus(tmp_path, sentences):
 def arguments(command, checkpoint, corpus, output, *more):
     method = ["--method", "simcse"] if command == "train" else []
     named = ["--model", str(checkpoint("bert")), "--data", str(corpus), "--output", str(output)]
-    return [command, *method, *named, "--steps", "1", "--batch-size", "4", *more]
+    return [command, *method, *named, "--max-steps", "1", "--batch-size", "4", *more]
 
 
 # Disks that fill.
@@ -194,7 +194,7 @@ def test_a_full_disk_under_a_report(tmp_path):
     assert json.loads(path.read_text())["model"] == "new"
 
 
-@pytest.mark.parametrize("command", ["train", "pretrain"])
+@pytest.mark.parametrize("command", ["train", "pretrain-infocse"])
 def test_a_full_disk_under_training(checkpoint, corpus, tmp_path, capsys, command):
     output = tmp_path / "models" / "out"
     given = arguments(command, checkpoint, corpus, output)
@@ -240,7 +240,7 @@ def test_a_full_disk_under_a_process_of_its_own(checkpoint, corpus, tmp_path):
 @pytest.mark.parametrize("there", [False, True])
 def test_a_full_disk_under_evaluate_and_translate(checkpoint, corpus, sts, seq2seq, tmp_path, capsys, there):
     report, pairs = tmp_path / "scores.json", tmp_path / "pairs.jsonl"
-    evaluate = ["evaluate", str(checkpoint("bert")), "--pooling", "cls", "--data", str(sts), "--json", str(report)]
+    evaluate = ["evaluate", str(checkpoint("bert")), "--pooling", "cls", "--eval-data", str(sts), "--json", str(report)]
     if there:
         assert main(evaluate) == 0
     capsys.readouterr()
@@ -284,7 +284,7 @@ def foreign_places(tmp_path: Path) -> Iterator[tuple[str, str]]:
         yield name, f"what is none of it ({entry.partition('/')[0]}), which would be lost"
 
 
-@pytest.mark.parametrize("command", ["train", "pretrain"])
+@pytest.mark.parametrize("command", ["train", "pretrain-infocse"])
 def test_output_folders_that_are_not_ours(checkpoint, corpus, tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     places = list(foreign_places(tmp_path))
@@ -302,7 +302,7 @@ def test_output_folders_that_are_not_ours(checkpoint, corpus, tmp_path, monkeypa
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-@pytest.mark.parametrize("command", ["train", "pretrain"])
+@pytest.mark.parametrize("command", ["train", "pretrain-infocse"])
 def test_a_read_only_parent(checkpoint, corpus, tmp_path, capsys, command):
     (tmp_path / "locked").mkdir(mode=0o500)
     assert main(arguments(command, checkpoint, corpus, tmp_path / "locked" / "out")) == 2
@@ -316,7 +316,7 @@ def test_an_input_inside_the_output_is_not_lost(checkpoint, corpus, tmp_path, mo
     inside.write_bytes(corpus.read_bytes())
     capsys.readouterr()
     before = everything(tmp_path)
-    for command in ("train", "pretrain"):
+    for command in ("train", "pretrain-infocse"):
         assert main(arguments(command, checkpoint, inside, output, "--overwrite")) == 2
         assert f"--output {output} holds --data {inside}, which would be lost" in said(capsys)
     monkeypatch.chdir(output)
@@ -376,7 +376,7 @@ def test_reports_do_not_go_over_what_is_no_report(checkpoint, sts, tmp_path, cap
     (tmp_path / "dangling.json").symlink_to("not/mounted.json")
     (tmp_path / "empty.json").touch()
     before = everything(tmp_path)
-    given = ["evaluate", str(checkpoint("bert")), "--pooling", "cls", "--data", str(sts), "--json"]
+    given = ["evaluate", str(checkpoint("bert")), "--pooling", "cls", "--eval-data", str(sts), "--json"]
     for place, message in (
         ("diary.txt", "is there and holds no scores; name another file"),
         ("other.json", "is there and holds no scores; name another file"),
@@ -464,11 +464,11 @@ def test_the_command_line_says_which_file_was_cut(checkpoint, seq2seq, sts, corp
     before = everything(tmp_path)
     for path, given in (
         (data, arguments("train", checkpoint, data, out)),
-        (data, arguments("pretrain", checkpoint, data, out)),
+        (data, arguments("pretrain-infocse", checkpoint, data, out)),
         (pairs, arguments("train", checkpoint, corpus, out, "--method", "twins", "--translations", str(pairs))),
         (data, arguments("train", checkpoint, whole, out, "--method", "twins", "--translations", str(data))),
         (data, ["translate", "--model", seq2seq, "--data", str(data), "--prefix", "", "--output", f"{out}.jsonl"]),
-        (graded, ["evaluate", str(checkpoint("bert")), "--data", str(tmp_path / "set"), "--json", f"{out}.json"]),
+        (graded, ["evaluate", str(checkpoint("bert")), "--eval-data", str(tmp_path / "set"), "--json", f"{out}.json"]),
         (graded, ["demo", "--sts", str(tmp_path / "set"), "--output", out]),
     ):
         if given[0] == "demo":

@@ -143,7 +143,13 @@ def test_the_librarys_tension_loss_is_the_papers(build, sentences):
 
 @pytest.fixture
 def tiny_setting(monkeypatch, checkpoint):
-    options = {"model": str(checkpoint("bert")), "lr": 1e-3, "batch_size": 8, "steps": 2, "max_length": 16}
+    options = {
+        "model": str(checkpoint("bert")),
+        "learning_rate": 1e-3,
+        "batch_size": 8,
+        "max_steps": 2,
+        "max_length": 16,
+    }
     made = SimpleNamespace(options={**options, "evaluate_steps": 1}, loss_arguments={"temperature": 0.1})
     monkeypatch.setattr(baselines, "recipe", lambda name: made)
 

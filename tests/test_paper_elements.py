@@ -132,7 +132,16 @@ def parse(command: str, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
         return 0
 
     if words[0] == "st-contrastive":
-        for one in (cli.train, cli.pretrain, cli.evaluate, cli.report, cli.translate, cli.demo):
+        for one in (
+            cli.train,
+            cli.pretrain,
+            cli.evaluate,
+            cli.report,
+            cli.translate,
+            cli.losses,
+            cli.recipes,
+            cli.demo,
+        ):
             monkeypatch.setattr(one, "run", take)
         assert cli.main(words[1:]) == 0
     else:
@@ -151,19 +160,20 @@ def parse(command: str, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
 
 
 def check_settings(args: argparse.Namespace, command: str) -> None:
-    """``--set`` gives arguments that the command's loss has, and recipes are known ones."""
-    from st_contrastive.cli._common import METHODS, PRETRAINING, loss_arguments
+    """``--loss-arg`` gives arguments that the command's loss has, and recipes are known ones."""
+    from st_contrastive.cli._common import loss_arguments
+    from st_contrastive.methods import METHODS, PRETRAINING
 
-    given = getattr(args, "set", [])
+    given = getattr(args, "loss_arg", [])
     names = getattr(args, "recipes", None) or [getattr(args, "recipe", None)]
     methods = [METHODS[recipe(name).method] for name in names if name]
-    if command.startswith("st-contrastive pretrain"):
+    if command.startswith("st-contrastive pretrain-infocse"):
         methods = [PRETRAINING]
     elif not methods and getattr(args, "method", None):
         methods = [METHODS[args.method]]
     for method in methods:
         for name, value in loss_arguments(method, given).items():
-            hint = str(inspect.signature(method.loss).parameters[name].annotation)
+            hint = str(inspect.signature(method.loss_class).parameters[name].annotation)
             if "Literal" in hint:
                 assert value is None or repr(value) in hint.replace('"', "'"), f"{name} takes {hint}, not {value!r}"
     assert methods or not given
@@ -190,11 +200,11 @@ def test_a_wrong_command_is_seen(command, monkeypatch):
 
 
 def test_a_wrong_setting_is_seen(monkeypatch):
-    command = "st-contrastive train --recipe mini-simcse --data wiki.txt --output out --set no_such_argument=1"
+    command = "st-contrastive train --recipe mini-simcse --data wiki.txt --output out --loss-arg no_such_argument=1"
     args = parse(command, monkeypatch)
     with pytest.raises(ValueError, match="no_such_argument"):
         check_settings(args, command)
-    command = "st-contrastive train --recipe mini-infocse --data wiki.txt --output out --set masked_views=one"
+    command = "st-contrastive train --recipe mini-infocse --data wiki.txt --output out --loss-arg masked_views=one"
     with pytest.raises(AssertionError, match="masked_views"):
         check_settings(parse(command, monkeypatch), command)
 

@@ -22,6 +22,19 @@ class Given(argparse.Action):
         namespace.given = {*namespace.given, self.dest}
 
 
+#: How a model makes one vector of its tokens' vectors; "keep" is the model's own way.
+POOLINGS = ("cls", "mean", "lasttoken", "first-last", "keep")
+
+
+class LossArgument(argparse.Action):
+    """An option for one argument of the loss, which is kept as ``--loss-arg NAME=VALUE`` is."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        namespace.loss_arg = [*namespace.loss_arg, f"{self.dest}={values}"]
+
+
 class UserError(ValueError):
     """Bad input that argparse can't see; the command prints the message as one line and exits with 2."""
 

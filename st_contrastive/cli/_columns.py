@@ -8,25 +8,32 @@ from typing import Any
 
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.inputs import CorpusError, ParallelCorpus, is_pairs_file, read_corpus, read_parallel
+from st_contrastive.methods import METHODS
+
+#: Options that make a second column, and what builders call it.
+COLUMN_OF = {"translations": "translation", "antonyms": "constructed", "repetition": "other"}
+#: Options that name a checkpoint, and the argument of the loss that takes it.
+CHECKPOINTS = {"translation_encoder": "fraternal", "auxiliary": "auxiliary", "generator": "generator"}
+
+
+def methods_of(option: str) -> list[str]:
+    """Names of the methods that an option of these two kinds goes with."""
+    column, argument = COLUMN_OF.get(option), CHECKPOINTS.get(option)
+    return [one.name for one in METHODS.values() if column in one.columns or argument in one.checkpoints]
 
 
 def check_together(args: argparse.Namespace) -> None:
     """Refuse options that belong to another method, or lack their partner."""
-    belongs = {
-        "translations": ("twins",),
-        "fraternal": ("twins",),
-        "antonyms": ("conisi", "combined"),
-        "repetition": ("simcse", "momentum"),
-        "auxiliary": ("infocse", "combined"),
-        "generator": ("diffcse",),
-    }
-    for option, wanted in belongs.items():
+    for option in (*COLUMN_OF, *CHECKPOINTS):
+        wanted = methods_of(option)
         if getattr(args, option) and args.method not in wanted:
-            raise UserError(f"--{option} goes with --method {' or '.join(wanted)}, not {args.method}.")
+            raise UserError(
+                f"--{option.replace('_', '-')} goes with --method {' or '.join(wanted)}, not {args.method}."
+            )
     if args.antonym_rate is not None and not args.antonyms:
         raise UserError("--antonym-rate is the share of words that --antonyms replaces: add --antonyms.")
-    if args.fraternal and not args.translations:
-        raise UserError("--fraternal reads translations: add --translations FILE.")
+    if args.translation_encoder and not args.translations:
+        raise UserError("--translation-encoder reads translations: add --translations FILE.")
     if args.languages and not args.translations:
         raise UserError("--languages names the fields of --translations.")
 

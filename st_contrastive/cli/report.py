@@ -30,7 +30,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Show a training run: its curves and terms, the queue, similarities before and after, scores. It "
         "needs the extra 'plots'.",
     )
-    parser.add_argument("runs", nargs="+", type=name, metavar="RUN_DIR", help="outputs of train or pretrain")
+    parser.add_argument("runs", nargs="+", type=name, metavar="RUN_DIR", help="outputs of train or pretrain-infocse")
     parser.add_argument("--html", required=True, type=name, metavar="FILE", help="where the page goes")
     parser.add_argument(
         "--scores", nargs="*", default=[], type=name, metavar="FILE", help="reports that evaluate --json wrote"

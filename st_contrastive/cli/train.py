@@ -6,26 +6,33 @@ import argparse
 import contextlib
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive._checks import first_line
-from st_contrastive.cli._arguments import UserError, fraction, name, share, whole
-from st_contrastive.cli._training import add_files, add_numbers, checkpoint_folder, train_and_save
-from st_contrastive.recipes import RECIPES, recipe
+from st_contrastive.cli._arguments import POOLINGS, UserError, fraction, name, share, whole
+from st_contrastive.cli._training import (
+    add_checkpoints,
+    add_data,
+    add_loss_arguments,
+    add_model,
+    add_optimisation,
+    checkpoint_folder,
+    train_and_save,
+)
+from st_contrastive.methods import METHODS
+from st_contrastive.recipes import recipe
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from st_contrastive.cli._common import Method
     from st_contrastive.evaluation import STSEvaluator
+    from st_contrastive.methods import Method
 
 #: Options that a recipe may be run with and without.
 _BESIDE = (
-    "epochs", "steps", "limit", "pooling", "warmup", "bf16", "batches_by_length", "translations", "fraternal",
-    "auxiliary", "generator", "repetition", "antonym_rate", "dev",
+    "epochs", "max_steps", "limit", "pooling", "warmup", "bf16", "group_by_length", "translations",
+    "translation_encoder", "auxiliary", "generator", "repetition", "antonym_rate", "dev",
 )  # fmt: skip
-METHODS = ("simcse", "conisi", "twins", "infocse", "diffcse", "momentum", "combined")
 
 
 class _TakeRecipe(argparse.Action):
@@ -63,81 +70,43 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "train",
         help="train an encoder on unlabelled sentences",
         description="Train an encoder on unlabelled sentences, through sentence-transformers' Trainer.",
+        usage="st-contrastive train (--recipe NAME | --method NAME --model NAME) --data FILE --output DIR [options]",
+        epilog="The loss's other arguments: st-contrastive losses NAME. The recipes: st-contrastive recipes [NAME].",
     )
-    parser.add_argument(
-        "--recipe",
-        action=_TakeRecipe,
-        metavar="NAME",
-        help="a paper's settings: method, model and numbers, which other options may change. One of "
-        + ", ".join(RECIPES),
+    data = add_data(parser)
+    data.add_argument(
+        "--translations", type=name, metavar="FILE", help="twins: a text line by line, or .tsv/.jsonl pairs"
     )
-    parser.add_argument("--method", choices=METHODS, help="the loss")
-    add_files(parser)
-    parser.add_argument(
-        "--translations",
-        type=name,
-        metavar="FILE",
-        help="twins: the translations of --data's sentences, a text file line by line, or a .tsv or .jsonl (.gz) of "
-        "pairs",
-    )
-    parser.add_argument(
+    data.add_argument(
         "--languages", nargs=2, metavar=("FROM", "TO"), help="the fields of a file of pairs, where they must be said"
     )
-    parser.add_argument(
-        "--fraternal",
-        type=name,
-        metavar="NAME",
-        help="twins: folder or hub name of the checkpoint whose tokenizer and embedding layer read the translations "
-        "(default, or none: the model's own)",
+    data.add_argument("--antonyms", action="store_true", help="conisi, combined: sentences with WordNet antonyms (o2)")
+    data.add_argument("--antonym-rate", type=share, metavar="X", help="share of the words replaced; default: all")
+    data.add_argument("--repetition", type=fraction, metavar="X", help="simcse, momentum: share of words said twice")
+    model = add_model(parser)
+    model.add_argument("--pooling", choices=POOLINGS, help="default: a saved model's own, else as the paper evaluates")
+    model.add_argument(
+        "--translation-encoder", type=name, metavar="NAME", help="twins: reads --translations; default, none: --model"
     )
-    parser.add_argument(
-        "--antonyms", action="store_true", help="conisi, combined: construct sentences with WordNet antonyms (o2)"
+    model.add_argument(
+        "--auxiliary", type=name, metavar="NAME", help="infocse, combined: output of pretrain-infocse; none: untrained"
     )
-    parser.add_argument(
-        "--antonym-rate",
-        type=share,
-        metavar="X",
-        help="with --antonyms: replace this share of the words that have an antonym, one at least; default: all",
+    model.add_argument(
+        "--generator", type=name, metavar="NAME", help="diffcse: a masked LM; default, none: a frozen copy of --model"
     )
-    parser.add_argument(
-        "--repetition",
-        type=fraction,
-        metavar="X",
-        help="simcse, momentum: the second view has up to this share of its words said twice, as ESimCSE's 0.32",
+    method = parser.add_argument_group("method")
+    method.add_argument("--method", choices=METHODS, metavar="NAME", help=", ".join(METHODS))
+    method.add_argument("--recipe", action=_TakeRecipe, metavar="NAME", help="a paper's settings; options change them")
+    add_loss_arguments(method, *METHODS.values())
+    add_optimisation(parser)
+    evaluation = parser.add_argument_group("evaluation")
+    which = evaluation.add_mutually_exclusive_group()
+    which.add_argument("--dev", type=name, metavar="FILE", help="graded pairs (.jsonl): keep the best weights; or none")
+    which.add_argument("--dev-from-hub", action="store_true", help="the STS Benchmark's development split instead")
+    evaluation.add_argument(
+        "--evaluate-steps", type=whole, default=125, metavar="N", help="score them every N steps; default: 125"
     )
-    parser.add_argument(
-        "--pooling",
-        choices=["cls", "mean", "lasttoken", "keep"],
-        help="pooling of the saved model; keep takes --model as it is (default: keep for a SentenceTransformer; for "
-        "others, and in recipes, as the paper evaluates: mean for twins, cls for the rest)",
-    )
-    parser.add_argument(
-        "--auxiliary",
-        type=name,
-        metavar="NAME",
-        help="infocse, combined: folder or hub name of a pre-trained auxiliary network, such as the output of "
-        "pretrain, beside which --model is taken as it is; without, a recipe of two stages pre-trains both in its "
-        "first, and others make an untrained one from --model, as does none in all",
-    )
-    parser.add_argument(
-        "--generator",
-        type=name,
-        metavar="NAME",
-        help="diffcse: folder or hub name of the masked-LM checkpoint that fills tokens in, with --model's tokenizer "
-        "(default, or none: a frozen copy of --model with its own masked-LM head)",
-    )
-    add_numbers(parser)
-    parser.add_argument(
-        "--dev",
-        type=name,
-        metavar="FILE",
-        help="graded pairs (.jsonl, .jsonl.gz of sentence1, sentence2, score), such as the STS Benchmark's dev split, "
-        "or hub for that split from there: scored while training, and the best weights are what is saved, as in the "
-        "papers; none for none",
-    )
-    parser.add_argument(
-        "--evaluate-steps", type=whole, default=125, metavar="N", help="score --dev every N steps; default: 125"
-    )
+    add_checkpoints(parser)
     parser.set_defaults(run=run, stage1=None)  # the folder of the first stage, once it has been run
 
 
@@ -146,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     from transformers import set_seed
 
     from st_contrastive.cli._columns import check_together, read_columns
-    from st_contrastive.cli._common import METHODS, keep_inputs, loss_arguments, output_folder
+    from st_contrastive.cli._common import keep_inputs, loss_arguments, output_folder
     from st_contrastive.cli._first_stage import first_stage, settings_of
 
     chosen = recipe(args.recipe) if args.recipe else None
@@ -160,27 +129,32 @@ def run(args: argparse.Namespace) -> int:
     method = METHODS[args.method]
     # A network that is given takes the place of the first stage; none means neither.
     two_stages = chosen is not None and chosen.stage1 is not None and args.auxiliary is None
-    for option in ("fraternal", "generator", "auxiliary"):  # what a recipe names may be done without
+    for option in ("translation_encoder", "generator", "auxiliary", "dev"):  # what a recipe names may be done without
         if getattr(args, option) == "none":
             setattr(args, option, None)
+            args.dev_from_hub &= option != "dev"
+    if args.dev:
+        args.dev_from_hub = False  # the recipe's
+    if args.pooling == "first-last":
+        raise UserError("--pooling first-last reads a model in evaluate; train takes cls, mean, lasttoken or keep.")
     check_together(args)
     folder = output_folder(args.output, overwrite=args.overwrite)
     checkpoints = checkpoint_folder(args, folder)
-    kept = ("data", "translations", "auxiliary", "generator", "fraternal", "dev")
+    kept = ("data", "translations", "auxiliary", "generator", "translation_encoder", "dev")
     keep_inputs(folder, **{option: getattr(args, option) for option in kept})
     given = chosen.loss_arguments if chosen is not None else {}
-    options = {**given, **loss_arguments(method, args.set)}
+    options = {**given, **loss_arguments(method, args.loss_arg)}
     if args.antonyms:
         if options.get("strategy", "given") != given.get("strategy", "given"):
-            raise UserError(f"--antonyms is --set strategy=given: leave strategy={options['strategy']!r} out.")
+            raise UserError(f"--antonyms is strategy=given: leave strategy={options['strategy']!r} out.")
         options["strategy"] = "given"
     elif options.get("strategy") == "given":
-        raise UserError("--set strategy=given needs constructed sentences: add --antonyms, or use it from Python.")
+        raise UserError("strategy=given needs constructed sentences: add --antonyms, or use it from Python.")
     evaluator = _evaluator(args)
     columns = [*read_columns(args), *_augmentations(args)]
     if chosen is not None:
-        if "epochs" in args.given and "steps" not in args.given:
-            args.steps = None  # the recipe's, which would have the last word
+        if "epochs" in args.given and "max_steps" not in args.given:
+            args.max_steps = None  # the recipe's, which would have the last word
         more = {option: value for option in _BESIDE if (value := getattr(args, option))}
         if "epochs" not in args.given:
             more.pop("epochs", None)
@@ -188,7 +162,7 @@ def run(args: argparse.Namespace) -> int:
             more["auxiliary"] = args.auxiliary
         own = {option: getattr(args, option) for option in chosen.run}
         stage1 = settings_of(args, chosen) if chosen.stage1 else {}
-        print(chosen.told({**more, **own}, options, stage1, stage1=two_stages))
+        print(chosen.describe({**more, **own}, options, stage1, stage1=two_stages))
         if two_stages:
             with contextlib.redirect_stdout(io.StringIO()):  # what is wrong with stage 2 is said before stage 1
                 _built(args, method, options, recipe=True)
@@ -198,10 +172,10 @@ def run(args: argparse.Namespace) -> int:
     model, own_length, loss = _built(args, method, options, recipe=chosen is not None)
     _check_queue(loss, args.batch_size, len(columns[0]))
     try:
-        dataset = method.dataset(*columns, **({"fraternal": loss.fraternal} if args.fraternal else {}))
+        dataset = method.dataset(*columns, **({"fraternal": loss.fraternal} if args.translation_encoder else {}))
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
-    train_and_save(args, folder, checkpoints, model, dataset, loss, own_length, evaluator=evaluator)
+    train_and_save(args, folder, checkpoints, method, model, dataset, loss, own_length, evaluator=evaluator)
     return 0
 
 
@@ -219,16 +193,14 @@ def _built(
         model = trained_model(args.model, args.pooling, method.pooling, recipe=recipe)
     else:  # which saved it under the pooling that was asked for
         model = load_model(args.stage1, training=True)
-        if not Path(args.model).exists():  # a name on the hub, for the model card
-            model.model_card_data.set_base_model(args.model)
     own_length = cut_texts(model, args.model, args.max_length)
     named = {option: getattr(args, option) for option in ("auxiliary", "generator") if getattr(args, option)}
     try:
-        if args.fraternal:
-            fraternal = FraternalEmbedding.from_pretrained(args.fraternal, model, max_length=args.max_length)
-            print(f"{args.fraternal}: {fraternal.alignment}")
+        if args.translation_encoder:
+            fraternal = FraternalEmbedding.from_pretrained(args.translation_encoder, model, max_length=args.max_length)
+            print(f"{args.translation_encoder}: {fraternal.alignment}")
             named["fraternal"] = fraternal
-        return model, own_length, method.loss(model, **options, **named)
+        return model, own_length, method.loss_class(model, **options, **named)
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
 
@@ -242,7 +214,7 @@ def _check_queue(loss: Any, batch_size: int, sentences: int) -> None:
     if held + batch_size > sentences:
         print(
             f"The queue holds up to {held:,} sentences and --data has {sentences:,}: they will be their own negatives. "
-            "Take a smaller --batch-size, --set queue_batches or queue_size, or more sentences."
+            "Take a smaller --batch-size, --queue-batches or --queue-size, or more sentences."
         )
 
 
@@ -261,16 +233,16 @@ def _augmentations(args: argparse.Namespace) -> list[Any]:
 
 
 def _evaluator(args: argparse.Namespace) -> STSEvaluator | None:
-    """The evaluator of --dev, or None."""
+    """The evaluator of --dev or --dev-from-hub, or None."""
     import torch
 
     from st_contrastive.evaluation import EvaluationDataError, STSEvaluator
     from st_contrastive.evaluation.sts import hub_sts
 
-    if args.dev is None or args.dev == "none":
+    if args.dev is None and not args.dev_from_hub:
         return None
     try:
-        pairs = hub_sts(["dev"], ["stsb"])["stsb", "dev"] if args.dev == "hub" else args.dev
+        pairs = hub_sts(["dev"], ["stsb"])["stsb", "dev"] if args.dev is None else args.dev
         return STSEvaluator(pairs, "dev", dtype=torch.bfloat16 if args.bf16 else None)
     except EvaluationDataError as error:
-        raise UserError(f"--dev: {error}") from error
+        raise UserError(f"--dev{'' if args.dev else '-from-hub'}: {error}") from error

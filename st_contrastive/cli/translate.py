@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from st_contrastive.cli._arguments import UserError, name, whole
+from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._saving import resolved
 
 
@@ -28,6 +29,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--max-length", type=whole, default=128, metavar="N", help="tokens a sentence; default: 128")
     parser.add_argument("--beams", type=whole, default=1, metavar="N", help="default: 1")
     parser.add_argument("--limit", type=whole, metavar="N", help="take the first N sentences only")
+    add_verbose(parser)
     parser.set_defaults(run=run)
 
 

@@ -15,6 +15,6 @@ FLOAT16 = Difference("float16 in the authors' code: add --bf16", ("bf16",))
 LOOP = {
     **cite(SIMCSE_CODE, max_length=32, epochs=1, evaluate_steps=125),
     **cite("transformers' default, which SimCSE's run_unsup_example.sh keeps", warmup=0.0, seed=42),
-    **cite(f"{SIMCSE_CODE}: --metric_for_best_model stsb_spearman, of the development split", dev="hub"),
+    **cite(f"{SIMCSE_CODE}: --metric_for_best_model stsb_spearman, of the development split", dev_from_hub=True),
 }
 AS_LOOP = {name: Setting(one.value, f"as {one.source}") for name, one in LOOP.items()}

@@ -20,7 +20,7 @@ def _simcse(
         name,
         f"{title}, {model}",
         "simcse",
-        {**LOOP, **cite(SIMCSE, model=model, lr=lr, batch_size=batch_size)},
+        {**LOOP, **cite(SIMCSE, model=model, learning_rate=lr, batch_size=batch_size)},
         {
             **cite(SIMCSE_CODE, temperature=0.05, head=True),
             **cite("SimCSE, train.py's default, as ESimCSE's authors' copy of it has it", **masked),
@@ -50,7 +50,7 @@ BASELINES = (
         "momentum",
         {
             **AS_LOOP,
-            **cite(f"as {SIMCSE}; not verified against ESimCSE's text", model=BERT, lr=3e-5),
+            **cite(f"as {SIMCSE}; not verified against ESimCSE's text", model=BERT, learning_rate=3e-5),
             **cite(f"{_ESIMCSE_LOG}, of RoBERTa", batch_size=64, epochs=1, evaluate_steps=125, warmup=0.0, seed=42),
             **cite(f"{_ESIMCSE} (0.3 in the name of the run of logs/roberta-base.log)", repetition=0.32),
         },
@@ -71,7 +71,7 @@ BASELINES = (
         "moco-bert-base",
         "MoCo: keys of a momentum encoder, bert-base-uncased",
         "momentum",
-        {**AS_LOOP, **cite(f"as {SIMCSE}", model=BERT, lr=3e-5, batch_size=64)},
+        {**AS_LOOP, **cite(f"as {SIMCSE}", model=BERT, learning_rate=3e-5, batch_size=64)},
         {
             **cite(_MOCO, momentum=0.999, queue_size=65536, temperature=0.07),
             **cite("MoCo, authors' main_moco.py: one view to each encoder", positives="momentum"),
@@ -85,7 +85,7 @@ BASELINES = (
         "diffcse",
         {
             **AS_LOOP,
-            **cite(_DIFFCSE, model=BERT, lr=7e-6, batch_size=64, max_length=32, evaluate_steps=125),
+            **cite(_DIFFCSE, model=BERT, learning_rate=7e-6, batch_size=64, max_length=32, evaluate_steps=125),
             **cite(_DIFFCSE, generator="distilbert-base-uncased"),
             **cite(f"{_DIFFCSE}; its README says 1", epochs=2),
         },

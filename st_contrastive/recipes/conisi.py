@@ -45,7 +45,7 @@ def _conisi(suffix: str, strategy: str, title: str, table: str, reported: Mappin
                 {
                     **AS_LOOP,
                     **cite(f"{_TEXT}, by its size alone{cased}", model=model),
-                    **cite(source, lr=3e-5, batch_size=64, max_length=length),
+                    **cite(source, learning_rate=3e-5, batch_size=64, max_length=length),
                     **cite(_TEXT, epochs=1, evaluate_steps=125, seed=42),
                 },
                 {

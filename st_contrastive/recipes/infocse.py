@@ -20,10 +20,10 @@ def _infocse(name: str, model: str, script: str, start: str, mask_rate: Setting,
         "infocse",
         {
             **cite(f"{_TEXT}, by its size alone; uncased as SimCSE", model=model),
-            **cite(code, lr=7e-6, batch_size=64, max_length=32, epochs=2),
+            **cite(code, learning_rate=7e-6, batch_size=64, max_length=32, epochs=2),
             **cite(f"transformers' default, which {script} keeps", warmup=0.0, seed=42),
             **cite(_TEXT, evaluate_steps=125),
-            **cite(f"{_TEXT}: 'the development set of STS-B'", dev="hub"),
+            **cite(f"{_TEXT}: 'the development set of STS-B'", dev_from_hub=True),
         },
         {
             **cite(f"{code}; the paper's text has no value", temperature=0.05),
@@ -35,7 +35,7 @@ def _infocse(name: str, model: str, script: str, start: str, mask_rate: Setting,
             **cite("ours: trains the network at full scale, see InfoCSELoss", weighting="gradient"),
         },
         stage1={
-            **cite(_CONDENSER, lr=1e-4, warmup=0.1),
+            **cite(_CONDENSER, learning_rate=1e-4, warmup=0.1),
             **cite(
                 f"ours, as the joint stage: {_TEXT}, has a number that is not legible in the copy we read",
                 batch_size=64,

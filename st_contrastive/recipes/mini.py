@@ -12,9 +12,9 @@ _RUN = {
     **cite(
         _SMALL,
         model="sentence-transformers/all-MiniLM-L6-v2",
-        lr=3e-5,
+        learning_rate=3e-5,
         batch_size=64,
-        steps=150,
+        max_steps=150,
         max_length=32,
         evaluate_steps=25,
     ),
@@ -23,7 +23,7 @@ _RUN = {
 _FEW_STEPS = "ours: for MiniLM and so few steps"
 #: Arguments of a loss that the small scale changes; the others are changed to see what they do.
 _TUNED = ("temperature", "interaction_weight", "mlm_weight", "queue_size", "momentum")
-_STAGE1 = cite(_SMALL, lr=1e-4, batch_size=64, steps=150, max_length=32)
+_STAGE1 = cite(_SMALL, learning_rate=1e-4, batch_size=64, max_steps=150, max_length=32)
 _LIKE = {one.name: one for one in FULL}
 
 
@@ -40,11 +40,13 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
     loss = {**full.loss, **cite("the part that this recipe changes", **changes), **cite(_FEW_STEPS, **tuned)}
     others = [
         (key, f"{key} {run[key].value}, not {full.run[key].value}")
-        for key in ("lr", "batch_size")
+        for key in ("learning_rate", "batch_size")
         if run[key].value != full.run[key].value
     ]
-    if translations and "fraternal" in full.run:
-        others.append(("fraternal", f"both languages under one tokenizer, not {full.run['fraternal'].value}"))
+    if translations and "translation_encoder" in full.run:
+        others.append(
+            ("translation_encoder", f"both languages under one tokenizer, not {full.run['translation_encoder'].value}")
+        )
     if "generator" in full.run:
         generator = f"MiniLM's own copy as the generator, without a trained head, not {full.run['generator'].value}"
         others.append(("generator", generator))
@@ -70,7 +72,7 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
         stage1_loss=full.stage1_loss if stage1 else {},
         differs=(
             Difference("all-MiniLM-L6-v2, which is a sentence encoder already", ("model",)),
-            Difference("150 steps, and without --dev the last of them", ("steps", "epochs")),
+            Difference("150 steps, and without --dev the last of them", ("max_steps", "epochs")),
             *(Difference(f"against {like}: {told}", (about,)) for about, told in others),
         ),
     )

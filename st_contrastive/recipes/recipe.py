@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from st_contrastive.methods import METHODS
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -44,6 +46,9 @@ class Recipe:
         stage1_loss: arguments of that stage's loss, ``AuxiliaryMLMPretrainingLoss``.
         differs: what is not as in the paper; "stage1" stands for the whole of that stage.
         reported: the paper's own figure.
+
+    Raises:
+        ValueError: there is no such method.
     """
 
     name: str
@@ -57,6 +62,12 @@ class Recipe:
     stage1_loss: Mapping[str, Setting] = field(default_factory=dict)
     differs: tuple[Difference, ...] = ()
     reported: str = ""
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(
+                f"recipe {self.name!r}: there is no method {self.method!r}; give one of {', '.join(METHODS)}."
+            )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -73,7 +84,7 @@ class Recipe:
         """Arguments of the first stage's loss."""
         return {name: setting.value for name, setting in self.stage1_loss.items()}
 
-    def told(
+    def describe(
         self,
         given: Mapping[str, Any] | None = None,
         given_to_loss: Mapping[str, Any] | None = None,

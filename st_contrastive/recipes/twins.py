@@ -42,11 +42,11 @@ def _twins(
         f"Twins, {title}",
         "twins",
         {
-            **cite(_OURS, lr=3e-5, max_length=32, warmup=0.0, seed=42),
+            **cite(_OURS, learning_rate=3e-5, max_length=32, warmup=0.0, seed=42),
             **cite("Twins, section 4.4: 8,456 steps of about 540,000 sentences", batch_size=64),
-            **({} if fraternal is None else cite(_SETUP, fraternal=fraternal)),
+            **({} if fraternal is None else cite(_SETUP, translation_encoder=fraternal)),
             **cite(_SETUP, epochs=1, evaluate_steps=151),
-            **cite(f"{_SETUP}: 'the verification sets of STS-B or C-STB'", dev="hub"),
+            **cite(f"{_SETUP}: 'the verification sets of STS-B or C-STB'", dev_from_hub=True),
             **cite("Twins, table 1: the mean of the last layer 'for verification'", pooling="mean"),
             "model": model,
             **(run or {}),
@@ -132,7 +132,7 @@ TWINS = (
             _BY_BAIDU,
         ),
         {
-            **cite("ours: the hub's splits that --dev hub reads are English", dev=None),
+            **cite("ours: the hub's splits that --dev-from-hub reads are English", dev_from_hub=False),
             **cite(f"{_SETUP}: CnData", limit=100_000),
         },
     ),

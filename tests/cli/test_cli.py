@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import gzip
 import inspect
+import io
 import json
+import logging
+import os
 import random
+import re
 import shutil
 import subprocess
 import sys
+import warnings
 from importlib import resources
 
 import pytest
@@ -14,13 +19,18 @@ import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize
-from transformers import BertModel
+from transformers import BertModel, TrainerState
+from transformers.utils import logging as transformers_logging
 
-from st_contrastive import inputs
+from st_contrastive import __version__, inputs
 from st_contrastive.cli import main
-from st_contrastive.cli._common import METHODS, PRETRAINING, loss_arguments
+from st_contrastive.cli._common import loss_arguments, settable
+from st_contrastive.cli._progress import Progress
+from st_contrastive.cli._quiet import quiet
 from st_contrastive.evaluation import read_sts
 from st_contrastive.inputs import conisi_dataset
+from st_contrastive.methods import METHODS, PRETRAINING
+from st_contrastive.recipes import RECIPES
 from tests import foreign
 from tests.filters import TRAINING
 
@@ -41,27 +51,37 @@ def corpus(tmp_path, sentences):
 def test_train_then_evaluate(checkpoint, corpus, sts, tmp_path, capsys, method):
     output = tmp_path / "models" / method
     arguments = ["train", "--method", method, "--model", str(checkpoint("bert")), "--data", str(corpus)]
-    arguments += ["--output", str(output), "--batch-size", "4", "--steps", "2", "--set", "temperature=0.1"]
+    arguments += ["--output", str(output), "--batch-size", "4", "--max-steps", "2", "--temperature", "0.1"]
     assert main(arguments) == 0
     assert "20 of 21 lines taken; left out: 1 blank" in capsys.readouterr().out
     assert [path.name for path in output.parent.iterdir()] == [method]  # nothing of the work is left
     pooling = json.loads((output / "1_Pooling" / "config.json").read_text())["pooling_mode"]
     assert pooling == ("mean" if method == "twins" else "cls")
+    assert json.loads((output / "training_run.json").read_text())["loss"]["temperature"] == 0.1
     report = tmp_path / "report.json"
-    assert main(["evaluate", str(output), "--suite", "sts", "--data", str(sts), "--json", str(report)]) == 0
+    assert main(["evaluate", str(output), "--suite", "sts", "--eval-data", str(sts), "--json", str(report)]) == 0
     assert "tiny" in capsys.readouterr().out
     scores = json.loads(report.read_text())["scores"]
     assert [(score["task"], score["split"], score["size"]) for score in scores] == [("tiny", "test", 10)]
     # A saved model is not replaced unasked, and stays whole until the new one is.
     assert main(arguments) == 2
     assert main([*arguments, "--overwrite"]) == 0
-    assert main(["evaluate", str(output), "--data", str(sts)]) == 0
+    assert main(["evaluate", str(output), "--eval-data", str(sts)]) == 0
 
 
 RUNS = {
     "train": ["train", "--method", "conisi"],
-    "by length": ["train", "--method", "simcse", "--batches-by-length", "--workers", "1", "--set", "mini_batch_size=2"],
-    "pretrain": ["pretrain"],
+    "by length": [
+        "train",
+        "--method",
+        "simcse",
+        "--group-by-length",
+        "--workers",
+        "1",
+        "--loss-arg",
+        "mini_batch_size=2",
+    ],
+    "pretrain-infocse": ["pretrain-infocse"],
 }
 
 
@@ -70,7 +90,7 @@ def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, 
     checkpoints = tmp_path / "checkpoints"
     whole, again = tmp_path / "whole", tmp_path / "again"
     arguments = [*command, "--model", str(checkpoint("bert")), "--data", str(corpus), "--batch-size", "4"]
-    arguments += ["--steps", "5", "--checkpoint-steps", "2", "--checkpoints", str(checkpoints)]
+    arguments += ["--max-steps", "5", "--checkpoint-steps", "2", "--checkpoints", str(checkpoints)]
     assert main([*arguments, "--output", str(whole), "--resume"]) == 0
     assert "holds no complete checkpoint: starting from the beginning" in capsys.readouterr().out
     assert {entry.name for entry in checkpoints.iterdir()} == {"checkpoint-4", "checkpoint-5", "run.json"}
@@ -81,15 +101,15 @@ def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, 
     assert main([*arguments, "--output", str(again), "--resume"]) == 0
     assert "Going on from" in capsys.readouterr().out
     for name in ("model.safetensors", "auxiliary.safetensors"):
-        assert (whole / name).exists() == (name.startswith("model") or command == ["pretrain"])
+        assert (whole / name).exists() == (name.startswith("model") or command == ["pretrain-infocse"])
         if (whole / name).exists():
             assert (whole / name).read_bytes() == (again / name).read_bytes()
     rest = ["--output", str(tmp_path / "other"), "--resume"]
     assert main([*arguments, *rest]) == 0  # it was over already
     for option, told in (
-        (["--lr", "1e-3"], "--lr was"),
-        (["--set", "temperature=1"], "--set"),
-        (["--steps", "3"], "--steps was 5"),
+        (["--learning-rate", "1e-3"], "--learning-rate was"),
+        (["--loss-arg", "temperature=1"], "--loss-arg"),
+        (["--max-steps", "3"], "--max-steps was 5"),
     ):
         assert main([*arguments, "--output", str(tmp_path / "more"), "--resume", *option]) == 2
         assert told in capsys.readouterr().err
@@ -118,17 +138,17 @@ def test_places_of_checkpoints(checkpoint, corpus, tmp_path, capsys):
 
 def test_pretrain_then_train_with_what_it_wrote(checkpoint, corpus, tmp_path, capsys):
     stage1, output = tmp_path / "stage1", tmp_path / "out"
-    common = ["--data", str(corpus), "--batch-size", "4", "--steps", "2"]
-    arguments = ["pretrain", "--model", str(checkpoint("bert")), "--output", str(stage1), *common]
+    common = ["--data", str(corpus), "--batch-size", "4", "--max-steps", "2"]
+    arguments = ["pretrain-infocse", "--model", str(checkpoint("bert")), "--output", str(stage1), *common]
     more = ["whole_words=true", "extra_layers=1", "mask_rate=0.3", "auxiliary_weight=0.5"]
-    assert main([*arguments, *(word for one in more for word in ("--set", one))]) == 0
+    assert main([*arguments, *(word for one in more for word in ("--loss-arg", one))]) == 0
     trained = json.loads((stage1 / "training_run.json").read_text())["loss"]
     assert (trained["mask_rate"], trained["auxiliary_weight"]) == (0.3, 0.5)
     assert "20 of 21 lines taken" in capsys.readouterr().out
     assert {"auxiliary_config.json", "auxiliary.safetensors", "modules.json"} <= {p.name for p in stage1.iterdir()}
     assert json.loads((stage1 / "auxiliary_config.json").read_text())["extra_layers"] == 1
     arguments = ["train", "--method", "infocse", "--model", str(stage1), "--auxiliary", str(stage1), *common]
-    assert main([*arguments, "--output", str(output), "--set", "extra_layers=2"]) == 2
+    assert main([*arguments, "--output", str(output), "--loss-arg", "extra_layers=2"]) == 2
     assert "extra_layers is 1, asked for 2" in capsys.readouterr().err
     assert not output.exists()
     assert main([*arguments, "--output", str(stage1), "--overwrite"]) == 2
@@ -136,7 +156,7 @@ def test_pretrain_then_train_with_what_it_wrote(checkpoint, corpus, tmp_path, ca
     with pytest.raises(SystemExit, match="2"):
         main([*arguments, "--output", str(output), "--auxiliary", ""])
     assert "the name is empty" in capsys.readouterr().err
-    assert main([*arguments, "--output", str(output), "--set", "weighting=loss"]) == 0
+    assert main([*arguments, "--output", str(output), "--loss-arg", "weighting=loss"]) == 0
     assert (output / "modules.json").is_file()
     assert not (output / "auxiliary.safetensors").exists()
     assert main([*arguments, "--output", str(tmp_path / "x"), "--auxiliary", str(tmp_path / "nowhere")]) == 2
@@ -144,21 +164,21 @@ def test_pretrain_then_train_with_what_it_wrote(checkpoint, corpus, tmp_path, ca
 
 
 @pytest.mark.parametrize("method", [*METHODS.values(), PRETRAINING], ids=lambda method: method.title)
-def test_set_reaches_every_argument_of_a_loss(method):
+def test_loss_arg_reaches_every_argument_of_a_loss(method):
     """The keyword-only ones too; but for those that are objects, or have options of their own."""
-    parameters = inspect.signature(method.loss).parameters
+    parameters = inspect.signature(method.loss_class).parameters
     own = {"model", "auxiliary", "fraternal", "generator", "detector", "log_terms"}
-    assert set(method.arguments) == set(parameters) - own
-    for name in method.arguments:
+    assert set(settable(method)) == set(parameters) - own
+    for name in settable(method):
         assert loss_arguments(method, [f"{name}=0.25"]) == {name: 0.25}
     if method.title == "SimCSE":
         assert parameters["mlm_weight"].kind is inspect.Parameter.KEYWORD_ONLY
 
 
-def test_set_trains_simcse_with_its_masked_lm(checkpoint, corpus, tmp_path):
+def test_options_of_the_loss_train_simcse_with_its_masked_lm(checkpoint, corpus, tmp_path):
     arguments = ["train", "--method", "simcse", "--model", str(checkpoint("bert-mlm")), "--data", str(corpus)]
-    arguments += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "10"]
-    assert main([*arguments, "--set", "mlm_weight=0.1", "--set", "mask_rate=0.3"]) == 0
+    arguments += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--max-steps", "10"]
+    assert main([*arguments, "--mlm-weight", "0.1", "--mask-rate", "0.3"]) == 0
     record = json.loads((tmp_path / "out" / "training_run.json").read_text())
     assert (record["loss"]["mlm_weight"], record["loss"]["mask_rate"]) == (0.1, 0.3)
     assert any(entry.get("mlm", 0) > 0 for entry in record["log"])
@@ -171,7 +191,7 @@ def weights_of(folder):
 
 def test_train_diffcse_with_a_generator_by_name(checkpoint, corpus, tmp_path, capsys):
     arguments = ["train", "--method", "diffcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
-    arguments += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "1"]
+    arguments += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--max-steps", "1"]
     assert main([*arguments, "--generator", str(checkpoint("roberta-mlm"))]) == 2
     assert "another tokenizer" in capsys.readouterr().err
     assert main([*arguments, "--generator", str(checkpoint("bert-mlm"))]) == 0
@@ -183,7 +203,7 @@ def test_train_into_the_working_directory_and_with_flags(checkpoint, corpus, tmp
     folder.mkdir()
     monkeypatch.chdir(folder)
     arguments = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
-    assert main([*arguments, "--output", ".", "--steps", "1", "--batch-size", "4", "--set", "head=false"]) == 0
+    assert main([*arguments, "--output", ".", "--max-steps", "1", "--batch-size", "4", "--loss-arg", "head=false"]) == 0
     assert (folder / "modules.json").is_file()
     assert '"head": false' in (folder / "README.md").read_text(encoding="utf-8")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "here"]
@@ -207,7 +227,7 @@ def test_a_model_that_can_not_be_put_in_place_is_kept(checkpoint, corpus, tmp_pa
 
     monkeypatch.setattr(shutil, "move", fails_late)
     arguments = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
-    assert main([*arguments, "--output", ".", "--overwrite", "--steps", "1", "--batch-size", "4"]) == 2
+    assert main([*arguments, "--output", ".", "--overwrite", "--max-steps", "1", "--batch-size", "4"]) == 2
     assert "No space left on device); the trained model is in" in capsys.readouterr().err
     assert (folder / "modules.json").read_text() == "the old model"
     assert sorted(path.name for path in folder.iterdir()) == ["modules.json", "z.txt"]
@@ -219,7 +239,7 @@ def test_train_twins_on_translations(checkpoint, corpus, tmp_path):
     translations = tmp_path / "de.txt"
     translations.write_text("\n".join(reversed(corpus.read_text(encoding="utf-8").split("\n"))), encoding="utf-8")
     arguments = ["train", "--method", "twins", "--model", str(checkpoint("bert")), "--data", str(corpus)]
-    arguments += ["--translations", str(translations), "--steps", "2", "--batch-size", "4"]
+    arguments += ["--translations", str(translations), "--max-steps", "2", "--batch-size", "4"]
     assert main([*arguments, "--output", str(tmp_path / "out")]) == 0
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "<code>translation</code>" in card
@@ -230,16 +250,20 @@ def test_train_twins_on_translations(checkpoint, corpus, tmp_path):
     [
         ({"--data": "nowhere.txt"}, "nowhere.txt can't be read"),
         ({"--model": "/no/such/model"}, "--model /no/such/model: it can't be loaded"),
-        ({"--set": "warmth=1"}, "--set warmth=1: give NAME=VALUE, NAME one of strategy, temperature"),
-        ({"--set": "interaction_weight=2"}, "interaction_weight must be a number from 0 to 1, got 2"),
-        ({"--set": "strategy=given"}, "strategy=given"),
+        ({"--loss-arg": "warmth=1"}, "--loss-arg warmth=1: ConIsILoss has no argument warmth, only strategy, temper"),
+        ({"--loss-arg": "warmth"}, "--loss-arg warmth: give NAME=VALUE"),
+        ({"--queue-batches": "2"}, "--queue-batches 2: ConIsILoss has no argument queue_batches, only strategy"),
+        ({"--temperature": "-1"}, "temperature must be a positive number, got -1"),
+        ({"--pooling": "first-last"}, "--pooling first-last reads a model in evaluate"),
+        ({"--loss-arg": "interaction_weight=2"}, "interaction_weight must be a number from 0 to 1, got 2"),
+        ({"--loss-arg": "strategy=given"}, "strategy=given"),
         ({"--translations": "de.txt"}, "--translations goes with --method twins"),
         ({"--output": "."}, "holds something that is not a saved model"),
         ({"--output": "corpus.txt/x"}, "corpus.txt is a file"),
         ({"--max-length": "200"}, "--max-length 200"),
         ({"--max-length": "2"}, "--max-length 2 leaves no token of the text: give 3 at least"),
-        ({"--set": "temperature=1e999"}, "temperature must be a positive number, got inf"),
-        ({"--set": "interaction_dim=1.5"}, "interaction_dim must be a whole number"),
+        ({"--loss-arg": "temperature=1e999"}, "temperature must be a positive number, got inf"),
+        ({"--loss-arg": "interaction_dim=1.5"}, "interaction_dim must be a whole number"),
     ],
 )
 def test_bad_input_is_one_line_and_2(checkpoint, corpus, tmp_path, monkeypatch, capfd, change, message):
@@ -266,9 +290,9 @@ def test_bad_input_is_one_line_and_2(checkpoint, corpus, tmp_path, monkeypatch, 
         ["train"],
         ["train", "--method", "bert", "--model", "m", "--data", "d", "--output", "o"],
         ["train", "--method", "simcse", "--model", "m", "--data", "d", "--output", "o", "--batch-size", "0"],
-        ["train", "--method", "simcse", "--model", "m", "--data", "d", "--output", "o", "--lr", "-1"],
+        ["train", "--method", "simcse", "--model", "m", "--data", "d", "--output", "o", "--learning-rate", "-1"],
         ["evaluate"],
-        ["demo", "--steps", "none"],
+        ["demo", "--max-steps", "none"],
         ["demo", "--seed", "-1"],
     ],
 )
@@ -280,11 +304,11 @@ def test_usage_errors_exit_with_2(arguments, capsys):
 
 
 def test_evaluate_bad_input(sts, tmp_path, capsys):
-    assert main(["evaluate", "/no/such/model", "--data", str(tmp_path / "none")]) == 2
+    assert main(["evaluate", "/no/such/model", "--eval-data", str(tmp_path / "none")]) == 2
     assert "not a folder" in capsys.readouterr().err
-    assert main(["evaluate", "/no/such/model", "--data", str(sts), "--json", str(tmp_path)]) == 2
+    assert main(["evaluate", "/no/such/model", "--eval-data", str(sts), "--json", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err
-    assert main(["evaluate", "/no/such/model", "--data", str(sts)]) == 2
+    assert main(["evaluate", "/no/such/model", "--eval-data", str(sts)]) == 2
     assert "can't be loaded" in capsys.readouterr().err
 
 
@@ -295,17 +319,152 @@ def test_help_needs_no_torch():
         "assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    for option in ("--method", "--data", "--output", "--translations", "--set"):
+    for option in ("--method", "--data", "--output", "--translations", "--loss-arg"):
         assert option in done.stdout
 
 
-def test_the_module_is_the_same_door():
+def test_help_of_train_fits_two_screens():
+    """At 100 columns: options in groups, and one line for most of them."""
     done = subprocess.run(
-        [sys.executable, "-m", "st_contrastive", "evaluate", "x", "--data", "/no/such/folder"],
+        [sys.executable, "-m", "st_contrastive", "train", "--help"],
+        capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "100"},
+    )  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert 50 < len(lines) <= 75
+    for group in ("data:", "model:", "method:", "optimisation:", "evaluation:", "output and checkpoints:"):
+        assert group in lines
+
+
+def test_the_card_says_what_is_known(checkpoint, corpus, sts, tmp_path, capsys):
+    output, dev = tmp_path / "out", sts / "tiny" / "test.jsonl"
+    words = ["train", "--recipe", "mini-conisi-s", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    words += ["--batch-size", "4", "--max-steps", "3", "--temperature", "0.2", "--dev", str(dev)]
+    assert main([*words, "--evaluate-steps", "1", "--output", str(output)]) == 0
+    card = (output / "README.md").read_text(encoding="utf-8")
+    record = json.loads((output / "training_run.json").read_text())
+    base = checkpoint("bert").name
+    before, best = 100 * record["dev_before"], 100 * record["best"]["value"]
+    for line in (
+        f"# {base} trained with ConIsI",
+        f"| Base model | {base} |",
+        "| Method | ConIsI (`ConIsILoss`) |",
+        "| Recipe | `mini-conisi-s` |",
+        f"| Training text | `corpus.txt`, {corpus.stat().st_size} bytes, 20 sentences |",
+        "| Settings | 3 steps, 4 sentences a batch, learning rate 3e-05, 32 tokens a sentence, seed 42 |",
+        "| Loss arguments | `temperature=0.2` |",
+        f"| Made with | st_contrastive {__version__} |",
+    ):
+        assert line in card.splitlines(), line
+    assert f"| Development score | {before:.2f} before training, {best:.2f} at step {record['best']['step']}, " in card
+    assert "Unknown" not in card
+    assert "widget:" not in card
+    assert "- st_contrastive\n" in card
+    assert str(tmp_path) not in card
+
+
+def test_progress_is_one_line_each_time_without_a_terminal(checkpoint, corpus, sts, tmp_path, capfd):
+    words = ["train", "--method", "conisi", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    words += ["--batch-size", "2", "--max-steps", "20", "--evaluate-steps", "10", "--output", str(tmp_path / "out")]
+    assert main([*words, "--dev", str(sts / "tiny" / "test.jsonl")]) == 0
+    err = capfd.readouterr().err
+    lines = err.splitlines()
+    number = r"-?[\d.e+-]+"
+    terms = rf"contrastive {number} interactive {number}"
+    for line, step in zip(lines, (10, 20), strict=True):
+        assert re.match(rf"step {step}/20 \| loss {number} \({terms}\) \| learning rate {number} \| \d+ s left", line)
+    assert re.search(rf"left \| dev {number}$", lines[1])  # of step 10
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_renews_its_line_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    stream, state = Terminal(), TrainerState(global_step=0, max_steps=4)
+    progress = Progress("dev_spearman", stream)
+    progress.on_train_begin(None, state, None)
+    for step in range(1, 5):
+        state.global_step = step
+        progress.on_step_end(None, state, None)
+        progress.on_log(None, state, None, logs={"loss": step / 4, "a": 0.25, "b": 0.5, "grad_norm": 1.0})
+        progress.on_evaluate(None, state, None, metrics={"eval_dev_spearman": step / 5})
+    progress.on_train_end(None, state, None)
+    *shown, end = stream.getvalue().split("\r")
+    assert end.endswith("\n")
+    assert all(len(line) < 60 and "\n" not in line for line in shown)
+    assert end.startswith("step 4/4 | loss 1 (a 0.25 b 0.5) | 0 s left | dev 80")
+    state.global_step = 3
+    assert "dev 80.00" in progress.line(state, {})
+
+
+def test_the_libraries_are_quiet_for_the_time_of_a_command():
+    logger = logging.getLogger("sentence_transformers")
+    level, bars = logger.level, transformers_logging.is_progress_bar_enabled()
+    with quiet():
+        assert logger.level == logging.ERROR
+        assert not transformers_logging.is_progress_bar_enabled()
+        assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
+        warnings.warn("there is no GPU for pin_memory", stacklevel=1)  # an error where it is not ignored
+        with pytest.raises(UserWarning, match="of this package"):
+            warnings.warn("of this package", stacklevel=1)
+    with pytest.raises(UserWarning, match="pin_memory"):
+        warnings.warn("there is no GPU for pin_memory", stacklevel=1)
+    assert (logger.level, transformers_logging.is_progress_bar_enabled()) == (level, bars)
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"st-contrastive {__version__}\n"
+
+
+def test_losses_are_listed(capsys):
+    assert main(["losses"]) == 0
+    out = capsys.readouterr().out
+    for method in (*METHODS.values(), PRETRAINING):
+        assert re.search(rf"^{method.name} +{method.loss} +[A-Z].*\.$", out, re.MULTILINE), method.name
+
+
+@pytest.mark.parametrize("method", [*METHODS.values(), PRETRAINING], ids=lambda method: method.name)
+def test_a_loss_has_its_arguments_with_defaults(method, capsys):
+    for given in (method.name, method.loss):
+        assert main(["losses", given]) == 0
+        out = capsys.readouterr().out
+    parameters = inspect.signature(method.loss_class).parameters
+    for name in settable(method):
+        line = rf"^  {name} = {re.escape(repr(parameters[name].default))} +\S{{2}}"
+        assert re.search(line, out, re.MULTILINE), name
+    assert main(["losses", "bert"]) == 2
+    assert "there is no loss 'bert'; give one of simcse" in capsys.readouterr().err
+
+
+def test_recipes_are_listed_and_explained(capsys):
+    assert main(["recipes"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == list(RECIPES)
+    assert main(["recipes", "infocse-bert-base"]) == 0
+    assert capsys.readouterr().out == RECIPES["infocse-bert-base"].describe() + "\n"
+    assert main(["recipes", "bert"]) == 2
+    assert "there is no recipe 'bert'" in capsys.readouterr().err
+
+
+def test_dev_is_one_of_two(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "--data", "d", "--output", "o", "--dev", "f", "--dev-from-hub"])
+    assert "--dev-from-hub: not allowed with argument --dev" in capsys.readouterr().err
+
+
+def test_the_module_is_the_same_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "st_contrastive", "evaluate", "x", "--eval-data", "/no/such/folder"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr.strip().splitlines()[-1].startswith("st-contrastive: --data: /no/such/folder is not a folder")
+    assert (
+        done.stderr.strip().splitlines()[-1].startswith("st-contrastive: --eval-data: /no/such/folder is not a folder")
+    )
 
 
 def test_graded_pairs_are_spread_over_the_scale():
@@ -319,15 +478,23 @@ def test_graded_pairs_are_spread_over_the_scale():
 
 def test_demo_trains_every_method_and_prints_the_table(capsys, tmp_path, sts, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["demo", "--steps", "1", "--batch-size", "2", "--output", "kept"]) == 0
+    assert main(["demo", "--max-steps", "2", "--batch-size", "2", "--output", "kept"]) == 0
     out = capsys.readouterr().out
+    assert out.count("    before ") == out.count("    after  ") == 3
+    assert "st_contrastive[" not in out
+    commands = [line.split() for line in out.splitlines() if line.startswith("  st-contrastive ")]
+    assert [words[1] for words in commands] == ["train", "report", "recipes"]
     table = out[out.index("our pairs") :]
     for row in ("before training", "SimCSE", "ConIsI", "Twins", "InfoCSE"):
         assert row in table
     assert [path.name for path in tmp_path.iterdir() if path.name != "sts"] == ["kept"]
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == [
-        "before", "conisi", "infocse", "simcse", "twins",
+        "before", "conisi", "curves.png", "infocse", "simcse", "twins",
     ]  # fmt: skip
+    assert (tmp_path / "kept" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    card = (tmp_path / "kept" / "conisi" / "README.md").read_text(encoding="utf-8")
+    assert "# all-MiniLM-L6-v2 trained with ConIsI" in card
+    assert "widget:" not in card
     assert main(["demo", "--output", "kept"]) == 2
 
 
@@ -341,12 +508,12 @@ def pairs(tmp_path, sentences):
 
 def train(checkpoint, corpus, tmp_path, method, *options):
     arguments = ["train", "--method", method, "--model", str(checkpoint("bert")), "--data", str(corpus)]
-    return main([*arguments, "--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "2", *options])
+    return main([*arguments, "--output", str(tmp_path / "out"), "--batch-size", "4", "--max-steps", "2", *options])
 
 
 def test_train_with_a_fraternal_language(checkpoint, corpus, pairs, tmp_path, capsys):
     german = foreign.checkpoint(tmp_path / "german")
-    options = ["--translations", str(pairs), "--fraternal", str(german)]
+    options = ["--translations", str(pairs), "--translation-encoder", str(german)]
     assert train(checkpoint, corpus, tmp_path, "twins", *options) == 0
     said = capsys.readouterr().out
     assert "20 of 20 sentences have a translation" in said
@@ -409,7 +576,7 @@ def test_half_precision_is_trained_in_float32(build, corpus, tmp_path):
     half = build().half()
     half.save_pretrained(str(tmp_path / "half"))
     words = ["train", "--method", "simcse", "--model", str(tmp_path / "half"), "--data", str(corpus)]
-    assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "3"]) == 0
+    assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "4", "--max-steps", "3"]) == 0
     trained = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     before, after = half.state_dict(), trained.state_dict()
     assert all(weight.dtype == torch.float32 for weight in after.values())
@@ -426,7 +593,7 @@ def test_a_saved_model_keeps_its_pooling(build, corpus, tmp_path, capsys):
     model.append(Normalize())
     model.save_pretrained(str(tmp_path / "mine"))
     words = ["train", "--method", "simcse", "--model", str(tmp_path / "mine"), "--data", str(corpus), "--overwrite"]
-    words += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "1"]
+    words += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--max-steps", "1"]
     for more, modules, told in (
         ([], ["Transformer", "Pooling", "Normalize"], ""),
         (["--pooling", "cls"], ["Transformer", "Pooling"], "Pooling cls takes the place of Pooling mean, Normalize"),
@@ -443,7 +610,7 @@ def test_a_saved_model_keeps_its_pooling(build, corpus, tmp_path, capsys):
 @pytest.mark.filterwarnings("ignore:SimCSELoss takes the encoder's dropout")
 def test_a_decoder_is_read_at_its_last_token(checkpoint, corpus, tmp_path, capsys):
     words = ["train", "--method", "simcse", "--model", str(checkpoint("qwen")), "--data", str(corpus)]
-    assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "4", "--steps", "1"]) == 0
+    assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "4", "--max-steps", "1"]) == 0
     assert "is a decoder: it is trained on the last token" in capsys.readouterr().out
     assert SentenceTransformer(str(tmp_path / "out"), device="cpu")[1].pooling_mode == "lasttoken"
 
@@ -468,13 +635,17 @@ def test_options_that_do_not_go_together(checkpoint, corpus, pairs, tmp_path, ca
     cases = [
         ("simcse", ["--antonyms"], "--antonyms goes with --method conisi"),
         ("conisi", ["--antonym-rate", "0.5"], "--antonym-rate is the share of words that --antonyms replaces"),
-        ("conisi", ["--antonyms", "--set", "strategy=subword"], "leave strategy='subword' out"),
-        ("conisi", ["--fraternal", german], "--fraternal goes with --method twins"),
-        ("twins", ["--fraternal", german], "add --translations FILE"),
+        ("conisi", ["--antonyms", "--loss-arg", "strategy=subword"], "leave strategy='subword' out"),
+        ("conisi", ["--translation-encoder", german], "--translation-encoder goes with --method twins"),
+        ("twins", ["--translation-encoder", german], "add --translations FILE"),
         ("twins", ["--languages", "en", "de"], "names the fields of --translations"),
         ("twins", ["--translations", str(pairs), "--languages", "en", "fr"], "no field 'fr', only en, de"),
         ("twins", ["--translations", str(pairs), "--data", str(other)], "has a translation of no sentence"),
-        ("twins", ["--translations", str(pairs), "--fraternal", str(tmp_path / "none")], "none is not a folder"),
+        (
+            "twins",
+            ["--translations", str(pairs), "--translation-encoder", str(tmp_path / "none")],
+            "none is not a folder",
+        ),
     ]
     for method, options, message in cases:
         assert train(checkpoint, corpus, tmp_path, method, *options) == 2

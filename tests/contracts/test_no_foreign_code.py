@@ -278,17 +278,27 @@ def test_no_command_springs_a_trap(trap, checkpoint, corpus, tmp_path, sentences
     sts.mkdir(parents=True)
     rows = [{"sentence1": text, "sentence2": "a", "score": place} for place, text in enumerate(sentences)]
     (sts / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    common = ["--data", str(corpus), "--output", str(tmp_path / "out"), "--steps", "1"]
+    common = ["--data", str(corpus), "--output", str(tmp_path / "out"), "--max-steps", "1"]
     train, bert = ["train", *common, "--method"], ["--model", str(checkpoint("bert"))]
     commands = [
         [*train, "simcse", "--model", str(trap)],
         [*train, "simcse", "--model", str(trap), "--pooling", "keep"],
         [*train, "infocse", *bert, "--auxiliary", str(trap)],
         [*train, "diffcse", *bert, "--generator", str(trap)],
-        [*train, "twins", *bert, "--translations", str(pairs), "--data", str(pairs), "--fraternal", str(trap)],
-        ["pretrain", *common, "--model", str(trap)],
-        ["evaluate", str(trap), "--data", str(sts.parent)],
-        ["evaluate", str(trap), "--pooling", "mean", "--data", str(sts.parent)],
+        [
+            *train,
+            "twins",
+            *bert,
+            "--translations",
+            str(pairs),
+            "--data",
+            str(pairs),
+            "--translation-encoder",
+            str(trap),
+        ],
+        ["pretrain-infocse", *common, "--model", str(trap)],
+        ["evaluate", str(trap), "--eval-data", str(sts.parent)],
+        ["evaluate", str(trap), "--pooling", "mean", "--eval-data", str(sts.parent)],
         ["translate", "--model", str(trap), "--data", str(corpus), "--output", str(tmp_path / "out.jsonl")],
     ]
     for command in commands:
@@ -317,7 +327,7 @@ def test_code_that_is_not_needed_is_passed_over(checkpoint, corpus, tmp_path, ma
     configured(folder, "config.json", auto_map=dict.fromkeys(CLASSES, "evil.Evil"))
     output = str(tmp_path / "out")
     given = ["train", "--method", "diffcse", "--model", str(folder), "--generator", str(folder)]
-    assert main([*given, "--data", str(corpus), "--output", output, "--steps", "1", "--batch-size", "4"]) == 0
+    assert main([*given, "--data", str(corpus), "--output", output, "--max-steps", "1", "--batch-size", "4"]) == 0
 
 
 def test_weights_that_are_no_safetensors_are_refused_with_the_cure(checkpoint, tmp_path, corpus, capsys):

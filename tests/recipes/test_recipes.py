@@ -12,7 +12,7 @@ from sentence_transformers.base.modules import Transformer
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, inputs
 from st_contrastive.cli import main, pretrain
-from st_contrastive.cli._common import METHODS
+from st_contrastive.methods import METHODS
 from st_contrastive.recipes import RECIPES, Setting, recipe
 from tests.filters import TRAINING
 
@@ -34,13 +34,13 @@ def test_names_and_sources():
         assert one.name == name
         settings = [*one.run.values(), *one.loss.values(), *(one.stage1 or {}).values(), *one.stage1_loss.values()]
         assert all(isinstance(setting, Setting) and setting.source for setting in settings)
-        taken = inspect.signature(METHODS[one.method].loss).parameters
+        taken = inspect.signature(METHODS[one.method].loss_class).parameters
         assert one.loss.keys() <= taken.keys(), name
         assert one.stage1_loss.keys() <= inspect.signature(AuxiliaryMLMPretrainingLoss).parameters.keys()
         assert bool(one.stage1_loss) == (one.stage1 is not None)
         assert one.differs
-        for setting in ("lr", "batch_size"):
-            assert f"{setting} = {one.options[setting]}" in one.told()
+        for setting in ("learning_rate", "batch_size"):
+            assert f"{setting} = {one.options[setting]}" in one.describe()
     with pytest.raises(ValueError, match="there is no recipe 'simcse'; there are simcse-bert-base"):
         recipe("simcse")
 
@@ -56,17 +56,27 @@ def test_the_papers_numbers():
     assert recipe("twins-bert-base").options["evaluate_steps"] == 151
     assert recipe("twins-bert-base").options["pooling"] == "mean"
     infocse = recipe("infocse-bert-base")
-    assert (infocse.options["lr"], infocse.options["epochs"], infocse.loss_arguments["mlm_weight"]) == (7e-6, 2, 1e-5)
+    assert (infocse.options["learning_rate"], infocse.options["epochs"], infocse.loss_arguments["mlm_weight"]) == (
+        7e-6,
+        2,
+        1e-5,
+    )
     assert infocse.stage1_loss_arguments["mask_rate"] == 0.15
-    assert {name: infocse.stage1[name].value for name in ("lr", "warmup")} == {"lr": 1e-4, "warmup": 0.1}
+    assert {name: infocse.stage1[name].value for name in ("learning_rate", "warmup")} == {
+        "learning_rate": 1e-4,
+        "warmup": 0.1,
+    }
     large = recipe("infocse-bert-large")
-    assert (large.options["lr"], large.loss_arguments["mask_rate"], large.loss_arguments["split_layer"]) == (
+    assert (large.options["learning_rate"], large.loss_arguments["mask_rate"], large.loss_arguments["split_layer"]) == (
         7e-6,
         0.3,
         6,
     )
     chinese = recipe("twins-chinese").options
-    assert (chinese["model"], chinese["fraternal"]) == ("bert-base-multilingual-uncased", "denpa92/bert-base-cantonese")
+    assert (chinese["model"], chinese["translation_encoder"]) == (
+        "bert-base-multilingual-uncased",
+        "denpa92/bert-base-cantonese",
+    )
     assert recipe("simcse-roberta-base").options["batch_size"] == 512
     assert recipe("esimcse-bert-base").loss_arguments["momentum"] == 0.995
     assert recipe("moco-bert-base").loss_arguments["queue_size"] == 65536
@@ -74,37 +84,46 @@ def test_the_papers_numbers():
 
 def test_what_is_told_is_what_runs():
     one = recipe("mini-infocse")
-    for what in ("lr 3e-05, not 7e-06", "temperature 0.1, not 0.05", "mlm_weight 0.1, not 1e-05", "no stage 1"):
-        assert f"differs: against infocse-bert-base: {what}\n" in one.told() + "\n"
+    for what in (
+        "learning_rate 3e-05, not 7e-06",
+        "temperature 0.1, not 0.05",
+        "mlm_weight 0.1, not 1e-05",
+        "no stage 1",
+    ):
+        assert what in [line.rpartition(": ")[2] for line in one.describe().splitlines()]
     # What was changed differs in another way now, which stands above.
-    told = one.told({**one.options, "lr": 1e-3, "steps": 3}, {**one.loss_arguments, "temperature": 0.05})
+    told = one.describe(
+        {**one.options, "learning_rate": 1e-3, "max_steps": 3}, {**one.loss_arguments, "temperature": 0.05}
+    )
     assert [line for line in told.splitlines() if "differs" in line] == [
         "  differs: all-MiniLM-L6-v2, which is a sentence encoder already",
         "  differs: against infocse-bert-base: mlm_weight 0.1, not 1e-05",
         "  differs: against infocse-bert-base: no stage 1",
     ]
-    one_epoch = recipe("infocse-bert-base").told({"bf16": True, "epochs": 1, "auxiliary": "x"}, stage1=False)
+    one_epoch = recipe("infocse-bert-base").describe({"bf16": True, "epochs": 1, "auxiliary": "x"}, stage1=False)
     assert not [word for word in ("float16", "two epochs", "stage 1 makes") if word in one_epoch]
-    told = one.told({**one.options, "lr": 1e-3}, {**one.loss_arguments, "mask_rate": 0.15, "rtd_weight": 0.01})
-    assert "lr = 0.001  (given; the recipe has 3e-05, ours" in told
+    told = one.describe(
+        {**one.options, "learning_rate": 1e-3}, {**one.loss_arguments, "mask_rate": 0.15, "rtd_weight": 0.01}
+    )
+    assert "learning_rate = 0.001  (given; the recipe has 3e-05, ours" in told
     assert "mask_rate = 0.15  (given; the recipe has 0.4, InfoCSE, section 5.3 and table 7)" in told
     assert "rtd_weight = 0.01  (given)" in told
     assert "seed = 42  (the Trainer's)" in told
-    assert "  stage 1 mask_rate = 0.15  (InfoCSE, sections 2 and 3.1" in recipe("infocse-bert-base").told()
-    without = recipe("infocse-bert-base").told(stage1=False)
-    assert "  stage 1 lr" not in without
+    assert "  stage 1 mask_rate = 0.15  (InfoCSE, sections 2 and 3.1" in recipe("infocse-bert-base").describe()
+    without = recipe("infocse-bert-base").describe(stage1=False)
+    assert "  stage 1 learning_rate" not in without
     assert "  stage 1 mask_rate" not in without
-    assert "limit = 5  (given)" in one.told({"limit": 5})
-    assert "generator, without a trained head, not distilbert-base-uncased" in recipe("mini-diffcse").told()
-    assert "without a trained masked-LM head" in recipe("mini-infocse-rtd").told()
-    assert "both languages under one tokenizer, not stefan-it/" in recipe("mini-twins").told()
+    assert "limit = 5  (given)" in one.describe({"limit": 5})
+    assert "generator, without a trained head, not distilbert-base-uncased" in recipe("mini-diffcse").describe()
+    assert "without a trained masked-LM head" in recipe("mini-infocse-rtd").describe()
+    assert "both languages under one tokenizer, not stefan-it/" in recipe("mini-twins").describe()
     assert recipe("twins-chinese").options["limit"] == 100_000
     for name, one in RECIPES.items():
         full = name.replace("mini-", "") + "-bert-base"
         if name.startswith("mini-") and full in RECIPES:  # the same loss, but for what is told
             theirs = RECIPES[full].loss_arguments
             for argument, value in one.loss_arguments.items():
-                assert value == theirs.get(argument) or f"{argument} {value}" in one.told(), (name, argument)
+                assert value == theirs.get(argument) or f"{argument} {value}" in one.describe(), (name, argument)
 
 
 @pytest.fixture
@@ -135,17 +154,17 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
     # So that a pass tells of the recipe, and not of a queue's size.
     encoder = str(checkpoint("bert-mlm"))
     words = ["train", "--model", encoder, "--data", str(corpus), "--output", str(tmp_path / "out"), "--batch-size", "4"]
-    words += ["--steps", "2", "--recipe", name, "--dev", str(dev), "--evaluate-steps", "1"]
+    words += ["--max-steps", "2", "--recipe", name, "--dev", str(dev), "--evaluate-steps", "1"]
     one = recipe(name)
     if one.translations:
-        words += ["--translations", str(pairs), "--fraternal", str(checkpoint("bert"))]
+        words += ["--translations", str(pairs), "--translation-encoder", str(checkpoint("bert"))]
     if "generator" in one.options:
         words += ["--generator", encoder]
     if one.stage1:
         words += ["--max-length", "16"]
     assert main(words) == 0, capsys.readouterr().err
     told = capsys.readouterr().out
-    changed = {"model", "batch_size", "steps", "dev", "translations", "fraternal", "generator"}
+    changed = {"model", "batch_size", "max_steps", "dev", "translations", "translation_encoder", "generator"}
     kept = [part.text for part in one.differs if not changed.intersection(part.of)]
     assert kept
     assert all(f"  differs: {part}\n" in told for part in kept)
@@ -154,7 +173,7 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
     assert SentenceTransformer(str(tmp_path / "out")).max_seq_length == Transformer(encoder).max_seq_length
     record = json.loads((tmp_path / "out" / "training_run.json").read_text())
     assert record["options"]["recipe"] == name
-    assert record["options"]["lr"] == one.options["lr"]
+    assert record["options"]["learning_rate"] == one.options["learning_rate"]
     assert record["options"]["batch_size"] == 4  # what is given goes first, wherever it stands
     assert record["options"]["model"] == "bert-mlm0" or record["options"]["model"].startswith("bert-mlm")
     assert record["files"]["data"] == hashlib.sha256(corpus.read_bytes()).hexdigest()
@@ -192,19 +211,19 @@ def test_claims_about_the_papers():
             of_s = name.startswith("conisi-s-")
             for setting in (
                 one.loss["interaction_weight"],
-                *(one.run[key] for key in ("lr", "batch_size", "max_length")),
+                *(one.run[key] for key in ("learning_rate", "batch_size", "max_length")),
             ):
                 assert setting.source.startswith("ConIsI, table 3")
                 assert ("does not cover" in setting.source) != of_s, name
-        told = one.told()
+        told = one.describe()
         assert "bert-base-chinese" not in told
         assert "which translator the paper used is not said" not in told
         assert "the paper does not say" not in told, name
-    assert "encoder from --model" not in recipe("infocse-bert-base").told()
-    assert "starts the joint stage from Luyu/condenser" in recipe("infocse-bert-base").told()
-    assert "Baidu Translator API" in recipe("twins-chinese").told()
-    assert "Baidu" not in recipe("twins-bert-base").told()
-    assert "T5" in recipe("twins-bert-base").told()
+    assert "encoder from --model" not in recipe("infocse-bert-base").describe()
+    assert "starts the joint stage from Luyu/condenser" in recipe("infocse-bert-base").describe()
+    assert "Baidu Translator API" in recipe("twins-chinese").describe()
+    assert "Baidu" not in recipe("twins-bert-base").describe()
+    assert "T5" in recipe("twins-bert-base").describe()
 
 
 def test_ablations_change_their_part_alone():
@@ -221,8 +240,11 @@ def test_ablations_change_their_part_alone():
         assert one.loss_arguments == mini.loss_arguments == {**whole.loss_arguments, **changed}
         one_column = name in ("one-column", "no-queue")
         assert one.translations == mini.translations == (not one_column)
-        assert ("fraternal" in one.run) == (not one_column)
-        assert {**one.options, "fraternal": None} == {**whole.options, "fraternal": None} or not one_column
+        assert ("translation_encoder" in one.run) == (not one_column)
+        assert {**one.options, "translation_encoder": None} == {
+            **whole.options,
+            "translation_encoder": None,
+        } or not one_column
         assert one.reported.startswith(reported)
     infocse = recipe("mini-infocse")
     for name, head in (("tanh", "tanh"), ("no-head", None)):
@@ -241,9 +263,9 @@ def test_what_is_wrong_with_stage_2_is_said_before_stage_1(checkpoint, files, tm
     words = ["train", "--recipe", "infocse-bert-base", "--model", str(checkpoint("bert-mlm")), "--data", str(corpus)]
     words += ["--output", str(tmp_path / "out"), "--dev", str(dev)]
     for more, message in (
-        (["--set", "temperature=-1"], "temperature"),
+        (["--loss-arg", "temperature=-1"], "temperature"),
         (["--max-length", "5000"], "--max-length 5000"),
-        (["--set", "extra_layers=9"], "extra_layers"),
+        (["--loss-arg", "extra_layers=9"], "extra_layers"),
     ):
         assert main([*words, *more]) == 2
         assert message in capsys.readouterr().err
@@ -254,10 +276,13 @@ def test_epochs_go_before_a_recipes_steps(checkpoint, files, tmp_path, capsys):
     words = ["train", "--recipe", "mini-simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
     assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "5", "--epochs", "2"]) == 0
     told = capsys.readouterr().out
-    assert "steps = None  (given; the recipe has 150" in told
+    assert "max_steps = None  (given; the recipe has 150" in told
     assert "epochs = 2  (given)" in told
     assert json.loads((tmp_path / "out" / "training_run.json").read_text())["steps"] == 4
-    for more, steps in ((["--epochs", "1"], 2), (["--epochs", "1", "--steps", "3"], 3)):  # as defaults and recipes have
+    for more, steps in (
+        (["--epochs", "1"], 2),
+        (["--epochs", "1", "--max-steps", "3"], 3),
+    ):  # as defaults and recipes have
         out = tmp_path / f"out{steps}"
         assert main([*words, "--output", str(out), "--batch-size", "5", *more]) == 0
         assert "epochs = 1  (given)" in capsys.readouterr().out
@@ -266,13 +291,24 @@ def test_epochs_go_before_a_recipes_steps(checkpoint, files, tmp_path, capsys):
 
 def test_what_a_recipe_names_may_be_left_out(checkpoint, files, tmp_path, capsys):
     corpus, pairs, dev = files
-    words = ["train", "--model", str(checkpoint("bert-mlm")), "--data", str(corpus), "--dev", str(dev), "--steps", "1"]
+    words = [
+        "train",
+        "--model",
+        str(checkpoint("bert-mlm")),
+        "--data",
+        str(corpus),
+        "--dev",
+        str(dev),
+        "--max-steps",
+        "1",
+    ]
     for name, option, more in (
-        ("twins-bert-base", "fraternal", ["--translations", str(pairs)]),
+        ("twins-bert-base", "translation-encoder", ["--translations", str(pairs)]),
         ("diffcse-bert-base", "generator", []),
     ):
         out = tmp_path / option
         assert main([*words, "--recipe", name, "--output", str(out), f"--{option}", "none", *more]) == 0
+        option = option.replace("-", "_")
         assert f"{option} = None  (given; the recipe has " in capsys.readouterr().out
         assert option not in json.loads((out / "training_run.json").read_text())["options"]
 
@@ -280,7 +316,7 @@ def test_what_a_recipe_names_may_be_left_out(checkpoint, files, tmp_path, capsys
 def test_a_run_that_diverges_is_kept_and_said(checkpoint, files, tmp_path):
     corpus, _, dev = files
     words = ["train", "--recipe", "simcse-bert-base", "--model", str(checkpoint("bert")), "--data", str(corpus)]
-    words += ["--output", str(tmp_path / "out"), "--steps", "4", "--batch-size", "4", "--lr", "1e30"]
+    words += ["--output", str(tmp_path / "out"), "--max-steps", "4", "--batch-size", "4", "--learning-rate", "1e30"]
     with pytest.warns(UserWarning, match="Every evaluation's dev_spearman was NaN"):
         assert main([*words, "--dev", str(dev), "--evaluate-steps", "4"]) == 0
     text = (tmp_path / "out" / "training_run.json").read_text()
@@ -298,11 +334,11 @@ def test_options_have_their_whole_names(files, tmp_path, capsys):
 
 def test_a_recipe_gives_way_to_what_is_given(checkpoint, files, tmp_path, capsys):
     corpus = files[0]
-    words = ["train", "--lr", "1e-3", "--recipe=conisi-s-bert-base", "--model", str(checkpoint("bert"))]
-    words += ["--data", str(corpus), "--output", str(tmp_path / "out"), "--steps", "1", "--batch-size", "4"]
-    assert main([*words, "--set", "interaction_weight=0.3", "--dev", "none"]) == 0
+    words = ["train", "--learning-rate", "1e-3", "--recipe=conisi-s-bert-base", "--model", str(checkpoint("bert"))]
+    words += ["--data", str(corpus), "--output", str(tmp_path / "out"), "--max-steps", "1", "--batch-size", "4"]
+    assert main([*words, "--loss-arg", "interaction_weight=0.3", "--dev", "none"]) == 0
     record = json.loads((tmp_path / "out" / "training_run.json").read_text())
-    assert record["options"]["lr"] == 1e-3
+    assert record["options"]["learning_rate"] == 1e-3
     assert record["loss"]["interaction_weight"] == 0.3
     assert record["best"] is None
 

@@ -4,15 +4,16 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformerTrainingArguments
 
-import st_contrastive as stc
+from tests.methods import method_of
 
+#: Options of the loss, and text columns.
 METHODS = {
-    "simcse": (stc.SimCSELoss, {}, stc.simcse_dataset, 1),
-    "conisi": (stc.ConIsILoss, {}, stc.conisi_dataset, 1),
-    "twins": (stc.TwinsLoss, {"queue_batches": 2}, stc.twins_dataset, 2),
-    "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1}, stc.infocse_dataset, 1),
-    "diffcse": (stc.DiffCSELoss, {}, stc.simcse_dataset, 1),
-    "pretraining": (stc.AuxiliaryMLMPretrainingLoss, {}, stc.infocse_dataset, 1),
+    "simcse": ({}, 1),
+    "conisi": ({}, 1),
+    "twins": ({"queue_batches": 2}, 2),
+    "infocse": ({"mlm_weight": 0.1}, 1),
+    "diffcse": ({}, 1),
+    "pretraining": ({}, 1),
 }
 
 
@@ -44,10 +45,10 @@ def made(build, sentences):
     """``made(method, **options)``: loss, and dataset."""
 
     def make(method="conisi", family="bert-mlm", **changes):
-        loss_class, options, dataset, columns = METHODS[method]
+        options, columns = METHODS[method]
         torch.manual_seed(0)
-        loss = loss_class(build(family), **{**options, **changes})
-        return loss, dataset(*[sentences, sentences[::-1]][:columns])
+        loss = method_of(method).loss_class(build(family), **{**options, **changes})
+        return loss, method_of(method).dataset(*[sentences, sentences[::-1]][:columns])
 
     return make
 

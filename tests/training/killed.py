@@ -32,20 +32,21 @@ from st_contrastive.augmentations import RandomDeletion
 from st_contrastive.inputs import FreshAugmentation
 from st_contrastive.training import ContrastiveTrainer
 from tests.conftest import SENTENCES
+from tests.methods import method_of
 
 STEPS, EACH = 19, 3
 TWO = [SENTENCES[:9], SENTENCES[:0:-1]]
 
-#: Loss, its options, text columns, and changes of the training arguments.
+#: Options of the loss, text columns, and changes of the training arguments.
 CASES = {
-    "simcse": (stc.SimCSELoss, {}, stc.simcse_dataset, 1, {"bf16": True}),
-    "conisi": (stc.ConIsILoss, {"strategy": "subword"}, stc.conisi_dataset, 1, {}),
-    "conisi-fresh": (stc.ConIsILoss, {"strategy": "given"}, stc.conisi_dataset, 1, {}),
-    "twins": (stc.TwinsLoss, {"queue_batches": 2}, stc.twins_dataset, 2, {"gradient_accumulation_steps": 2}),
-    "twins-german": (stc.TwinsLoss, {"queue_batches": 3}, stc.twins_dataset, 2, {}),
-    "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1, "rtd_weight": 0.1}, stc.infocse_dataset, 1, {}),
-    "diffcse": (stc.DiffCSELoss, {"sampling": True}, stc.simcse_dataset, 1, {}),
-    "pretraining": (stc.AuxiliaryMLMPretrainingLoss, {"whole_words": True}, stc.infocse_dataset, 1, {}),
+    "simcse": ({}, 1, {"bf16": True}),
+    "conisi": ({"strategy": "subword"}, 1, {}),
+    "conisi-fresh": ({"strategy": "given"}, 1, {}),
+    "twins": ({"queue_batches": 2}, 2, {"gradient_accumulation_steps": 2}),
+    "twins-german": ({"queue_batches": 3}, 2, {}),
+    "infocse": ({"mlm_weight": 0.1, "rtd_weight": 0.1}, 1, {}),
+    "diffcse": ({"sampling": True}, 1, {}),
+    "pretraining": ({"whole_words": True}, 1, {}),
 }
 
 
@@ -60,14 +61,14 @@ class KilledAtStep(TrainerCallback):
 
 
 def trainer_for(case, bert, german, folder):
-    loss_class, options, dataset, columns, changes = CASES[case]
+    method, (options, columns, changes) = method_of(case), CASES[case]
     torch.manual_seed(0)
     transformer = Transformer(bert)
     model = SentenceTransformer(modules=[transformer, Pooling(32, "cls")], device="cpu")
     built, callbacks = {}, []
     if case == "twins-german":
         built["fraternal"] = stc.FraternalEmbedding.from_pretrained(german, model)
-    data = dataset(*TWO[:columns], **built)
+    data = method.dataset(*TWO[:columns], **built)
     if case == "conisi-fresh":
         fresh = FreshAugmentation({"constructed": ("sentence", RandomDeletion(0.3))})
         data.set_transform(fresh)
@@ -87,7 +88,7 @@ def trainer_for(case, bert, german, folder):
         dataloader_pin_memory=False,
         **changes,
     )
-    loss = loss_class(model, **options, **built)
+    loss = method.loss_class(model, **options, **built)
     return ContrastiveTrainer(model, arguments, data, loss=loss, callbacks=callbacks)
 
 

@@ -24,19 +24,20 @@ import st_contrastive as stc
 from st_contrastive.components import CorruptedTokens, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.training import ContrastiveTrainer, LossStateCallback
 from tests.conftest import SENTENCES, switch_off_dropout
+from tests.methods import method_of
 
-#: Loss, options, text columns.
+#: Options of the loss, and text columns.
 GATHERING = {
-    "simcse": (stc.SimCSELoss, {}, 1),
-    "simcse-mlm": (stc.SimCSELoss, {"mlm_weight": 0.3}, 1),
-    "conisi": (stc.ConIsILoss, {"strategy": "given"}, 2),
-    "twins": (stc.TwinsLoss, {"queue_batches": 2}, 2),
-    "twins-german": (stc.TwinsLoss, {"queue_batches": 2}, 1),
-    "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.3}, 1),
-    "infocse-rtd": (stc.InfoCSELoss, {"mlm_weight": 0.3, "rtd_weight": 0.2, "weighting": "loss"}, 1),
-    "diffcse": (stc.DiffCSELoss, {"rtd_weight": 0.2}, 1),
-    "momentum": (stc.MomentumContrastLoss, {"queue_size": 7, "positives": "momentum"}, 2),
-    "combined": (stc.CombinedLoss, {"strategy": "given", "mlm_weight": 0.3, "interaction_weight": 0.4}, 2),
+    "simcse": ({}, 1),
+    "simcse-mlm": ({"mlm_weight": 0.3}, 1),
+    "conisi": ({"strategy": "given"}, 2),
+    "twins": ({"queue_batches": 2}, 2),
+    "twins-german": ({"queue_batches": 2}, 1),
+    "infocse": ({"mlm_weight": 0.3}, 1),
+    "infocse-rtd": ({"mlm_weight": 0.3, "rtd_weight": 0.2, "weighting": "loss"}, 1),
+    "diffcse": ({"rtd_weight": 0.2}, 1),
+    "momentum": ({"queue_size": 7, "positives": "momentum"}, 2),
+    "combined": ({"strategy": "given", "mlm_weight": 0.3, "interaction_weight": 0.4}, 2),
 }
 
 
@@ -62,7 +63,7 @@ def filled(self: ReplacedTokenDetector, features: dict, masked: CorruptedTokens)
 
 def gradients(case, bert, german, columns, dtype):
     """Gradients of the third of three batches, so that a queue is in use, and what else the loss keeps."""
-    loss_class, options, count = GATHERING[case]
+    options, count = GATHERING[case]
     torch.manual_seed(0)
     model = build(bert, dropout=False, pooling="mean").to(dtype)
     with torch.no_grad():  # sentences far apart, or float32 is less exact than what is asked here
@@ -77,7 +78,7 @@ def gradients(case, bert, german, columns, dtype):
     if case == "diffcse" and dtype == torch.float32:
         # Behind BatchNorm over so few rows, float32 is far from float64 in one process already.
         options = {**options, "head": None}
-    loss = loss_class(model, **options, gather_across_devices=True, log_terms=False).to(dtype)
+    loss = method_of(case).loss_class(model, **options, gather_across_devices=True, log_terms=False).to(dtype)
     switch_off_dropout(loss)
     for _ in range(3):
         loss.zero_grad()
@@ -133,13 +134,12 @@ def check_gradients(bert, german):
 
 
 TRAINED = {
-    "conisi": (stc.ConIsILoss, {}, stc.conisi_dataset, stc.conisi_examples, 1),
-    "twins": (stc.TwinsLoss, {"gather_across_devices": True}, stc.twins_dataset, stc.twins_examples, 2),
-    "twins-apart": (stc.TwinsLoss, {}, stc.twins_dataset, stc.twins_examples, 2),
-    "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1, "gather_across_devices": True}, stc.infocse_dataset,
-                stc.infocse_examples, 1),
-    "pretraining": (stc.AuxiliaryMLMPretrainingLoss, {}, stc.infocse_dataset, stc.infocse_examples, 1),
-}  # fmt: skip
+    "conisi": ({}, 1),
+    "twins": ({"gather_across_devices": True}, 2),
+    "twins-apart": ({}, 2),
+    "infocse": ({"mlm_weight": 0.1, "gather_across_devices": True}, 1),
+    "pretraining": ({}, 1),
+}
 
 
 def arguments(folder, **changes):
@@ -164,11 +164,11 @@ def arguments(folder, **changes):
 
 def made(case, bert):
     """Model, loss and data. What the ranks own differs before training."""
-    loss_class, options, dataset, examples, columns = TRAINED[case]
+    method, (options, columns) = method_of(case), TRAINED[case]
     torch.manual_seed(100 + (dist.get_rank() if dist.is_initialized() else 0))
     model = build(bert)
     texts = [SENTENCES, SENTENCES[::-1]][:columns]
-    return model, loss_class(model, **options), dataset(*texts), examples(*texts)
+    return model, method.loss_class(model, **options), method.dataset(*texts), method.examples(*texts)
 
 
 class Norms(TrainerCallback):

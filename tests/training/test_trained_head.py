@@ -116,14 +116,24 @@ def test_a_checkpoint_is_scored_with_its_head_and_without(checkpoint, sentences,
     sts = write(tmp_path / "sts" / "tiny" / "test.jsonl", rows).parents[1]
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n".join(sentences), encoding="utf-8")
-    words = ["train", "--method", method, "--model", str(checkpoint("bert")), "--data", str(corpus), "--lr", "1e-2"]
+    words = [
+        "train",
+        "--method",
+        method,
+        "--model",
+        str(checkpoint("bert")),
+        "--data",
+        str(corpus),
+        "--learning-rate",
+        "1e-2",
+    ]
     words += ["--output", str(tmp_path / "out"), "--checkpoints", str(tmp_path / "run"), "--batch-size", "4"]
-    assert main([*words, "--steps", "4"]) == 0
+    assert main([*words, "--max-steps", "4"]) == 0
     made = str(tmp_path / "run" / "checkpoint-4")
     found = {}
     for name, more in (("cls_before_pooler", []), ("cls", ["--head"])):
         report = tmp_path / f"{name}.json"
-        words = ["evaluate", made, "--data", str(sts), "--splits", "test", "--json", str(report), *more]
+        words = ["evaluate", made, "--eval-data", str(sts), "--splits", "test", "--json", str(report), *more]
         capsys.readouterr()
         assert main(words) == 0
         note = f"{made} is scored under the head that its loss trained on top."
@@ -140,7 +150,7 @@ def test_a_checkpoint_is_scored_with_its_head_and_without(checkpoint, sentences,
 
 def test_the_command_names_what_is_missing(build, checkpoint, sts, tmp_path, capsys):
     build().save_pretrained(str(tmp_path / "model"))
-    words = ["evaluate", str(tmp_path / "model"), "--data", str(sts), "--head"]
+    words = ["evaluate", str(tmp_path / "model"), "--eval-data", str(sts), "--head"]
     assert main(words) == 2
     assert "--head: " in (error := capsys.readouterr().err)
     assert "name a checkpoint of a training run" in error

@@ -1,0 +1,118 @@
+"""The saved model's card: what is known of the run, where sentence-transformers' template leaves a blank."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from sentence_transformers import SentenceTransformer
+
+from st_contrastive import __version__
+from st_contrastive.methods import Method
+
+#: Comments of the template where a field is empty.
+_BLANK = re.compile(
+    r"^ *<!-- - \*\*(?:Base model|Training Dataset|Language|License):\*\*.*Unknown.*-->\n", re.MULTILINE
+)
+_SETTINGS = {
+    "batch_size": "{} sentences a batch",
+    "learning_rate": "learning rate {:g}",
+    "max_length": "{} tokens a sentence",
+    "warmup": "warm-up over {:g} of the steps",
+    "pooling": "pooling {}",
+    "seed": "seed {}",
+}
+_OTHERS = {
+    "translations": "Translations",
+    "translation_encoder": "Translation encoder",
+    "auxiliary": "Auxiliary network",
+    "generator": "Generator",
+}
+
+
+def prepare(model: SentenceTransformer, method: Method, base: str, data: str) -> None:
+    """Give the card its title, base model and training text before the Trainer fills in the rest.
+
+    Nothing is looked up on the hub, and no sentences of the training text become the widget's examples: they are chosen
+    at random, and many are fragments.
+
+    Args:
+        model: what is trained. Its card's widget has an entry afterwards, which keeps the Trainer's constructor from
+            choosing examples: take it out when that is made.
+        method: how.
+        base: folder or hub name of the encoder that it starts from.
+        data: file of the training text.
+    """
+    card = model.model_card_data
+    card.local_files_only = True
+    card.model_name = f"{Path(base).name} trained with {method.title}"
+    if not Path(base).exists():  # a name on the hub, which the card links to
+        card.base_model = base
+    card.train_datasets = [{"name": Path(data).name}]
+    card.widget = [{"text": ""}]  # so that the Trainer chooses none; the caller empties it
+    card.add_tags("st_contrastive")
+
+
+def complete(folder: Path, facts: dict[str, str]) -> None:
+    """Put what is known of the run into the card that was saved in ``folder``, and take out what is not known."""
+    path = folder / "README.md"
+    if not path.is_file():
+        return
+    text = _BLANK.sub("", path.read_text(encoding="utf-8"))
+    rows = "".join(f"| {name} | {value.replace('|', chr(92) + '|')} |\n" for name, value in facts.items())
+    section = f"## Training Run\n\n|   |   |\n|:--|:--|\n{rows}\n"
+    path.write_text(text.replace("## Model Details\n", f"{section}## Model Details\n", 1), encoding="utf-8")
+
+
+def facts(
+    method: Method,
+    options: dict[str, Any],
+    *,
+    size: int,
+    sentences: int,
+    steps: int,
+    before: float | None,
+    best: tuple[int | None, float | None] | None,
+) -> dict[str, str]:
+    """What the card's table says, by the name of the row.
+
+    Args:
+        method: what was trained.
+        options: the command's, as the record has them.
+        size: bytes of the training text's file.
+        sentences: how many were trained on.
+        steps: how many were made.
+        before: the development score before training, or None.
+        best: step and score of the best evaluation, or None where there was no evaluation.
+    """
+    found = {"Base model": str(options["model"]), "Method": f"{method.title} (`{method.loss}`)"}
+    if options.get("recipe"):
+        found["Recipe"] = f"`{options['recipe']}`"
+    found["Training text"] = f"`{options['data']}`, {_size(size)}, {sentences:,} sentences"
+    found |= {title: f"`{options[key]}`" for key, title in _OTHERS.items() if options.get(key)}
+    settings = [form.format(options[key]) for key, form in _SETTINGS.items() if options.get(key)]
+    found["Settings"] = ", ".join([f"{steps:,} steps", *settings])
+    if options.get("loss_arg"):
+        found["Loss arguments"] = ", ".join(f"`{one}`" for one in options["loss_arg"])
+    if before is not None and best is not None and best[1] is not None:
+        pairs = f"`{options['dev']}`" if options.get("dev") else "the STS Benchmark's development split"
+        found["Development score"] = (
+            f"{100 * before:.2f} before training, {100 * best[1]:.2f} at step {best[0]}, whose weights these are "
+            f"(Spearman x 100 on {pairs})"
+        )
+    found["Made with"] = f"st_contrastive {__version__}"
+    return found
+
+
+def _size(count: int) -> str:
+    """Bytes for people.
+
+    Example:
+        >>> _size(900), _size(12_300), _size(2_500_000)
+        ('900 bytes', '12.3 kB', '2.5 MB')
+    """
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} bytes"
