@@ -84,12 +84,12 @@ def planned(args: argparse.Namespace) -> list[Run]:
                 continue
             seed = str(seeds[place])
             checkpoints = out / "checkpoints" / f"{name}-{seed}"
-            options = f"--bf16 --steps {steps} --workers {args.workers} --resume --checkpoints {checkpoints}"
+            options = f"--bf16 --max-steps {steps} --workers {args.workers} --resume --checkpoints {checkpoints}"
             options += f" --checkpoint-steps {every}"
             lacks = ""
             if one.get("translations"):
                 options += f" --translations {args.translations}"
-                options += f" --fraternal {args.fraternal}" if args.fraternal else ""
+                options += f" --translation-encoder {args.fraternal}" if args.fraternal else ""
                 lacks = "" if args.translations else "--translations"
             words = ["benchmarks.replicate", "--recipes", name, "--seeds", seed, "--data", args.data]
             words += ["--dev", args.dev, "--suites", args.suites, "--base", start, "--models", str(out / "models")]
