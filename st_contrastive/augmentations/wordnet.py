@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import nltk
+
+from st_contrastive._files import work_folder
 
 #: Folders where WordNet's own database files lie, Debian's first.
 DATABASE_FOLDERS = ("/usr/share/wordnet", "/usr/local/share/wordnet", "/usr/local/WordNet-3.0/dict")
@@ -112,18 +114,19 @@ def _import(database: Path) -> None:
         corpora = Path(root, "corpora")
         if (corpora / "wordnet").exists():
             return
+        stack = ExitStack()
         try:
-            corpora.mkdir(parents=True, exist_ok=True)
-            copy = Path(tempfile.mkdtemp(prefix=".wordnet-", dir=corpora))
+            work = stack.enter_context(work_folder(corpora / "wordnet"))
         except OSError as error:
             refused.append(f"{root} ({error.strerror or error})")
             continue
         try:
-            _copy(database, copy)
-            copy.chmod(0o755)
-            copy.rename(corpora / "wordnet")
+            with stack:
+                copy = work / "wordnet"
+                copy.mkdir()
+                _copy(database, copy)
+                copy.rename(corpora / "wordnet")
         except OSError as error:
-            shutil.rmtree(copy, ignore_errors=True)
             if (corpora / "wordnet").exists():  # another process was faster
                 return
             raise WordNetError(f"WordNet can't be copied from {database} to {corpora}: {error}.") from error

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from st_contrastive import _files
 from st_contrastive.cli._arguments import UserError
 
 
@@ -90,21 +90,13 @@ def saving(folder: Path) -> Iterator[None]:
 @contextmanager
 def work_folder(folder: Path) -> Iterator[Path]:
     """A hidden folder beside the output, on the same disk, so that the finished model can be moved in one step."""
-    missing = [place for place in folder.parents if not place.exists()]
+    stack = ExitStack()
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        work = stack.enter_context(_files.work_folder(folder))
     except OSError as error:
         raise UserError(f"--output {folder} can't be made: {error.strerror or error}.") from error
-    try:
+    with stack:
         yield work
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        for place in missing:  # nearest first
-            with suppress(OSError):
-                place.rmdir()
-        raise
-    shutil.rmtree(work, ignore_errors=True)
 
 
 def _renamed(source: Path, target: Path) -> bool:

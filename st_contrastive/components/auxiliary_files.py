@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import tempfile
 import warnings
 import zlib
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +18,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from transformers.utils.hub import cached_file
 
 from st_contrastive._checks import first_line
+from st_contrastive._files import complete_file
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM
 from st_contrastive.components.fingerprint import fingerprint
 from st_contrastive.components.masked_lm_head import MaskedLMHead
@@ -68,20 +67,13 @@ def save_auxiliary(
         "head_source": auxiliary.head.source,
         "network": network,
     }
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # Both are complete before either stands under its name.
-        with tempfile.TemporaryDirectory(prefix=".auxiliary.", dir=folder) as work:
-            save_model(auxiliary, f"{work}/{WEIGHTS_NAME}")
-            config["weights_crc32"] = _checksum(Path(work, WEIGHTS_NAME))
-            Path(work, CONFIG_NAME).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-            for name in (WEIGHTS_NAME, CONFIG_NAME):
-                os.replace(f"{work}/{name}", folder / name)
+        # Both are complete before either gets its name.
+        with complete_file(folder / CONFIG_NAME) as config_file, complete_file(folder / WEIGHTS_NAME) as weights:
+            save_model(auxiliary, str(weights))
+            config["weights_crc32"] = _checksum(weights)
+            config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     except (OSError, SafetensorError) as error:
-        for place in made:  # the innermost first
-            with suppress(OSError):
-                place.rmdir()
         reason = getattr(error, "strerror", None) or first_line(error)
         raise OSError(f"auxiliary {folder} can't be written: {reason}. Make room, or name another folder.") from error
 

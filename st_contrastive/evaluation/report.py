@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from st_contrastive._files import complete_file
 
 #: Metrics that are no share of anything; the others are shown x 100.
 _AS_THEY_ARE = (
@@ -88,22 +88,12 @@ class Report:
     def write(self, path: str | Path) -> None:
         """Write the report as JSON, NaN as null; a file that was there stays whole until the new one is complete."""
         target = Path(path).resolve()  # a link stays one
-        made = [place for place in target.parents if not place.exists()]
         content = asdict(self)
         for score in content["scores"]:
             score["value"] = score["value"] if math.isfinite(score["value"]) else None
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+        with complete_file(target) as partial:
             partial.write_text(text, encoding="utf-8")
-            partial.replace(target)
-        except BaseException:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-                for place in made:  # the innermost first
-                    place.rmdir()
-            raise
 
 
 def align(rows: Iterable[tuple[str, ...]]) -> str:

@@ -9,11 +9,12 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from st_contrastive._checks import require_count
+from st_contrastive._files import complete_file
 from st_contrastive.inputs import _checks
 from st_contrastive.inputs.corpus import open_bytes
 from st_contrastive.inputs.translator import TranslationError, Translator
@@ -104,10 +105,10 @@ def translate_corpus(
                 bar.update(len(pairs))
     with _saying(path):
         if settings != "null":
-            with _appearing(told) as ready:
+            with complete_file(told) as ready:
                 ready.write_text(settings, encoding="utf-8")
         with (
-            _appearing(path) as ready,
+            complete_file(path) as ready,
             partial.open("rb") as source,
             _compressed(ready, path) as target,
         ):
@@ -204,19 +205,6 @@ def _pass_over(sentences: Iterator[str], file: Iterable[bytes], path: Path) -> i
     except (EOFError, OSError, KeyError, TypeError, ValueError, zlib.error) as error:
         raise TranslationError(f"{path} is there and is no file of pairs, or is damaged ({error}).") from error
     return count
-
-
-@contextmanager
-def _appearing(path: Path) -> Iterator[Path]:
-    """A file to fill that takes the name ``path`` in one step, or goes."""
-    ready = path.with_name(path.name + ".ready")
-    try:
-        yield ready
-        os.replace(ready, path)
-    except BaseException:
-        with suppress(OSError):
-            ready.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

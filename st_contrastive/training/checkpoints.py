@@ -11,6 +11,7 @@ from typing import Any
 
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 
+from st_contrastive._files import synchronise
 from st_contrastive.training.loss_state import FILE_NAME
 
 #: Where a checkpoint is written before it stands under its name.
@@ -76,13 +77,13 @@ def put_in_place(made: Path, target: Path) -> None:
     """
     for folder, _, files in os.walk(made):
         for name in (*files, "."):
-            _settle(os.path.join(folder, name))
+            synchronise(Path(folder, name))
     old = made.parent / _REPLACED / target.name
     if target.exists():
         old.parent.mkdir()
         os.rename(target, old)
     os.rename(made, target)
-    _settle(target.parent)
+    synchronise(target.parent)
     shutil.rmtree(made.parent)
 
 
@@ -95,12 +96,3 @@ def clear_work(folder: Path) -> None:
         if not missing(entry) and not (folder / entry.name).exists():
             os.rename(entry, folder / entry.name)
     shutil.rmtree(work, ignore_errors=True)
-
-
-def _settle(path: str | Path) -> None:
-    """Wait until a file, or a folder's entries, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

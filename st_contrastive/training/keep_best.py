@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from st_contrastive import distributed
+from st_contrastive._files import complete_file
 from st_contrastive.training.mixing import ShareChoice, best_share, checked_shares, require_plain
 
 _WEIGHTS, _RECORD, _START = "best.safetensors", "best.json", "start.safetensors"
@@ -179,8 +179,8 @@ class KeepBest(TrainerCallback):
         file = Path(args.output_dir or "", _START)
         if state.global_step == 0:
             if args.should_save:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                _save_whole(model, file)
+                with complete_file(file) as partial:
+                    save_model(model, str(partial))
         elif args.should_save and not file.is_file():
             raise FileNotFoundError(
                 f"{file} is not there: the run that is resumed began without KeepBest(shares=...). Leave shares out, "
@@ -201,21 +201,7 @@ def _loaded(model: nn.Module, file: Path) -> dict[str, Tensor]:
 
 def _write(model: nn.Module, folder: Path, record: dict[str, Any]) -> None:
     """Weights before record, each whole or not there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _save_whole(model, folder / _WEIGHTS)
-    partial = folder / f".{_RECORD}.{os.getpid()}"
-    try:
-        partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
-        partial.replace(folder / _RECORD)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _save_whole(model: nn.Module, file: Path) -> None:
-    """The weights' file, complete or as it was."""
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
+    with complete_file(folder / _WEIGHTS) as partial:
         save_model(model, str(partial))
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+    with complete_file(folder / _RECORD) as partial:
+        partial.write_text(json.dumps(record) + "\n", encoding="utf-8")

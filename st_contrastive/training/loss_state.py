@@ -6,7 +6,6 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from st_contrastive import distributed
+from st_contrastive._files import complete_file
 from st_contrastive.components import NegativeQueue
 from st_contrastive.losses._state import owned_state
 from st_contrastive.losses.base import TextLoss
@@ -117,17 +117,8 @@ def write(losses: Losses, folder: Path, beside: Mapping[str, Tensor], *, own_ran
     }
     target = folder / _file_name(own_rank)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        made = folder / f".{target.name}.{os.getpid()}"
-        try:
-            save_file(tensors, made, metadata)
-            with made.open("rb") as file:
-                os.fsync(file.fileno())
-            os.replace(made, target)
-        except BaseException:
-            with suppress(OSError):
-                made.unlink()
-            raise
+        with complete_file(target, durable=True) as partial:
+            save_file(tensors, partial, metadata)
     except (OSError, SafetensorError) as error:
         raise OSError(f"The loss state can't be written to {target}: {error}") from error
 

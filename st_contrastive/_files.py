@@ -1,0 +1,77 @@
+"""Files and folders that appear complete, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and its parents. If the block raises, those that were made and are empty are removed again."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for place in made:  # the innermost first
+            with suppress(OSError):
+                place.rmdir()
+        raise
+
+
+@contextmanager
+def complete_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """A temporary file to write, which is renamed to ``path`` when the block ends.
+
+    If the block raises, the temporary file is removed, and what was at ``path`` is as it was.
+
+    Args:
+        path: where the file goes. Missing folders are made.
+        durable: wait until the content is on the disk before the file is renamed, so that it also survives a power cut.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with complete_file(Path(folder, "scores.json")) as partial:
+        ...         _ = partial.write_text("{}")
+        ...     os.listdir(folder)
+        ['scores.json']
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with new_folder(path.parent):
+        try:
+            yield partial
+            if durable:
+                synchronise(partial)
+            os.replace(partial, path)
+        except BaseException:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def work_folder(target: Path) -> Iterator[Path]:
+    """A hidden, temporary folder beside ``target``: what is finished there can be renamed to it in one step.
+
+    The folder is removed when the block ends. If the block raises, folders that were made above it go too.
+    """
+    with new_folder(target.parent):
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def synchronise(path: Path) -> None:
+    """Wait until a file's content, or a folder's entries, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
