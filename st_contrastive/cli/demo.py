@@ -271,7 +271,7 @@ def _train(
     }
     _card.complete(output, about)
     log = trainer.state.log_history
-    return [(entry["step"], entry["eval_pairs_spearman"]) for entry in log if "eval_pairs_spearman" in entry]
+    return [(int(entry["step"]), entry["eval_pairs_spearman"]) for entry in log if "eval_pairs_spearman" in entry]
 
 
 def _score_in_fresh_process(
