@@ -371,3 +371,34 @@ def test_the_trainer_trains_on_the_device_and_resumes(build, sentences, device, 
     assert len(whole) > 10
     for name, value in whole.items():
         assert torch.equal(resumed[name], value), name
+
+
+@pytest.mark.filterwarnings("ignore:.*pin_memory")
+def test_fit_trains_on_the_device(build, sentences, device, tmp_path, monkeypatch):
+    from functools import cached_property
+
+    from accelerate import PartialState
+    from sentence_transformers.sentence_transformer.training_args import SentenceTransformerTrainingArguments
+    from torch.utils.data import DataLoader
+
+    set_up = SentenceTransformerTrainingArguments._setup_devices.func  # what fit builds chooses the device by itself
+
+    def choose(arguments):
+        set_up(arguments)
+        monkeypatch.setitem(PartialState._shared_state, "device", device)
+        return device
+
+    chosen = cached_property(choose)
+    chosen.__set_name__(SentenceTransformerTrainingArguments, "_setup_devices")
+    monkeypatch.setattr(SentenceTransformerTrainingArguments, "_setup_devices", chosen)
+    torch.manual_seed(0)
+    model = build("bert-mlm").to(device)
+    loss = stc.InfoCSELoss(model, mlm_weight=0.1)
+    before = {name: value.cpu().clone() for name, value in loss.state_dict().items()}
+    loader = DataLoader(stc.infocse_examples(sentences), batch_size=5)
+    model.fit([(loader, loss)], epochs=1, warmup_steps=0, show_progress_bar=False, checkpoint_path=str(tmp_path))
+    after = loss.state_dict()
+    assert all(isinstance(value, PretendTensor) for value in after.values())
+    changed = [name for name, value in after.items() if not torch.equal(value.cpu(), before[name])]
+    assert any(name.startswith("model.") for name in changed)
+    assert any(name.startswith("auxiliary.") for name in changed)
