@@ -9,7 +9,7 @@ from griffe import Extension, Object
 
 ROLE = re.compile(r":(?:class|meth|func|mod|attr):`~?(?:[\w.]+\.)?(\w+)`")
 MATHEMATICS = re.compile(r":math:`([^`]+)`", re.DOTALL)
-DISPLAYED = re.compile(r"^([ \t]*)\.\. math::\n((?:\1[ \t]+\S.*\n?)+)", re.MULTILINE)
+DISPLAYED = re.compile(r"^([ \t]*)\.\. math::(.*\n(?:\1[ \t]+\S.*\n?)*)", re.MULTILINE)
 #: Griffe knows the section under this name.
 EXAMPLE = re.compile(r"\bExample:$", re.MULTILINE)
 GRID = re.compile(r"(?:^[ \t]*[+|][^\n]*[+|]\n?)+", re.MULTILINE)
@@ -22,7 +22,7 @@ def _fenced(found: re.Match[str]) -> str:
 
 
 def _displayed(found: re.Match[str]) -> str:
-    lines = "\n".join(line.strip() for line in found[2].splitlines())
+    lines = "\n".join(line.strip() for line in found[2].splitlines() if line.strip())
     return f"{found[1]}$$\n{lines}\n{found[1]}$$\n"
 
 

@@ -92,7 +92,7 @@ def test_resume(example, checkpoint, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_two_processes(checkpoint, sentences, tmp_path):
-    files(tmp_path, sentences)
+    (tmp_path / "corpus.txt").write_text("\n".join(sentences * 13), encoding="utf-8")  # batches for both
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += [str(ROOT / "examples" / "two_processes.py"), str(checkpoint("bert")), "corpus.txt", "out"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
@@ -100,7 +100,7 @@ def test_two_processes(checkpoint, sentences, tmp_path):
         command, capture_output=True, text=True, check=False, timeout=300, env=environment, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "2 processes, 1 steps" in done.stdout
+    assert "2 processes, 2 steps" in done.stdout
     assert saved(tmp_path / "out")
 
 
