@@ -81,9 +81,9 @@ def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]
         model = build(args.length, args.base)
         run = SentenceTransformerTrainingArguments(
             str(folder.with_name(f"{folder.name}.run")),
-            max_steps=args.steps or chosen.options["steps"],
+            max_steps=args.steps or chosen.options["max_steps"],
             per_device_train_batch_size=args.batch_size or chosen.options["batch_size"],
-            learning_rate=chosen.options["lr"],
+            learning_rate=chosen.options["learning_rate"],
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,

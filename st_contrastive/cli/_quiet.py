@@ -8,7 +8,6 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 #: Loggers whose hints are about the libraries' inside; errors still come through.
@@ -29,9 +28,11 @@ def quiet() -> Iterator[None]:
     of is not among them.
     """
     import datasets
+    import huggingface_hub.utils
+    import transformers.utils.logging
 
-    hub: Any = import_module("huggingface_hub.utils")  # neither of the two has all its types
-    transformers_logging: Any = import_module("transformers.utils.logging")
+    hub: Any = huggingface_hub.utils  # neither of the two has all its types
+    transformers_logging: Any = transformers.utils.logging
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     bars = (transformers_logging.is_progress_bar_enabled(), datasets.is_progress_bar_enabled())

@@ -108,7 +108,7 @@ def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, 
     assert main([*arguments, *rest]) == 0  # it was over already
     for option, told in (
         (["--learning-rate", "1e-3"], "--learning-rate was"),
-        (["--loss-arg", "temperature=1"], "--loss-arg"),
+        (["--loss-arg", "mask_rate=0.3" if command == ["pretrain-infocse"] else "temperature=1"], "--loss-arg"),
         (["--max-steps", "3"], "--max-steps was 5"),
     ):
         assert main([*arguments, "--output", str(tmp_path / "more"), "--resume", *option]) == 2

@@ -59,7 +59,7 @@ def _call_faults(node: ast.Call) -> list[str]:
     found = [f"{name}=..." for name, value in given.items() if not _is_safe(name, value)]
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
-    own_room = name == "import_module" and ast.unparse(node.args[0]).startswith("f'{__name__}.")
+    own_room = name == "import_module" and ast.unparse(node.args[0]).startswith(("f'{__name__}.", "'st_contrastive."))
     namesake = (name == "eval" and owner) or (owner, name) == ("re", "compile")  # PyTorch's evaluation mode
     if name in RUNS and not own_room and not namesake:
         found.append(name)

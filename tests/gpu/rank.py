@@ -17,6 +17,7 @@ from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
 from st_contrastive.training import ContrastiveTrainer
 from tests.conftest import SENTENCES, switch_off_dropout
 from tests.gpu.cases import moved
+from tests.methods import method_of
 from tests.training.rank import GATHERING, TRAINED, arguments, assert_same_on_all_ranks, build, filled, fixed
 
 #: Without the one that reads German.
@@ -25,10 +26,11 @@ CASES = [case for case in GATHERING if case != "twins-german"]
 
 def gradients(case, bert, columns, device):
     """Of the second of two batches in float64, so that a queue is in use."""
-    loss_class, options, count = GATHERING[case]
+    options, count = GATHERING[case]
     torch.manual_seed(0)
     model = build(bert, dropout=False, pooling="mean").double().to(device)
-    loss = loss_class(model, **options, gather_across_devices=True, log_terms=False).to(device, torch.float64)
+    loss = method_of(case).loss_class(model, **options, gather_across_devices=True, log_terms=False)
+    loss.to(device, torch.float64)
     switch_off_dropout(loss)
     for _ in range(2):
         loss.zero_grad()
@@ -79,11 +81,11 @@ def check_gradients(bert, device, cases, start):
 def check_training(bert, device, folder):
     """The Trainer with DDP in bfloat16: all ranks end with the same weights and state."""
     for case in ("twins", "infocse"):
-        loss_class, options, dataset, _, count = TRAINED[case]
+        method, (options, count) = method_of(case), TRAINED[case]
         torch.manual_seed(100 + dist.get_rank())
         model = build(bert)
-        loss = loss_class(model, **options)
-        data = dataset(*[SENTENCES, SENTENCES[::-1]][:count])
+        loss = method.loss_class(model, **options)
+        data = method.dataset(*[SENTENCES, SENTENCES[::-1]][:count])
         on_cpu = device.type == "cpu"
         given = arguments(folder / case, use_cpu=on_cpu, dataloader_pin_memory=not on_cpu, max_steps=6, bf16=True)
         ContrastiveTrainer(model, given, data, data, loss).train()
