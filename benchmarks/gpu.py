@@ -1,7 +1,7 @@
 """What a training step of each loss costs on a GPU, in at most nine minutes a call; called again, it goes on.
 
     python -m benchmarks.gpu
-    python -m benchmarks.gpu --device cpu --smoke --json /tmp/smoke.json
+    python -m benchmarks.gpu --device cpu --smoke --json smoke.json
 
 The encoder is BERT-base with random weights, its texts are made in code: nothing is downloaded. Cells, in this order:
 

@@ -16,11 +16,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def wrapper_chain(model: nn.Module) -> list[nn.Module]:
-    """What stands around a SentenceTransformer, from outside, as DDP's ``module`` and torch.compile's ``_orig_mod``
-    tell, and the SentenceTransformer itself, last.
+    """The wrappers around a SentenceTransformer, outermost first (``module`` of DDP, ``_orig_mod`` of torch.compile), and
+    the SentenceTransformer itself, last.
 
     Raises:
-        TypeError: there is none inside.
+        TypeError: there is no SentenceTransformer inside.
     """
     found = [model]
     while not isinstance(found[-1], SentenceTransformer):
@@ -32,7 +32,7 @@ def wrapper_chain(model: nn.Module) -> list[nn.Module]:
 
 
 def unwrap(model: nn.Module) -> SentenceTransformer:
-    """The SentenceTransformer inside whatever stands around it."""
+    """The SentenceTransformer inside its wrappers."""
     return cast(SentenceTransformer, wrapper_chain(model)[-1])
 
 

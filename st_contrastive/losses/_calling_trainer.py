@@ -1,4 +1,4 @@
-"""The trainer's run that a loss or a callback is in: neither is told of it."""
+"""Finds the Trainer that called a loss or a callback, and the run that it is in."""
 
 from __future__ import annotations
 
