@@ -16,8 +16,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 def wrapper_chain(model: nn.Module) -> list[nn.Module]:
-    """The wrappers around a SentenceTransformer, outermost first (``module`` of DDP, ``_orig_mod`` of torch.compile), and
-    the SentenceTransformer itself, last.
+    """The wrappers around a SentenceTransformer, outermost first, and the SentenceTransformer itself, last.
+
+    DDP has what it wraps as ``module``, torch.compile as ``_orig_mod``.
 
     Raises:
         TypeError: there is no SentenceTransformer inside.
