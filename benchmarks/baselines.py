@@ -47,6 +47,7 @@ from transformers import set_seed
 from benchmarks import replicate
 from benchmarks._results import read, software
 from st_contrastive.components import TanhHead
+from st_contrastive.encoder import Rows
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.recipes import recipe
 
@@ -163,12 +164,12 @@ class DCLRLoss(ContrastiveLoss):
         return excluded / max(pairs, 1.0)
 
     @torch.no_grad()
-    def kept(self, features: dict[str, Any]) -> Tensor:
+    def kept(self, rows: Rows) -> Tensor:
         """(N, N) truth values: whether sentence j is a negative of sentence i."""
-        vectors = self._complementary[0](dict(features))["sentence_embedding"]
+        vectors = self._complementary[0](rows.features())["sentence_embedding"]
         return cosines(vectors, vectors) < self.threshold
 
-    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         vectors = torch.cat(self.by_rows(lambda batch: self.sentences_of(batch, batch), columns[0]))
         if self.head is not None:
             vectors = self.head(vectors)

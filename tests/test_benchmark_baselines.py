@@ -93,7 +93,7 @@ def test_dclr_that_excludes_nothing_and_has_no_noise_is_simcse(build, sentences)
 def test_dclr_leaves_out_what_the_complementary_model_takes_for_the_same(build, sentences):
     loss, model = _dclr(build, threshold=0.99999)
     batch = [sentences[0], sentences[1], sentences[0], sentences[2]]
-    kept = loss.kept(model.preprocess(batch))
+    kept = loss.kept(Rows.of(model.preprocess(batch), model))
     same = [[0, 2], [1], [0, 2], [3]]
     assert [[j for j in range(4) if not row[j]] for row in kept.tolist()] == same
     loss([model.preprocess(batch)])

@@ -16,8 +16,16 @@ from st_contrastive._checks import require_count
 from st_contrastive.components.gradients import scale_gradient
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.encoder.copies import has_adapters, own_copy
-from st_contrastive.encoder.layers import capturing_states, editing_input, layer_stack, layers_of
-from st_contrastive.encoder.narrowing import gives_first_states, narrowed
+from st_contrastive.encoder.layers import (
+    capturing_states,
+    editing_input,
+    entering_states,
+    first_states_can_be_narrowed,
+    layer_stack,
+    layers_of,
+    narrowed,
+)
+from st_contrastive.encoder.rows import Rows
 
 
 @final
@@ -59,7 +67,7 @@ class AuxiliaryMLM(nn.Module):
         self.lower_dropout = lower_dropout
         self.network.requires_grad_(False)
         self._extra.requires_grad_(True)
-        self._narrows = gives_first_states(network)
+        self._narrows = first_states_can_be_narrowed(network)
         self.eval()
         self._try()
         self.train(True)
@@ -184,6 +192,16 @@ class AuxiliaryMLM(nn.Module):
             output = functional_call(self.network, live, kwargs={**features, "return_dict": True})
         return cast(Tensor, output.last_hidden_state.flatten(0, 1)[places])
 
+    def masked_states(
+        self, rows: Rows, *, encoder: PreTrainedModel | None = None, gradient_scale: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        """:meth:`states` of rows with ``masked`` tokens and ``vectors``, and the masked positions, (M,)."""
+        if rows.vectors is None:
+            raise ValueError("These rows have no vectors, on which the network is conditioned.")
+        masked, places = rows.masked_copy()
+        states = self.states(masked.texts, places, rows.vectors, encoder=encoder, gradient_scale=gradient_scale)
+        return states, places
+
     def logits(self, states: Tensor, encoder: PreTrainedModel | None = None) -> Tensor:
         """(M, d) to (M, V). A tied head takes the matrix of ``encoder`` where one is given, else the frozen copy."""
         if not self.head.tied:
@@ -282,7 +300,7 @@ class _PassedOver(nn.Module):
             raise
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        hidden = args[0] if args else kwargs.get("hidden_states", next(iter(kwargs.values())))
+        hidden = entering_states(args, kwargs)
         return (hidden, *[None] * (self.outputs - 1)) if self.outputs else hidden
 
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from st_contrastive._checks import require_number
 from st_contrastive.components.word_starts import word_marks
-from st_contrastive.encoder.features import CorruptedTokens
+from st_contrastive.encoder import CorruptedTokens
 
 
 @final

@@ -1,17 +1,17 @@
-"""Facts about a SentenceTransformer: its parts, widths, limits and family traits."""
+"""Facts about a SentenceTransformer: its parts, widths, limits, family traits and wrappers."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import cast
 
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import is_sentence_transformer_model
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -51,27 +51,6 @@ def text_module(model: nn.Module) -> Transformer:
             "Pooling(width, 'cls')])."
         )
     return cast(Transformer, first)
-
-
-def require_text_encoder(model: nn.Module) -> None:
-    """Refuse what none of the losses can work with: looked at once, when a loss is built.
-
-    Raises:
-        TypeError: the model does not start with a token-level Transformer module.
-        ValueError: it has no tokenizer, or one that knows no word.
-    """
-    first = text_module(model)
-    if not isinstance(first.tokenizer, PreTrainedTokenizerBase):
-        raise ValueError(
-            "model has no tokenizer, which these losses need to tell words from special tokens. Load the Transformer "
-            "module from a folder or name that holds one."
-        )
-    if len(first.tokenizer) <= len(set(first.tokenizer.all_special_ids)):
-        # What transformers makes of a folder without tokenizer files: every word is unknown to it.
-        raise ValueError(
-            f"model's tokenizer ({type(first.tokenizer).__name__}) knows no word: its folder holds no tokenizer files. "
-            "Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
-        )
 
 
 def encoder_of(model: nn.Module) -> PreTrainedModel:
@@ -169,57 +148,82 @@ def embeds_first_token(model: nn.Module) -> bool:
     return all(kind.__name__ in _BEHIND_POOLING and kind.__module__.startswith(_HOSTS) for kind in kinds)
 
 
-def require_trainable(model: SentenceTransformer) -> None:
-    """Refuse weights that training destroys; warn of a first token that sees no other, and of weights that hardly move.
-
-    Raises:
-        ValueError: weights that are trained are float16, or the model has no limit to cut texts at.
-    """
-    if unwrap(model).max_seq_length is None:
-        limit = max_positions(model)
-        raise ValueError(
-            "model.max_seq_length is None, and the tokenizer needs a number to cut texts at: set model.max_seq_length"
-            + (f", at most {limit}, the positions that the encoder has." if limit else ".")
-        )
-    kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
-    if torch.float16 in kinds:
-        raise ValueError(
-            "model has float16 weights: an optimizer's squared gradients underflow in them, and its steps become "
-            "arbitrary. Load it with model_kwargs={'dtype': torch.float32}, or take model.float(); to save time, give "
-            "the trainer fp16=True or bf16=True."
-        )
-    if torch.bfloat16 in kinds:
-        warnings.warn(
-            "model has bfloat16 weights, in which most small updates round away. Load it with model_kwargs={'dtype': "
-            "torch.float32}, and give the trainer bf16=True to save time.",
-            stacklevel=5,
-        )
-    if embeds_first_token(model) and is_causal(model):
-        warnings.warn(
-            "model is a decoder that is read at its first token, which sees no other: sentences that begin alike get "
-            "one vector. End it with Pooling(width, 'lasttoken') or 'mean'.",
-            stacklevel=5,
-        )
-
-
-def require_positions(columns: Sequence[dict[str, Any]], limit: int | None) -> None:
-    """Refuse texts that are longer than the encoder's table of positions.
-
-    They are not cut here: the model that is trained would still fail on such a text when it encodes.
+@dataclass(frozen=True)
+class Wrapping:
+    """How a model is wrapped and what watches it, which decides how it may be run.
 
     Args:
-        columns: text tensors, ``input_ids`` and ``attention_mask`` (N, L) each.
-        limit: rows of the table; None where there is none.
-
-    Raises:
-        ValueError: a text is longer.
+        compiled: the model, or a part of it, is under torch.compile.
+        checkpointed: layers are run again in the backward pass.
+        hooked: a module of the model has a forward hook.
+        replayed: a loss around this one, such as MatryoshkaLoss, replaces the model's forward pass and returns the
+            kept output of an earlier pass.
+        batch_statistics: the output for a row depends on the other rows of the batch (BatchNorm).
+        parallel: DataParallel runs the model in threads.
+        synchronises_buffers: DistributedDataParallel broadcasts buffers in each pass, so that all processes must make
+            the same number of passes.
     """
-    for place, column in enumerate(columns, start=1):
-        if limit is None or column["input_ids"].shape[1] <= limit:
-            continue
-        longest = int((column["attention_mask"] != 0).sum(dim=1).max())  # the rest may be padding
-        if longest > limit:
+
+    compiled: bool = False
+    checkpointed: bool = False
+    hooked: bool = False
+    replayed: bool = False
+    batch_statistics: bool = False
+    parallel: bool = False
+    synchronises_buffers: bool = False
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Wrapping:
+        """The wrapping of a model, as it is now.
+
+        Raises:
+            ValueError: a loss around this one replaces the Transformer module's forward pass (AdaptiveLayerLoss).
+        """
+        if _is_replaced(text_module(model)):
             raise ValueError(
-                f"Text column {place} has a text of {longest} tokens, and the encoder has positions for {limit}. Set "
-                f"model.max_seq_length = {limit}, or less, so that longer texts are cut when they are tokenised."
+                "A loss around this one, such as AdaptiveLayerLoss, keeps the layers' states in the batch, and this "
+                "loss takes copies of the batch. Train this loss by itself."
             )
+        *wrappers, inner = wrapper_chain(model)
+        compiled = any(_is_compiled(vars(wrapper)) for wrapper in wrappers)
+        checkpointed = any(_is_checkpointed(vars(wrapper)) for wrapper in wrappers)
+        hooked = batch_statistics = False
+        pending: list[nn.Module | None] = [inner]
+        while (
+            pending
+        ):  # at every step, over all modules: reading their dictionaries is four times as fast as attributes
+            module = pending.pop()
+            if module is None:
+                continue
+            own = module.__dict__
+            compiled = compiled or _is_compiled(own)
+            checkpointed = checkpointed or _is_checkpointed(own)
+            hooked = hooked or bool(own["_forward_hooks"] or own["_forward_pre_hooks"])
+            batch_statistics = batch_statistics or isinstance(module, _BatchNorm)
+            pending.extend(own["_modules"].values())
+        return cls(
+            compiled=compiled,
+            checkpointed=checkpointed,
+            hooked=hooked,
+            batch_statistics=batch_statistics,
+            replayed=_is_replaced(inner),
+            parallel=any(isinstance(wrapper, nn.DataParallel) for wrapper in wrappers),
+            synchronises_buffers=any(
+                isinstance(wrapper, DistributedDataParallel)
+                and wrapper.broadcast_buffers
+                and next(iter(wrapper.module.buffers()), None) is not None
+                for wrapper in wrappers
+            ),
+        )
+
+
+def _is_compiled(own: dict[str, object]) -> bool:
+    return own.get("_compiled_call_impl") is not None or "_orig_mod" in own["_modules"]  # type: ignore[operator]
+
+
+def _is_checkpointed(own: dict[str, object]) -> bool:
+    return own.get("gradient_checkpointing") is True or "_checkpoint_wrapped_module" in own["_modules"]  # type: ignore[operator]
+
+
+def _is_replaced(module: nn.Module) -> bool:
+    return type(vars(module).get("forward")).__module__.startswith("sentence_transformers.")

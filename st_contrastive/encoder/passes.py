@@ -1,34 +1,154 @@
-"""How a loss runs the encoder: nothing that is padding, or that nobody reads, where it can be left out."""
+"""Running the encoder: several views in one pass, pooling, rows in groups, and passes that are recomputed.
+
+Written for sentence-transformers 6.2: this is the one module that uses its semi-private ``merge_feature_batches``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.losses.merged_forward import merge_feature_batches
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from st_contrastive.encoder.features import is_unpadded
-from st_contrastive.encoder.forward import Encoded, encode
-from st_contrastive.encoder.layers import layers_of
-from st_contrastive.encoder.model import embeds_first_token, encoder_of, unwrap
-from st_contrastive.encoder.narrowing import gives_first_states, narrowed
-from st_contrastive.encoder.probe import Probe, ignores_padding
-from st_contrastive.encoder.recompute import recomputed
-from st_contrastive.encoder.row_groups import cheapest_chunks, chunks, in_order, row_lengths, taken
-from st_contrastive.encoder.wrappers import Wrapping
+from st_contrastive.encoder import unpadded
+from st_contrastive.encoder.layers import first_states_can_be_narrowed, layers_of, narrowed
+from st_contrastive.encoder.model import Wrapping, embeds_first_token, encoder_of, unwrap, wrapper_chain
+from st_contrastive.encoder.probe import ignores_padding
+from st_contrastive.encoder.rows import Rows, cheapest_chunks, chunks, in_order
 
-Rows = dict[str, Any]
 Function = Callable[..., tuple[Tensor, ...]]
+
+_recomputing: ContextVar[bool] = ContextVar("recomputing", default=False)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One view of a batch after the model: sentence vectors (N, d'), token vectors (N, L, d) and their mask (N, L)."""
+
+    sentences: Tensor
+    tokens: Tensor
+    mask: Tensor
+    prompt_length: Any = None
+
+
+def pool(model: nn.Module, encoded: Encoded, mode: str) -> Tensor:
+    """Token vectors to one vector a sentence, (N, d), by sentence-transformers' own Pooling.
+
+    The prompt's tokens count where the model's own Pooling counts them.
+    """
+    include_prompt = all(getattr(module, "include_prompt", True) for module in unwrap(model))
+    return _pooled(Pooling(encoded.tokens.shape[-1], mode, include_prompt=include_prompt), encoded)
+
+
+def pool_as_model(model: nn.Module, encoded: Encoded) -> Tensor:
+    """The output of the model's own Pooling, (N, d), without the modules behind it; [CLS] where the widths differ."""
+    for module in unwrap(model):
+        if isinstance(module, Pooling) and module.get_embedding_dimension() == encoded.tokens.shape[-1]:
+            return _pooled(module, encoded)
+    return pool(model, encoded, "cls")
+
+
+def _pooled(pooling: Pooling, encoded: Encoded) -> Tensor:
+    features: dict[str, Any] = {"token_embeddings": encoded.tokens, "attention_mask": encoded.mask}
+    if encoded.prompt_length is not None:
+        features["prompt_length"] = encoded.prompt_length
+    return cast(Tensor, pooling(features)["sentence_embedding"])
+
+
+def encode(model: nn.Module, views: Sequence[Rows], *, observed: bool = False) -> list[Encoded]:
+    """All views in one forward pass where sentence-transformers can merge them, else in one pass each.
+
+    Args:
+        model: the model, with or without wrappers.
+        views: each a batch of rows.
+        observed: hooks on the encoder's layers must see the pass. torch.compile is then not used: code that was
+            compiled without a hook runs without it.
+    """
+    if _recomputing.get():  # DDP expects one backward pass for each forward pass, and must not see this one
+        model = next(
+            module for module in wrapper_chain(model) if isinstance(module, (SentenceTransformer, nn.DataParallel))
+        )
+    flat = None if observed else views[0].flat  # hooks expect rows
+    with uncompiled() if observed else nullcontext():
+        merged = merge_feature_batches([view.features() for view in views]) if len(views) > 1 else None
+        if merged is None:
+            return [_encoded(model, view.features(), flat) for view in views]
+        together = _encoded(model, merged, flat)
+    parts = (tensor.chunk(len(views)) for tensor in (together.sentences, together.tokens, together.mask))
+    return [Encoded(*tensors, together.prompt_length) for tensors in zip(*parts, strict=True)]
+
+
+def encode_with(modules: Iterable[nn.Module], rows: Rows) -> Encoded:
+    """The rows after other modules than the model's, such as copies of them."""
+    features = rows.features()
+    for module in modules:
+        features = module(features)
+    return _from_output(features)
+
+
+def _encoded(model: nn.Module, features: dict[str, Any], flat: unpadded.FlatForm | None) -> Encoded:
+    if flat is None:
+        return _from_output(model(features))
+    flat_features, places = unpadded.flattened(features, flat)
+    output, mask = model(flat_features), features["attention_mask"]
+    tokens = unpadded.rows_of(output["token_embeddings"], places, mask)
+    return Encoded(output["sentence_embedding"], tokens, mask, output.get("prompt_length"))
+
+
+def _from_output(output: dict[str, Any]) -> Encoded:
+    vectors, tokens, mask = (output[key] for key in ("sentence_embedding", "token_embeddings", "attention_mask"))
+    return Encoded(vectors, tokens, mask, output.get("prompt_length"))
+
+
+def _recomputed(function: Function, *args: Any) -> tuple[Tensor, ...]:
+    """``function(*args)`` under activation checkpointing: it runs again in the backward pass.
+
+    Compiled code is not used, since it may hold other tensors in the second run, and :func:`encode` can tell that run.
+    """
+
+    def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+        return uncompiled(), _marked_as_recomputing()
+
+    return cast(tuple[Tensor, ...], checkpoint(function, *args, use_reentrant=False, context_fn=contexts))
+
+
+@contextmanager
+def _marked_as_recomputing() -> Iterator[None]:
+    token = _recomputing.set(True)
+    try:
+        with uncompiled():
+            yield
+    finally:
+        _recomputing.reset(token)
+
+
+def uncompiled() -> AbstractContextManager[Any]:
+    """While open, code that torch.compile made is not used."""
+    stance = getattr(torch.compiler, "set_stance", None)  # from PyTorch 2.6 on
+    return nullcontext() if stance is None else cast(AbstractContextManager[Any], stance("force_eager"))
+
+
+def _can_be_narrowed(model: nn.Module) -> bool:
+    return first_states_can_be_narrowed(encoder_of(model))
 
 
 @dataclass(frozen=True)
 class _Groups:
-    """The rows of a batch in groups: their numbers one after the other, how many are in each, and the group's width in
-    each of the batches."""
+    """The rows of one or more batches in groups.
+
+    Args:
+        order: row numbers, group after group.
+        sizes: rows of each group.
+        widths: for each group, the tokens of its longest row in each of the batches.
+    """
 
     order: Tensor
     sizes: list[int]
@@ -36,42 +156,37 @@ class _Groups:
 
 
 class EncoderPasses(nn.Module):
-    """The passes through an encoder that a loss makes. None of the ways to save changes a number, but for rounding.
+    """The encoder passes that a loss makes, at the least cost: no padding, and no state that nobody reads.
 
-    With dropout, other random numbers are drawn for the same batch.
+    Values stay the same up to rounding. With dropout, the same batch draws other random numbers.
     """
 
     model: SentenceTransformer
-    #: Sentences that go through the encoder at a time, nothing of which is held for the backward pass; None takes all.
+    #: Sentences that go through the encoder at a time, recomputed in the backward pass; None takes all.
     mini_batch_size: int | None = None
     #: Encode rows of like length together, each group padded to its own longest row, where that costs less. None does
-    #: so on a CPU: on a GPU it would wait for the lengths, and small passes leave much of it idle.
+    #: so on a CPU: a GPU would have to wait for the lengths, and small passes leave much of it idle.
     saves_padding: bool | None = None
-    #: Compute the last layer for the first token of each row alone, where nothing else of it is read.
+    #: Compute the last layer for the first token of each row only, where nothing else of it is read.
     narrows_last_layer: bool = True
 
     def __init__(self) -> None:
         super().__init__()
         self._wrapping = Wrapping()
-        self._narrows = Probe(lambda model: gives_first_states(encoder_of(model)))
-        self._ignores_padding = Probe(ignores_padding)
+        self._probed: tuple[nn.Module | None, Any] = (None, None)
+        self._answers: dict[Callable[[nn.Module], bool], bool] = {}
 
     @property
     def reads(self) -> Literal["sentences", "first token", "tokens"]:
-        """What of an encoded view has a meaning to the loss: the sentence vectors, with the token vectors that they are
-        made of, the first token's vectors, or all."""
+        """What the loss reads of an encoded view: the sentence vectors and the token vectors that they are made of, the
+        first token's vectors, or all token vectors."""
         return "sentences"
 
     def encode(self, views: Sequence[Rows], *, observed: bool = False) -> list[Encoded]:
-        """One pass, or one a view where they differ in form.
-
-        Args:
-            views: features of each.
-            observed: hooks on the encoder's layers must see the pass.
-        """
-        # The first token behind a prompt may be meant, and in a flat batch first tokens lie anywhere.
-        plain = all("prompt_length" not in view and not is_unpadded(view) for view in views)
-        narrow = plain and self._may_narrow and self._narrows(self.model)
+        """:func:`encode`, with the last layer narrowed to the first tokens where nothing else is read."""
+        # Pooling may skip a prompt's tokens, and in a flat batch first tokens lie anywhere.
+        plain = all("prompt_length" not in view.extras and view.flat is None for view in views)
+        narrow = plain and self._may_narrow and self._probe(_can_be_narrowed)
         with narrowed(layers_of(encoder_of(self.model))[-1]) if narrow else nullcontext():
             return encode(self.model, views, observed=observed)
 
@@ -80,12 +195,11 @@ class EncoderPasses(nn.Module):
         return tuple(view.sentences for view in self.encode(views))
 
     def by_rows(self, function: Function, *batches: Rows) -> tuple[Tensor, ...]:
-        """``function(*batches)``, whose results have one entry a row: in groups of rows, where that saves something.
+        """``function(*batches)``, whose results have one entry for each row, in groups of rows where that saves time.
 
         Args:
-            function: takes one dict for each batch, and treats each row by itself. It may be run again in the backward
-                pass.
-            batches: row-first tensors, an ``attention_mask`` (N, L) among them, all of as many rows.
+            function: takes the batches, and treats each row by itself. It may run again in the backward pass.
+            batches: of as many rows each.
         """
         groups = self._groups(batches)
         if groups is None:
@@ -93,71 +207,83 @@ class EncoderPasses(nn.Module):
         return in_order(self._each(function, batches, groups), groups.order)
 
     def by_groups(self, function: Function, *batches: Rows) -> list[tuple[Tensor, ...]]:
-        """As :meth:`by_rows`, for results that are not one entry a row: those of each group."""
+        """As :meth:`by_rows`, for results that are not one entry for each row: a list of each group's results."""
         groups = self._groups(batches)
         return [function(*batches)] if groups is None else self._each(function, batches, groups)
 
     def _each(self, function: Function, batches: Sequence[Rows], groups: _Groups) -> list[tuple[Tensor, ...]]:
-        again = self._is_cut(batches[0]) and torch.is_grad_enabled()
+        recompute = self._needs_mini_batches(batches[0]) and torch.is_grad_enabled()
         found = []
         for rows, widths in zip(torch.split(groups.order, groups.sizes), groups.widths, strict=True):
-            parts = [taken(batch, rows, width) for batch, width in zip(batches, widths, strict=True)]
-            found.append(recomputed(function, *parts) if again else function(*parts))
+            parts = [batch.take(rows, width) for batch, width in zip(batches, widths, strict=True)]
+            found.append(_recomputed(function, *parts) if recompute else function(*parts))
         return found
 
     def _groups(self, batches: Sequence[Rows]) -> _Groups | None:
-        """None where there is one group, the whole."""
-        cut = self._is_cut(batches[0])
-        if cut:
+        """The groups, or None where the whole batch is the only one."""
+        mini_batches = self._needs_mini_batches(batches[0])
+        if mini_batches:
             self._require_mini_batches()
-        elif not (self._may_group and self._ignores_padding(self.model)):
+        elif not (self._may_group and self._probe(ignores_padding)):
             return None
-        lengths = [row_lengths(batch) for batch in batches]
+        lengths = [batch.lengths() for batch in batches]
         longest = [max(row) for row in zip(*lengths, strict=True)]
-        groups = chunks(longest, self.mini_batch_size or 1) if cut else cheapest_chunks(longest)
-        if len(groups) < 2 and all(max(own) == _width(batch) for own, batch in zip(lengths, batches, strict=True)):
+        groups = chunks(longest, self.mini_batch_size or 1) if mini_batches else cheapest_chunks(longest)
+        if len(groups) < 2 and all(max(own) == batch.width for own, batch in zip(lengths, batches, strict=True)):
             return None
-        if cut and not self._ignores_padding(self.model):
-            lengths = [[_width(batch)] * len(own) for own, batch in zip(lengths, batches, strict=True)]
+        if mini_batches and not self._probe(ignores_padding):
+            lengths = [[batch.width] * len(batch) for batch in batches]
         return _Groups(
-            order=torch.tensor([row for rows in groups for row in rows], device=batches[0]["attention_mask"].device),
+            order=torch.tensor([row for rows in groups for row in rows], device=batches[0].mask.device),
             sizes=[len(rows) for rows in groups],
             widths=[[max(own[row] for row in rows) for own in lengths] for rows in groups],
         )
 
-    def _is_cut(self, batch: Rows) -> bool:
-        return self.mini_batch_size is not None and batch["attention_mask"].shape[0] > self.mini_batch_size
+    def _needs_mini_batches(self, batch: Rows) -> bool:
+        return self.mini_batch_size is not None and len(batch) > self.mini_batch_size
 
-    def _look_at_encoder(self) -> None:
-        """See what can be saved: at every step, for the encoder may be another since, or run in another way."""
+    def _inspect_encoder(self) -> None:
+        """Find out what can be saved. Called at every step: the encoder may have been wrapped or changed since."""
         self._wrapping = Wrapping.of(self.model)
-        # Asked here, where no pass is watched yet.
+        # Probed here, before any hook of a pass is set.
         if self._may_narrow:
-            self._narrows(self.model)
+            self._probe(_can_be_narrowed)
         if self._may_group or self.mini_batch_size is not None:
-            self._ignores_padding(self.model)
+            self._probe(ignores_padding)
+
+    def _probe(self, question: Callable[[nn.Module], bool]) -> bool:
+        """A question to the model, asked once for each encoder and kind of attention."""
+        encoder = encoder_of(self.model)
+        probed = encoder, getattr(encoder.config, "_attn_implementation", None)
+        if self._probed[0] is not encoder or self._probed[1] != probed[1]:
+            self._probed, self._answers = probed, {}
+        if question not in self._answers:
+            self._answers[question] = question(self.model)
+        return self._answers[question]
 
     @property
     def _may_narrow(self) -> bool:
         wrapping = self._wrapping
-        first_alone = self.reads == "first token" or (self.reads == "sentences" and embeds_first_token(self.model))
-        # Compiled code would not know of it, a layer that is run again would be run whole, others would see other
-        # states, and DataParallel's copies share their hooks.
-        apart = wrapping.compiled or wrapping.checkpointed or wrapping.hooked or wrapping.replayed or wrapping.parallel
-        return self.narrows_last_layer and first_alone and not apart
+        reads_first = self.reads == "first token" or (self.reads == "sentences" and embeds_first_token(self.model))
+        # Compiled code ignores new hooks, a checkpointed layer would be recomputed whole, hooks of others would see
+        # other states, and DataParallel's replicas share their hooks.
+        excluded = (
+            wrapping.compiled or wrapping.checkpointed or wrapping.hooked or wrapping.replayed or wrapping.parallel
+        )
+        return self.narrows_last_layer and reads_first and not excluded
 
     @property
     def _may_group(self) -> bool:
         wrapping = self._wrapping
-        # Compiled code would be compiled again for every width; what looks at passes, or waits for those of other
-        # ranks, expects one; and rows that depend on others must stay with them.
-        apart = wrapping.compiled or wrapping.hooked or wrapping.replayed or wrapping.parallel
-        if apart or wrapping.synchronises_buffers or wrapping.batch_statistics:
+        # Code would be compiled again for every width; hooks, and other ranks that wait for each pass, expect one pass;
+        # and rows that depend on each other must stay together.
+        excluded = wrapping.compiled or wrapping.hooked or wrapping.replayed or wrapping.parallel
+        if excluded or wrapping.synchronises_buffers or wrapping.batch_statistics:
             return False
         return unwrap(self.model).device.type == "cpu" if self.saves_padding is None else self.saves_padding
 
     def _require_mini_batches(self) -> None:
-        """Refuse mini-batches where they would not give what the whole batch gives.
+        """Refuse mini-batches where their result would not be that of the whole batch.
 
         Raises:
             ValueError: the message says why.
@@ -168,13 +294,9 @@ class EncoderPasses(nn.Module):
                 wrapping.replayed
             ),
             "the model has BatchNorm, whose statistics would be those of a mini-batch": wrapping.batch_statistics,
-            "DistributedDataParallel sends the model's buffers round in each pass, and the ranks may make different "
+            "DistributedDataParallel broadcasts the model's buffers in each pass, and the ranks may make different "
             "numbers of passes: give it broadcast_buffers=False": wrapping.synchronises_buffers,
         }
         for reason, met in reasons.items():
             if met:
                 raise ValueError(f"mini_batch_size={self.mini_batch_size} can't be used: {reason}.")
-
-
-def _width(batch: Rows) -> int:
-    return int(batch["attention_mask"].shape[1])

@@ -1,7 +1,7 @@
-"""Batches without padding, as sentence-transformers makes them for flash attention: all texts in one row, end to end.
+"""Flat batches, which sentence-transformers makes for flash attention: all texts in one row, without padding.
 
-The losses compose, mask and fuse padded rows. A flat batch is put into rows for that, which costs ids alone, and what
-goes through the encoder is flattened again.
+The losses compose, mask and fuse padded rows. They put a flat batch into rows first, which costs little because it
+holds only ids, and flatten again what goes through the encoder.
 """
 
 from __future__ import annotations
@@ -12,29 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: Key under which padded rows tell that they were flat.
-FORM = "flat_form"
-
-#: What marks the texts' bounds in a flat batch, beside what has one entry a token.
+#: Keys that mark where the texts of a flat batch begin and end, and keys with one entry a token.
 _BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx", "position_ids")
 _PER_TOKEN = ("input_ids", "token_type_ids")
 
 
 @dataclass(frozen=True)
 class FlatForm:
-    """How a batch was flat: the position of a text's first token, and which of the bounds it had."""
+    """The form of a flat batch: the position of a text's first token, and the keys that marked its bounds."""
 
     first_position: int
     bounds: tuple[str, ...]
 
 
-def is_flat(features: dict[str, Any]) -> bool:
-    """Whether the batch is one row, with the bounds of its texts beside."""
-    return "cu_seq_lens_q" in features
-
-
-def in_rows(features: dict[str, Any], pad_id: int, first_position: int) -> dict[str, Any]:
-    """A flat batch as padded rows (N, L), with their mask.
+def in_rows(features: dict[str, Any], pad_id: int, first_position: int) -> tuple[dict[str, Any], FlatForm]:
+    """A flat batch as padded rows (N, L) with their mask, and the form that it had.
 
     Args:
         features: ids (1, T) and bounds (N + 1,).
@@ -51,16 +43,14 @@ def in_rows(features: dict[str, Any], pad_id: int, first_position: int) -> dict[
         if key in features:
             rows[key] = torch.where(mask, features[key][0][places], fill)
     rows["attention_mask"] = mask.long()
-    rows[FORM] = FlatForm(first_position, tuple(key for key in _BOUNDS if key in features))
-    return rows
+    return rows, FlatForm(first_position, tuple(key for key in _BOUNDS if key in features))
 
 
-def flattened(rows: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
-    """Right-padded rows as a flat batch, and where its tokens lay in the flattened (N x L).
+def flattened(rows: dict[str, Any], form: FlatForm) -> tuple[dict[str, Any], Tensor]:
+    """Right-padded rows as a flat batch, and the places of its tokens in the flattened (N x L).
 
-    How many tokens there are, and the longest row, are waited for: the flat tensors have these shapes.
+    This waits for the device: the flat tensors' shapes are the number of tokens and the longest row.
     """
-    form: FlatForm = rows[FORM]
     mask = rows["attention_mask"] != 0
     lengths = mask.sum(dim=1)
     total, longest = (int(number) for number in torch.stack([lengths.sum(), lengths.max()]).tolist())
@@ -75,7 +65,7 @@ def flattened(rows: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
         "seq_idx": row[None].to(torch.int32),
         "position_ids": column[None] + form.first_position,
     }
-    flat = {key: value for key, value in rows.items() if key not in ("attention_mask", FORM)}
+    flat = {key: value for key, value in rows.items() if key != "attention_mask"}
     for key in (*_PER_TOKEN, "inputs_embeds"):
         if key in flat:
             flat[key] = flat[key].flatten(0, 1)[places][None]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from st_contrastive._checks import require_choice
-from st_contrastive.components import Projector, ReplacedTokenDetector, TanhHead, TokenCorruption
-from st_contrastive.encoder import Encoded, embedding_width, pool_as_model, token_arguments, token_width
+from st_contrastive.components import Projector, ReplacedTokenDetector, TanhHead
+from st_contrastive.encoder import Encoded, Rows, embedding_width, pool_as_model, token_width
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import replaced_tokens
 
@@ -26,7 +26,7 @@ class Views:
 
 
 class ConditionedLoss(ContrastiveLoss):
-    """SimCSE under a training-only head, beside networks that are given the sentence vector.
+    """SimCSE under a training-only head, beside networks that are conditioned on the sentence vector.
 
     Arguments as in :class:`~st_contrastive.losses.InfoCSELoss`.
     """
@@ -66,17 +66,17 @@ class ConditionedLoss(ContrastiveLoss):
         self.vector, self.weighting, self.contrastive_weight = vector, weighting, contrastive_weight
         self.head: nn.Module | None = None if head is None else _HEADS[head](width)
 
-    def _views(self, column: dict[str, Any]) -> Views:
+    def _views(self, column: Rows) -> Views:
         """The two dropout views of a batch."""
         found = self.by_rows(self._encode, column)
         return self._projected(torch.cat(found[:2]), torch.cat(found[2:]) if found[2:] else None)
 
-    def _encode(self, column: dict[str, Any]) -> tuple[Tensor, ...]:
+    def _encode(self, column: Rows) -> tuple[Tensor, ...]:
         encoded = self.encode([column, column])
         return (*(view.sentences for view in encoded), *self._pooled(encoded))
 
     def _pooled(self, encoded: list[Encoded]) -> tuple[Tensor, ...]:
-        """What the networks are given, where it is not what the head makes."""
+        """The vectors that the networks are given, unless they are the head's."""
         return () if self.vector == "head" else tuple(pool_as_model(self.model, view) for view in encoded)
 
     def _projected(self, sentences: Tensor, given: Tensor | None) -> Views:
@@ -87,30 +87,19 @@ class ConditionedLoss(ContrastiveLoss):
         return self.contrast(*views.contrasted.chunk(2))
 
     def _weighted(self, weight: float, term: Tensor) -> Tensor:
-        """The term as it enters the loss: its gradient into the encoder is scaled already, or the term is."""
+        """The term as it enters the loss. With "gradient", its gradient into the encoder is scaled already."""
         return term if self.weighting == "gradient" else weight * term
 
     def _scale(self, weight: float) -> float:
         return weight if self.weighting == "gradient" else 1.0
 
-    def _rtd(self, detector: ReplacedTokenDetector, texts: dict[str, Any], views: Views, scale: float) -> Tensor:
-        """Replaced-token detection in ``texts``, what :func:`corrupted` made of the column."""
+    def _rtd(self, detector: ReplacedTokenDetector, masked: Rows, views: Views, scale: float) -> Tensor:
+        """Replaced-token detection in the masked copies of both views."""
 
-        def detect(rows: dict[str, Any]) -> tuple[Tensor, ...]:
-            text = token_arguments(rows)
-            logits, replaced = detector(text, rows["vectors"], masked=rows["masked"], gradient_scale=scale)
-            counted = (rows["attention_mask"] != 0).sum()
-            return replaced_tokens(logits, replaced, rows["attention_mask"]) * counted, counted
+        def detect(rows: Rows) -> tuple[Tensor, ...]:
+            vectors = cast(Tensor, rows.vectors)
+            logits, replaced = detector(rows.texts, vectors, masked=rows.masked, gradient_scale=scale)
+            counted = (rows.mask != 0).sum()
+            return replaced_tokens(logits, replaced, rows.mask) * counted, counted
 
-        return self.mean_of(self.by_groups(detect, {**texts, "vectors": views.given}))
-
-
-def corrupted(column: dict[str, Any], times: int, corruption: TokenCorruption) -> dict[str, Any]:
-    """:func:`repeated`, and as ``masked`` what the corruption makes of it."""
-    texts = repeated(column, times)
-    return {**texts, "masked": corruption(texts["input_ids"], texts["attention_mask"])}
-
-
-def repeated(column: dict[str, Any], times: int) -> dict[str, Any]:
-    """The text tensors of a column, one copy a view."""
-    return {key: torch.cat([value] * times) for key, value in token_arguments(column).items()}
+        return self.mean_of(self.by_groups(detect, replace(masked, vectors=views.given)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from st_contrastive._checks import require_choice
 from st_contrastive.components import Content, PairComposer, TokenCorruption
-from st_contrastive.encoder import encoder_of, max_positions, tokenizer_of, with_texts
+from st_contrastive.encoder import Rows, encoder_of, max_positions, tokenizer_of
 
 STRATEGIES = ("other", "subword", "given")
 
@@ -43,20 +44,20 @@ class Pairs(nn.Module):
         """How many text columns are taken, and what they are."""
         return {2: "sentences and constructed sentences"} if self.strategy == "given" else {1: "sentences"}
 
-    def forward(self, columns: list[dict[str, Any]], *, interacting: bool) -> tuple[dict[str, Any], Tensor | None]:
+    def forward(self, columns: list[Rows], *, interacting: bool) -> tuple[Rows, Tensor | None]:
         """The pairs Y (sentence, sentence) of all N rows, and behind them, where they interact, the pairs Z (sentence,
         constructed); and which rows, (N,), can be told apart."""
         sentences = self._content(columns[0])
         if not interacting:
-            return with_texts(columns[0], self.composer(sentences, sentences)), None
+            return replace(columns[0], texts=self.composer(sentences, sentences)), None
         sentences, constructed, distinct = self._constructed(columns, sentences)
         composed = self.composer(sentences.followed_by(sentences), sentences.followed_by(constructed))
-        return with_texts(columns[0], composed), distinct
+        return replace(columns[0], texts=composed), distinct
 
-    def _content(self, column: dict[str, Any]) -> Content:
-        return self.composer.content(column["input_ids"], column["attention_mask"])
+    def _content(self, column: Rows) -> Content:
+        return self.composer.content(column.ids, column.mask)
 
-    def _constructed(self, columns: list[dict[str, Any]], sentences: Content) -> tuple[Content, Content, Tensor]:
+    def _constructed(self, columns: list[Rows], sentences: Content) -> tuple[Content, Content, Tensor]:
         """The sentences and the constructed ones in equal widths, and which rows can be told apart."""
         rows, device = sentences.ids.shape[0], sentences.ids.device
         # A uniformly drawn k != i for each row i.
@@ -64,8 +65,8 @@ class Pairs(nn.Module):
         others = sentences[(torch.arange(rows, device=device) + shift) % rows]
         constructed = others
         if self.strategy == "subword":
-            corrupted = self.replacement(columns[0]["input_ids"], columns[0]["attention_mask"])
-            constructed = self.composer.content(corrupted.input_ids, columns[0]["attention_mask"])
+            corrupted = self.replacement(columns[0].ids, columns[0].mask)
+            constructed = self.composer.content(corrupted.input_ids, columns[0].mask)
         elif self.strategy == "given":
             constructed = self._content(columns[1])
         width = max(sentences.ids.shape[1], constructed.ids.shape[1])

@@ -1,4 +1,4 @@
-"""What every loss here shares: the host's calling convention, and when its own state may change."""
+"""The base classes of the losses: how they are called, what they own and when that changes, and their InfoNCE term."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from st_contrastive import distributed
 from st_contrastive._checks import require_count, require_flag
 from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder import (
+    EncoderPasses,
+    Rows,
     dropout_setting,
     has_dropout,
     position_table,
-    require_positions,
     require_text_encoder,
     require_trainable,
-    text_features,
 )
-from st_contrastive.encoder.passes import EncoderPasses
 from st_contrastive.losses._calling_trainer import Run, present_run
-from st_contrastive.losses._state import owned_state
-from st_contrastive.objectives import info_nce
+from st_contrastive.losses._processes import begin_run, with_averaged_gradients
+from st_contrastive.objectives import info_nce, masked_lm_in_chunks
 
 
 class LossTerms(dict[str, Tensor]):
@@ -61,33 +59,39 @@ class LossTerms(dict[str, Tensor]):
 
 
 class TextLoss(EncoderPasses, ABC):
-    """Base of all losses: checks the columns, gates the loss's own state, returns terms or their sum.
+    """Base of all losses: checks the columns, prepares the step, and returns the terms or their sum.
 
-    A subclass calls ``super().__init__``, sets up its components, calls :meth:`_ready` last and implements
-    :meth:`compute_terms`.
+    **A subclass** calls ``super().__init__``, builds its components, calls :meth:`_ready` last, sets :attr:`columns`
+    and implements :meth:`compute_terms`. Its contract:
 
-    What the loss owns (heads, queues, auxiliary networks) changes in training only. sentence-transformers leaves a
-    loss in training mode while it evaluates, and switches the encoder alone, so the encoder's mode and PyTorch's
-    gradient mode decide: see :attr:`is_learning`.
-
-    Where several processes train, what the loss owns starts as rank 0's, and its gradients are averaged over the ranks
-    in the backward pass, since DDP knows of the encoder alone. The rest (one norm to clip by, checkpoints) is the
-    trainer's: see :mod:`st_contrastive.training`.
+    - *What may run twice.* A function given to :meth:`by_rows` or :meth:`by_groups` may run again in the backward pass,
+      and on groups of rows in any order. It changes no state.
+    - *When to draw.* Random tokens are drawn in :meth:`compute_terms` before the first pass, for the whole batch. On a
+      GPU their number is then known when the pass has been queued (see :class:`~st_contrastive.distributed.HostValue`),
+      and a second run sees the same tokens.
+    - *When state may change.* What the loss owns (heads, queues, auxiliary networks) changes in training only, where
+      :attr:`is_learning` is True. sentence-transformers leaves a loss in training mode while it evaluates and switches
+      only the encoder, so that the encoder's mode and PyTorch's gradient mode decide.
+    - *Several processes.* A mean over this process's rows is multiplied by ``self.rows.share``, a mean over other
+      things by :meth:`ContrastiveLoss.share`; a head with BatchNorm is called by :meth:`ContrastiveLoss.through`. The
+      terms then average over the processes to those of one process with all rows. What the loss owns starts as rank
+      0's, and its gradients are averaged in the backward pass, because DDP knows of the encoder only. One norm to clip
+      by, and checkpoints, are the trainer's: see :mod:`st_contrastive.training`.
 
     Args:
         model: a SentenceTransformer that starts with a token-level Transformer module.
-        log_terms: return a :class:`LossTerms` (True), or the sum as one 0-d tensor (False), for what can't take a dict:
-            mixed precision under ``old_fit``, or ``MatryoshkaLoss`` around ``SimCSELoss(head=False)``. (A head has one
-            width, so that wrappers that cut the embeddings can't go around a loss with one.)
+        log_terms: return a :class:`LossTerms` (True), or the sum as one 0-d tensor (False), for callers that can't take
+            a dict: mixed precision under ``old_fit``, or ``MatryoshkaLoss`` around ``SimCSELoss(head=False)``. (A head
+            has one width. Wrappers that cut the embeddings can't go around a loss with a head.)
     """
 
-    #: How many text columns the loss takes, and what they are.
+    #: The numbers of text columns that the loss takes, and what the columns are.
     columns: dict[int, str]
     columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
     #: Whether the rows of all ranks are one batch.
     gather_across_devices = False
-    #: Arguments that a resumed run may change: they do not alter what is trained, or only tell where state came from
-    #: that a checkpoint restores.
+    #: Arguments that a resumed run may change: they do not alter what is trained, or only name the source of state that
+    #: a checkpoint restores.
     may_change: tuple[str, ...] = ("log_terms",)
 
     def __init__(self, model: SentenceTransformer, *, log_terms: bool) -> None:
@@ -95,7 +99,7 @@ class TextLoss(EncoderPasses, ABC):
         require_flag("log_terms", log_terms)
         require_text_encoder(model)
         require_trainable(model)
-        # Under this name alone the trainer puts its DDP or compiled wrapper in.
+        # The trainer puts its DDP or compiled wrapper under this name.
         self.model = model
         self.log_terms = log_terms
         self._positions = position_table(model)
@@ -106,13 +110,13 @@ class TextLoss(EncoderPasses, ABC):
         self.rows = RowCounts(0)
 
     @abstractmethod
-    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        """The weighted terms, from one dict of right-padded text tensors a column, and the labels that came along."""
+    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+        """The weighted terms of a batch, each 0-d, from the rows of each text column and the batch's labels."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Keep the constructor's arguments, for :meth:`get_config_dict`."""
         loss = super().__new__(cls)
-        with suppress(TypeError):  # arguments that do not fit, which __init__ refuses; none at all in copying
+        with suppress(TypeError):  # __init__ refuses arguments that do not fit; copying gives none
             bound = inspect.signature(cls.__init__).bind(loss, *args, **kwargs)
             bound.apply_defaults()
             vars(loss)["_arguments"] = {k: v for k, v in bound.arguments.items() if k not in ("self", "model")}
@@ -144,10 +148,11 @@ class TextLoss(EncoderPasses, ABC):
         """
         if self.is_learning and not self._state_is_kept:
             self._begin(present_run())
-        columns = self._checked(list(sentence_features))
-        self._prepare(columns[0]["input_ids"])
+        columns = [Rows.of(features, self.model) for features in sentence_features]
+        self._check(columns)
+        self._prepare(columns[0])
         if self.is_learning and self._averages_gradients and distributed.world_size() > 1:
-            terms = LossTerms(self._terms_with_averaged_gradients(columns, labels))
+            terms = LossTerms(with_averaged_gradients(self, columns, labels))
         else:
             terms = LossTerms(self.compute_terms(columns, labels))
         return terms if self.log_terms else terms.total
@@ -156,8 +161,8 @@ class TextLoss(EncoderPasses, ABC):
         """Called by ``st_contrastive.training`` when a trainer begins to clip and save what the loss owns.
 
         Args:
-            averages_gradients: the loss averages the gradients of what it owns over the processes in its backward
-                pass; False leaves that to the trainer.
+            averages_gradients: whether the loss averages the gradients of what it owns over the processes in its
+                backward pass, or leaves that to the trainer.
         """
         self._state_is_kept, self._averages_gradients = True, averages_gradients
 
@@ -169,29 +174,27 @@ class TextLoss(EncoderPasses, ABC):
         """Called by ``st_contrastive.training`` when what the loss owns was read from a checkpoint."""
         self._state_was_restored = True
 
-    def _checked(self, columns: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The text tensors of each column, right-padded."""
+    def _check(self, columns: list[Rows]) -> None:
         if len(columns) not in self.columns:
             takes = " or ".join(f"{count} ({what})" for count, what in self.columns.items())
             raise ValueError(
                 f"{type(self).__name__} takes {takes} text column(s), got {len(columns)}. {self.columns_hint}"
             )
-        texts = [text_features(column, self.model) for column in columns]
-        require_positions(texts, self._positions)
-        return texts
+        for number, rows in enumerate(columns, start=1):
+            rows.require_positions(self._positions, number)
 
-    def _prepare(self, ids: Tensor) -> None:
+    def _prepare(self, rows: Rows) -> None:
         """Set what this step's computation depends on: row counts, modes, and how the encoder may be run."""
         together = self.gather_across_devices and distributed.world_size() > 1
-        self.rows = RowCounts(len(ids), ids.device if together else None)
-        self._set_modes(alone=len(ids) == 1 and not together)
-        self._look_at_encoder()
+        self.rows = RowCounts(len(rows), rows.mask.device if together else None)
+        self._set_modes(alone=len(rows) == 1 and not together)
+        self._inspect_encoder()
 
     def _set_modes(self, *, alone: bool) -> None:
         """Put what the loss owns in the mode of this step.
 
-        A loader's last batch may be one sentence. Its few views have no useful variance, so BatchNorm then takes, and
-        keeps, its running statistics.
+        A loader's last batch may be one sentence, whose few views have no useful variance. BatchNorm then uses its
+        running statistics and keeps them.
         """
         for part in self._owned():
             part.train(self.is_learning)
@@ -201,74 +204,19 @@ class TextLoss(EncoderPasses, ABC):
                         module.eval()
 
     def _begin(self, run: Run) -> None:
-        """At the first step of a run: what the loss owns becomes the same on all ranks, and what it lacks is said."""
-        if run == self._run:
-            return
-        self._run = run
-        restored, self._state_was_restored = self._state_was_restored, False
-        owned = owned_state(self)
-        if not owned:
-            return
-        cure = (
-            "Train with st_contrastive.training.ContrastiveTrainer, or give the trainer "
-            "callbacks=[st_contrastive.training.LossStateCallback(loss)]"
-        )
-        if run.resumed_at and not restored:
-            warnings.warn(
-                f"Training was resumed at step {run.resumed_at} without the state that {type(self).__name__} owns, "
-                f"which starts anew. {cure}; with fit, call load_loss_state(loss, checkpoint) before.",
-                stacklevel=4,
-            )
-        if distributed.world_size() > 1:
-            if run.losses > 1:
-                raise ValueError(
-                    f"In the same step each device has a batch of another dataset, and so another loss than "
-                    f"{type(self).__name__}, whose gradients would be averaged with none. {cure}."
-                )
-            if not distributed.alike(restored, self.model.device):
-                raise ValueError("load_loss_state was called on some of the devices only: call it on all.")
-            if not restored:
-                distributed.broadcast(owned.values())
-            warnings.warn(
-                f"{type(self).__name__} owns state that is neither clipped nor saved in checkpoints here, on "
-                f"{distributed.world_size()} devices; its gradients are averaged over them. {cure}.",
-                stacklevel=4,
-            )
-
-    def _terms_with_averaged_gradients(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        """The terms; the gradients of what the loss owns come back averaged over the processes."""
-        # Met at every step: the names tell what is owned, without a look at the encoder's state.
-        own: dict[str, Tensor] = {
-            f"loss.{name}": parameter
-            for name, parameter in self.named_parameters()
-            if parameter.requires_grad and not name.startswith("model.")
-        }
-        if not own:
-            return self.compute_terms(columns, labels)
-        zero, stand_ins = distributed.averaging(own)
-        terms: dict[str, Tensor] = functional_call(_Terms(self), stand_ins, (columns, labels))
-        first = next(iter(terms))
-        return {**terms, first: terms[first] + zero.to(terms[first])}
+        if run != self._run:
+            self._run = run
+            restored, self._state_was_restored = self._state_was_restored, False
+            begin_run(self, run, restored=restored)
 
     def _owned(self) -> list[nn.Module]:
         return [part for name, part in self.named_children() if name != "model"]
 
     def _ready(self) -> None:
-        """Move what the loss owns to the encoder's device: a training loop of one's own need not."""
+        """Move what the loss owns to the encoder's device, so that a training loop need not."""
         for part in self._owned():
             part.to(self.model.device)
-        self._look_at_encoder()
-
-
-class _Terms(nn.Module):
-    """A loss's terms as a module's forward pass, which is what ``functional_call`` runs."""
-
-    def __init__(self, loss: TextLoss) -> None:
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        return self.loss.compute_terms(columns, labels)
+        self._inspect_encoder()
 
 
 class ContrastiveLoss(TextLoss):
@@ -280,8 +228,8 @@ class ContrastiveLoss(TextLoss):
         gather_across_devices: take the other devices' sentences as negatives too.
         log_terms: see :class:`TextLoss`.
         mini_batch_size: sentences that go through the encoder at a time, each in all of its views; None takes the whole
-            batch. What is held for the backward pass is then that of one mini-batch, and each is encoded twice, as in
-            GradCache (Gao et al., 2021, arXiv 2101.06983). The gradient is that of the whole batch.
+            batch. The backward pass then holds one mini-batch at a time, and each is encoded twice, as in GradCache
+            (Gao et al., 2021, arXiv 2101.06983). The gradient is that of the whole batch.
     """
 
     may_change: tuple[str, ...] = ("log_terms", "mini_batch_size")
@@ -313,7 +261,7 @@ class ContrastiveLoss(TextLoss):
         negatives: Tensor | None = None,
         negative_weights: Tensor | None = None,
     ) -> Tensor:
-        """InfoNCE at the loss's temperature, against the positives of all devices where that was asked for."""
+        """InfoNCE at the loss's temperature, with ``gather_across_devices`` against the positives of all devices."""
         positives, offset = distributed.gather(positives, self.rows.each)
         return self.rows.share * info_nce(
             anchors,
@@ -325,20 +273,18 @@ class ContrastiveLoss(TextLoss):
         )
 
     def share(self, count: Tensor | int) -> Tensor | float:
-        """As ``rows.share``, for a mean over ``count`` things that are not rows, such as masked tokens."""
+        """As ``rows.share``, for a mean over ``count`` other things, such as masked tokens."""
         if len(self.rows.each) == 1:
             return 1.0
         return distributed.share(torch.as_tensor(count, device=self.model.device))
 
     def mean_of(self, sums: list[tuple[Tensor, ...]]) -> Tensor:
-        """The mean of the groups' (sum, count), as it averages over the devices to the mean over all that was counted;
-        0 where nothing was."""
+        """The mean from each group's (sum, count), times :meth:`share`; 0 where the counts are 0."""
         total, count = (torch.stack(part).sum() for part in zip(*sums, strict=True))
         return self.share(count) * total / count.clamp(min=1)
 
     def through(self, head: nn.Module, vectors: Tensor) -> Tensor:
-        """``head(vectors)``, with the rows of all devices where they are one batch: BatchNorm takes its statistics
-        over them.
+        """``head(vectors)``. With ``gather_across_devices``, BatchNorm's statistics are those of all devices' rows.
 
         Args:
             head: (n, d) to (n, d').
@@ -348,11 +294,38 @@ class ContrastiveLoss(TextLoss):
         together, offset = distributed.gather(vectors, [views * count for count in self.rows.each])
         return cast(Tensor, head(together)[offset : offset + vectors.shape[0]])
 
+    def masked_lm(
+        self,
+        rows: Rows,
+        states: Callable[[Rows], tuple[Tensor, Tensor]],
+        logits: Callable[[Tensor], Tensor],
+        *,
+        vocabulary: int,
+    ) -> Tensor:
+        """Mean cross-entropy of the masked tokens, 0-d, whose rows go through a network in groups.
+
+        Args:
+            rows: texts with ``masked`` tokens.
+            states: the network: some rows to the last hidden states of their M masked positions, (M, d), and these
+                positions in the rows' flattened (N x L), (M,).
+            logits: the masked-LM head, (M, d) to (M, V).
+            vocabulary: V.
+        """
+
+        def predict(part: Rows) -> tuple[Tensor, ...]:
+            hidden, places = states(part)
+            return hidden, part.ids.flatten()[places]
+
+        found = self.by_groups(predict, rows)
+        hidden, targets = (torch.cat(parts) for parts in zip(*found, strict=True))
+        # One call of the head for all groups: a gradient of its matrix for each would need much memory.
+        return self.share(len(targets)) * masked_lm_in_chunks(hidden, targets, logits, vocabulary=vocabulary)
+
     def _warn_without_dropout(self) -> None:
         if not has_dropout(self.model):
             warnings.warn(
-                f"{type(self).__name__} takes the encoder's dropout as its only augmentation, and this encoder has "
-                "none: both views of a sentence are the same. Load it with dropout, for instance "
+                f"{type(self).__name__} uses the encoder's dropout as its only augmentation, and this encoder has "
+                "none, so that both views of a sentence are the same. Load it with dropout, for instance "
                 f"Transformer(name, config_kwargs={{{dropout_setting(self.model)!r}: 0.1}}).",
                 stacklevel=3,
             )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, final
+from dataclasses import replace
+from functools import partial
+from typing import Literal, final
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -12,10 +14,9 @@ from torch import Tensor, nn
 from st_contrastive import distributed
 from st_contrastive._checks import require_choice, require_count, require_number
 from st_contrastive.components import AuxiliaryMLM, InteractionHead, NegativeQueue, TanhHead, TokenCorruption
-from st_contrastive.encoder import Encoded, embedding_width, encoder_of, pool_as_model, tokenizer_of
-from st_contrastive.losses._auxiliary import auxiliary_network, masked_lm_of
+from st_contrastive.encoder import Encoded, Rows, embedding_width, encoder_of, pool_as_model, tokenizer_of
+from st_contrastive.losses._auxiliary import auxiliary_network
 from st_contrastive.losses._citations import CONISI, INFOCSE, TWINS
-from st_contrastive.losses._conditioned import corrupted
 from st_contrastive.losses._pairs import Pairs
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import interaction
@@ -141,10 +142,9 @@ class CombinedLoss(ContrastiveLoss):
             self._warn_without_dropout()
         self._ready()
 
-    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        rows = columns[0]["input_ids"].shape[0]
-        # Drawn first: see HostValue.
-        masked = None if self.auxiliary is None else corrupted(columns[0], 1, self.masking)
+    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+        rows = len(columns[0])
+        masked = None if self.auxiliary is None else columns[0].corrupted(self.masking)
         distinct = None
         if self.positives == "pair":
             composed, distinct = self.pairs(columns, interacting=self.interaction_weight > 0)
@@ -162,15 +162,9 @@ class CombinedLoss(ContrastiveLoss):
             interactive = self.share(distinct.sum()) * interaction(*scores, valid=distinct)
             terms["interactive"] = self.interaction_weight * interactive
         if self.auxiliary is not None and masked is not None:
-            terms["mlm"] = masked_lm_of(
-                self,
-                self.auxiliary,
-                masked,
-                given[0],
-                encoder=None,
-                gradient_scale=self.mlm_weight,
-                most_logits=self.most_logits,
-            )
+            states = partial(self.auxiliary.masked_states, gradient_scale=self.mlm_weight)
+            conditioned, vocabulary = replace(masked, vectors=given[0]), self.auxiliary.signature[1]
+            terms["mlm"] = self.masked_lm(conditioned, states, self.auxiliary.logits, vocabulary=vocabulary)
         if self.queue is not None and self.is_learning:
             self.queue.push(distributed.gather(anchors.detach(), self.rows.each)[0])
         return terms
@@ -180,11 +174,11 @@ class CombinedLoss(ContrastiveLoss):
         """As ``ConIsILoss.fallback_share``."""
         return None if self.pairs.fallbacks is None else float(self.pairs.fallbacks)
 
-    def _one_view(self, texts: dict[str, Any]) -> tuple[Tensor, ...]:
+    def _one_view(self, texts: Rows) -> tuple[Tensor, ...]:
         (view,) = self.encode([texts])
         return (view.sentences, *self._given_to_network(view))
 
-    def _two_views(self, texts: dict[str, Any]) -> tuple[Tensor, ...]:
+    def _two_views(self, texts: Rows) -> tuple[Tensor, ...]:
         first, second = self.encode([texts, texts])
         return (first.sentences, second.sentences, *self._given_to_network(first))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from st_contrastive._checks import require_number
 from st_contrastive.components import InteractionHead
-from st_contrastive.encoder import embedding_width
+from st_contrastive.encoder import Rows, embedding_width
 from st_contrastive.losses._citations import CONISI
 from st_contrastive.losses._pairs import Pairs
 from st_contrastive.losses.base import ContrastiveLoss
@@ -124,8 +124,8 @@ class ConIsILoss(ContrastiveLoss):
         and for strategy "other"."""
         return None if self.pairs.fallbacks is None else float(self.pairs.fallbacks)
 
-    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        rows = columns[0]["input_ids"].shape[0]
+    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+        rows = len(columns[0])
         composed, distinct = self.pairs(columns, interacting=self.interaction_weight > 0)
         # One call of the head: the rows of all views share their BatchNorm statistics.
         vectors = [self.by_rows(self.sentences_of, texts)[0] for texts in (columns[0], composed)]

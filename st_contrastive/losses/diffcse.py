@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 
 from st_contrastive._checks import require_flag, require_number
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
-from st_contrastive.encoder import embedding_width, encoder_of, token_width, tokenizer_of
-from st_contrastive.losses._conditioned import ConditionedLoss, corrupted
+from st_contrastive.encoder import Rows, embedding_width, encoder_of, token_width, tokenizer_of
+from st_contrastive.losses._conditioned import ConditionedLoss
 
 
 @final
@@ -123,14 +123,13 @@ class DiffCSELoss(ConditionedLoss):
         self._warn_without_dropout()
         self._ready()
 
-    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        # Drawn first: see HostValue.
-        texts = corrupted(columns[0], 2, self.detector.masking) if self.rtd_weight > 0 else None
+    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+        masked = columns[0].corrupted(self.detector.masking, 2) if self.rtd_weight > 0 else None
         views = self._views(columns[0])
         contrastive = self._contrastive(views)
-        if texts is None:
+        if masked is None:
             return {"contrastive": contrastive, "rtd": torch.zeros_like(contrastive)}
-        rtd = self._rtd(self.detector, texts, views, self._scale(self.rtd_weight))
+        rtd = self._rtd(self.detector, masked, views, self._scale(self.rtd_weight))
         return {"contrastive": contrastive, "rtd": self._weighted(self.rtd_weight, rtd)}
 
     @property

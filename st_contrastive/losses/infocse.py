@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, final
 
 import torch
@@ -12,10 +14,10 @@ from torch import Tensor
 from st_contrastive._checks import require_choice, require_count, require_flag, require_number
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.distributed import RowCounts
-from st_contrastive.encoder import encode, encoder_of, text_features, tokenizer_of, unwrap
-from st_contrastive.losses._auxiliary import auxiliary_network, masked_lm_of
+from st_contrastive.encoder import Rows, encode, encoder_of, tokenizer_of, unwrap
+from st_contrastive.losses._auxiliary import auxiliary_network
 from st_contrastive.losses._citations import INFOCSE
-from st_contrastive.losses._conditioned import ConditionedLoss, Views, corrupted
+from st_contrastive.losses._conditioned import ConditionedLoss, Views
 
 
 @final
@@ -179,11 +181,10 @@ class InfoCSELoss(ConditionedLoss):
         self._warn_without_dropout()
         self._ready()
 
-    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         column = columns[0]
-        # Drawn first: see HostValue.
         masked = self._masked(column) if self.mlm_weight > 0 else None
-        edited = None if self.detector is None else corrupted(column, 2, self.detector.masking)
+        edited = None if self.detector is None else column.corrupted(self.detector.masking, 2)
         views = self._views(column)
         terms = {"contrastive": self.contrastive_weight * self._contrastive(views)}
         if masked is None:
@@ -209,12 +210,11 @@ class InfoCSELoss(ConditionedLoss):
         # Preprocessing leaves it on the CPU, wherever the model is.
         device = unwrap(self.model).device
         features = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in features.items()}
-        column = text_features(features, self.model)
+        column = Rows.of(features, self.model)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
         with torch.enable_grad():
-            rows = column["input_ids"].shape[0]
-            self.rows = RowCounts(rows)
-            self._set_modes(alone=rows == 1)
+            self.rows = RowCounts(len(column))
+            self._set_modes(alone=len(column) == 1)
             # A pass for each view, so that each pass's tokens lead to all terms.
             encoded = [encode(self.model, [column])[0] for _ in range(2)]
             pooled = self._pooled(encoded)
@@ -223,7 +223,7 @@ class InfoCSELoss(ConditionedLoss):
                 raise ValueError("The encoder has no parameter that is trained: there is no gradient to measure.")
             terms = {"contrastive": self._contrastive(views), "mlm": self._masked_lm(self._masked(column), views, 1.0)}
             if self.detector is not None:
-                edited = corrupted(column, 2, self.detector.masking)
+                edited = column.corrupted(self.detector.masking, 2)
                 terms["rtd"] = self._rtd(self.detector, edited, views, 1.0)
             norms = {}
             for name, term in terms.items():
@@ -235,16 +235,16 @@ class InfoCSELoss(ConditionedLoss):
             value.copy_(buffers[name])
         return norms
 
-    def _masked(self, column: dict[str, Any]) -> dict[str, Any]:
-        return corrupted(column, 2 if self.masked_views == "both" else 1, self.masking)
+    def _masked(self, column: Rows) -> Rows:
+        return column.corrupted(self.masking, 2 if self.masked_views == "both" else 1)
 
-    def _masked_lm(self, texts: dict[str, Any], views: Views, scale: float) -> Tensor:
-        """Masked-LM in ``texts``, what :meth:`_masked` made of the column."""
+    def _masked_lm(self, masked: Rows, views: Views, scale: float) -> Tensor:
+        """Masked-LM in what :meth:`_masked` made of the column."""
         vectors = views.given if self.masked_views == "both" else views.given.chunk(2)[0]
         encoder = None if self.detach else encoder_of(self.model)
-        return masked_lm_of(
-            self, self.auxiliary, texts, vectors, encoder=encoder, gradient_scale=scale, most_logits=self.most_logits
-        )
+        states = partial(self.auxiliary.masked_states, encoder=encoder, gradient_scale=scale)
+        vocabulary = self.auxiliary.signature[1]
+        return self.masked_lm(replace(masked, vectors=vectors), states, self.auxiliary.logits, vocabulary=vocabulary)
 
     @property
     def citation(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast, final
+from typing import Literal, cast, final
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from st_contrastive import distributed
 from st_contrastive._checks import require_choice, require_count, require_flag
 from st_contrastive.components import KeyQueue, MomentumEncoder, TanhHead
-from st_contrastive.encoder import embedding_width, encode_with, unwrap
+from st_contrastive.encoder import Rows, embedding_width, encode_with, unwrap
 from st_contrastive.losses.base import ContrastiveLoss
 
 
@@ -110,7 +110,7 @@ class MomentumContrastLoss(ContrastiveLoss):
     def _followed(self) -> list[nn.Module]:
         return [*unwrap(self.model), *([] if self.head is None else [self.head])]
 
-    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         negatives = (None, None) if self.queue is None else self.queue.entries()
         keys: Tensor | None = None
         if self.positives == "momentum":
@@ -118,7 +118,7 @@ class MomentumContrastLoss(ContrastiveLoss):
             (vectors,) = self.by_rows(self.sentences_of, columns[0])
             anchors, positives = self._headed(vectors), keys
         else:
-            vectors = torch.cat(self.by_rows(lambda *parts: self.sentences_of(parts[0], parts[-1]), *columns))
+            vectors = torch.cat(self.by_rows(lambda *views: self.sentences_of(views[0], views[-1]), *columns))
             anchors, positives = self._headed(vectors).chunk(2)
             keys = self._keys(columns[0]) if self.queue is not None and self.is_learning else None
         contrastive = self.contrast(anchors, positives, *negatives)
@@ -129,14 +129,14 @@ class MomentumContrastLoss(ContrastiveLoss):
     def _headed(self, vectors: Tensor) -> Tensor:
         return vectors if self.head is None else cast(Tensor, self.head(vectors))
 
-    def _keys(self, column: dict[str, Any]) -> Tensor:
+    def _keys(self, column: Rows) -> Tensor:
         """The momentum encoder's vectors of a batch, after its step."""
         if self.is_learning:
             self.momentum_encoder.update(self._followed())
         with torch.no_grad():
             return self.by_rows(self._encode_keys, column)[0]
 
-    def _encode_keys(self, rows: dict[str, Any]) -> tuple[Tensor, ...]:
+    def _encode_keys(self, rows: Rows) -> tuple[Tensor, ...]:
         *modules, last = self.momentum_encoder.copies
         if self.head is None:
             return (encode_with([*modules, last], rows).sentences,)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive._checks import require_count, require_flag, require_number
-from st_contrastive.components import AuxiliaryMLM, CorruptedTokens, TokenCorruption, save_auxiliary
-from st_contrastive.encoder import encoder_of, pool_as_model, token_arguments, tokenizer_of
+from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
+from st_contrastive.encoder import Rows, encoder_of, pool_as_model, tokenizer_of
 from st_contrastive.encoder.layers import capturing_states
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses.base import TextLoss
@@ -107,10 +107,8 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self.most_logits, self.auxiliary_weight = most_logits, auxiliary_weight
         self._ready()
 
-    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        column = columns[0]
-        masked = self.masking(column["input_ids"], column["attention_mask"])
-        found = self.by_groups(self._states, {**column, "masked": masked})
+    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+        found = self.by_groups(self._states, columns[0].corrupted(self.masking))
         targets, *states = (torch.cat(parts) for parts in zip(*found, strict=True))
         encoder, network = encoder_of(self.model), self.network
         mlm, auxiliary_mlm = (
@@ -119,7 +117,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
                 targets,
                 lambda chunk: network.logits(chunk, encoder),
                 vocabulary=network.signature[1],
-                most_logits=self.most_logits,
             )
             for hidden in states
         )
@@ -130,20 +127,17 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         """All of the encoder's last states."""
         return "tokens"
 
-    def _states(self, rows: dict[str, Any]) -> tuple[Tensor, ...]:
-        """The masked tokens, and both networks' states that they are to be told from."""
+    def _states(self, rows: Rows) -> tuple[Tensor, ...]:
+        """The masked tokens, and the states from which both networks predict them."""
         encoder, network = encoder_of(self.model), self.network
-        masked: CorruptedTokens = rows["masked"]
-        texts = {**rows, "input_ids": masked.input_ids}
-        del texts["masked"]
+        masked, places = rows.masked_copy()
         with capturing_states(encoder, network.split_layer) as lower:
-            encoded = self.encode([texts], observed=True)[0]
-        places, text = masked.places(), token_arguments(texts)
+            encoded = self.encode([masked], observed=True)[0]
         vectors = pool_as_model(self.model, encoded)
         return (
-            rows["input_ids"].flatten()[places],
+            rows.ids.flatten()[places],
             encoded.tokens.flatten(0, 1)[places],
-            network.states(text, places, vectors, encoder=encoder, lower_states=lower[0]),
+            network.states(masked.texts, places, vectors, encoder=encoder, lower_states=lower[0]),
         )
 
     @property

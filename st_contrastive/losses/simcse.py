@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, cast, final
+from typing import cast, final
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive._checks import require_flag, require_number
-from st_contrastive.components import CorruptedTokens, MaskedLMHead, TanhHead, TokenCorruption
-from st_contrastive.encoder import embedding_width, encode, encoder_of, tokenizer_of
-from st_contrastive.losses._auxiliary import masked_lm_by_groups
+from st_contrastive.components import MaskedLMHead, TanhHead, TokenCorruption
+from st_contrastive.encoder import Rows, embedding_width, encode, encoder_of, tokenizer_of
 from st_contrastive.losses.base import ContrastiveLoss
-
-#: Above this many vocabulary logits, cross-entropy is computed in chunks; 2^26 are 256 MiB in float32.
-_MOST_LOGITS = 2**26
 
 
 @final
@@ -110,43 +106,36 @@ class SimCSELoss(ContrastiveLoss):
         self._warn_without_dropout()
         self._ready()
 
-    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
-        # Drawn first: see HostValue.
-        column = columns[0]
-        masked = None if self.mlm_head is None else self.masking(column["input_ids"], column["attention_mask"])
-        vectors = torch.cat(self.by_rows(lambda *parts: self.sentences_of(parts[0], parts[-1]), *columns))
+    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+        masked = None if self.mlm_head is None else columns[0].corrupted(self.masking)
+        vectors = torch.cat(self.by_rows(lambda *views: self.sentences_of(views[0], views[-1]), *columns))
         if self.head is not None:
             vectors = self.head(vectors)
         anchors, positives = vectors.chunk(2)
         terms = {"contrastive": self.contrast(anchors, positives)}
-        if self.mlm_head is not None:
-            terms["mlm"] = self.mlm_weight * self._masked_lm(self.mlm_head, {**column, "masked": masked})
+        if self.mlm_head is not None and masked is not None:
+            terms["mlm"] = self.mlm_weight * self._masked_lm(self.mlm_head, masked)
         return terms
 
-    def _masked_lm(self, head: MaskedLMHead, texts: dict[str, Any]) -> Tensor:
+    def _masked_lm(self, head: MaskedLMHead, masked: Rows) -> Tensor:
         """Cross-entropy of the masked tokens, from the encoder's own last states."""
         if self._wrapping.replayed:
             raise ValueError(
-                f"mlm_weight={self.mlm_weight} can't be used inside a loss such as MatryoshkaLoss, which hands out one "
-                "pass for several, while each has its own masked tokens. Take mlm_weight=0."
+                f"mlm_weight={self.mlm_weight} can't be used inside a loss such as MatryoshkaLoss, which returns one "
+                "kept pass for several, while each has its own masked tokens. Take mlm_weight=0."
             )
         encoder = encoder_of(self.model)
 
-        def predict(rows: dict[str, Any]) -> tuple[Tensor, ...]:
-            masked: CorruptedTokens = rows["masked"]
-            text = {key: value for key, value in rows.items() if key != "masked"}
-            # Not by `encode`, which may compute the last layer for the first tokens alone.
-            encoded = encode(self.model, [{**text, "input_ids": masked.input_ids}])[0]
-            places = masked.places()
-            return encoded.tokens.flatten(0, 1)[places], rows["input_ids"].flatten()[places]
+        def states(rows: Rows) -> tuple[Tensor, Tensor]:
+            texts, places = rows.masked_copy()
+            # The function, not the method, which may compute the last layer for the first tokens only.
+            return encode(self.model, [texts])[0].tokens.flatten(0, 1)[places], places
 
-        def logits(states: Tensor) -> Tensor:
+        def logits(hidden: Tensor) -> Tensor:
             matrix = cast(Tensor, encoder.get_input_embeddings().weight) if head.tied else None
-            return cast(Tensor, head(states, matrix))
+            return cast(Tensor, head(hidden, matrix))
 
-        return masked_lm_by_groups(
-            self, predict, texts, logits, vocabulary=int(encoder.config.vocab_size), most_logits=_MOST_LOGITS
-        )
+        return self.masked_lm(masked, states, logits, vocabulary=int(encoder.config.vocab_size))
 
     @property
     def citation(self) -> str:

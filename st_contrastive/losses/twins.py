@@ -10,31 +10,29 @@ import torch
 import torch.nn.functional as F
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
-from transformers import PreTrainedModel
 
 from st_contrastive import distributed
-from st_contrastive._checks import first_line, require_choice, require_flag, require_number
+from st_contrastive._checks import require_choice, require_flag, require_number
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
+from st_contrastive.components.fusion import fused_embeddings
 from st_contrastive.encoder import (
     POOLING_MODES,
     Encoded,
+    Rows,
     embedding_width,
     encode,
     encode_with,
     encoder_of,
+    freeze_token_embeddings,
     input_embedding_width,
     is_causal,
     max_positions,
     pool,
-    text_features,
-    token_arguments,
+    require_embeddings_as_input,
     token_width,
     unwrap,
-    wrapper_chain,
 )
 from st_contrastive.encoder.layers import embedding_outputs, require_embedding_outputs
-from st_contrastive.encoder.probe import probing
 from st_contrastive.losses._citations import TWINS
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import twins_margin
@@ -209,7 +207,7 @@ class TwinsLoss(ContrastiveLoss):
         if twins_weight > 0 and margin_from == "embeddings":
             require_embedding_outputs(encoder_of(model))
         elif self._uses_translations:
-            _require_embeddings_as_input(encoder_of(model))
+            require_embeddings_as_input(encoder_of(model))
         self.fraternal = fraternal
         self.fusion_rate = fusion_rate
         self.queue_batches = queue_batches
@@ -234,8 +232,8 @@ class TwinsLoss(ContrastiveLoss):
                 "other: sentences that begin alike get one vector. Take train_pooling='lasttoken' or 'mean'.",
                 stacklevel=2,
             )
-        if freeze_embeddings:  # last: a constructor that fails leaves the model as it is
-            _freeze_embeddings(model)
+        if self.freeze_embeddings:  # last: a constructor that fails leaves the model as it is
+            freeze_token_embeddings(model)
         self._warn_without_dropout()
         self._ready()
 
@@ -247,10 +245,10 @@ class TwinsLoss(ContrastiveLoss):
     def _uses_identical_twin(self) -> bool:
         return self.identical_weight > 0 or self.twins_weight > 0
 
-    def compute_terms(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         translation = self._translations(columns, labels) if self._uses_translations else None
         if translation is None:
-            self._look_at_missing_translations()
+            self._check_missing_translations()
             found = self.by_rows(self._encode, columns[0])
         else:
             found = self.by_rows(self._encode, columns[0], translation)
@@ -268,15 +266,15 @@ class TwinsLoss(ContrastiveLoss):
         return terms
 
     @torch.no_grad()
-    def _keys(self, sentences: dict[str, Any], anchors: Tensor) -> Tensor:
-        """What the queue keeps of a batch."""
+    def _keys(self, sentences: Rows, anchors: Tensor) -> Tensor:
+        """The vectors that the queue keeps of a batch."""
         if self.momentum_encoder is None:
             return anchors.detach()
         self.momentum_encoder.update(list(unwrap(self.model)))
         copies = self.momentum_encoder.copies
         return self.by_rows(lambda rows: self._vectors([encode_with(copies, rows)]), sentences)[0]
 
-    def _encode(self, sentence: dict[str, Any], translation: dict[str, Any] | None = None) -> tuple[Tensor, ...]:
+    def _encode(self, sentence: Rows, translation: Rows | None = None) -> tuple[Tensor, ...]:
         """Vectors of the views that the terms need, and with the Twins loss the three means behind M after them."""
         if translation is None:
             return self._vectors(self.encode([sentence, sentence]))
@@ -286,7 +284,7 @@ class TwinsLoss(ContrastiveLoss):
             return self._vectors(self.encode(views))
         if self.margin_from == "tokens":
             encoded = self.encode(views)
-            embedded = [view["inputs_embeds"].detach() for view in views]
+            embedded = [view.texts["inputs_embeds"].detach() for view in views]
         else:
             encoded, embedded = self._with_embedding_outputs(views)
         means = (
@@ -295,14 +293,14 @@ class TwinsLoss(ContrastiveLoss):
         )
         return (*self._vectors(encoded), *means)
 
-    def _with_embedding_outputs(self, views: list[dict[str, Any]]) -> tuple[list[Encoded], list[Tensor]]:
-        """The views after the encoder, and each one's output of the embedding module in this pass."""
+    def _with_embedding_outputs(self, views: list[Rows]) -> tuple[list[Encoded], list[Tensor]]:
+        """The encoded views, and the embedding module's output for each in the same pass."""
         with embedding_outputs(encoder_of(self.model)) as captured:
             encoded = self.encode(views, observed=True)
         if not captured:
             raise ValueError(
-                "The encoder did not run: a loss around TwinsLoss, such as MatryoshkaLoss, hands it embeddings that "
-                "were made before, so that its embedding layer's output is missing. Train TwinsLoss by itself."
+                "The encoder did not run: a loss around TwinsLoss, such as MatryoshkaLoss, returned the kept output of "
+                "an earlier pass, without the embedding layer's. Train TwinsLoss by itself."
             )
         return encoded, list(torch.cat(captured).chunk(len(views)))
 
@@ -328,11 +326,14 @@ class TwinsLoss(ContrastiveLoss):
         Raises:
             ValueError: the labels are not what ``fraternal`` wants.
         """
-        columns = [text_features(column, self.model) for column in columns]
-        translations = self._translations(columns, labels)
+        return [view.features() for view in self._views(columns, labels)]
+
+    def _views(self, columns: list[dict[str, Any]], labels: Tensor | None) -> list[Rows]:
+        texts = [Rows.of(column, self.model) for column in columns]
+        translations = self._translations(texts, labels)
         if translations is None:
-            return [columns[0], columns[0]]
-        anchor, fused = self._fused(columns[0], translations)
+            return [texts[0], texts[0]]
+        anchor, fused = self._fused(texts[0], translations)
         return [anchor, anchor, fused]
 
     def encode_views(
@@ -350,7 +351,7 @@ class TwinsLoss(ContrastiveLoss):
         """
         require_choice("pooling", pooling, ("trained", *POOLING_MODES, None))
         mode = self.train_pooling if pooling == "trained" else pooling
-        encoded = [encode(self.model, [view])[0] for view in self.views(columns, labels)]
+        encoded = [encode(self.model, [view])[0] for view in self._views(columns, labels)]
         return [view.sentences if mode is None else pool(self.model, view, mode) for view in encoded]
 
     def _require_width(self, fraternal: FraternalEmbedding) -> None:
@@ -361,15 +362,15 @@ class TwinsLoss(ContrastiveLoss):
                 "another model. Make it with this one."
             )
 
-    def _translations(self, columns: list[dict[str, Any]], labels: Tensor | None) -> dict[str, Any] | None:
-        """Token ids and mask of the translations, whichever way they came; None where there are none."""
+    def _translations(self, columns: list[Rows], labels: Tensor | None) -> Rows | None:
+        """The translations, from the labels or the second column; None where there are none."""
         if self.fraternal is not None:
             if labels is None:
-                labels = torch.empty(0)  # refused, with the cure
+                labels = torch.empty(0)  # refused, with the remedy
             limits = (unwrap(self.model).max_seq_length, max_positions(self.model))
             limit = min((limit for limit in limits if limit is not None), default=None)
             ids, mask = self.fraternal.read(labels.to(self.fraternal.weight.device), limit)
-            return {"input_ids": ids, "attention_mask": mask}
+            return Rows({"input_ids": ids, "attention_mask": mask})
         if labels is not None and labels.ndim == 2 and not labels.is_floating_point():
             raise ValueError(
                 "The examples carry translations for a fraternal embedding, and the loss has none. Give TwinsLoss the "
@@ -377,104 +378,48 @@ class TwinsLoss(ContrastiveLoss):
             )
         return columns[1] if len(columns) == 2 else None
 
-    def _fused(self, sentence: dict[str, Any], translation: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _fused(self, sentence: Rows, translation: Rows) -> tuple[Rows, Rows]:
         """The anchor and its fraternal twin as ``inputs_embeds`` of one width."""
         own_layer = encoder_of(self.model).get_input_embeddings()
-        own = own_layer(sentence["input_ids"])
+        own = own_layer(sentence.ids)
         layer = own_layer if self.fraternal is None else self.fraternal
-        foreign = layer(translation["input_ids"]).to(own.dtype)
+        foreign = layer(translation.ids).to(own.dtype)
         width = max(own.shape[1], foreign.shape[1])
         own, foreign = (F.pad(part, (0, 0, 0, width - part.shape[1])) for part in (own, foreign))
-        sentence, translation = (_padded(column, width) for column in (sentence, translation))
-        own_share, foreign_share = self.fusion_rate, 1 - self.fusion_rate
-        # A language without a share has no token.
-        masks = (sentence["attention_mask"] * (own_share > 0), translation["attention_mask"] * (foreign_share > 0))
-        has_own, has_foreign = (mask.bool()[..., None] for mask in masks)
-        own_part, foreign_part = own_share * own, foreign_share * foreign
-        if self.unpaired_tokens == "full":
-            own_part = torch.where(has_foreign, own_part, own)
-            foreign_part = torch.where(has_own, foreign_part, foreign)
-        fused = torch.where(has_own, own_part, 0) + torch.where(has_foreign, foreign_part, 0)
-        rest = {key: value for key, value in sentence.items() if key != "input_ids"}
+        texts = {key: F.pad(value, (0, width - value.shape[1])) for key, value in sentence.texts.items()}
+        del texts["input_ids"]
+        fused, mask = fused_embeddings(
+            own,
+            texts["attention_mask"],
+            foreign,
+            F.pad(translation.mask, (0, width - translation.width)),
+            share=self.fusion_rate,
+            full_where_unpaired=self.unpaired_tokens == "full",
+        )
         return (
-            {**rest, "inputs_embeds": own},
-            {**rest, "inputs_embeds": fused, "attention_mask": torch.maximum(*masks)},
+            replace(sentence, texts={**texts, "inputs_embeds": own}),
+            replace(sentence, texts={**texts, "inputs_embeds": fused, "attention_mask": mask}),
         )
 
-    def _look_at_missing_translations(self) -> None:
-        """Say once that the terms of the fraternal twin are missing, where they were asked for.
+    def _check_missing_translations(self) -> None:
+        """Warn once that the terms of the fraternal twin are missing, where they were asked for.
 
         Raises:
-            ValueError: nothing is left without them.
+            ValueError: no term is left without them.
         """
         if self.identical_weight == 0:
             raise ValueError(
-                "TwinsLoss was given one column, from which it has the identical term alone, and identical_weight is "
-                "0. Give (sentence, translation) columns, or identical_weight above 0."
+                "TwinsLoss was given one column, which serves the identical term only, and identical_weight is 0. Give "
+                "(sentence, translation) columns, or identical_weight above 0."
             )
         if self._uses_translations and not self._warned:
             self._warned = True
             warnings.warn(
-                "TwinsLoss was given one column: without translations there is no fraternal twin, and it trains the "
-                'paper\'s ablation "w/o FI, TL" (identical twins and the queue). Give (sentence, translation) columns '
-                "for the whole loss.",
+                "TwinsLoss was given one column: without translations there is no fraternal twin. It trains on "
+                "identical twins and the queue only. Give (sentence, translation) columns for the whole loss.",
                 stacklevel=4,
             )
 
     @property
     def citation(self) -> str:
         return TWINS
-
-
-def _padded(column: dict[str, Any], width: int) -> dict[str, Any]:
-    """The column's text tensors with zeros up to ``width`` columns, which the attention mask leaves out."""
-    texts = token_arguments(column)
-    missing = {key: (0, width - value.shape[1]) for key, value in texts.items()}
-    return {**column, **{key: F.pad(value, missing[key]) for key, value in texts.items()}}
-
-
-def _freeze_embeddings(model: SentenceTransformer) -> None:
-    """``requires_grad=False`` for the token embeddings of the model's encoder.
-
-    Raises:
-        ValueError: nothing else is trained, or the model is already in DistributedDataParallel.
-    """
-    layer = encoder_of(model).get_input_embeddings()
-    embeddings = {id(parameter) for parameter in layer.parameters()}
-    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
-    if not trained & embeddings:
-        return
-    if trained <= embeddings:
-        raise ValueError(
-            "freeze_embeddings=True freezes the token embeddings, and nothing else of the model is trained. Take "
-            "freeze_embeddings=False, or set requires_grad of what is to be trained."
-        )
-    if any(isinstance(module, DistributedDataParallel) for module in wrapper_chain(model)):
-        raise ValueError(
-            "freeze_embeddings=True freezes the token embeddings, for whose gradient DistributedDataParallel would "
-            "wait. Build the loss before the model is wrapped, or take freeze_embeddings=False."
-        )
-    layer.requires_grad_(False)
-
-
-@torch.no_grad()
-def _require_embeddings_as_input(encoder: PreTrainedModel) -> None:
-    """Refuse an encoder that can't be fed with embeddings, in place of token ids.
-
-    Raises:
-        ValueError: it can't.
-    """
-    ids = torch.ones((2, 8), dtype=torch.long, device=encoder.device)  # Funnel fails on shorter rows
-    try:
-        with probing(encoder, encoder.device):
-            states = encoder(inputs_embeds=encoder.get_input_embeddings()(ids), attention_mask=torch.ones_like(ids))[0]
-    except Exception as error:  # whatever a family's code raises
-        failure = f"{type(error).__name__}: {first_line(error)}"
-    else:
-        if states.shape[:2] == ids.shape:
-            return
-        failure = f"states of shape {tuple(states.shape)} from {tuple(ids.shape)} embeddings"
-    raise ValueError(
-        f"{type(encoder).__name__} can't be fed with the fused embeddings of a fraternal twin ({failure}). Take an "
-        "encoder such as BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."
-    )

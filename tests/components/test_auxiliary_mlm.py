@@ -6,8 +6,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.components.masked_lm_head import _PassThrough
-from st_contrastive.encoder.layers import capturing_states, editing_input, embedding_outputs, layers_of
-from st_contrastive.encoder.narrowing import _feed_forward
+from st_contrastive.encoder.layers import _feed_forward, capturing_states, editing_input, embedding_outputs, layers_of
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert", "deberta"]
 
@@ -57,7 +56,7 @@ def test_the_last_layer_runs_where_something_is_predicted_and_gives_what_the_who
     results = []
     for whole in (False, True):
         if whole:
-            monkeypatch.setattr("st_contrastive.encoder.narrowing._feed_forward", lambda layer: [])
+            monkeypatch.setattr("st_contrastive.encoder.layers._feed_forward", lambda layer: [])
         vectors = torch.ones(len(chosen), 32).requires_grad_()
         handle = entry.register_forward_hook(lambda _, args, output: rows.append(output.shape[:-1]))
         auxiliary.zero_grad()

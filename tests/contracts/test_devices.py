@@ -52,7 +52,7 @@ RUNS = {
 }
 #: What the package waits for: where, in a word, and why.
 WAITS = {
-    "st_contrastive.encoder.features.places": (
+    "st_contrastive.encoder.rows.places": (
         "drawn",
         "how many tokens were drawn, for the shapes of what is computed for them alone. Read after the encoder was "
         "given its pass, and ordered before: an event, so that nothing given since is waited for. With mini-batches, "
@@ -62,7 +62,7 @@ WAITS = {
         "translations",
         "their longest row, and whether they are the fraternal tokenizer's. At the start of the step.",
     ),
-    "st_contrastive.encoder.row_groups.row_lengths": (
+    "st_contrastive.encoder.rows.lengths": (
         "lengths",
         "those of the rows, which are put together by length. With mini-batches alone.",
     ),

@@ -421,11 +421,11 @@ def test_truncated_dimensions_and_prompts(build, sentences, case):
 
 
 def test_the_vector_that_is_asked_leaves_the_prompt_out_as_the_model_does(build, no_dropout, sentences):
-    from st_contrastive.encoder import encode, pool, pool_as_model
+    from st_contrastive.encoder import Rows, encode, pool, pool_as_model
 
     model = build(pooling="mean", dropout=False)
     model[1].include_prompt = False
-    encoded = encode(model, [model.preprocess(sentences, prompt="the red ")] * 2)
+    encoded = encode(model, [Rows.of(model.preprocess(sentences, prompt="the red "), model)] * 2)
     for view in encoded:
         torch.testing.assert_close(pool_as_model(model, view), view.sentences)
         torch.testing.assert_close(pool(model, view, "mean"), view.sentences)

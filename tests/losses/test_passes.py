@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from st_contrastive.components import CorruptedTokens, TanhHead
 from st_contrastive.encoder import encode, encoder_of
 from st_contrastive.encoder import passes as _passes
-from st_contrastive.encoder.narrowing import gives_first_states
-from st_contrastive.encoder.row_groups import cheapest_chunks, chunks
+from st_contrastive.encoder.layers import first_states_can_be_narrowed
+from st_contrastive.encoder.rows import cheapest_chunks, chunks
 from tests.contracts.test_losses import CASES, columns
 
 pytestmark = [
@@ -119,7 +119,7 @@ def test_a_mini_batch_is_encoded_again_under_the_same_dropout(build, sentences, 
     start = {name: value.clone() for name, value in loss.state_dict().items()}
     found = gradients(loss, batch)
     loss.load_state_dict(start)
-    monkeypatch.setattr(_passes, "recomputed", lambda function, *args: function(*args))
+    monkeypatch.setattr(_passes, "_recomputed", lambda function, *args: function(*args))
     same(found, gradients(loss, batch), rtol=1e-9, atol=1e-12)
 
 
@@ -205,7 +205,7 @@ def test_mini_batches_in_mixed_precision_through_the_trainer(build, sentences, t
         return [{name: value.clone() for name, value in loss.state_dict().items()}]
 
     twice = trained()
-    monkeypatch.setattr(_passes, "recomputed", lambda function, *args: function(*args))
+    monkeypatch.setattr(_passes, "_recomputed", lambda function, *args: function(*args))
     same(twice, trained(), rtol=1e-3, atol=1e-4)
 
 
@@ -225,7 +225,7 @@ def test_the_last_layer_is_narrowed_where_that_is_right(build, sentences, family
     model = build(family, dropout=False)
     loss = CASES["simcse-no-head"][0](model, head=False)
     encoder = encoder_of(model)
-    assert gives_first_states(encoder) == (family != "xlnet")
+    assert first_states_can_be_narrowed(encoder) == (family != "xlnet")
     batch = [model.preprocess(sentences)]
     seen = []
     last = [
@@ -262,8 +262,8 @@ def test_what_reads_more_than_the_first_token_is_not_narrowed(build, sentences, 
     assert count("simcse", prompt_length=torch.tensor([2])) == 0
     loss = CASES["simcse"][0](build())
     encoder_of(loss.model).config._attn_implementation = "eager"
-    loss(columns(loss.model, sentences, 1))  # tried anew
-    assert loss._narrows._asked[1] == "eager"
+    loss(columns(loss.model, sentences, 1))  # probed again
+    assert loss._probed[1] == "eager"
 
 
 class Scaled(torch.nn.Module):
@@ -388,7 +388,7 @@ def test_the_trial_leaves_the_encoder_as_it_was(build):
             raise AssertionError
 
     model[0].model.__class__ = Switches
-    assert not gives_first_states(model[0].model)
+    assert not first_states_can_be_narrowed(model[0].model)
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(0, 100))

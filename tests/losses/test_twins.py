@@ -239,7 +239,7 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
     monkeypatch.setattr(other, "saves_padding", False)
     terms = other(fresh(columns), labels)
     assert [len(given) for given in seen] == [views]
-    embedded = ["inputs_embeds" in view for view in seen[0]]
+    embedded = ["inputs_embeds" in view.texts for view in seen[0]]
     assert embedded == [names != ["identical"]] * views
     assert list(terms) == names
     for name, term in terms.items():

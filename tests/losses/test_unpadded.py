@@ -94,12 +94,12 @@ def test_flat_batches_give_what_padded_ones_give(build, no_dropout, sentences, c
 def test_a_flat_batch_and_back(build, sentences):
     model = unpadding(build())
     flat = model.preprocess(sentences)
-    rows = unpadded.in_rows(flat, 0, 0)
+    rows, form = unpadded.in_rows(flat, 0, 0)
     model[0].can_flatten_inputs = False
     padded = model.preprocess(sentences)
     assert torch.equal(rows["input_ids"], padded["input_ids"])
     assert torch.equal(rows["attention_mask"], padded["attention_mask"])
-    again, places = unpadded.flattened(rows)
+    again, places = unpadded.flattened(rows, form)
     assert {key for key in flat if key != "token_type_ids"} <= set(again)
     for key, value in flat.items():
         if isinstance(value, torch.Tensor):

@@ -1,0 +1,124 @@
+"""Preparing a model when a loss is built: models that no loss can train are refused, and embeddings frozen."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from st_contrastive._checks import first_line
+from st_contrastive.encoder.model import (
+    embeds_first_token,
+    encoder_of,
+    is_causal,
+    max_positions,
+    text_module,
+    unwrap,
+    wrapper_chain,
+)
+from st_contrastive.encoder.probe import probing
+
+
+def require_text_encoder(model: nn.Module) -> None:
+    """Refuse a model that no loss can train.
+
+    Raises:
+        TypeError: the model does not start with a token-level Transformer module.
+        ValueError: it has no tokenizer, or one that knows no word.
+    """
+    first = text_module(model)
+    if not isinstance(first.tokenizer, PreTrainedTokenizerBase):
+        raise ValueError(
+            "model has no tokenizer, which these losses need to tell words from special tokens. Load the Transformer "
+            "module from a folder or name that holds one."
+        )
+    if len(first.tokenizer) <= len(set(first.tokenizer.all_special_ids)):
+        # transformers makes such a tokenizer of a folder without tokenizer files.
+        raise ValueError(
+            f"model's tokenizer ({type(first.tokenizer).__name__}) knows no word: its folder has no tokenizer files. "
+            "Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
+        )
+
+
+def require_trainable(model: SentenceTransformer) -> None:
+    """Refuse weights that training would destroy. Warn of weights that hardly move, and of a decoder read at [CLS].
+
+    Raises:
+        ValueError: weights that are trained are float16, or the model has no limit to cut texts at.
+    """
+    if unwrap(model).max_seq_length is None:
+        limit = max_positions(model)
+        raise ValueError(
+            "model.max_seq_length is None, and the tokenizer needs a number to cut texts at: set model.max_seq_length"
+            + (f", at most {limit}, the positions that the encoder has." if limit else ".")
+        )
+    kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
+    if torch.float16 in kinds:
+        raise ValueError(
+            "model has float16 weights: an optimizer's squared gradients underflow in them, and its steps become "
+            "arbitrary. Load it with model_kwargs={'dtype': torch.float32}, or take model.float(); to save time, give "
+            "the trainer fp16=True or bf16=True."
+        )
+    if torch.bfloat16 in kinds:
+        warnings.warn(
+            "model has bfloat16 weights, in which most small updates round away. Load it with model_kwargs={'dtype': "
+            "torch.float32}, and give the trainer bf16=True to save time.",
+            stacklevel=5,
+        )
+    if embeds_first_token(model) and is_causal(model):
+        warnings.warn(
+            "model is a decoder that is read at its first token, which sees no other: sentences that begin alike get "
+            "one vector. End it with Pooling(width, 'lasttoken') or 'mean'.",
+            stacklevel=5,
+        )
+
+
+def freeze_token_embeddings(model: SentenceTransformer) -> None:
+    """``requires_grad=False`` for the token embeddings of the model's encoder.
+
+    Raises:
+        ValueError: nothing else is trained, or the model is already in DistributedDataParallel.
+    """
+    layer = encoder_of(model).get_input_embeddings()
+    embeddings = {id(parameter) for parameter in layer.parameters()}
+    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    if not trained & embeddings:
+        return
+    if trained <= embeddings:
+        raise ValueError(
+            "freeze_embeddings=True freezes the token embeddings, and nothing else of the model is trained. Take "
+            "freeze_embeddings=False, or set requires_grad of what is to be trained."
+        )
+    if any(isinstance(module, DistributedDataParallel) for module in wrapper_chain(model)):
+        raise ValueError(
+            "freeze_embeddings=True freezes the token embeddings, for whose gradient DistributedDataParallel would "
+            "wait. Build the loss before the model is wrapped, or take freeze_embeddings=False."
+        )
+    layer.requires_grad_(False)
+
+
+@torch.no_grad()
+def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
+    """Refuse an encoder that can't be fed with embeddings, in place of token ids.
+
+    Raises:
+        ValueError: it can't.
+    """
+    ids = torch.ones((2, 8), dtype=torch.long, device=encoder.device)  # Funnel fails on shorter rows
+    try:
+        with probing(encoder, encoder.device):
+            states = encoder(inputs_embeds=encoder.get_input_embeddings()(ids), attention_mask=torch.ones_like(ids))[0]
+    except Exception as error:  # whatever a family's code raises
+        failure = f"{type(error).__name__}: {first_line(error)}"
+    else:
+        if states.shape[:2] == ids.shape:
+            return
+        failure = f"states of shape {tuple(states.shape)} from {tuple(ids.shape)} embeddings"
+    raise ValueError(
+        f"{type(encoder).__name__} can't be fed with the fused embeddings of a fraternal twin ({failure}). Take an "
+        "encoder such as BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."
+    )
