@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.losses import ContrastiveTension
 
 from benchmarks import baselines, replicate
 from st_contrastive import SimCSELoss
+from st_contrastive.encoder import Rows
 from tests.conftest import switch_off_dropout
 
 

@@ -83,7 +83,9 @@ def encode(model: nn.Module, views: Sequence[Rows], *, observed: bool = False) -
             return [_encoded(model, view.features(), flat) for view in views]
         together = _encoded(model, merged, flat)
     parts = (tensor.chunk(len(views)) for tensor in (together.sentences, together.tokens, together.mask))
-    return [Encoded(*tensors, together.prompt_length) for tensors in zip(*parts, strict=True)]
+    return [
+        Encoded(sentences, tokens, mask, together.prompt_length) for sentences, tokens, mask in zip(*parts, strict=True)
+    ]
 
 
 def encode_with(modules: Iterable[nn.Module], rows: Rows) -> Encoded:

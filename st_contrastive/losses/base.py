@@ -324,7 +324,7 @@ class ContrastiveLoss(TextLoss):
     def _warn_without_dropout(self) -> None:
         if not has_dropout(self.model):
             warnings.warn(
-                f"{type(self).__name__} uses the encoder's dropout as its only augmentation, and this encoder has "
+                f"{type(self).__name__} takes the encoder's dropout as its only augmentation, and this encoder has "
                 "none, so that both views of a sentence are the same. Load it with dropout, for instance "
                 f"Transformer(name, config_kwargs={{{dropout_setting(self.model)!r}: 0.1}}).",
                 stacklevel=3,
