@@ -476,7 +476,7 @@ def test_matryoshka_around_simcse_without_a_head(build, sentences):
 def test_one_column_is_said_once(build, sentences):
     model = build()
     loss = TwinsLoss(model)
-    with pytest.warns(UserWarning, match="w/o FI, TL"):
+    with pytest.warns(UserWarning, match="identical twins and the queue only"):
         loss(columns(model, sentences, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from st_contrastive import CombinedLoss, ConIsILoss
+from st_contrastive.encoder import Rows
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -17,9 +18,9 @@ def test_subwords_that_are_not_replaced_stay_masked_or_as_they_were(build, sente
     for unreplaced in ("original", "mask"):
         loss = kind(model, strategy="subword", replacement_rate=1.0, unreplaced=unreplaced)
         assert loss.get_config_dict()["unreplaced"] == unreplaced
-        pairs, distinct = loss.pairs([column], interacting=True)
+        pairs, distinct = loss.pairs([Rows.of(column, model)], interacting=True)
         assert distinct.all()
-        constructed = pairs["input_ids"][400:]
+        constructed = pairs.ids[400:]
         assert torch.equal(constructed[:, 1 : 1 + content.shape[1]], content)  # the sentence itself stands first
         behind = constructed[:, -1 - content.shape[1] : -1]
         masked, kept = behind == model.tokenizer.mask_token_id, behind == content

@@ -14,6 +14,7 @@ from st_contrastive import (
     SimCSELoss,
     TwinsLoss,
 )
+from st_contrastive.encoder import Rows
 
 LOSSES = [
     SimCSELoss,
@@ -66,9 +67,9 @@ def test_pairs_of_texts_that_fit_are_cut_to_the_positions(build, family, strateg
     model = build(family)
     loss = ConIsILoss(model, strategy=strategy)
     columns = [batch(model, LIMIT)] * (2 if strategy == "given" else 1)
-    composed, _ = loss.pairs(columns, interacting=True)
-    assert composed["input_ids"].shape == (4, LIMIT)
-    assert composed["attention_mask"].sum(dim=1).tolist()[0] == LIMIT
+    composed, _ = loss.pairs([Rows.of(column, model) for column in columns], interacting=True)
+    assert composed.ids.shape == (4, LIMIT)
+    assert composed.mask.sum(dim=1).tolist()[0] == LIMIT
     assert torch.isfinite(loss(columns).total)
 
 
