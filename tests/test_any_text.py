@@ -116,9 +116,7 @@ def test_half_a_surrogate_pair_is_named_with_its_remedy(texts, name, count):
 
 def test_what_a_function_makes_is_held_to_the_same(texts):
     for build in (stc.conisi_examples, stc.conisi_dataset):
-        with pytest.raises(
-            ValueError, match=r"the result of constructed for sentences\[1\] holds half"
-        ):
+        with pytest.raises(ValueError, match=r"the result of constructed for sentences\[1\] holds half"):
             build(["a", "b"], lambda text, rng: "\ud83d" if text == "b" else text)
     for build in (stc.twins_examples, stc.twins_dataset):
         with pytest.raises(ValueError, match=r"translations\(\.\.\.\)\[1\] holds half of a surrogate pair"):

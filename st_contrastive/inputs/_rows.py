@@ -1,4 +1,4 @@
-"""The rows of a training set: sentences alone, or each with a second text that is given or made from it."""
+"""The rows of a training set: sentences, and possibly a second text for each, given or made from it."""
 
 from __future__ import annotations
 

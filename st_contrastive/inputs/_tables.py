@@ -73,7 +73,7 @@ def _written(batches: Iterable[Iterable[Sequence[Any]]], schema: pa.Schema) -> D
 def _folder() -> str:
     """This process's folder, in datasets' cache if that can be written; removed when the process ends.
 
-    A process that is killed leaves it behind. No other process uses it, so that it can be deleted.
+    A process that is killed leaves it behind. No other process uses it, so it can be deleted.
     """
     try:
         Path(HF_DATASETS_CACHE).mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,7 @@ class FreshAugmentation(TrainerCallback):
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
 
     def __deepcopy__(self, memo: Any) -> FreshAugmentation:
-        # datasets copies a transform with its dataset; the Trainer would not tell the copy the epoch.
+        # datasets copies a transform with its dataset; the copy would not get the Trainer's epochs.
         return self
 
     def set_epoch(self, epoch: int) -> None:

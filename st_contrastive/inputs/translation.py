@@ -99,7 +99,8 @@ def translate_corpus(
         done = _skip(stream, _complete_lines(file), partial)
         with tqdm(desc="translate", unit=" sentences", initial=done, disable=not progress) as bar:
             for pairs in in_batches("translate", translate, stream, batch_size):
-                _append(file, b"".join(_line(*pair) for pair in pairs), path)
+                rows = ({"sentence": sentence, "translation": translation} for sentence, translation in pairs)
+                _append(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(), path)
                 bar.update(len(pairs))
     with _write_errors(path):
         if settings != "null":
@@ -129,11 +130,6 @@ def in_batches(
         if len(translations) != len(batch):
             raise TranslationError(f"{name} returned {len(translations)} texts for {len(batch)} sentences.")
         yield list(zip(batch, translations, strict=True))
-
-
-def _line(sentence: str, translation: str) -> bytes:
-    # JSON escapes the line ends in a sentence.
-    return json.dumps({"sentence": sentence, "translation": translation}, ensure_ascii=False).encode() + b"\n"
 
 
 def _append(file: BinaryIO, content: bytes, path: Path) -> None:
@@ -183,8 +179,9 @@ def _complete_lines(file: BinaryIO) -> Iterator[bytes]:
     while (line := file.readline()).endswith(b"\n"):
         yield line
         end = file.tell()
+    if line:
+        file.truncate(end)
     file.seek(end)
-    file.truncate()
 
 
 def _skip(sentences: Iterator[str], lines: Iterable[bytes], path: Path) -> int:
