@@ -243,7 +243,7 @@ def in_order(dataset: Dataset, **options: Any) -> DefaultBatchSampler:
 
 def train(method: str, seed: int, args: argparse.Namespace, complementary: str, out: str) -> dict[str, Any]:
     """Train a cell and save the model, with its record, in ``out``; what else is known of it."""
-    from st_contrastive import simcse_dataset
+    from st_contrastive import text_dataset
     from st_contrastive.cli._models import cut_texts, trained_model
     from st_contrastive.cli._record import RunRecord, digests
     from st_contrastive.evaluation import STSEvaluator
@@ -264,7 +264,7 @@ def train(method: str, seed: int, args: argparse.Namespace, complementary: str, 
     else:
         loss = DCLRLoss(model, SentenceTransformer(complementary), **recipe(SETTING).loss_arguments)
         cut_texts(loss._complementary[0], complementary, options["max_length"])
-        dataset = simcse_dataset(sentences)
+        dataset = text_dataset(sentences)
     evaluator = STSEvaluator(args.dev, "dev", dtype=torch.bfloat16 if args.bf16 else None) if args.dev else None
     lr = args.lr or options["learning_rate"]
     recorded = argparse.Namespace(

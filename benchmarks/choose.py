@@ -73,10 +73,10 @@ class Method:
 
 #: Twins on one column is its identical twins alone: it has no other term to weigh.
 METHODS = {
-    "infocse": Method(stc.InfoCSELoss, stc.infocse_dataset, "mlm_weight", (1e-5, 1e-3, 0.1), stage1=True),
+    "infocse": Method(stc.InfoCSELoss, stc.text_dataset, "mlm_weight", (1e-5, 1e-3, 0.1), stage1=True),
     "twins-german": Method(stc.TwinsLoss, stc.twins_dataset, "twins_weight", (1.0, 0.3, 0.1), columns=2),
     "conisi-s": Method(stc.ConIsILoss, stc.conisi_dataset, "interaction_weight", (0.8, 0.3, 0.1)),
-    "simcse": Method(stc.SimCSELoss, stc.simcse_dataset),
+    "simcse": Method(stc.SimCSELoss, stc.text_dataset),
     "twins": Method(stc.TwinsLoss, stc.twins_dataset),
 }
 
@@ -143,7 +143,7 @@ def stage1(args: argparse.Namespace) -> str:
         model = build(args.length, args.base)
         loss = stc.AuxiliaryMLMPretrainingLoss(model)
         run = training_arguments(Path(args.runs, "stage1.run"), args, args.stage1_steps, 1e-4, save_strategy="no")
-        data = stc.infocse_dataset(read_corpus(args.data, limit=args.limit).sentences)
+        data = stc.text_dataset(read_corpus(args.data, limit=args.limit).sentences)
         ContrastiveTrainer(model, run, data, loss=loss).train()
         work = Path(args.runs, "stage1.partial")
         shutil.rmtree(work, ignore_errors=True)

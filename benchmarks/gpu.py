@@ -66,10 +66,10 @@ OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "InfoCSE, stage 1": (stc.AuxiliaryMLMPretrainingLoss, {}),
 }
 DATASETS: dict[str, Callable[..., Any]] = {
-    "SimCSE": stc.simcse_dataset,
+    "SimCSE": stc.text_dataset,
     "ConIsI": stc.conisi_dataset,
     "Twins": stc.twins_dataset,
-    "InfoCSE": stc.infocse_dataset,
+    "InfoCSE": stc.text_dataset,
 }
 MNRL = "MultipleNegativesRankingLoss"
 MILLION = 1_000_000
@@ -260,7 +260,7 @@ class Bench:
             trainer_class: type[SentenceTransformerTrainer] = ContrastiveTrainer
             if method == MNRL:
                 loss: Any = MultipleNegativesRankingLoss(model)
-                data = stc.simcse_dataset(texts)
+                data = stc.text_dataset(texts)
                 data = data.add_column("positive", texts)
                 trainer_class = SentenceTransformerTrainer
             else:

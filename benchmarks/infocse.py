@@ -32,7 +32,7 @@ from benchmarks._experiments import infocse_joint
 from benchmarks._results import arguments, write
 from benchmarks._training import Recorder, build, by_trainer, tenths
 from benchmarks.tables import lined
-from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, SimCSELoss, simcse_dataset
+from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, SimCSELoss, text_dataset
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.evaluation import read_sts, sts_spearman
 from st_contrastive.inputs import read_corpus
@@ -138,7 +138,7 @@ def pretrain(args: argparse.Namespace) -> dict[str, Any]:
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as out:
         recorder = Watched(loss, args.every, measure)
-        by_trainer(model, recorder, simcse_dataset(train), args, out, args.seed)
+        by_trainer(model, recorder, text_dataset(train), args, out, args.seed)
     measure(len(recorder.history))
     model.eval()
     model.save_pretrained(args.out)
@@ -262,7 +262,7 @@ def joint(args: argparse.Namespace) -> dict[str, Any]:
             started = time.perf_counter()
             recorder = Recorder(loss)
             with tempfile.TemporaryDirectory() as out:
-                by_trainer(model, recorder, simcse_dataset(train), args, out, seed)
+                by_trainer(model, recorder, text_dataset(train), args, out, seed)
             row["seconds"] = round(time.perf_counter() - started, 1)
             if batches:
                 row["after"] = auxiliary_losses(model, loss.auxiliary, batches, masked_vectors=False)

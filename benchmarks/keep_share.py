@@ -36,10 +36,10 @@ from st_contrastive.recipes import recipe
 from st_contrastive.training import ContrastiveTrainer, mix_weights
 
 METHODS: dict[str, tuple[Any, Any]] = {
-    "simcse": (stc.SimCSELoss, stc.simcse_dataset),
+    "simcse": (stc.SimCSELoss, stc.text_dataset),
     "conisi": (stc.ConIsILoss, stc.conisi_dataset),
     "twins": (stc.TwinsLoss, stc.twins_dataset),
-    "infocse": (stc.InfoCSELoss, stc.infocse_dataset),
+    "infocse": (stc.InfoCSELoss, stc.text_dataset),
 }
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 RESULTS = Path(__file__).parent / "results" / "keep_share.json"

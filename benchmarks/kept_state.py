@@ -24,11 +24,11 @@ from st_contrastive.inputs import documentation_sentences, read_corpus
 from st_contrastive.training import ContrastiveTrainer
 
 LOSSES: dict[str, tuple[type, Any]] = {
-    "SimCSE": (stc.SimCSELoss, stc.simcse_dataset),
+    "SimCSE": (stc.SimCSELoss, stc.text_dataset),
     "ConIsI": (stc.ConIsILoss, stc.conisi_dataset),
     "Twins, one column": (stc.TwinsLoss, stc.twins_dataset),
-    "InfoCSE": (stc.InfoCSELoss, stc.infocse_dataset),
-    "InfoCSE, stage 1": (stc.AuxiliaryMLMPretrainingLoss, stc.infocse_dataset),
+    "InfoCSE": (stc.InfoCSELoss, stc.text_dataset),
+    "InfoCSE, stage 1": (stc.AuxiliaryMLMPretrainingLoss, stc.text_dataset),
 }
 
 

@@ -23,7 +23,7 @@ from transformers import set_seed
 
 from benchmarks._results import arguments, read, write
 from benchmarks._training import build, by_trainer
-from st_contrastive import SimCSELoss, simcse_dataset
+from st_contrastive import SimCSELoss, text_dataset
 from st_contrastive.evaluation import read_sts, sts_spearman
 from st_contrastive.inputs import read_corpus
 from st_contrastive.training import LengthBatchSampler
@@ -46,7 +46,7 @@ def main() -> None:
     args = parser.parse_args()
     sentences = read_corpus(args.data, limit=args.steps * args.batch_size).sentences
     dev, test = (read_sts(next(Path(args.sts, "stsb").glob(f"{split}.jsonl*"))) for split in ("dev", "test"))
-    data = simcse_dataset(sentences)
+    data = text_dataset(sentences)
     tokenizer = build(args.length).tokenizer
     lengths = [len(ids) for ids in tokenizer(sentences, truncation=True, max_length=args.length)["input_ids"]]
     seeded = torch.Generator().manual_seed(0)

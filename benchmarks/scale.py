@@ -76,11 +76,11 @@ def one(args: argparse.Namespace) -> None:
     """From the file to the first step through one door, after a step on a few sentences."""
     model = small(32)
     with tempfile.TemporaryDirectory() as folder:
-        few = stc.simcse_dataset(["A cat sleeps.", "It rains."] * 32)
+        few = stc.text_dataset(["A cat sleeps.", "It rains."] * 32)
         SentenceTransformerTrainer(model, arguments(folder, 1, 64), few, loss=stc.SimCSELoss(model)).train()
         before, started = resident(), time.perf_counter()
         if args.door == "dataset":
-            data = stc.simcse_dataset(stream_corpus(args.data))
+            data = stc.text_dataset(stream_corpus(args.data))
             rows = len(data)
             watch = Watch()
             trainer = ContrastiveTrainer(
@@ -89,7 +89,7 @@ def one(args: argparse.Namespace) -> None:
             trainer.train()
             end, grown = watch.ends[0], watch.resident - before
         else:
-            examples = stc.simcse_examples(read_corpus(args.data).sentences)
+            examples = stc.text_examples(read_corpus(args.data).sentences)
             rows = len(examples)
             loader = DataLoader(examples, batch_size=64, shuffle=True)
             model.fit([(loader, stc.SimCSELoss(model))], steps_per_epoch=1, epochs=1, show_progress_bar=False)

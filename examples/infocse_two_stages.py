@@ -4,14 +4,14 @@ import sys
 
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 
-from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, infocse_dataset
+from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, text_dataset
 from st_contrastive.inputs import read_corpus
 from st_contrastive.training import ContrastiveTrainer
 
 name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
 sentences = read_corpus(corpus).sentences
-dataset = infocse_dataset(sentences)
+dataset = text_dataset(sentences)
 common = {"per_device_train_batch_size": 64, "report_to": "none"}
 
 # Stage 1: the encoder and the auxiliary network learn masked language modelling together.

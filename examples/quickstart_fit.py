@@ -5,14 +5,14 @@ import sys
 from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
-from st_contrastive import SimCSELoss, simcse_examples
+from st_contrastive import SimCSELoss, text_examples
 from st_contrastive.inputs import read_corpus
 
 name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
 sentences = read_corpus(corpus)
 print(sentences.report)
-loader = DataLoader(simcse_examples(sentences.sentences), batch_size=64, shuffle=True)
+loader = DataLoader(text_examples(sentences.sentences), batch_size=64, shuffle=True)
 loss = SimCSELoss(model, temperature=0.05)
 model.fit([(loader, loss)], epochs=1, warmup_steps=0, optimizer_params={"lr": 3e-5}, output_path=output)
 

@@ -4,7 +4,7 @@ import sys
 
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 
-from st_contrastive import SimCSELoss, simcse_dataset
+from st_contrastive import SimCSELoss, text_dataset
 from st_contrastive.inputs import stream_corpus
 from st_contrastive.training import ContrastiveTrainer
 
@@ -13,7 +13,7 @@ model = SentenceTransformer(name)
 args = SentenceTransformerTrainingArguments(
     f"{output}-run", num_train_epochs=1, per_device_train_batch_size=64, learning_rate=3e-5, report_to="none"
 )
-dataset = simcse_dataset(stream_corpus(corpus))
+dataset = text_dataset(stream_corpus(corpus))
 ContrastiveTrainer(model, args, dataset, loss=SimCSELoss(model)).train()
 model.save_pretrained(output)
 

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from st_contrastive.inputs import (
         conisi_dataset,
         conisi_examples,
-        infocse_dataset,
-        infocse_examples,
-        simcse_dataset,
-        simcse_examples,
+        text_dataset,
+        text_examples,
         twins_dataset,
         twins_examples,
     )
@@ -47,10 +45,8 @@ __all__ = [
     "TwinsLoss",
     "conisi_dataset",
     "conisi_examples",
-    "infocse_dataset",
-    "infocse_examples",
-    "simcse_dataset",
-    "simcse_examples",
+    "text_dataset",
+    "text_examples",
     "twins_dataset",
     "twins_examples",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 
 def require_count(name: str, value: int) -> None:
@@ -29,6 +29,52 @@ def require_choice(name: str, value: str | None, choices: Sequence[str | None]) 
     """Require one of the choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+
+
+def require_string(name: str, value: str, hint: str = "") -> None:
+    """Require a string; ``hint`` ends the message."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, got {type(value).__name__}: {value!r:.80}.{hint}")
+
+
+def require_encodable(name: str, text: str) -> None:
+    """Require a text without half of a surrogate pair, which neither a tokenizer nor a Dataset takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{name} holds half of a surrogate pair, which no tokenizer takes: {text!r:.80}. Repair it with "
+            "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
+        ) from None
+
+
+def require_texts(name: str, values: Iterable[str]) -> Iterator[str]:
+    """The values, each checked as it is read.
+
+    Raises:
+        TypeError: ``values`` is a string, a table or a set, or one of them is not a string.
+        ValueError: there are none, or one holds half of a surrogate pair.
+    """
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a sequence of strings, one per sentence, got {type(values).__name__}.")
+    # These iterate over column names, or in no fixed order.
+    if isinstance(values, (Mapping, Set)) or hasattr(values, "columns") or hasattr(values, "column_names"):
+        raise TypeError(
+            f"{name} is a {type(values).__name__}; give a sequence of strings, such as one column of a table: "
+            "table['sentence']."
+        )
+    return _checked_texts(name, values)
+
+
+def _checked_texts(name: str, values: Iterable[str]) -> Iterator[str]:
+    index = -1
+    for index, value in enumerate(values):
+        hint = " Give one column of the rows, such as dataset['sentence']." if isinstance(value, dict) else ""
+        require_string(f"{name}[{index}]", value, hint)
+        require_encodable(f"{name}[{index}]", value)
+        yield value
+    if index < 0:
+        raise ValueError(f"{name} is empty; there is nothing to train on.")
 
 
 def first_line(error: BaseException) -> str:

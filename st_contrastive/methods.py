@@ -79,7 +79,7 @@ ARGUMENTS: Mapping[str, str] = {
 METHODS: Mapping[str, Method] = {
     method.name: method
     for method in (
-        Method("simcse", "SimCSE", "SimCSELoss", "simcse", ("sentence", "other"), arguments=("mlm_weight",)),
+        Method("simcse", "SimCSE", "SimCSELoss", "text", ("sentence", "other"), arguments=("mlm_weight",)),
         Method(
             "conisi",
             "ConIsI",
@@ -102,7 +102,7 @@ METHODS: Mapping[str, Method] = {
             "infocse",
             "InfoCSE",
             "InfoCSELoss",
-            "infocse",
+            "text",
             arguments=("mlm_weight", "mask_rate"),
             checkpoints=("auxiliary",),
         ),
@@ -110,7 +110,7 @@ METHODS: Mapping[str, Method] = {
             "diffcse",
             "DiffCSE",
             "DiffCSELoss",
-            "simcse",
+            "text",
             arguments=("rtd_weight", "mask_rate"),
             checkpoints=("generator",),
         ),
@@ -118,7 +118,7 @@ METHODS: Mapping[str, Method] = {
             "momentum",
             "Momentum contrast",
             "MomentumContrastLoss",
-            "simcse",
+            "text",
             ("sentence", "other"),
             arguments=("queue_size", "momentum"),
         ),
@@ -139,6 +139,6 @@ PRETRAINING = Method(
     "pretraining",
     "InfoCSE, stage 1",
     "AuxiliaryMLMPretrainingLoss",
-    "infocse",
+    "text",
     arguments=("mask_rate", "auxiliary_weight"),
 )

@@ -17,7 +17,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from st_contrastive import simcse_dataset, twins_dataset, twins_examples
+from st_contrastive import text_dataset, twins_dataset, twins_examples
 from st_contrastive.cli import main
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
 from st_contrastive.evaluation import EvaluationDataError, Report, Score, read_sts
@@ -124,7 +124,7 @@ def test_a_full_disk_under_a_translation_which_goes_on_afterwards(tmp_path, name
             translate_corpus(sentences, path, translate, progress=False)
         assert not list(tmp_path.iterdir())
     for size in (3000, 20_000):
-        with room(size), pytest.raises(TranslationError, match=f"so far is in {partial.name}: call again to go on"):
+        with room(size), pytest.raises(TranslationError, match=f"so far are in {partial.name}: call again to continue"):
             translate_corpus(sentences, path, translate, batch_size=4, progress=False)
         assert [file.name for file in tmp_path.iterdir()] == [partial.name]
         assert partial.stat().st_size <= size
@@ -147,7 +147,7 @@ def test_a_full_disk_at_the_end_of_a_translation(tmp_path, name, monkeypatch):
             target.close()
 
     monkeypatch.setattr(translation.shutil, "copyfileobj", into_little_room)
-    with pytest.raises(TranslationError, match=r"can't be written: File too large\. What is translated so far is in"):
+    with pytest.raises(TranslationError, match=r"can't be written: File too large\. The translations so far are in"):
         translate_corpus(sentences, path, lambda batch: batch, progress=False)
     assert [file.name for file in tmp_path.iterdir()] == [f"{name}.partial"]
     monkeypatch.undo()
@@ -160,7 +160,7 @@ def test_a_full_disk_under_the_table_of_a_dataset(tmp_path, monkeypatch):
     for size in (0, 100, 5000):
         expected = pytest.raises(OSError, match=f"^The data can't be written to {tmp_path}: File too large")
         with room(size), expected as info:
-            simcse_dataset(f"sentence number {number}" for number in range(20_000))
+            text_dataset(f"sentence number {number}" for number in range(20_000))
         assert "set HF_DATASETS_CACHE" in str(info.value)
         assert not list(tmp_path.iterdir())
 
@@ -169,7 +169,7 @@ def test_a_full_disk_under_the_table_of_a_dataset(tmp_path, monkeypatch):
         raise OSError(5, "the corpus is on a disk that broke")
 
     with pytest.raises(OSError, match="the corpus is on a disk that broke"):  # not ours to explain
-        simcse_dataset(broken())
+        text_dataset(broken())
     assert not list(tmp_path.iterdir())
 
 
@@ -345,8 +345,8 @@ def test_translations_do_not_go_over_what_is_not_theirs(corpus, seq2seq, tmp_pat
     output = tmp_path / name
     partial = tmp_path / f"{name}.partial"
     for place, content, message in (
-        (output, b"my diary, without a line end", "is there and is no file of pairs, or is damaged"),
-        (output, gzip.compress(b'{"sentence": "mine"}\n' * 99)[:-9], "is there and is no"),
+        (output, b"my diary, without a line end", "exists and can't be read as a file of pairs"),
+        (output, gzip.compress(b'{"sentence": "mine"}\n' * 99)[:-9], "exists and can't be read as"),
         (partial, b"my diary, without a line end", "was begun with other settings: my diary"),
         (partial, b"my diary\n", "was begun with other settings: my diary"),
     ):
@@ -449,7 +449,7 @@ def test_a_corpus_that_was_cut_leaves_nothing_half_made(tmp_path, monkeypatch):
     (tmp_path / "cache").mkdir()
     path = cut(tmp_path / "corpus.gz", noisy(20_000, str), 0.9)
     with pytest.raises(CorpusError, match="cut short"):
-        simcse_dataset(stream_corpus(path))
+        text_dataset(stream_corpus(path))
     assert not list((tmp_path / "cache").iterdir())
 
 

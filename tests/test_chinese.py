@@ -67,7 +67,7 @@ def encoder(folder, sentences):
 
 
 def losses(model):
-    yield stc.SimCSELoss(model), stc.simcse_examples(MANDARIN)
+    yield stc.SimCSELoss(model), stc.text_examples(MANDARIN)
     yield stc.ConIsILoss(model, strategy="subword", replacement_rate=0.5), stc.conisi_examples(MANDARIN)
     given = stc.conisi_examples(MANDARIN, RandomDeletion(0.3))
     assert all(0 < len(row.texts[1]) <= len(row.texts[0]) for row in given)
@@ -77,7 +77,7 @@ def losses(model):
     fraternal = stc.FraternalEmbedding(own, torch.randn(len(own), 8), model)
     assert fraternal.alignment.anchors == len(set("".join(CANTONESE)) & set("".join(MANDARIN))) + len(SPECIALS)
     yield stc.TwinsLoss(model, fraternal=fraternal), stc.twins_examples(MANDARIN, CANTONESE, fraternal=fraternal)
-    yield stc.InfoCSELoss(model, extra_layers=1), stc.infocse_examples(MANDARIN)
+    yield stc.InfoCSELoss(model, extra_layers=1), stc.text_examples(MANDARIN)
 
 
 def test_every_loss_trains_on_characters(tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ def test_chinese_sts_and_wikipedia(data_folder, tmp_path):
     corpus = read_corpus(data_folder / "zh" / "wiki_zh_40k.txt.gz", limit=3000)
     assert corpus.report.taken == 3000
     model = encoder(tmp_path / "zh", corpus.sentences)
-    data = stc.simcse_dataset(corpus.sentences)
+    data = stc.text_dataset(corpus.sentences)
     ids = model.preprocess(data["sentence"][:200])["input_ids"]
     assert (ids == model.tokenizer.unk_token_id).float().mean() < 0.01
     report = evaluate_sts(model, data_folder / "zh", splits=["test"])

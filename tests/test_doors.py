@@ -209,7 +209,7 @@ def test_several_losses_in_one_fit(build, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = build()
     objectives = [
-        (DataLoader(stc.simcse_examples(sentences), batch_size=4), stc.SimCSELoss(model)),
+        (DataLoader(stc.text_examples(sentences), batch_size=4), stc.SimCSELoss(model)),
         (DataLoader(stc.twins_examples(sentences, sentences[::-1]), batch_size=4), stc.TwinsLoss(model)),
     ]
     before = first_weight(model)

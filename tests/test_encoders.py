@@ -30,14 +30,14 @@ BEGIN, END = "<!-- encoders: begin -->", "<!-- encoders: end -->"
 
 #: Column: the loss, its options, its builders for `fit` and for the Trainer, and how many text columns it is given.
 LOSSES = {
-    "SimCSE": (stc.SimCSELoss, {}, stc.simcse_examples, stc.simcse_dataset, 1),
+    "SimCSE": (stc.SimCSELoss, {}, stc.text_examples, stc.text_dataset, 1),
     "ConIsI": (stc.ConIsILoss, {}, stc.conisi_examples, stc.conisi_dataset, 1),
     "Twins": (stc.TwinsLoss, {}, stc.twins_examples, stc.twins_dataset, 2),
-    "InfoCSE": (stc.InfoCSELoss, {"mlm_weight": 0.1}, stc.infocse_examples, stc.infocse_dataset, 1),
-    "its stage 1": (stc.AuxiliaryMLMPretrainingLoss, {}, stc.infocse_examples, stc.infocse_dataset, 1),
-    "DiffCSE": (stc.DiffCSELoss, {}, stc.simcse_examples, stc.simcse_dataset, 1),
-    "Momentum": (stc.MomentumContrastLoss, {}, stc.simcse_examples, stc.simcse_dataset, 1),
-    "Combined": (stc.CombinedLoss, {"mlm_weight": 0.1}, stc.infocse_examples, stc.infocse_dataset, 1),
+    "InfoCSE": (stc.InfoCSELoss, {"mlm_weight": 0.1}, stc.text_examples, stc.text_dataset, 1),
+    "its stage 1": (stc.AuxiliaryMLMPretrainingLoss, {}, stc.text_examples, stc.text_dataset, 1),
+    "DiffCSE": (stc.DiffCSELoss, {}, stc.text_examples, stc.text_dataset, 1),
+    "Momentum": (stc.MomentumContrastLoss, {}, stc.text_examples, stc.text_dataset, 1),
+    "Combined": (stc.CombinedLoss, {"mlm_weight": 0.1}, stc.text_examples, stc.text_dataset, 1),
 }
 
 

@@ -1,4 +1,4 @@
-"""Text in, text out, with an explicit random generator: ``augmentation(text, rng)``."""
+"""Augmentations of texts, called as ``augmentation(text, rng)`` with a ``random.Random``."""
 
 from st_contrastive.augmentations.antonym import AntonymReplacement
 from st_contrastive.augmentations.deletion import RandomDeletion

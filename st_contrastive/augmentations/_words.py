@@ -1,4 +1,4 @@
-"""A text as words and what stands between them."""
+"""Splits texts into words and joins them again."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _IS_IDEOGRAPH = re.compile(f"[{IDEOGRAPH}]")
 
 
 def split(text: str) -> list[tuple[str, str]]:
-    """The words, each with the white space before it. Between spaces; a Chinese or Japanese character is a word."""
+    """The words, each after its white space. Words end at white space; a Chinese or Japanese character is a word."""
     return _PIECE.findall(text)
 
 
 def words(text: str) -> list[str]:
-    """The words alone."""
+    """The words without the white space."""
     return [word for _, word in split(text)]
 
 
 def join(pieces: list[tuple[str, str]]) -> str:
-    """The text of such pieces, with a space where two words would become one."""
+    """The text of these pieces, with a space where two words would become one."""
     out: list[str] = []
     for space, word in pieces:
         if out and not space and not _IS_IDEOGRAPH.match(word) and not _IS_IDEOGRAPH.match(out[-1]):
@@ -33,11 +33,5 @@ def join(pieces: list[tuple[str, str]]) -> str:
 
 
 def space_before(word: str) -> str:
-    """What is written before an added word."""
+    """The white space to put before an added word."""
     return "" if _IS_IDEOGRAPH.match(word) else " "
-
-
-def check_text(text: str) -> None:
-    """Refuse what is not a string."""
-    if not isinstance(text, str):
-        raise TypeError(f"text must be a string, got {type(text).__name__}: {text!r:.80}.")

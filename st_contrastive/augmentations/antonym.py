@@ -1,4 +1,4 @@
-"""ConIsI-o2: words replaced with their antonyms."""
+"""Replacement of words by their antonyms, for ConIsI-o2."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import random
 import re
 from typing import final
 
-from st_contrastive._checks import require_number
-from st_contrastive.augmentations._words import check_text
+from st_contrastive._checks import require_number, require_string
 from st_contrastive.augmentations.lexicon import Lexicon
 
-# Words of letters; one with a hyphen or an apostrophe is one word, and has no antonym.
+# A word with a hyphen or an apostrophe is one word; it has no antonym.
 _WORD = re.compile(r"[^\W\d_]+(?:['’\-][^\W\d_]+)*")
 _AUXILIARY = frozenset("have has had having am is are was were be been being get gets got getting".split())
 _ARTICLE = re.compile(r"\b(an?)\s+$", re.IGNORECASE)
@@ -21,27 +20,27 @@ _TAKES_A = re.compile(r"eu|ewe|once|one(?![a-z])")
 
 @final
 class AntonymReplacement:
-    """Replaces words with their WordNet antonyms (Sun and Huang, CCL 2022, construction -o2).
+    """Replaces words by their WordNet antonyms (Sun and Huang, CCL 2022, construction -o2).
 
-    - The antonym has the part of speech that the word has most often, and the word's form and casing: see
-      :class:`~st_contrastive.augmentations.lexicon.Lexicon`. ``better`` becomes ``worse``. A past form that is also
-      a participle is one behind a form of "have", "be" or "get".
-    - Function words and negation are left alone (``not``, ``never``, ``without``, ``isn't``), and so are words with a
-      capital inside a sentence, which are names, and words with a hyphen or an apostrophe.
-    - ``a`` and ``an`` follow the word behind them.
+    - The antonym has the word's most frequent part of speech, its form and its case; see
+      :class:`~st_contrastive.augmentations.lexicon.Lexicon`. ``better`` becomes ``worse``. A past form that can also
+      be a participle is taken as one after a form of "have", "be" or "get".
+    - Function words and negations (``not``, ``never``, ``without``, ``isn't``) are kept, as are capitalised words
+      inside a sentence, which are names, and words with a hyphen or an apostrophe.
+    - ``a`` and ``an`` are adapted to the word after them.
 
-    A text without any antonym comes back unchanged; ``ConIsILoss(strategy="given")`` takes another sentence for such a
-    row, and tells their share.
+    A text in which no word has an antonym is returned unchanged; ``ConIsILoss(strategy="given")`` takes another
+    sentence for such a row, and reports the share of these rows.
 
     Args:
-        rate: share of the words that have an antonym which are replaced: max(1, round(rate * words)) of them, drawn at
-            random. The paper "randomly substitutes some full words with antonyms" (section 3.2.1) and gives no number;
-            1, our default, replaces all.
-        lexicon: None takes one on NLTK's WordNet.
+        rate: of the words that have an antonym, max(1, round(rate * words)) are replaced, drawn at random. The paper
+            "randomly substitutes some full words with antonyms" (section 3.2.1) and gives no number; the default
+            replaces all.
+        lexicon: None uses NLTK's WordNet.
 
     Raises:
-        WordNetError: when it is made, where there is no WordNet.
-        ValueError: a rate out of range.
+        WordNetError: there is no WordNet.
+        ValueError: ``rate`` is not from 0 to 1.
 
     Example:
         >>> import random
@@ -54,24 +53,23 @@ class AntonymReplacement:
     def __init__(self, rate: float = 1.0, lexicon: Lexicon | None = None) -> None:
         require_number("rate", rate, most=1)
         self.rate = rate
-        self.lexicon = Lexicon.loaded(lexicon)
+        self.lexicon = (lexicon or Lexicon()).load()
 
     def __call__(self, text: str, rng: random.Random) -> str:
-        """``text`` with antonyms in it; ``rng`` is asked only for a rate below 1."""
-        check_text(text)
+        """``text`` with antonyms; ``rng`` is used only for a rate below 1."""
+        require_string("text", text)
         found: list[tuple[re.Match[str], str]] = []
-        before, first = "", True
-        shouted = text.isupper()
+        previous, is_first = "", True
+        all_capitals = text.isupper()
         for match in _WORD.finditer(text):
             word = match.group()
-            # A capital inside a sentence is a name's.
             lowered = word.lower()
-            if word.islower() or (first and word[1:].islower()) or shouted:
-                antonyms = self.lexicon.antonyms(lowered)
-                forms = antonyms.as_participle if before in _AUXILIARY else antonyms.forms
-                if forms:
-                    found.append((match, _cased(forms[0], word)))
-            before, first = lowered, False
+            # A word with a capital inside a sentence is a name.
+            if word.islower() or (is_first and word[1:].islower()) or all_capitals:
+                antonym = self.lexicon.antonym(lowered, is_participle=previous in _AUXILIARY)
+                if antonym:
+                    found.append((match, _cased(antonym, word)))
+            previous, is_first = lowered, False
         if found and self.rate < 1:
             count = max(1, round(self.rate * len(found)))
             found = [found[place] for place in sorted(rng.sample(range(len(found)), count))]
@@ -98,7 +96,7 @@ def _replaced(text: str, found: list[tuple[re.Match[str], str]]) -> str:
 
 
 def _article(article: str, word: str) -> str:
-    """ "a" or "an" before the word, in the casing of the article that stood there."""
+    """ "a" or "an" for the word, in the case of the article that it replaces."""
     lowered = word.lower()
     right = "an" if _TAKES_AN.match(lowered) and not _TAKES_A.match(lowered) else "a"
     if right == article.lower():

@@ -1,12 +1,12 @@
-"""Random deletion."""
+"""Random deletion of words."""
 
 from __future__ import annotations
 
 import random
 from typing import final
 
-from st_contrastive._checks import require_number
-from st_contrastive.augmentations._words import check_text, join, split
+from st_contrastive._checks import require_number, require_string
+from st_contrastive.augmentations._words import join, split
 
 
 @final
@@ -14,10 +14,10 @@ class RandomDeletion:
     """Deletes each word with a probability, but never all (Wei and Zou, EMNLP 2019).
 
     Args:
-        rate: the probability.
+        rate: the probability for each word.
 
     Raises:
-        ValueError: a rate out of range.
+        ValueError: ``rate`` is not from 0 to 1.
 
     Example:
         >>> import random
@@ -30,11 +30,11 @@ class RandomDeletion:
         self.rate = rate
 
     def __call__(self, text: str, rng: random.Random) -> str:
-        """``text`` with words left out."""
-        check_text(text)
+        """``text`` without some of its words."""
+        require_string("text", text)
         pieces = split(text)
         if not pieces:
             return text
-        sure = rng.randrange(len(pieces))
-        kept = [piece for place, piece in enumerate(pieces) if rng.random() >= self.rate or place == sure]
+        kept_place = rng.randrange(len(pieces))
+        kept = [piece for place, piece in enumerate(pieces) if rng.random() >= self.rate or place == kept_place]
         return text if len(kept) == len(pieces) else join(kept)

@@ -1,4 +1,4 @@
-"""Inflection of English words by simple rules and WordNet's lists of irregular forms."""
+"""Inflects English words by simple rules and WordNet's lists of irregular forms."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SIBILANT = re.compile(r"(?:s|x|z|ch|sh)$")
 _CONSONANT_O = re.compile(r"[^aeiou]o$")
 _CONSONANT_Y = re.compile(r"[^aeiou]y$")
 _VOWELS = re.compile(r"[aeiouy]+")
-#: Plurals that WordNet lists beside the usual ones.
+#: Rare plurals in WordNet's lists.
 _ARCHAIC = {"brethren", "sistren", "kine"}
 #: Verbs whose participle is their base form; WordNet lists no forms that equal the lemma.
 _BASE_PARTICIPLES = frozenset(
@@ -22,10 +22,10 @@ _FILES = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
 
 
 class Inflections:
-    """Which form of its lemma a word is, and the same form of another lemma.
+    """Tells which form of its lemma a word is, and makes this form of another lemma.
 
     Args:
-        reader: NLTK's WordNet reader, for its files of exceptions.
+        reader: NLTK's WordNet reader; its files of exceptions are read.
     """
 
     def __init__(self, reader: Any) -> None:
@@ -43,13 +43,13 @@ class Inflections:
             self._irregular[pos] = dict(forms)
 
     def lemmas(self, form: str, pos: str) -> list[str]:
-        """What an irregular form may be a form of."""
+        """The lemmas of an irregular form."""
         return self._lemmas.get((form, pos), [])
 
     def feature(self, form: str, lemma: str, pos: str) -> str:
-        """What ``form`` is of ``lemma``: base, plural, s, ing, past, participle, comparative or superlative.
+        """Which form of ``lemma`` it is: base, plural, s, ing, past, participle, comparative or superlative.
 
-        "past" where past tense and participle are the same form.
+        A form that is both past tense and participle is "past".
         """
         if form == lemma:
             return "base"
@@ -65,7 +65,7 @@ class Inflections:
         return "participle" if two and _is_participle(form) else "past"
 
     def may_be_participle(self, lemma: str, pos: str, feature: str) -> bool:
-        """Whether a form that has another feature may as well be the participle."""
+        """Whether a form with another feature can also be the participle."""
         if pos != "v":
             return False
         if lemma in _BASE_PARTICIPLES:
@@ -73,7 +73,7 @@ class Inflections:
         return feature == "past" and len(self._pasts(lemma)) != 2
 
     def inflect(self, lemma: str, pos: str, feature: str) -> str | None:
-        """The form of ``lemma``; None where the rules can't tell."""
+        """This form of ``lemma``; None if the rules do not decide it."""
         if feature == "base":
             return lemma
         irregular = self._irregular[pos].get(lemma, [])
@@ -115,7 +115,7 @@ class Inflections:
 
 
 def _is_participle(form: str) -> bool:
-    """Of the two forms of a strong verb: written, not wrote."""
+    """Whether this is the participle of the two past forms of a verb: written, not wrote."""
     return form.endswith(("n", "ne"))
 
 

@@ -1,4 +1,4 @@
-"""Random insertion."""
+"""Random insertion of words."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import final
 
-from st_contrastive._checks import require_number
-from st_contrastive.augmentations._words import check_text, join, space_before, split
+from st_contrastive._checks import require_number, require_string
+from st_contrastive.augmentations._words import join, space_before, split
 from st_contrastive.augmentations.lexicon import Lexicon
 from st_contrastive.augmentations.synonym import candidates
 
@@ -18,12 +18,13 @@ class RandomInsertion:
 
     Args:
         rate: max(1, rate * words) words are inserted.
-        words: the words to draw from instead, for a language without WordNet.
-        lexicon: None takes one on NLTK's WordNet, unless ``words`` is given.
+        words: words to insert in place of synonyms, for a language without WordNet.
+        lexicon: None uses NLTK's WordNet, unless ``words`` is given.
 
     Raises:
-        WordNetError: when it is made without ``words``, where there is no WordNet.
-        TypeError, ValueError: a rate out of range, or ``words`` that are none.
+        WordNetError: there is no WordNet, and ``words`` is not given.
+        ValueError: ``rate`` is not from 0 to 1.
+        TypeError: ``words`` is not a sequence of single words.
 
     Example:
         >>> import random
@@ -34,26 +35,25 @@ class RandomInsertion:
     def __init__(self, rate: float = 0.1, words: Sequence[str] | None = None, lexicon: Lexicon | None = None) -> None:
         require_number("rate", rate, most=1)
         self.rate = rate
-        self.words: tuple[str, ...] | None = None
+        self.words: tuple[str, ...] = ()
         self.lexicon: Lexicon | None = None
-        if words is not None:
-            # A set has an order of its own in each process.
-            refused = isinstance(words, (str, set, frozenset)) or not isinstance(words, Iterable)
-            self.words = () if refused else tuple(words)
-            if not self.words or not all(isinstance(word, str) and len(split(word)) == 1 for word in self.words):
-                raise TypeError("words must be a sequence of single words, each a string without spaces.")
+        if words is None:
+            self.lexicon = (lexicon or Lexicon()).load()
             return
-        self.lexicon = Lexicon.loaded(lexicon)
+        # The order of a set differs between processes.
+        refused = isinstance(words, (str, set, frozenset)) or not isinstance(words, Iterable)
+        self.words = () if refused else tuple(words)
+        if not self.words or not all(isinstance(word, str) and len(split(word)) == 1 for word in self.words):
+            raise TypeError("words must be a sequence of single words, each a string without spaces.")
 
     def __call__(self, text: str, rng: random.Random) -> str:
-        """``text`` with words inserted; unchanged where there is none to insert."""
-        check_text(text)
+        """``text`` with words inserted; unchanged if there are none to insert."""
+        require_string("text", text)
         pieces = split(text)
-        pool: Sequence[str] | None = self.words
-        if pool is None:
-            assert self.lexicon is not None
+        pool: Sequence[str] = self.words
+        if self.lexicon is not None:
             words = [word for _, word in pieces]
-            pool = [form for *_, synonyms in candidates(self.lexicon, words) for form in synonyms.forms]
+            pool = [synonym for *_, synonyms in candidates(self.lexicon, words) for synonym in synonyms]
         if not pieces or not pool:
             return text
         for _ in range(max(1, int(self.rate * len(pieces)))):

@@ -1,16 +1,17 @@
-"""Antonyms and synonyms of English words as they stand in a text: found in WordNet once, then remembered."""
+"""Antonyms and synonyms of English words in the form that a text has, from WordNet."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from st_contrastive.augmentations.inflection import Inflections
 from st_contrastive.augmentations.wordnet import reopened, sense_counts, wordnet
 
-#: Words that carry grammar, and negation. WordNet knows some of them as other words: "in" as an adverb and an inch,
-#: "no" as a noun, "he" as helium, "will" and "have" as nouns and verbs.
+#: Words of grammar and negation, which are never replaced. WordNet has some of them in other meanings: "in" as an inch,
+#: "he" as helium, "will" as a noun.
 FUNCTION_WORDS = frozenset(
     "a an the this that these those some any each every either neither all both half such what which who whom whose "
     "i me my mine you your yours he him his she her hers it its we us our ours they them their theirs myself yourself "
@@ -26,22 +27,8 @@ FUNCTION_WORDS = frozenset(
     "s t d ll m o re ve".split()
 )
 
-#: A sense that has less of a word's uses than this is not what the word means in a text.
+#: A sense with a smaller share of a word's uses is ignored.
 _RARE = 0.1
-
-
-@dataclass(frozen=True)
-class Words:
-    """What may stand in a word's place: for the form as it is, and where it is a participle.
-
-    The two differ where one form is past tense and participle (``lost``) and the other word has one for each.
-    """
-
-    forms: tuple[str, ...]
-    as_participle: tuple[str, ...]
-
-
-_NONE = Words((), ())
 
 
 @dataclass(frozen=True)
@@ -52,83 +39,79 @@ class _Lemma:
 
 
 class Lexicon:
-    """English words and WordNet's relations between them.
+    """Antonyms and synonyms of English words, each looked up in WordNet once.
 
-    A word of several parts of speech counts as the one that it has most often in WordNet's sense-tagged texts, and a
-    sense with less than a tenth of its uses is passed over. A word in an inflected form is replaced by the same form of
-    the other word, by simple rules and WordNet's irregular forms (``larger``: ``smaller``, ``won``: ``lost``,
-    ``easier``: ``more difficult``); a word whose form can't be made is left out.
+    A word of several parts of speech counts as the most frequent one in WordNet's sense-tagged texts. A sense with less
+    than a tenth of the word's uses is ignored. An inflected word is replaced by the same form of the other word, by
+    simple rules and WordNet's irregular forms (``larger``: ``smaller``, ``won``: ``lost``, ``easier``: ``more
+    difficult``); a word whose form can't be made is left out.
 
     Args:
-        reader: NLTK's WordNet reader; None finds it at the first word, see :func:`wordnet`.
+        reader: NLTK's WordNet reader; None uses :func:`wordnet` when the first word is looked up.
     """
+
+    _reader: Any
+    _counts: dict[str, int]
+    _inflections: Inflections
 
     def __init__(self, reader: Any | None = None) -> None:
         self._given = reader
-        self._reader: Any = None
-        self._process: int | None = None
-        self._inflections: Inflections | None = None
-        self._counts: dict[str, int] = {}
-        self._antonyms: dict[str, Words] = {}
-        self._synonyms: dict[str, Words] = {}
+        self._process: int | None = None  # that opened the reader's files
+        self._found: dict[tuple[str, bool], tuple[list[str], list[str]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker process opens the files itself; only a folder can be sent there.
+        # A worker process opens the files itself; only the name of their folder can be sent there.
         root = None if self._given is None else self._given.root
         return {"root": root if isinstance(root, str) else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(None if state["root"] is None else reopened(state["root"]))  # type: ignore[misc]
 
-    @classmethod
-    def loaded(cls, lexicon: Lexicon | None) -> Lexicon:
-        """``lexicon``, or one on NLTK's WordNet, opened now; see :meth:`load`."""
-        lexicon = cls() if lexicon is None else lexicon
-        lexicon.load()
-        return lexicon
-
-    def load(self) -> None:
-        """Open WordNet now, so that its absence is known before any work is done.
+    def load(self) -> Lexicon:
+        """Open WordNet now, so that an error comes before any work is done; returns the lexicon itself.
 
         Raises:
-            WordNetError: there is none.
+            WordNetError: there is no WordNet.
         """
-        if self._inflections is None:
+        if self._process is None:
             self._reader = wordnet() if self._given is None else self._given
             self._counts = sense_counts(self._reader)
             self._inflections = Inflections(self._reader)
         elif self._process != os.getpid():
-            # A forked worker shares the places in the open files with its parent, and they would read each other's.
+            # A forked process shares the positions in open files with its parent, so it opens its own.
             self._reader = reopened(self._reader.root)
         self._process = os.getpid()
+        return self
 
-    def antonyms(self, word: str) -> Words:
-        """Of the lower-case ``word``: one form at most, by the most frequent sense that has an antonym."""
-        found = self._antonyms.get(word)
-        if found is None:
-            found = self._antonyms[word] = self._find(word, antonyms=True)
-        return found
+    def antonym(self, word: str, *, is_participle: bool = False) -> str | None:
+        """The antonym of a lower-case word, by the most frequent sense that has one.
 
-    def synonyms(self, word: str) -> Words:
-        """Of the lower-case ``word``: single words of its senses, more frequent senses first."""
-        found = self._synonyms.get(word)
-        if found is None:
-            found = self._synonyms[word] = self._find(word, antonyms=False)
-        return found
+        ``is_participle`` says that a form which can be past tense or participle, such as ``lost``, is the participle.
+        """
+        forms, participles = self._replacements(word, antonyms=True)
+        return next(iter(participles if is_participle else forms), None)
 
-    def _find(self, word: str, antonyms: bool) -> Words:
+    def synonyms(self, word: str) -> Sequence[str]:
+        """The single words among the synonyms of a lower-case word, those of more frequent senses first."""
+        return self._replacements(word, antonyms=False)[0]
+
+    def _replacements(self, word: str, antonyms: bool) -> tuple[list[str], list[str]]:
+        """The words that can replace this one, and those that can if it is a participle."""
+        key = word, antonyms
+        if key not in self._found:
+            self._found[key] = self._find(word, antonyms)
+        return self._found[key]
+
+    def _find(self, word: str, antonyms: bool) -> tuple[list[str], list[str]]:
         if word in FUNCTION_WORDS or not word.isascii() or len(word) < 2:
-            return _NONE
+            return [], []
         self.load()
-        both: tuple[list[str], list[str]] = ([], [])
         pos, lemmas = self._analysed(word)
         for lemma in lemmas:
-            both = self._forms(word, pos, lemma, antonyms)
-            if both[0] or both[1]:
-                break
-        if antonyms:
-            both = (both[0][:1], both[1][:1])
-        return Words(tuple(both[0]), tuple(both[1]))
+            forms, participles = self._forms(word, pos, lemma, antonyms)
+            if forms or participles:
+                return forms, participles
+        return [], []
 
     def _forms(self, word: str, pos: str, lemma: _Lemma, antonyms: bool) -> tuple[list[str], list[str]]:
         names: list[str] = []
@@ -138,20 +121,19 @@ class Lexicon:
                 names += [other.name() for other in others]
             else:
                 names += [other for other in sense.synset().lemma_names() if other != sense.name()]
-        # Names, and words of several words, are left out.
+        # Only single lower-case words: no proper names, no compounds.
         names = [name for name in dict.fromkeys(names) if name.isalpha() and name.islower() and name != lemma.name]
-        inflections = self._inflections
-        assert inflections is not None
-        feature = inflections.feature(word, lemma.name, pos)
-        ambiguous = inflections.may_be_participle(lemma.name, pos, feature)
+        feature = self._inflections.feature(word, lemma.name, pos)
+        ambiguous = self._inflections.may_be_participle(lemma.name, pos, feature)
 
-        def forms(kind: str) -> list[str]:
-            return [form for name in names if (form := inflections.inflect(name, pos, kind)) and form != word]
+        def forms(feature: str) -> list[str]:
+            inflected = (self._inflections.inflect(name, pos, feature) for name in names)
+            return [form for form in inflected if form and form != word]
 
         return forms(feature), forms("participle" if ambiguous else feature)
 
     def _analysed(self, word: str) -> tuple[str, list[_Lemma]]:
-        """The word's most frequent part of speech, and what it is a form of there, more frequent lemmas first."""
+        """The word's most frequent part of speech, and its lemmas there, the most frequent first."""
         best: tuple[str, list[_Lemma]] = ("n", [])
         for pos in "arvn":
             found = [lemma for name in self._lemmas(word, pos) if (lemma := self._lemma(name, pos)).senses]
@@ -160,8 +142,7 @@ class Lexicon:
         return best
 
     def _lemmas(self, word: str, pos: str) -> list[str]:
-        """The lemmas that the word may be a form of. "Men" and "larger" are words of their own in WordNet too."""
-        assert self._inflections is not None
+        """The lemmas that the word can be a form of. In WordNet, "men" and "larger" are also lemmas themselves."""
         found = [self._reader.morphy(word, pos), *self._inflections.lemmas(word, pos)]
         if pos in "ar":
             for ending in ("er", "est"):
@@ -170,9 +151,8 @@ class Lexicon:
         return [name for name in dict.fromkeys(found) if name]
 
     def _lemma(self, name: str, pos: str) -> _Lemma:
-        senses = [
-            entry for synset in self._reader.synsets(name, pos) for entry in synset.lemmas() if entry.name() == name
-        ]
+        synsets = self._reader.synsets(name, pos)
+        senses = [entry for synset in synsets for entry in synset.lemmas() if entry.name() == name]
         counts = [self._counts.get(entry.key(), 0) for entry in senses]
         total = sum(counts)
         kept = [entry for place, entry in enumerate(senses) if place == 0 or counts[place] > _RARE * total]

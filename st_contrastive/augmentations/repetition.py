@@ -1,26 +1,26 @@
-"""Word repetition."""
+"""Random repetition of words."""
 
 from __future__ import annotations
 
 import random
 from typing import final
 
-from st_contrastive._checks import require_number
-from st_contrastive.augmentations._words import check_text, join, space_before, split
+from st_contrastive._checks import require_number, require_string
+from st_contrastive.augmentations._words import join, space_before, split
 
 
 @final
 class WordRepetition:
-    """Repeats random words behind themselves, as ESimCSE does (Wu et al., COLING 2022), here on words.
+    """Repeats random words, as ESimCSE does (Wu et al., COLING 2022), but whole words and not subwords.
 
-    How many is drawn from 0 to max(2, rate * words). A Chinese or Japanese character is a word; of other scripts
-    without spaces, such as Thai, all that stands between two spaces is one, so that there it repeats too much.
+    The number of words is drawn from 0 to max(2, rate * words). A Chinese or Japanese character is a word. In other
+    scripts without spaces, such as Thai, all text between two spaces is one word, so that too much is repeated.
 
     Args:
-        rate: the paper's 0.32.
+        rate: the limit on the share of repeated words; the paper's is 0.32.
 
     Raises:
-        ValueError: a rate out of range.
+        ValueError: ``rate`` is not from 0 to 1.
 
     Example:
         >>> import random
@@ -33,8 +33,8 @@ class WordRepetition:
         self.rate = rate
 
     def __call__(self, text: str, rng: random.Random) -> str:
-        """``text`` with words said twice."""
-        check_text(text)
+        """``text`` with some words twice."""
+        require_string("text", text)
         pieces = split(text)
         count = min(len(pieces), rng.randint(0, max(2, int(self.rate * len(pieces)))))
         if not count:

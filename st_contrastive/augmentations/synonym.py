@@ -1,54 +1,52 @@
-"""Synonym substitution."""
+"""Replacement of words by synonyms."""
 
 from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from typing import final
 
-from st_contrastive._checks import require_number
-from st_contrastive.augmentations._words import check_text, join, split
-from st_contrastive.augmentations.lexicon import Lexicon, Words
+from st_contrastive._checks import require_number, require_string
+from st_contrastive.augmentations._words import join, split
+from st_contrastive.augmentations.lexicon import Lexicon
 
 _CORE = re.compile(r"^(\W*)([a-z]+)(\W*)$")
 
 
-def candidates(lexicon: Lexicon, words: list[str]) -> list[tuple[int, str, str, Words]]:
-    """Place, what stands before and behind, and synonyms of each word that has some: lower-case words only."""
+def candidates(lexicon: Lexicon, words: list[str]) -> list[tuple[int, str, str, Sequence[str]]]:
+    """For each lower-case word with synonyms: its place, the punctuation before and after it, and the synonyms."""
     found = []
     for place, word in enumerate(words):
-        match = _CORE.match(word)
-        if match:
-            synonyms = lexicon.synonyms(match[2])
-            if synonyms.forms:
-                found.append((place, match[1], match[3], synonyms))
+        if (match := _CORE.match(word)) and (synonyms := lexicon.synonyms(match[2])):
+            found.append((place, match[1], match[3], synonyms))
     return found
 
 
 @final
 class SynonymReplacement:
-    """Replaces a share of the words with WordNet synonyms, as EDA does (Wei and Zou, EMNLP 2019), one word for one.
+    """Replaces some words by single-word WordNet synonyms, as EDA does (Wei and Zou, EMNLP 2019).
 
     Args:
-        rate: max(1, rate * words) words are replaced, or as many as have a synonym.
-        lexicon: None takes one on NLTK's WordNet.
+        rate: max(1, rate * words) words are replaced, or all that have a synonym if these are fewer.
+        lexicon: None uses NLTK's WordNet.
 
     Raises:
-        WordNetError: when it is made, where there is no WordNet.
-        ValueError: a rate out of range.
+        WordNetError: there is no WordNet.
+        ValueError: ``rate`` is not from 0 to 1.
     """
 
     def __init__(self, rate: float = 0.1, lexicon: Lexicon | None = None) -> None:
         require_number("rate", rate, most=1)
         self.rate = rate
-        self.lexicon = Lexicon.loaded(lexicon)
+        self.lexicon = (lexicon or Lexicon()).load()
 
     def __call__(self, text: str, rng: random.Random) -> str:
-        """``text`` with synonyms in it; unchanged where no word has one."""
-        check_text(text)
+        """``text`` with synonyms; unchanged if no word has one."""
+        require_string("text", text)
         pieces = split(text)
         found = candidates(self.lexicon, [word for _, word in pieces])
         count = min(len(found), max(1, int(self.rate * len(pieces))))
-        for place, before, behind, synonyms in rng.sample(found, count):
-            pieces[place] = (pieces[place][0], before + rng.choice(synonyms.forms) + behind)
+        for place, before, after, synonyms in rng.sample(found, count):
+            pieces[place] = (pieces[place][0], before + rng.choice(synonyms) + after)
         return join(pieces) if count else text

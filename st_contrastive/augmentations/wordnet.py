@@ -1,4 +1,4 @@
-"""WordNet through NLTK, wherever the machine has it."""
+"""NLTK's WordNet reader, also for a WordNet database that NLTK does not find by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,12 @@ import nltk
 
 from st_contrastive._files import work_folder
 
-#: Folders where WordNet's own database files lie, Debian's first.
+#: Folders of WordNet's own database files, Debian's first.
 DATABASE_FOLDERS = ("/usr/share/wordnet", "/usr/local/share/wordnet", "/usr/local/WordNet-3.0/dict")
 
 _POS = ("adj", "adv", "noun", "verb")
 _NEEDED = tuple(f"{kind}.{pos}" for kind in ("index", "data") for pos in _POS) + tuple(f"{pos}.exc" for pos in _POS)
-#: WordNet's lexicographer files in their order, which NLTK reads from a file that Debian leaves out.
+#: WordNet's lexicographer files in their order, for the file "lexnames", which NLTK reads and Debian does not have.
 _LEXNAMES = (
     "adj.all adj.pert adv.all noun.Tops noun.act noun.animal noun.artifact noun.attribute noun.body noun.cognition "
     "noun.communication noun.event noun.feeling noun.food noun.group noun.location noun.motive noun.object "
@@ -33,19 +32,18 @@ _POS_NUMBERS = {"noun": 1, "verb": 2, "adj": 3, "adv": 4}
 
 
 class WordNetError(LookupError):
-    """No WordNet is to be found; the message has the commands that get it."""
+    """There is no usable WordNet; the message names the remedy."""
 
 
 def wordnet() -> Any:
     """NLTK's WordNet reader.
 
-    Where NLTK has no WordNet but the machine has its database, as Debian's package ``wordnet-base`` puts it there, the
-    database is copied to the first folder on ``nltk.data.path`` that can be written, with the two files that NLTK
-    needs besides. That happens once. It is looked for in ``$WNSEARCHDIR``, ``$WNHOME/dict`` and
-    :data:`DATABASE_FOLDERS`.
+    If NLTK has no WordNet but the machine has its database, for example from Debian's package ``wordnet-base``, the
+    database is copied once to the first folder on ``nltk.data.path`` that can be written, with two more files that NLTK
+    needs. It is looked for in ``$WNSEARCHDIR``, ``$WNHOME/dict`` and :data:`DATABASE_FOLDERS`.
 
     Raises:
-        WordNetError: there is none, it is damaged, or it can't be copied.
+        WordNetError: there is no WordNet, it is damaged, or it can't be copied.
     """
     from nltk.corpus import wordnet as reader
 
@@ -54,12 +52,12 @@ def wordnet() -> Any:
     database = next((folder for folder in _databases() if _is_database(folder)), None)
     if database is None:
         raise WordNetError(
-            "NLTK finds no WordNet. Fetch it with `python -m nltk.downloader wordnet`, or install the database with "
+            "NLTK finds no WordNet. Download it with `python -m nltk.downloader wordnet`, or install the database with "
             "`apt install wordnet-base`."
         )
     _import(database)
     if not _is_loaded(reader):
-        raise WordNetError(f"NLTK does not find the WordNet that was copied from {database}.")
+        raise WordNetError(f"NLTK can't find the WordNet that was copied from {database}.")
     return reader
 
 
@@ -71,27 +69,27 @@ def _is_loaded(reader: Any) -> bool:
     except (OSError, zipfile.BadZipFile, ValueError) as error:
         raise WordNetError(
             f"NLTK's WordNet is damaged ({error}). Delete corpora/wordnet and corpora/wordnet.zip in NLTK's data "
-            f"folder, one of {', '.join(map(str, nltk.data.path))}, and fetch it again with `python -m nltk.downloader "
-            "wordnet`."
+            f"folder, one of {', '.join(map(str, nltk.data.path))}, and download it again with "
+            "`python -m nltk.downloader wordnet`."
         ) from error
     return True
 
 
 def reopened(root: Any) -> Any:
-    """A reader of the WordNet at an NLTK path, with files of its own."""
+    """A new reader of the WordNet at an NLTK path, with its own open files."""
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it is English alone
+        warnings.simplefilter("ignore")  # about languages other than English
         return WordNetCorpusReader(root, None)
 
 
 def sense_counts(reader: Any) -> dict[str, int]:
-    """How often each sense was met, by its key. NLTK's own count searches the file each time."""
+    """The uses of each sense in WordNet's texts, by its key. NLTK's own count searches the file each time."""
     try:
         with reader.open("cntlist.rev") as file:
             return {key: int(count) for key, _, count in map(str.split, file)}
-    except OSError:  # a database without: all senses count the same
+    except OSError:  # a database without counts: all senses count the same
         return {}
 
 
@@ -108,32 +106,24 @@ def _is_database(folder: Path) -> bool:
 
 
 def _import(database: Path) -> None:
-    """Copy a database to where NLTK looks, whole or not at all: NLTK takes neither links nor other places."""
-    refused = []
+    """Copy a database to a folder of NLTK, which reads neither links nor other folders; completely or not at all."""
+    errors = []
     for root in nltk.data.path:
-        corpora = Path(root, "corpora")
-        if (corpora / "wordnet").exists():
-            return
-        stack = ExitStack()
+        target = Path(root, "corpora", "wordnet")
         try:
-            work = stack.enter_context(work_folder(corpora / "wordnet"))
-        except OSError as error:
-            refused.append(f"{root} ({error.strerror or error})")
-            continue
-        try:
-            with stack:
+            with work_folder(target) as work:
                 copy = work / "wordnet"
                 copy.mkdir()
                 _copy(database, copy)
-                copy.rename(corpora / "wordnet")
+                copy.rename(target)
+            return
         except OSError as error:
-            if (corpora / "wordnet").exists():  # another process was faster
+            if target.exists():  # there before, or made by another process just now
                 return
-            raise WordNetError(f"WordNet can't be copied from {database} to {corpora}: {error}.") from error
-        return
+            errors.append(f"{root} ({error})")
     raise WordNetError(
-        f"WordNet can't be copied from {database}: no folder of NLTK's can be written: {', '.join(refused)}. Set "
-        "NLTK_DATA to one that can."
+        f"WordNet can't be copied from {database} to any folder of NLTK: {', '.join(errors)}. Set NLTK_DATA to a "
+        "folder that can be written."
     )
 
 
@@ -144,6 +134,6 @@ def _copy(database: Path, folder: Path) -> None:
     if not (folder / "lexnames").exists():
         lines = [f"{n:02d}\t{name}\t{_POS_NUMBERS[name.split('.')[0]]}\n" for n, name in enumerate(_LEXNAMES)]
         (folder / "lexnames").write_text("".join(lines), encoding="utf-8")
-    # NLTK wants them to be there; without counts all senses count the same, the sense index is not used here.
+    # NLTK needs these files. Without counts all senses count the same; the sense index is not used here.
     for name in ("cntlist.rev", "index.sense"):
         (folder / name).touch()

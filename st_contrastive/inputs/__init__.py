@@ -1,19 +1,11 @@
-"""Sentences to what sentence-transformers trains on: InputExample lists for ``fit``, Datasets for the Trainer."""
+"""Training data for sentence-transformers: InputExamples for ``fit``, Datasets for the Trainer, readers of files."""
 
 from st_contrastive.inputs.conisi import conisi_dataset, conisi_examples
-from st_contrastive.inputs.corpus import (
-    Corpus,
-    CorpusError,
-    CorpusReport,
-    CorpusStream,
-    read_corpus,
-    stream_corpus,
-)
+from st_contrastive.inputs.corpus import Corpus, CorpusError, CorpusReport, CorpusStream, read_corpus, stream_corpus
 from st_contrastive.inputs.documentation import documentation_sentences
 from st_contrastive.inputs.fresh import FreshAugmentation
-from st_contrastive.inputs.infocse import infocse_dataset, infocse_examples
 from st_contrastive.inputs.parallel import ParallelCorpus, is_pairs_file, read_parallel
-from st_contrastive.inputs.simcse import simcse_dataset, simcse_examples
+from st_contrastive.inputs.text import text_dataset, text_examples
 from st_contrastive.inputs.translation import translate_corpus
 from st_contrastive.inputs.translator import TranslationError, Translator
 from st_contrastive.inputs.twins import twins_dataset, twins_examples
@@ -30,14 +22,12 @@ __all__ = [
     "conisi_dataset",
     "conisi_examples",
     "documentation_sentences",
-    "infocse_dataset",
-    "infocse_examples",
     "is_pairs_file",
     "read_corpus",
     "read_parallel",
-    "simcse_dataset",
-    "simcse_examples",
     "stream_corpus",
+    "text_dataset",
+    "text_examples",
     "translate_corpus",
     "twins_dataset",
     "twins_examples",

@@ -1,4 +1,4 @@
-"""Inputs of ConIsILoss."""
+"""Inputs of ConIsILoss and CombinedLoss."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from collections.abc import Iterable
 from datasets import Dataset
 from sentence_transformers.sentence_transformer.readers import InputExample
 
-from st_contrastive.inputs import _checks, _made, _tables
+from st_contrastive.inputs import _rows, _tables
 
 
 def conisi_examples(
-    sentences: Iterable[str], constructed: _made.Construction | None = None, *, seed: int = 42
+    sentences: Iterable[str], constructed: _rows.SecondColumn | None = None, *, seed: int = 42
 ) -> list[InputExample]:
     """Examples for ``model.fit``.
 
     Args:
         sentences: the sentences.
-        constructed: for strategy "given", the constructed sentence of each, or what makes it of one, such as
-            ``AntonymReplacement()`` (ConIsI-o2). Where one equals its sentence, the loss takes another sentence of
-            the batch. None gives one column, for the strategies "other" and "subword", whose sentences the loss
-            constructs on the device, anew at every step.
-        seed: of a ``constructed`` that draws; each row has a generator of its own.
+        constructed: for strategy "given", the constructed sentence of each, or a function that makes it, such as
+            ``AntonymReplacement()`` (ConIsI-o2). If it equals its sentence, the loss takes another sentence of the
+            batch. None gives one column, for the strategies "other" and "subword": the loss then constructs the
+            sentences on the device, anew in each step.
+        seed: of the random generators that a function gets, one for each row.
 
     Raises:
-        TypeError, ValueError: a row is not a string or holds half of a surrogate pair, or the columns are not equally
-            long.
+        TypeError, ValueError: a row is not a string or holds half of a surrogate pair, or the columns differ in length.
 
     Example:
         >>> conisi_examples(["It is warm."], ["It is cold."])[0].texts
@@ -33,18 +32,19 @@ def conisi_examples(
         >>> conisi_examples(["It is warm."], lambda text, rng: text.replace("warm", "cold"))[0].texts
         ['It is warm.', 'It is cold.']
     """
-    return _checks.examples(_made.rows(sentences, "constructed", constructed, seed))
+    return _rows.examples(_rows.rows(sentences, "constructed", constructed, seed))
 
 
 def conisi_dataset(
-    sentences: Iterable[str], constructed: _made.Construction | None = None, *, seed: int = 42
+    sentences: Iterable[str], constructed: _rows.SecondColumn | None = None, *, seed: int = 42
 ) -> Dataset:
-    """A memory-mapped Dataset with the columns ``sentence`` and, if given, ``constructed`` for the Trainer; see
-    :func:`conisi_examples`. ``sentences`` may be an iterator of any length.
+    """A memory-mapped Dataset for the Trainer, with the columns ``sentence`` and, if given, ``constructed``.
+
+    The arguments are those of :func:`conisi_examples`; iterators may have any length.
 
     Example:
         >>> conisi_dataset(["It is warm."], ["It is cold."]).column_names
         ['sentence', 'constructed']
     """
     names = ["sentence"] if constructed is None else ["sentence", "constructed"]
-    return _tables.dataset(_made.rows(sentences, "constructed", constructed, seed), names)
+    return _tables.dataset(_rows.rows(sentences, "constructed", constructed, seed), names)

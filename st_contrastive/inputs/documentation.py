@@ -1,4 +1,4 @@
-"""English sentences that lie on every machine with Python: the prose of its own documentation."""
+"""English sentences from the documentation of Python itself, which need no download."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Folders of the standard library whose docstrings are not prose, or not the library's own.
-_PASSED_OVER = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "turtledemo"})
+#: Folders whose docstrings are not prose or not the standard library's own.
+_SKIPPED = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "turtledemo"})
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 _MARKUP = re.compile(r":[a-z:]+:`~?!?([^`<]+)(?: <[^>]+>)?`|``?([^`]+)``?|\*\*?([^*\s][^*]*)\*\*?")
 _CODE = re.compile(r"[{}<>|=\\\[\]_@#$%^~`*]|::|\.\.\.|>>>|--|\w\(|/")
@@ -23,11 +23,11 @@ _LISTING = re.compile(r"^\s*(?:[-*•+]|\d+[.)]|\.\.|:|>>>)")
 def documentation_sentences(limit: int | None = None, *, seed: int = 42) -> list[str]:
     """Sentences of 5 to 40 words from the docstrings of Python's standard library and from ``pydoc``'s topics.
 
-    About 15,000, each once, shuffled. Source files are parsed and not imported. They differ a little between Python
-    versions.
+    About 15,000, each once, shuffled; they differ a little between Python versions. Source files are parsed, not
+    imported.
 
     Args:
-        limit: how many to return; None returns all.
+        limit: number of sentences to return; None returns all.
         seed: of the shuffle.
 
     Example:
@@ -40,7 +40,7 @@ def documentation_sentences(limit: int | None = None, *, seed: int = 42) -> list
     return found[:limit]
 
 
-@functools.cache  # parsing the library takes seconds
+@functools.cache  # parsing the standard library takes seconds
 def _prose() -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentence for text in _documents() for sentence in _sentences(text)))
 
@@ -48,7 +48,7 @@ def _prose() -> tuple[str, ...]:
 def _documents() -> Iterator[str]:
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(root.rglob("*.py")):
-        if not _PASSED_OVER.intersection(path.relative_to(root).parts):
+        if not _SKIPPED.intersection(path.relative_to(root).parts):
             yield from _docstrings(path)
     if importlib.util.find_spec("pydoc_data.topics") is not None:
         from pydoc_data.topics import topics
@@ -59,7 +59,7 @@ def _documents() -> Iterator[str]:
 def _docstrings(path: Path) -> Iterator[str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the file's own, about its escapes
+            warnings.simplefilter("ignore")  # about invalid escapes in the file
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError):
         return  # a template or a file for another version

@@ -1,4 +1,4 @@
-"""Augmentation that is drawn anew in every epoch of the Trainer."""
+"""Augmentations that are drawn anew in each epoch of the Trainer."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ Augmentation = Callable[[str, random.Random], str]
 class FreshAugmentation(TrainerCallback):
     """A transform for ``Dataset.set_transform`` that augments texts as they are read.
 
-    What is drawn depends on the seed, the epoch, the column and the text alone: not on the worker process that reads
-    the row, nor on the rows before it, so that any number of workers, any number of devices and a resumed run draw the
-    same. The epoch comes from the Trainer, which must have this object among its callbacks too; worker processes see it
-    in shared memory. Without it every epoch draws the same.
+    The result depends only on the seed, the epoch, the column and the text. It is the same for any number of worker
+    processes or devices, and in a resumed run. The epoch comes from the Trainer, so pass this object among its
+    callbacks too; otherwise all epochs get the same texts. Worker processes read the epoch from shared memory.
 
-    ``model.fit`` reads its loader once and takes no callbacks: augment the sentences before, and they are frozen.
+    ``model.fit`` reads its loader once and takes no callbacks: use a builder there, whose augmentation is the same in
+    all epochs.
 
     Args:
-        columns: an augmentation for each column that it makes, under the column's name. A name of the dataset's is
-            replaced; a pair ``(name, augmentation)`` as the value reads another column, for one that the dataset lacks.
-        seed: of all draws.
+        columns: for each column to make, its name and its augmentation. An existing column is replaced. The value
+            ``(source, augmentation)`` makes the column from the column ``source``.
+        seed: of all random draws.
 
     Raises:
-        TypeError, ValueError: ``columns`` is none of that.
+        TypeError: ``columns`` is not such a mapping.
+        ValueError: when rows are read, if the dataset does not have a column.
 
     Example:
         >>> from st_contrastive import conisi_dataset
@@ -50,8 +51,8 @@ class FreshAugmentation(TrainerCallback):
             source, augment = value if isinstance(value, tuple) and len(value) == 2 else (name, value)
             if not callable(augment) or not isinstance(source, str):
                 raise TypeError(
-                    f"columns[{name!r}] must be an augmentation, text and random.Random to text, or a pair of a "
-                    "column's name and one."
+                    f"columns[{name!r}] must be an augmentation, a function from a text and a random.Random to a text, "
+                    "or a pair (source column, augmentation)."
                 )
             self.columns[name] = (source, augment)
         self.seed = seed
@@ -59,15 +60,15 @@ class FreshAugmentation(TrainerCallback):
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
 
     def __deepcopy__(self, memo: Any) -> FreshAugmentation:
-        # datasets copies a transform with a dataset; the copy would not hear of the epochs.
+        # datasets copies a transform with its dataset; the copy would not get the Trainer's epochs.
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw those of this epoch from now on."""
+        """Draw the texts of this epoch from now on."""
         self._epoch.fill_(epoch)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The Trainer's word that an epoch begins; in a resumed run, the one that goes on."""
+        """Set the epoch that the Trainer begins, or resumes."""
         self.set_epoch(int(state.epoch or 0))
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -80,7 +81,7 @@ class FreshAugmentation(TrainerCallback):
                 raise ValueError(f"the dataset has no column {source!r} to augment, only {', '.join(batch)}.")
             texts = []
             for text in batch[source]:
-                # Bytes are hashed, the same way everywhere; those of half a surrogate pair too.
+                # Bytes give the same seed in every process; "surrogatepass" also takes half of a surrogate pair.
                 rng.seed(f"{self.seed} {epoch} {name} {text}".encode("utf-8", "surrogatepass"))
                 texts.append(augment(text, rng))
             made[name] = texts

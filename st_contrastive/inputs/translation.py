@@ -1,4 +1,4 @@
-"""A corpus through a translation model into a file of pairs, which survives being stopped."""
+"""Translation of a corpus into a file of pairs, which continues after it was stopped."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from st_contrastive._checks import require_count
+from st_contrastive._checks import require_count, require_texts
 from st_contrastive._files import complete_file
-from st_contrastive.inputs import _checks
 from st_contrastive.inputs.corpus import open_bytes
 from st_contrastive.inputs.translator import TranslationError, Translator
 
-_WINDOW = 8  # batches that are sorted by length together
+_BATCHES_SORTED_TOGETHER = 8  # by length, in the translator
 
 
 def translate_corpus(
@@ -33,25 +32,25 @@ def translate_corpus(
 ) -> Path:
     """Translate a corpus into a .jsonl or .jsonl.gz of ``{"sentence": ..., "translation": ...}`` lines.
 
-    What is done is kept in ``<output>.partial`` after every batch. Killed at any moment and called again with the same
-    corpus and settings, it goes on where it stopped; ``output`` itself appears when it is complete, with the
-    translator's settings beside it (``<output>.settings.json``). A complete output of the same corpus and settings is
-    left as it is.
+    Each batch is saved in ``<output>.partial``. Stopped at any moment and called again with the same corpus and
+    settings, it continues there. ``output`` appears when it is complete, with the translator's settings beside it
+    (``<output>.settings.json``). A complete output of the same corpus and settings is left as it is.
 
     Args:
         sentences: the corpus, an iterable of any length.
         output: the file to write.
         translate: the folder or hub name of a sequence-to-sequence model, a :class:`Translator`, or any function from a
             list of sentences to the list of their translations.
-        batch_size: sentences that are kept at a time; None takes eight of the translator's batches, or 256.
-        progress: show a bar.
-        options: with a name, arguments of :class:`Translator`, such as ``languages=("en", "de")``.
+        batch_size: number of sentences that are translated and saved at a time; None takes eight of the translator's
+            batches, or 256.
+        progress: show a progress bar.
+        options: arguments of :class:`Translator`, such as ``languages=("en", "de")``, if ``translate`` is a name.
 
     Returns:
         ``output``, which ``twins_examples(sentences, translations=output)`` and ``read_parallel`` read.
 
     Raises:
-        TranslationError: ``output`` or its partial file is there and of something else, or can't be written.
+        TranslationError: ``output`` or its partial file exists and holds something else, or can't be written.
 
     Example:
         >>> import tempfile
@@ -76,41 +75,41 @@ def translate_corpus(
             f"{type(translate).__name__}; the arguments {', '.join(options) or '(none)'} go with a name."
         )
     if batch_size is None:
-        batch_size = _WINDOW * getattr(translate, "batch_size", 32)
+        batch_size = _BATCHES_SORTED_TOGETHER * getattr(translate, "batch_size", 32)
     require_count("batch_size", batch_size)
-    stream = _checks.texts("sentences", sentences)
-    # An empty corpus is an error before there is any file.
-    stream = itertools.chain([next(stream)], stream)
-    told = path.with_name(path.name + ".settings.json")
+    stream = require_texts("sentences", sentences)
+    stream = itertools.chain([next(stream)], stream)  # an empty corpus is refused before any file is made
     settings = json.dumps(getattr(translate, "settings", None), ensure_ascii=False)
-    partial = path.with_name(path.name + ".partial")
+    settings_path, partial = (path.with_name(path.name + ending) for ending in (".settings.json", ".partial"))
     if path.exists():
-        if told.exists() and told.read_bytes() != settings.encode():
-            raise TranslationError(f"output {path} was made with other settings, see {told.name}. Name another file.")
-        _passed_file(stream, path)
+        if settings_path.exists() and settings_path.read_bytes() != settings.encode():
+            raise TranslationError(
+                f"output {path} was made with other settings, see {settings_path.name}. Name another file."
+            )
+        _skip(stream, _lines(path), path)
         if next(stream, None) is not None:
-            raise TranslationError(f"output {path} is there and ends before the corpus does. Name another file.")
+            raise TranslationError(f"output {path} exists and ends before the corpus does. Name another file.")
         partial.unlink(missing_ok=True)
         return path
     header = settings.encode() + b"\n"
-    with _saying(path):
+    with _write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = _appending(partial, header)
+        file = _open_partial(partial, header)
     with file:
-        done = _pass_over(stream, file, partial)
-        file.seek(0, os.SEEK_END)
+        done = _skip(stream, _complete_lines(file), partial)
         with tqdm(desc="translate", unit=" sentences", initial=done, disable=not progress) as bar:
             for pairs in in_batches("translate", translate, stream, batch_size):
-                _append(file, b"".join(_line(*pair) for pair in pairs), path)
+                rows = ({"sentence": sentence, "translation": translation} for sentence, translation in pairs)
+                _append(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(), path)
                 bar.update(len(pairs))
-    with _saying(path):
+    with _write_errors(path):
         if settings != "null":
-            with complete_file(told) as ready:
+            with complete_file(settings_path) as ready:
                 ready.write_text(settings, encoding="utf-8")
         with (
             complete_file(path) as ready,
             partial.open("rb") as source,
-            _compressed(ready, path) as target,
+            gzip.open(ready, "wb") if path.suffix == ".gz" else ready.open("wb") as target,
         ):
             source.seek(len(header))
             shutil.copyfileobj(source, target)
@@ -121,42 +120,37 @@ def translate_corpus(
 def in_batches(
     name: str, translate: Callable[[list[str]], list[str]], sentences: Iterator[str], batch_size: int
 ) -> Iterator[list[tuple[str, str]]]:
-    """The sentences with their translations, as many at a time as ``translate`` gets.
+    """Batches of the sentences with their translations; ``name`` is what errors call ``translate``.
 
     Raises:
-        TypeError, TranslationError: it, ``name`` in the message, returns something else than a text for each.
+        TypeError, ValueError: ``translate`` does not return one text for each sentence.
     """
     while batch := list(itertools.islice(sentences, batch_size)):
-        made = list(_checks.texts(f"{name}' result" if name.endswith("s") else f"{name}'s result", translate(batch[:])))
-        if len(made) != len(batch):
-            raise TranslationError(f"{name} returned {len(made)} texts for {len(batch)} sentences.")
-        yield list(zip(batch, made, strict=True))
-
-
-def _line(sentence: str, translation: str) -> bytes:
-    # JSON escapes the line ends that a sentence may hold.
-    return json.dumps({"sentence": sentence, "translation": translation}, ensure_ascii=False).encode() + b"\n"
+        translations = list(require_texts(f"{name}(...)", translate(batch[:])))
+        if len(translations) != len(batch):
+            raise TranslationError(f"{name} returned {len(translations)} texts for {len(batch)} sentences.")
+        yield list(zip(batch, translations, strict=True))
 
 
 def _append(file: BinaryIO, content: bytes, path: Path) -> None:
-    """Write, down to the disk; a half line that did not fit is taken off when the file is opened again."""
-    with _saying(path):
+    """Write to the disk. If only a part of a line fits, it is removed when the file is opened again."""
+    with _write_errors(path):
         try:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         except OSError:
-            file.raw.close()  # type: ignore[attr-defined] # else closing the file would try again, and raise
+            file.raw.close()  # type: ignore[attr-defined] # otherwise closing the file would write again, and raise
             raise
 
 
-def _appending(partial: Path, header: bytes) -> BinaryIO:
-    """The partial file behind its header, without the half line that a kill may have left."""
+def _open_partial(partial: Path, header: bytes) -> BinaryIO:
+    """The partial file, positioned after its header."""
     is_new = not partial.exists()
     file = partial.open("x+b" if is_new else "r+b")
     try:
         first = file.readline()
-        if header != first and header.startswith(first):  # new, or stopped within it
+        if header != first and header.startswith(first):  # a new file, or one without its whole header
             file.seek(0)
             file.truncate()
             file.write(header)
@@ -164,15 +158,8 @@ def _appending(partial: Path, header: bytes) -> BinaryIO:
         elif first != header:
             raise TranslationError(
                 f"{partial} was begun with other settings: {first.decode(errors='replace').strip():.200}. Delete it to "
-                "start again, or go on with those."
+                "start again, or use those settings."
             )
-        start = file.tell()
-        end = start
-        while (line := file.readline()).endswith(b"\n"):
-            end = file.tell()
-        if line:
-            file.truncate(end)
-        file.seek(start)
     except BaseException:
         file.raw.close()
         if is_new:
@@ -181,42 +168,46 @@ def _appending(partial: Path, header: bytes) -> BinaryIO:
     return file
 
 
-def _passed_file(sentences: Iterator[str], path: Path) -> None:
-    try:
-        with open_bytes(path) as file:
-            _pass_over(sentences, file, path)
-    except OSError as error:
-        raise TranslationError(f"output {path} can't be read: {error.strerror or error}.") from error
+def _lines(path: Path) -> Iterator[bytes]:
+    with open_bytes(path) as file:
+        yield from file
 
 
-def _pass_over(sentences: Iterator[str], file: Iterable[bytes], path: Path) -> int:
-    """Take the sentences off the corpus that the file has; how many."""
+def _complete_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The rest of the file's lines. A half line at the end, which a killed run may leave, is removed from the file."""
+    end = file.tell()
+    while (line := file.readline()).endswith(b"\n"):
+        yield line
+        end = file.tell()
+    if line:
+        file.truncate(end)
+    file.seek(end)
+
+
+def _skip(sentences: Iterator[str], lines: Iterable[bytes], path: Path) -> int:
+    """Skip the sentences of the corpus that the lines of a file have, and return their number."""
     count = 0
     try:
-        for line in file:
+        for line in lines:
             if json.loads(line)["sentence"] != next(sentences, None):
                 raise TranslationError(
-                    f"{path} is there and is not of this corpus: its sentence {count + 1} is another one. Name another "
-                    "file, or delete it."
+                    f"{path} exists and is not of this corpus: its sentence {count + 1} differs. Name another file, or "
+                    "delete it."
                 )
             count += 1
     except TranslationError:
         raise
     except (EOFError, OSError, KeyError, TypeError, ValueError, zlib.error) as error:
-        raise TranslationError(f"{path} is there and is no file of pairs, or is damaged ({error}).") from error
+        raise TranslationError(f"{path} exists and can't be read as a file of pairs ({error}).") from error
     return count
 
 
 @contextmanager
-def _saying(path: Path) -> Iterator[None]:
-    """An error of the disk as one that says what is kept."""
+def _write_errors(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into one that says what is kept."""
     try:
         yield
     except OSError as error:
         partial = path.with_name(path.name + ".partial")
-        kept = f" What is translated so far is in {partial.name}: call again to go on." if partial.exists() else ""
+        kept = f" The translations so far are in {partial.name}: call again to continue." if partial.exists() else ""
         raise TranslationError(f"output {path} can't be written: {error.strerror or error}.{kept}") from error
-
-
-def _compressed(ready: Path, path: Path) -> Any:
-    return gzip.open(ready, "wb") if path.suffix == ".gz" else ready.open("wb")

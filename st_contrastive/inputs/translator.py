@@ -1,4 +1,4 @@
-"""A sequence-to-sequence model as a function on batches of sentences."""
+"""Translator: a sequence-to-sequence model as a function on lists of sentences."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ from typing import Any, NoReturn
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from st_contrastive._checks import require_count
-from st_contrastive.inputs import _checks
+from st_contrastive._checks import first_line, require_count, require_texts
 
 
 class TranslationError(ValueError):
-    """A translation that can't be started or gone on with; the message names the cure."""
+    """A translation can't be started or continued; the message names the remedy."""
 
 
 class Translator:
-    """A transformers sequence-to-sequence model (Marian, T5, mBART, NLLB, ...) as a function on batches of sentences.
+    """A transformers sequence-to-sequence model (Marian, T5, mBART, NLLB, ...) as a function on lists of sentences.
 
     Args:
-        model: folder or hub name, whose weights must be safetensors; or a loaded model, with ``tokenizer``.
-        tokenizer: of a loaded model.
-        languages: from and to, as the model names them: ("en", "de") for T5, ("eng_Latn", "deu_Latn") for NLLB,
-            ("en_XX", "de_DE") for mBART, the second one alone counts for a Marian model of many languages. None where
-            the model knows but one direction.
-        prefix: put before each sentence, as T5 wants it. None takes the model's own for ``languages``.
-        batch_size: sentences a batch.
-        max_length: tokens that are read of a sentence, and that are written at most.
-        num_beams: 1 is greedy.
-        device: None takes a GPU where there is one.
+        model: folder or hub name of a model with safetensors weights; or a loaded model, with ``tokenizer``.
+        tokenizer: the tokenizer of a loaded model.
+        languages: source and target, as the model names them: ("en", "de") for T5, ("eng_Latn", "deu_Latn") for NLLB,
+            ("en_XX", "de_DE") for mBART. A Marian model of many languages uses the target only. None for a model of
+            one direction.
+        prefix: text put before each sentence, which T5 needs. None takes the model's own prefix for ``languages``.
+        batch_size: number of sentences per batch.
+        max_length: limit on the tokens read of a sentence, and on the tokens generated for it.
+        num_beams: number of beams; 1 decodes greedily.
+        device: the device; None takes a GPU if there is one.
 
     Raises:
-        TranslationError: the model can't be loaded, or does not know a language; those that it knows are named.
+        TranslationError: the model can't be loaded, or does not know a language; the message names known ones.
     """
 
     def __init__(
@@ -61,18 +60,17 @@ class Translator:
         else:
             raise TypeError(f"model must be a folder, a hub name or a loaded model, got {type(model).__name__}.")
         if tokenizer is None:
-            raise TypeError("a loaded model needs its tokenizer=....")
+            raise TypeError("a loaded model needs tokenizer=... too.")
         try:
             model.to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))  # type: ignore[arg-type]
         except RuntimeError as error:
-            raise TranslationError(f"device {device!r} can't be used: {str(error).splitlines()[0]}") from error
+            raise TranslationError(f"device {device!r} can't be used: {first_line(error)}") from error
         self.model = model.train(False)
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         self.prefix, self.options = _direction(self.name, model, tokenizer, languages, prefix)
-        self.options.update(max_new_tokens=max_length, num_beams=num_beams, do_sample=False)
-        # A model's own lengths would contradict it.
-        self.options["max_length"] = None
+        # A checkpoint may set max_length, which would contradict max_new_tokens.
+        self.options.update(max_new_tokens=max_length, max_length=None, num_beams=num_beams, do_sample=False)
         self.max_length = max_length
         self.settings = {
             "model": self.name,
@@ -83,8 +81,8 @@ class Translator:
         }
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:
-        """The translations, in the order of the sentences. Batches are made of sentences of like length."""
-        sentences = list(_checks.texts("sentences", sentences)) if len(sentences) else []
+        """The translations, in the order of the sentences. Each batch has sentences of similar length."""
+        sentences = list(require_texts("sentences", sentences)) if len(sentences) else []
         order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
         made: dict[int, str] = {}
         for start in range(0, len(order), self.batch_size):
@@ -112,10 +110,9 @@ def _loaded(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, ImportError, RuntimeError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TranslationError(
-            f"model {name} can't be loaded as a sequence-to-sequence model: {first} Its weights must be safetensors; "
-            f"AutoModelForSeq2SeqLM.from_pretrained({name!r}).save_pretrained(folder) makes them of others."
+            f"model {name} can't be loaded as a sequence-to-sequence model: {first_line(error)} Its weights must be "
+            f"safetensors; AutoModelForSeq2SeqLM.from_pretrained({name!r}).save_pretrained(folder) converts others."
         ) from error
     return model, tokenizer
 
@@ -127,16 +124,16 @@ def _direction(
     languages: tuple[str, str] | None,
     prefix: str | None,
 ) -> tuple[str, dict[str, Any]]:
-    """What is put before a sentence, and what ``generate`` is told, for a pair of languages."""
+    """The prefix of a sentence and the arguments of ``generate`` for a pair of languages."""
     tasks = getattr(model.config, "task_specific_params", None) or {}
     directions = {task.removeprefix("translation_"): params for task, params in tasks.items() if "prefix" in params}
     codes: list[str] = getattr(tokenizer, "supported_language_codes", None) or []
     if languages is None:
         if prefix is None and (codes or hasattr(tokenizer, "src_lang")):
-            raise TranslationError(f"model {name} knows several languages: say languages=(from, to).")
+            raise TranslationError(f"model {name} knows several languages: give languages=(source, target).")
         if prefix is None and directions:
             known = ", ".join(sorted(directions))
-            raise TranslationError(f"model {name} must be told what to do: say languages=(from, to), of {known}.")
+            raise TranslationError(f"model {name} needs languages=(source, target), one of {known}; or prefix=....")
         return prefix or "", {}
     source, target = languages
     if hasattr(tokenizer, "src_lang"):  # mBART, NLLB, M2M-100
@@ -157,8 +154,8 @@ def _direction(
             _unknown(name, f"{source}_to_{target}", sorted(directions))
         return directions[f"{source}_to_{target}"]["prefix"], {}
     raise TranslationError(
-        f"model {name} has no languages to choose from, so that languages={languages!r} can't be looked up. Leave it "
-        'out, or say what goes before each sentence: prefix="translate English to German: ".'
+        f"model {name} has no list of languages, so languages={languages!r} can't be looked up. Leave it out, or give "
+        'the text to put before each sentence: prefix="translate English to German: ".'
     )
 
 
@@ -173,4 +170,4 @@ def _language_id(tokenizer: PreTrainedTokenizerBase, language: str) -> int | Non
 
 def _unknown(name: str, language: str, known: list[str]) -> NoReturn:
     near = difflib.get_close_matches(language, known, n=5, cutoff=0.3) or known[:5]
-    raise TranslationError(f"model {name} does not know {language!r}; among what it knows: {', '.join(near)}.")
+    raise TranslationError(f"model {name} does not know {language!r}; it knows, among others: {', '.join(near)}.")

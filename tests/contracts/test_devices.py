@@ -361,7 +361,7 @@ def test_the_trainer_trains_on_the_device_and_resumes(build, sentences, device, 
         torch.manual_seed(0)
         model = build("bert-mlm")
         loss = stc.TwinsLoss(model.to(device))
-        trainer = ContrastiveTrainer(model, args=arguments, train_dataset=stc.simcse_dataset(sentences), loss=loss)
+        trainer = ContrastiveTrainer(model, args=arguments, train_dataset=stc.text_dataset(sentences), loss=loss)
         trainer.train(resume_from_checkpoint=resume)
         assert all(isinstance(value, PretendTensor) for value in loss.state_dict().values())
         return {name: value.cpu() for name, value in loss.state_dict().items()}
@@ -395,7 +395,7 @@ def test_fit_trains_on_the_device(build, sentences, device, tmp_path, monkeypatc
     model = build("bert-mlm").to(device)
     loss = stc.InfoCSELoss(model, mlm_weight=0.1)
     before = {name: value.cpu().clone() for name, value in loss.state_dict().items()}
-    loader = DataLoader(stc.infocse_examples(sentences), batch_size=5)
+    loader = DataLoader(stc.text_examples(sentences), batch_size=5)
     model.fit([(loader, loss)], epochs=1, warmup_steps=0, show_progress_bar=False, checkpoint_path=str(tmp_path))
     after = loss.state_dict()
     assert all(isinstance(value, PretendTensor) for value in after.values())

@@ -7,7 +7,7 @@ import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from torch.utils.data import DataLoader
 
-from st_contrastive import SimCSELoss, simcse_dataset, simcse_examples
+from st_contrastive import SimCSELoss, text_dataset, text_examples
 from st_contrastive.evaluation import EvaluationDataError, STSEvaluator, STSPairs, sts_spearman
 from st_contrastive.training import ContrastiveTrainer
 from tests.filters import TRAINING
@@ -32,7 +32,7 @@ def test_trainer_evaluates(build, sentences, pairs, tmp_path):
     trainer = ContrastiveTrainer(
         model,
         arguments(tmp_path, eval_strategy="steps", eval_steps=2),
-        simcse_dataset(sentences),
+        text_dataset(sentences),
         loss=SimCSELoss(model),
         evaluator=STSEvaluator(pairs, "x", batch_size=3),
     )
@@ -58,7 +58,7 @@ def test_fit_keeps_the_best(build, sentences, pairs, tmp_path, monkeypatch):
     monkeypatch.setattr(
         STSEvaluator, "__call__", lambda self, *a, **k: seen.append(original(self, *a, **k)) or dict(seen[-1])
     )
-    loader = DataLoader(simcse_examples(sentences), batch_size=4, shuffle=True)
+    loader = DataLoader(text_examples(sentences), batch_size=4, shuffle=True)
     model.fit(
         [(loader, SimCSELoss(model))], evaluator=evaluator, evaluation_steps=1, epochs=2, warmup_steps=0,
         optimizer_params={"lr": 1e-2}, output_path=str(tmp_path / "out"), show_progress_bar=False,

@@ -17,15 +17,15 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
 ]
 LOSSES = {
-    "simcse": (stc.SimCSELoss, {}, stc.simcse_dataset),
+    "simcse": (stc.SimCSELoss, {}, stc.text_dataset),
     "conisi": (stc.ConIsILoss, {}, stc.conisi_dataset),
     "twins": (stc.TwinsLoss, {"queue_batches": 2}, stc.twins_dataset),
-    "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1, "rtd_weight": 0.1}, stc.infocse_dataset),
-    "infocse-mini": (stc.InfoCSELoss, {"mlm_weight": 0.1, "mini_batch_size": 2}, stc.infocse_dataset),
-    "momentum": (stc.MomentumContrastLoss, {"queue_size": 7}, stc.simcse_dataset),
-    "diffcse": (stc.DiffCSELoss, {}, stc.simcse_dataset),
+    "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1, "rtd_weight": 0.1}, stc.text_dataset),
+    "infocse-mini": (stc.InfoCSELoss, {"mlm_weight": 0.1, "mini_batch_size": 2}, stc.text_dataset),
+    "momentum": (stc.MomentumContrastLoss, {"queue_size": 7}, stc.text_dataset),
+    "diffcse": (stc.DiffCSELoss, {}, stc.text_dataset),
     "combined": (stc.CombinedLoss, {"mlm_weight": 0.1, "interaction_weight": 0.3}, stc.conisi_dataset),
-    "pretraining": (stc.AuxiliaryMLMPretrainingLoss, {}, stc.infocse_dataset),
+    "pretraining": (stc.AuxiliaryMLMPretrainingLoss, {}, stc.text_dataset),
 }
 WAYS = {
     "fp32": {},

@@ -1,20 +1,20 @@
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 
 import pandas
 import pytest
 from datasets import Dataset, DatasetDict
 
 import st_contrastive as stc
-from st_contrastive.inputs import _tables, documentation_sentences
+from st_contrastive.inputs import documentation_sentences
 
 ONE, TWO = ["a cat", "a dog"], ["eine Katze", "ein Hund"]
 BUILDERS = {
-    "simcse": (stc.simcse_examples, stc.simcse_dataset, None),
-    "infocse": (stc.infocse_examples, stc.infocse_dataset, None),
+    "text": (stc.text_examples, stc.text_dataset, "other"),
     "conisi": (stc.conisi_examples, stc.conisi_dataset, "constructed"),
     "twins": (stc.twins_examples, stc.twins_dataset, "translation"),
 }
@@ -25,11 +25,10 @@ def test_rows_and_columns(name):
     examples, dataset, second = BUILDERS[name]
     assert [example.texts for example in examples(ONE)] == [["a cat"], ["a dog"]]
     assert dataset(iter(ONE)).to_dict() == {"sentence": ONE}
-    if second:
-        assert [example.texts for example in examples(ONE, TWO)] == [list(row) for row in zip(ONE, TWO, strict=True)]
-        assert dataset(ONE, TWO).to_dict() == {"sentence": ONE, second: TWO}
-        with pytest.raises(ValueError, match="equally long"):
-            examples(ONE, TWO[:1])
+    assert [example.texts for example in examples(ONE, TWO)] == [list(row) for row in zip(ONE, TWO, strict=True)]
+    assert dataset(ONE, TWO).to_dict() == {"sentence": ONE, second: TWO}
+    with pytest.raises(ValueError, match="equally long"):
+        examples(ONE, TWO[:1])
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -58,28 +57,35 @@ def test_bad_rows_are_named(name, bad, error, message):
 def test_columns_of_tables_are_taken():
     table = Dataset.from_dict({"sentence": ONE})
     for column in (table["sentence"], pandas.Series(ONE), pandas.Index(ONE), tuple(ONE), iter(ONE)):
-        assert stc.simcse_dataset(column)["sentence"][:] == ONE
+        assert stc.text_dataset(column)["sentence"][:] == ONE
 
 
-def build_and_end(cache, killed):
-    _tables.HF_DATASETS_CACHE = cache
-    _tables._folder.cache_clear()
-    assert len(stc.simcse_dataset(["a"])) == 1
-    assert len(list(cache.iterdir())) == 1
-    if killed:
-        os.kill(os.getpid(), signal.SIGKILL)
-    _tables._remove(_tables._folder(), os.getpid())  # a forked process runs no exit handlers
+BUILD_AND_END = """
+import os, signal, sys
+from pathlib import Path
+from st_contrastive import text_dataset
+
+data = text_dataset(["a", "b"])
+folder = Path(data.cache_files[0]["filename"]).parent
+if os.fork() == 0:
+    sys.exit()  # runs the exit handlers of its parent
+os.wait()
+assert folder.is_dir() and data["sentence"][:] == ["a", "b"]
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it is forked while it has threads
-def test_what_a_killed_process_left_is_removed(tmp_path):
-    context = multiprocessing.get_context("fork")
-    for killed, left in ((True, 1), (True, 1), (False, 0)):
-        process = context.Process(target=build_and_end, args=(tmp_path, killed))
-        process.start()
-        process.join()
-        assert process.exitcode == (-signal.SIGKILL if killed else 0)
-        assert len(list(tmp_path.iterdir())) == left
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks and kills processes")
+def test_the_folder_of_a_dataset_goes_with_its_process_alone(tmp_path):
+    """A killed process leaves its folder, which is in nobody's way."""
+    folders = tmp_path / "cache"
+    for end, code, left in (("killed", -signal.SIGKILL, 1), ("killed", -signal.SIGKILL, 2), ("normal", 0, 2)):
+        command = [sys.executable, "-W", "ignore", "-c", BUILD_AND_END, end]
+        environment = {**os.environ, "HF_DATASETS_CACHE": str(folders)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert len(list(folders.iterdir())) == left
 
 
 def test_documentation_is_prose_and_reproducible():

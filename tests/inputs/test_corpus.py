@@ -46,7 +46,7 @@ def test_every_rule_and_every_count(tmp_path):
 
 
 @given(st.lists(st.binary(max_size=30)))
-def test_no_line_is_lost(tmp_path_factory, lines):
+def test_every_line_is_counted(tmp_path_factory, lines):
     path = write(tmp_path_factory.mktemp("c") / "c.txt", b"\n".join([b"One good line.", *lines]))
     report = read_corpus(path, max_characters=20).report
     counts = asdict(report)
@@ -65,7 +65,7 @@ def test_gzip_and_limit(tmp_path):
         read_corpus(write(tmp_path / "not.gz", b"plain text\n"))
 
 
-def test_files_that_are_none(tmp_path):
+def test_unreadable_files_and_bad_limits_are_named(tmp_path):
     with pytest.raises(CorpusError, match="No such file"):
         read_corpus(tmp_path / "missing.txt")
     with pytest.raises(CorpusError, match="directory"):

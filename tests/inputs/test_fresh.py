@@ -1,4 +1,4 @@
-"""Fresh augmentation through the Trainer, the same whatever the workers; and memory of large corpora."""
+"""Fresh augmentation through the Trainer with any number of workers, and the memory that a large corpus needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
-from st_contrastive import ConIsILoss, conisi_dataset, conisi_examples, simcse_dataset
+from st_contrastive import ConIsILoss, conisi_dataset, conisi_examples, text_dataset
 from st_contrastive.augmentations import RandomDeletion, WordRepetition
 from st_contrastive.inputs import FreshAugmentation
 from tests.filters import TRAINING
@@ -19,7 +19,7 @@ pytestmark = [*TRAINING]
 
 
 class Seen(torch.nn.Module):
-    """Passes batches on and keeps the tokens of both columns."""
+    """Records the tokens of both columns before the loss sees them."""
 
     def __init__(self, loss):
         super().__init__()
@@ -61,7 +61,7 @@ def drawn(build, sentences, folder, workers, seed=1):
     return epochs
 
 
-def test_every_epoch_is_fresh_and_workers_change_nothing(build, sentences, tmp_path):
+def test_every_epoch_differs_and_workers_change_nothing(build, sentences, tmp_path):
     epochs = drawn(build, sentences, tmp_path, workers=0)
     assert [len(epoch) for epoch in epochs] == [10, 10, 10]
     for one, two in ((0, 1), (1, 2), (0, 2)):
@@ -71,10 +71,10 @@ def test_every_epoch_is_fresh_and_workers_change_nothing(build, sentences, tmp_p
     assert drawn(build, sentences, tmp_path, workers=0, seed=2) != epochs
 
 
-def test_it_replaces_or_adds_columns_and_names_what_is_wrong():
-    dataset = simcse_dataset(["one two three four five six"] * 3)
+def test_columns_are_replaced_or_added_and_errors_named():
+    dataset = text_dataset(["one two three four five six"] * 3)
     dataset.set_transform(FreshAugmentation({"sentence": WordRepetition(1.0)}))
-    assert dataset[0]["sentence"] == dataset[2]["sentence"]  # of the text, not of the place
+    assert dataset[0]["sentence"] == dataset[2]["sentence"]  # depends on the text, not on the row
     dataset.set_transform(FreshAugmentation({"other": ("text", WordRepetition())}))
     with pytest.raises(ValueError, match="no column 'text' to augment, only sentence"):
         dataset[0]
@@ -83,12 +83,12 @@ def test_it_replaces_or_adds_columns_and_names_what_is_wrong():
             FreshAugmentation(bad)
 
 
-def test_constructed_sentences_come_from_a_column_or_an_augmentation():
+def test_an_augmentation_makes_the_constructed_sentences():
     texts = ["one two three four", "five six seven eight"] * 2
     made = conisi_dataset(texts, RandomDeletion(0.5), seed=3)
     examples = conisi_examples(iter(texts), RandomDeletion(0.5), seed=3)
     assert made["constructed"][:] == [example.texts[1] for example in examples]
-    assert made["constructed"][0] != made["constructed"][2]  # each row draws for itself
+    assert made["constructed"][0] != made["constructed"][2]  # each row has its own generator
     assert conisi_dataset(texts, RandomDeletion(0.5), seed=4)["constructed"][:] != made["constructed"][:]
     with pytest.raises(TypeError, match=r"must return a string, got NoneType for sentences\[0\]"):
         conisi_examples(texts, lambda text, rng: None)
@@ -99,7 +99,7 @@ from pathlib import Path
 from st_contrastive import {name}
 from st_contrastive.inputs import stream_corpus
 
-def status(name):  # in KiB; getrusage's peak is the parent's where that was higher
+def status(name):  # in KiB; getrusage would give the parent's peak if that was higher
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
@@ -119,9 +119,9 @@ print(growth // 1024)
 
 
 @pytest.mark.parametrize(
-    ("name", "extra"), [("simcse_dataset", "()"), ("conisi_dataset", "(lambda text, rng: text[::-1],)")]
+    ("name", "extra"), [("text_dataset", "()"), ("conisi_dataset", "(lambda text, rng: text[::-1],)")]
 )
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory's peak from /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak of memory from /proc")
 def test_a_large_corpus_is_not_held_in_memory(name, extra):
     code = MEMORY.format(name=name, extra=extra, rows=200_000)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

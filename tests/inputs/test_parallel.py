@@ -39,7 +39,7 @@ def test_a_file_of_pairs_is_read_by_its_fields(tmp_path, name, fields, languages
     assert corpus.report.taken == corpus.report.lines == 3
 
 
-def test_tables_between_tabs_with_and_without_a_heading(tmp_path):
+def test_tab_separated_files_with_and_without_a_heading(tmp_path):
     plain = read_parallel(tsv(tmp_path / "p.tsv", PAIRS))
     headed = tsv(tmp_path / "h.tsv", [("id", "de", "en"), *((str(n), de, en) for n, (en, de) in enumerate(PAIRS))])
     named = read_parallel(headed, languages=("en", "de"))
@@ -48,7 +48,7 @@ def test_tables_between_tabs_with_and_without_a_heading(tmp_path):
     assert named.report.lines == 3
 
 
-def test_rows_are_left_out_by_the_rules_and_counted(tmp_path):
+def test_the_rules_apply_to_both_sides_and_are_counted(tmp_path):
     rows = [*PAIRS, ("  ", "leer"), ("x" * 60, "lang"), ("no partner", " "), ("clea\x00n", "sau\x07ber")]
     corpus = read_parallel(jsonl(tmp_path / "p.jsonl", [{"a": one, "b": two} for one, two in rows]), max_characters=50)
     assert corpus.sentences == [*(pair[0] for pair in PAIRS), "clean"]
@@ -61,7 +61,7 @@ def test_rows_are_left_out_by_the_rules_and_counted(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "languages", "message"),
     [
-        ("p.txt", "a\tb\n", None, r"p\.txt is no file of pairs by its name: it must end in \.tsv or \.jsonl"),
+        ("p.txt", "a\tb\n", None, r"p\.txt is not a file of pairs: its name must end in \.tsv, \.jsonl"),
         ("p.tsv", "a\tb\nc\n", None, r"line 2 has 1 column\(s\) between tabs; 2 are needed"),
         ("p.tsv", "en\tde\na\tb\n", ("en", "fr"), r"line 1 has no field 'fr', only en, de"),
         ("p.jsonl", '{"en": "a", "de": "b"}\n', ("en", "xx"), "no field 'xx', only en, de"),
@@ -98,7 +98,7 @@ def test_bad_arguments_are_named(tmp_path):
         read_parallel(tmp_path / "a.txt", tmp_path / "b.txt", languages=("en", "de"))
 
 
-def test_an_overlong_line_costs_its_partner_too(tmp_path):
+def test_the_partner_of_an_overlong_line_is_left_out(tmp_path):
     english, german = tmp_path / "en", tmp_path / "de"
     english.write_text("one\n" + "x" * 90_000 + "\nthree\n")
     german.write_text("eins\nzwei\n" + "y" * 90_000)
@@ -128,7 +128,7 @@ def test_the_builders_take_a_file_a_function_and_an_iterator(tmp_path):
     assert sizes == [2, 1, 2, 1]
 
 
-def test_a_file_is_read_in_step_with_the_sentences(tmp_path):
+def test_a_file_is_read_along_with_the_sentences(tmp_path):
     path = jsonl(tmp_path / "p.jsonl", [{"sentence": en, "translation": de} for en, de in [*PAIRS, ("empty", "")]])
     doubled = [" It  rains.".replace("  ", " "), "It rains.", "Good\x00 day", "empty"]
     assert [text[1] for text in texts(twins_examples(doubled, path))] == ["Es regnet.", "Es regnet.", "Guten Tag", ""]
@@ -139,14 +139,14 @@ def test_a_file_is_read_in_step_with_the_sentences(tmp_path):
             twins_examples(wrong, path)
 
 
-def test_columns_that_do_not_fit_are_named(tmp_path):
-    with pytest.raises(ValueError, match="sentences 2, translations 1"):
+def test_bad_columns_are_named(tmp_path):
+    with pytest.raises(ValueError, match="sentences has 2 rows, translations has 1"):
         twins_examples(["a", "b"], ["A"])
     with pytest.raises(ValueError, match="translations ends after 1 rows"):
         twins_dataset(iter(["a", "b"]), iter(["A"]))
     with pytest.raises(ValueError, match="translations returned 1 texts for 2 sentences"):
         twins_examples(["a", "b"], lambda batch: ["A"])
-    with pytest.raises(TypeError, match=r"translations' result\[1\] must be a string, got NoneType"):
+    with pytest.raises(TypeError, match=r"translations\(\.\.\.\)\[1\] must be a string, got NoneType"):
         twins_examples(["a", "b"], lambda batch: ["A", None])
     with pytest.raises(TypeError, match=r"sentences\[0\] must be a string, got dict.*Give one column of it"):
         twins_examples([{"sentence": "a"}], ["A"])
@@ -156,13 +156,13 @@ def test_columns_that_do_not_fit_are_named(tmp_path):
         twins_examples(["a"], lambda batch: batch, batch_size=0)
     with pytest.raises(ValueError, match="languages names the fields of a file"):
         twins_examples(["a"], ["A"], languages=("en", "de"))
-    with pytest.raises(ValueError, match=r"fraternal is another language's embedding layer, and needs translations"):
+    with pytest.raises(ValueError, match=r"fraternal embeds translations: give translations"):
         twins_examples(["a"], fraternal=type("F", (), {"labels": print})())
     with pytest.raises(TypeError, match="fraternal must be a FraternalEmbedding"):
         twins_dataset(["a"], ["A"], fraternal="german")
 
 
-def test_a_stream_is_read_anew_and_reports(tmp_path):
+def test_each_iteration_of_a_stream_reads_the_file_again(tmp_path):
     path = tmp_path / "c.txt"
     path.write_text("one\n\ntwo\nthree\n")
     stream = stream_corpus(path, limit=2)

@@ -14,7 +14,7 @@ from st_contrastive import (
     MomentumContrastLoss,
     SimCSELoss,
     TwinsLoss,
-    simcse_examples,
+    text_examples,
 )
 
 pytestmark = [
@@ -132,7 +132,7 @@ def test_through_fit(build, sentences, tmp_path, monkeypatch, loss_class, option
     model = build()
     loss = loss_class(model, **options)
     before = {name: p.detach().clone() for name, p in loss.named_parameters() if p.requires_grad}
-    loader = DataLoader(simcse_examples(sentences[:9]), batch_size=4, shuffle=True)
+    loader = DataLoader(text_examples(sentences[:9]), batch_size=4, shuffle=True)
     model.fit(
         [(loader, loss)], epochs=1, warmup_steps=0, optimizer_params={"lr": 1e-3}, output_path=str(tmp_path / "out"),
         show_progress_bar=False,

@@ -297,13 +297,13 @@ def test_the_generator_takes_the_head_that_was_trained(model, build, tmp_path):
 def test_frozen_layers_have_no_gradient_and_no_optimizer_state(build, sentences, tmp_path):
     from sentence_transformers import SentenceTransformerTrainer
 
-    from st_contrastive import infocse_dataset
+    from st_contrastive import text_dataset
     from tests.test_doors import trainer_arguments
 
     model = build("bert-mlm")
     loss = InfoCSELoss(model, mlm_weight=0.1, rtd_weight=0.1)
     trainer = SentenceTransformerTrainer(
-        model=model, args=trainer_arguments(tmp_path), train_dataset=infocse_dataset(sentences), loss=loss
+        model=model, args=trainer_arguments(tmp_path), train_dataset=text_dataset(sentences), loss=loss
     )
     trainer.train()
     network, detector = loss.auxiliary.network, loss.detector

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
-from st_contrastive import MomentumContrastLoss, SimCSELoss, TwinsLoss, simcse_dataset
+from st_contrastive import MomentumContrastLoss, SimCSELoss, TwinsLoss, text_dataset
 from st_contrastive.components import KeyQueue, MomentumEncoder
 from tests.filters import TRAINING
 
@@ -143,7 +143,7 @@ def test_under_gradient_accumulation_one_step_for_each_of_the_optimizers(build, 
         save_strategy="no",
         disable_tqdm=True,
     )
-    SentenceTransformerTrainer(model, args, simcse_dataset(sentences * 2), loss=loss).train()
+    SentenceTransformerTrainer(model, args, text_dataset(sentences * 2), loss=loss).train()
     assert len(seen) == 6
     for first, second in zip(seen[::2], seen[1::2], strict=True):
         assert torch.equal(first[0], second[0])

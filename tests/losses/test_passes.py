@@ -191,7 +191,7 @@ def test_mini_batches_in_mixed_precision_through_the_trainer(build, sentences, t
     """The Trainer's autocast is there in the second pass too: the same steps as without recomputation."""
     from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
-    from st_contrastive import infocse_dataset
+    from st_contrastive import text_dataset
 
     def trained():
         torch.manual_seed(0)
@@ -201,7 +201,7 @@ def test_mini_batches_in_mixed_precision_through_the_trainer(build, sentences, t
             str(tmp_path), max_steps=3, per_device_train_batch_size=3, gradient_accumulation_steps=2, bf16=True,
             use_cpu=True, save_strategy="no", report_to="none", seed=1, dataloader_pin_memory=False,
         )  # fmt: skip
-        SentenceTransformerTrainer(model, arguments, infocse_dataset(sentences * 4), loss=loss).train()
+        SentenceTransformerTrainer(model, arguments, text_dataset(sentences * 4), loss=loss).train()
         return [{name: value.clone() for name, value in loss.state_dict().items()}]
 
     twice = trained()

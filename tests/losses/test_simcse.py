@@ -157,7 +157,7 @@ def test_nothing_masked_is_no_loss(build, sentences):
 def test_the_head_is_trained_and_kept_in_checkpoints(build, sentences, tmp_path):
     from sentence_transformers import SentenceTransformerTrainingArguments
 
-    from st_contrastive import simcse_dataset
+    from st_contrastive import text_dataset
     from st_contrastive.training import ContrastiveTrainer, load_loss_state
 
     def arguments(**more):
@@ -169,7 +169,7 @@ def test_the_head_is_trained_and_kept_in_checkpoints(build, sentences, tmp_path)
     model = build("bert-mlm")
     loss = SimCSELoss(model, mlm_weight=0.1)
     before = {name: value.clone() for name, value in loss.mlm_head.state_dict().items()}
-    ContrastiveTrainer(model, arguments(), simcse_dataset(sentences), loss=loss).train()
+    ContrastiveTrainer(model, arguments(), text_dataset(sentences), loss=loss).train()
     after = loss.mlm_head.state_dict()
     assert {name for name in after if not torch.equal(after[name], before[name])} >= {
         "network.cls.predictions.transform.dense.weight", "network.cls.predictions.bias",

@@ -371,12 +371,12 @@ def _code(arguments):
 def test_builders_take_the_second_form(sentences):
     from st_contrastive.augmentations import WordRepetition
 
-    data = inputs.simcse_dataset(sentences, WordRepetition(0.9))
+    data = inputs.text_dataset(sentences, WordRepetition(0.9))
     assert data.column_names == ["sentence", "other"]
     assert data["sentence"][:] == sentences
     assert any(len(other) > len(text) for text, other in zip(sentences, data["other"], strict=True))
-    assert data["other"][:] == inputs.simcse_dataset(sentences, WordRepetition(0.9))["other"][:]
-    pair = inputs.simcse_examples(sentences[:1], ["rain"])
+    assert data["other"][:] == inputs.text_dataset(sentences, WordRepetition(0.9))["other"][:]
+    pair = inputs.text_examples(sentences[:1], ["rain"])
     assert pair[0].texts == [sentences[0], "rain"]
     with pytest.raises(TypeError, match="other must return a string"):
-        inputs.simcse_dataset(sentences, lambda text, rng: 3)
+        inputs.text_dataset(sentences, lambda text, rng: 3)

@@ -263,7 +263,7 @@ def check_two_losses(bert, folder):
         model, first, data, _ = made(case, bert)
         first.log_terms = second.get("log_terms", True)
         losses = {"a": first, "b": stc.SimCSELoss(model, **second)}
-        datasets = {"a": data, "b": stc.simcse_dataset(SENTENCES)}
+        datasets = {"a": data, "b": stc.text_dataset(SENTENCES)}
         return ContrastiveTrainer(model, arguments(folder / "two", **options), datasets, loss=losses)
 
     apart = trainer("conisi", log_terms=False)

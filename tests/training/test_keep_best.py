@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from transformers import TrainerCallback
 
-from st_contrastive import SimCSELoss, simcse_dataset
+from st_contrastive import SimCSELoss, text_dataset
 from st_contrastive.training import ContrastiveTrainer, KeepBest
 from tests.filters import TRAINING
 
@@ -51,7 +51,7 @@ def trainer(build, sentences, folder, evaluator, *callbacks, **more):
         str(folder), per_device_train_batch_size=2, learning_rate=1e-3, eval_steps=1,
         report_to="none", use_cpu=True, dataloader_pin_memory=False, disable_tqdm=True, **settings,
     )  # fmt: skip
-    data = simcse_dataset(sentences)
+    data = text_dataset(sentences)
     return ContrastiveTrainer(model, args, data, loss=SimCSELoss(model), evaluator=evaluator, callbacks=[*callbacks])
 
 
@@ -110,7 +110,7 @@ def test_what_is_said(build, sentences, tmp_path):
 def test_of_several_datasets_one_has_the_evaluator(build, sentences, tmp_path):
     best = KeepBest("value")
     run = trainer(build, sentences, tmp_path, Given(0.2, 0.5, 0.1), best, max_steps=3)
-    run.eval_dataset = {"a": simcse_dataset(sentences[:2]), "b": simcse_dataset(sentences[2:4])}
+    run.eval_dataset = {"a": text_dataset(sentences[:2]), "b": text_dataset(sentences[2:4])}
     run.train()
     assert (best.step, best.value) == (2, 0.5)
 
@@ -121,7 +121,7 @@ def test_only_evaluations_in_training_count(build, sentences, tmp_path):
     run.train()
     kept = flat(run.model)
     for prefix in ("test", "eval"):
-        metrics = run.evaluate(simcse_dataset(sentences[:2]), metric_key_prefix=prefix)
+        metrics = run.evaluate(text_dataset(sentences[:2]), metric_key_prefix=prefix)
         assert metrics[f"{prefix}_value"] == 0.9
     assert (best.step, best.value) == (1, 0.2)
     assert torch.equal(flat(run.model), kept)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
-from st_contrastive import SimCSELoss, simcse_dataset
+from st_contrastive import SimCSELoss, text_dataset
 from st_contrastive.training import ContrastiveTrainer, LengthBatchSampler
 
 
@@ -76,6 +76,6 @@ def test_trains(build, sentences, tmp_path, trainer):
         use_cpu=True,
         dataloader_pin_memory=False,
     )
-    data = simcse_dataset(sentences[:6])
+    data = text_dataset(sentences[:6])
     made = trainer(model, arguments, data, loss=SimCSELoss(model))
     assert made.train().global_step == 6

@@ -328,7 +328,7 @@ def test_lazily_made_losses_and_one_a_dataset(build, sentences, arguments):
     model = build()
     trainer = ContrastiveTrainer(model, arguments(), stc.twins_dataset(sentences, sentences), loss=stc.TwinsLoss)
     trainer.train()
-    datasets = {"a": stc.simcse_dataset(sentences), "b": stc.conisi_dataset(sentences)}
+    datasets = {"a": stc.text_dataset(sentences), "b": stc.conisi_dataset(sentences)}
     losses = {"a": stc.SimCSELoss(model), "b": stc.ConIsILoss}
     trainer = ContrastiveTrainer(model, arguments(), datasets, loss=losses)
     trainer.train()
