@@ -1,4 +1,4 @@
-"""One line about a training run: how far it is, what the loss is, how long it takes, how good the model is."""
+"""A progress line of a training run: step, loss, learning rate, time left and development score."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, TextIO
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-#: Entries of the Trainer's log that are no terms of the loss.
-_NO_TERMS = ("loss", "grad_norm", "learning_rate", "epoch", "step", "seconds", "queue", "fallback_share", "total_flos")
+#: Entries of the Trainer's log that are not terms of the loss.
+NO_TERMS = ("loss", "grad_norm", "learning_rate", "epoch", "step", "seconds", "queue", "fallback_share", "total_flos")
 
 
 class Progress(TrainerCallback):
-    """Writes the line: on a terminal again and again in one place, elsewhere anew at each of the Trainer's logs.
+    """Writes the line: in place on a terminal, elsewhere a new line at each of the Trainer's logs.
 
     Args:
-        metric: of the evaluator, as the Trainer names it without ``eval_``; None without an evaluator.
-        stream: where to; None takes the error stream.
+        metric: the evaluator's metric, without the Trainer's prefix ``eval_``; None without an evaluator.
+        stream: file to write to; None takes the error stream.
 
     Example:
         >>> Progress(None).line(TrainerState(global_step=5, max_steps=20), {"loss": 0.5, "learning_rate": 3e-5})
@@ -37,11 +37,9 @@ class Progress(TrainerCallback):
         self._width = 0
 
     def line(self, state: TrainerState, logs: dict[str, Any]) -> str:
-        """The run at a step, with the loss and learning rate that were last logged."""
+        """The line of a step, with the loss and learning rate that were last logged."""
         parts = [f"step {state.global_step:,}/{state.max_steps:,}"]
-        terms = {
-            name: logs[name] for name in logs if name not in _NO_TERMS and not name.startswith(("eval_", "train_"))
-        }
+        terms = {name: logs[name] for name in logs if name not in NO_TERMS and not name.startswith(("eval_", "train_"))}
         terms = {name: value for name, value in terms.items() if isinstance(value, (int, float))}
         if "loss" in logs:
             named = " ".join(f"{name} {value:.4g}" for name, value in terms.items())
@@ -64,7 +62,7 @@ class Progress(TrainerCallback):
         self._started, self._first = time.monotonic(), state.global_step
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Renew the line on a terminal, not more often than five times a second."""
+        """Renew the line on a terminal, at most five times a second."""
         if self._terminal and state.is_world_process_zero and time.monotonic() - self._written > 0.2:
             self._renew(state)
 
@@ -76,7 +74,7 @@ class Progress(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take the loss from the log, and write a line where there is no terminal."""
+        """Take the loss from the log; write a new line if there is no terminal."""
         if logs is None or "loss" not in logs or not state.is_world_process_zero:
             return
         self._logs = dict(logs)
@@ -113,7 +111,7 @@ class Progress(TrainerCallback):
 
 
 def _spelled(seconds: float) -> str:
-    """A time for people: seconds below two minutes, minutes below two hours.
+    """A time in seconds, minutes from two minutes on, or hours from two hours on.
 
     Example:
         >>> _spelled(70.4), _spelled(300.0), _spelled(9000.0)

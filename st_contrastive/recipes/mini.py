@@ -32,10 +32,7 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
     full = _LIKE[like]
     stage1 = changes.pop("stage1", full.stage1 is not None)
     translations = changes.pop("translations", full.translations)
-    run = {
-        **_RUN,
-        **{key: full.run[key] for key in ("pooling", "repetition") if key in full.run},
-    }
+    run = {**_RUN, **{key: full.run[key] for key in ("pooling", "repetition") if key in full.run}}
     tuned = {key: value for key, value in changes.items() if key in _TUNED}
     loss = {**full.loss, **cite("the part that this recipe changes", **changes), **cite(_FEW_STEPS, **tuned)}
     others = [
