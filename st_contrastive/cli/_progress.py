@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState
 
 #: Entries of the Trainer's log that are not terms of the loss.
 NO_TERMS = ("loss", "grad_norm", "learning_rate", "epoch", "step", "seconds", "queue", "fallback_share", "total_flos")
@@ -39,41 +39,29 @@ class Progress(TrainerCallback):
     def line(self, state: TrainerState, logs: dict[str, Any]) -> str:
         """The line of a step, with the loss and learning rate that were last logged."""
         parts = [f"step {state.global_step:,}/{state.max_steps:,}"]
-        terms = {name: logs[name] for name in logs if name not in NO_TERMS and not name.startswith(("eval_", "train_"))}
-        terms = {name: value for name, value in terms.items() if isinstance(value, (int, float))}
         if "loss" in logs:
-            named = " ".join(f"{name} {value:.4g}" for name, value in terms.items())
-            parts.append(f"loss {logs['loss']:.4g}" + (f" ({named})" if len(terms) > 1 else ""))
+            terms = [f"{name} {value:.4g}" for name, value in logs.items() if name not in NO_TERMS]
+            parts.append(f"loss {logs['loss']:.4g}" + (f" ({' '.join(terms)})" if len(terms) > 1 else ""))
         if "learning_rate" in logs:
             parts.append(f"learning rate {logs['learning_rate']:.2g}")
         done = state.global_step - self._first
         if self._started is not None and done > 0:
-            parts.append(
-                f"{_spelled((time.monotonic() - self._started) / done * (state.max_steps - state.global_step))} left"
-            )
+            left = (time.monotonic() - self._started) / done * (state.max_steps - state.global_step)
+            parts.append(f"{_spelled(left)} left")
         if self._score is not None:
             parts.append(f"dev {100 * self._score:.2f}")
         return " | ".join(parts)
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Start the clock."""
         self._started, self._first = time.monotonic(), state.global_step
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Renew the line on a terminal, at most five times a second."""
         if self._terminal and state.is_world_process_zero and time.monotonic() - self._written > 0.2:
             self._renew(state)
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Take the loss from the log; write a new line if there is no terminal."""
         if logs is None or "loss" not in logs or not state.is_world_process_zero:
             return
@@ -83,21 +71,12 @@ class Progress(TrainerCallback):
         else:
             print(self.line(state, self._logs), file=self._stream, flush=True)
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_evaluate(self, args: Any, state: TrainerState, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         """Take the score of an evaluation."""
         if self.metric is not None and metrics:
             self._score = metrics.get(f"eval_{self.metric}", self._score)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """End the line."""
         if self._terminal and state.is_world_process_zero:
             self._renew(state)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -63,13 +63,11 @@ class RunRecord(TrainerCallback):
         #: The development score before training; None without an evaluator.
         self.dev_before = self._score()
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Add the seconds that a resumed run took before it was interrupted."""
         self._started -= max((entry.get("seconds", 0.0) for entry in state.log_history), default=0.0)
 
-    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Add the time and the length of the queue to the log, which checkpoints keep."""
         entry = state.log_history[-1]
         entry["seconds"] = self._seconds()
@@ -142,10 +140,11 @@ def as_recorded(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_folders(options: dict[str, Any]) -> dict[str, Any]:
-    # organisation/model is a name on the hub, unless it exists here.
-    named = {key for key in _FILES if options.get(key) is not None}
-    files = {key for key in named if key not in _HUB or Path(str(options[key])).exists()}
-    return {key: Path(str(value)).name if key in files else value for key, value in options.items()}
+    def short(key: str, value: Any) -> Any:
+        is_file = key in _FILES and value is not None and (key not in _HUB or Path(str(value)).exists())
+        return Path(str(value)).name if is_file else value  # organisation/model is a name on the hub
+
+    return {key: short(key, value) for key, value in options.items()}
 
 
 def digests(args: argparse.Namespace, names: Sequence[str] = _READ) -> dict[str, str]:
@@ -156,9 +155,8 @@ def digests(args: argparse.Namespace, names: Sequence[str] = _READ) -> dict[str,
 
 def _digest(path: Path) -> str:
     """SHA-256 of a file, or of the weights and configuration in a model's folder."""
-    files = [path] if path.is_file() else sorted([*path.rglob("*.safetensors"), *path.rglob("config.json")])
     found = hashlib.sha256()
-    for one in files:
+    for one in [path] if path.is_file() else sorted([*path.rglob("*.safetensors"), *path.rglob("config.json")]):
         with one.open("rb") as file:
             while chunk := file.read(2**20):
                 found.update(chunk)
