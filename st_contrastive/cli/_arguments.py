@@ -12,7 +12,7 @@ from st_contrastive._checks import first_line
 Number = TypeVar("Number", int, float)
 
 #: How a model pools its token vectors into a sentence vector; "keep" is the model's own pooling.
-POOLINGS = ("cls", "mean", "lasttoken", "first-last", "keep")
+POOLINGS = ("cls", "mean", "lasttoken", "keep")
 
 
 class UserError(ValueError):

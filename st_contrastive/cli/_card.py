@@ -53,52 +53,42 @@ def prepare(model: SentenceTransformer, method: Method, base: str, data: str) ->
     card.add_tags("st_contrastive")
 
 
-def complete(folder: Path, facts: dict[str, str]) -> None:
-    """Add a table of facts to the card in ``folder``, and remove the template's empty fields."""
+def add_facts(folder: Path, method: Method, record: dict[str, Any], *, size: int, sentences: int) -> None:
+    """Add a table of facts to the card in ``folder``, and remove the template's empty fields.
+
+    Args:
+        folder: folder of the saved model.
+        method: the method that the model was trained with.
+        record: the record of the run.
+        size: size of the training text in bytes.
+        sentences: number of sentences in it.
+    """
     path = folder / "README.md"
     if not path.is_file():
         return
     text = _BLANK.sub("", path.read_text(encoding="utf-8"))
+    facts = _facts(method, record, size, sentences)
     rows = "".join(f"| {name} | {value.replace('|', chr(92) + '|')} |\n" for name, value in facts.items())
     section = f"## Training Run\n\n|   |   |\n|:--|:--|\n{rows}\n"
     path.write_text(text.replace("## Model Details\n", f"{section}## Model Details\n", 1), encoding="utf-8")
 
 
-def facts(
-    method: Method,
-    options: dict[str, Any],
-    *,
-    size: int,
-    sentences: int,
-    steps: int,
-    before: float | None,
-    best: tuple[int | None, float | None] | None,
-) -> dict[str, str]:
-    """The rows of the card's table.
-
-    Args:
-        method: the method that the model was trained with.
-        options: the command's options, as the record has them.
-        size: size of the training text in bytes.
-        sentences: number of sentences.
-        steps: number of steps.
-        before: development score before training, or None.
-        best: step and score of the best evaluation, or None without evaluations.
-    """
+def _facts(method: Method, record: dict[str, Any], size: int, sentences: int) -> dict[str, str]:
+    options, before, best = record["options"], record["dev_before"], record["best"] or {}
     found = {"Base model": str(options["model"]), "Method": f"{method.title} (`{method.loss}`)"}
     if options.get("recipe"):
         found["Recipe"] = f"`{options['recipe']}`"
     found["Training text"] = f"`{options['data']}`, {_size(size)}, {sentences:,} sentences"
     found |= {title: f"`{options[key]}`" for key, title in _OTHERS.items() if options.get(key)}
     settings = [form.format(options[key]) for key, form in _SETTINGS.items() if options.get(key)]
-    found["Settings"] = ", ".join([f"{steps:,} steps", *settings])
+    found["Settings"] = ", ".join([f"{record['steps']:,} steps", *settings])
     if options.get("loss_arg"):
         found["Loss arguments"] = ", ".join(f"`{one}`" for one in options["loss_arg"])
-    if before is not None and best is not None and best[1] is not None:
+    if before is not None and best.get("value") is not None:
         pairs = f"`{options['dev']}`" if options.get("dev") else "the STS Benchmark's development split"
         found["Development score"] = (
-            f"{100 * before:.2f} before training, {100 * best[1]:.2f} at step {best[0]}, whose weights these are "
-            f"(Spearman x 100 on {pairs})"
+            f"{100 * before:.2f} before training, {100 * best['value']:.2f} at step {best['step']}, "
+            f"whose weights these are (Spearman x 100 on {pairs})"
         )
     found["Made with"] = f"st_contrastive {__version__}"
     return found

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from st_contrastive.evaluation import STSEvaluator
+    from st_contrastive.training import KeepBest
 
 #: The record's file name.
 NAME = "training_run.json"
@@ -87,8 +88,8 @@ class RunRecord(TrainerCallback):
     def _seconds(self) -> float:
         return round(time.perf_counter() - self._started, 1)
 
-    def write(self, folder: Path, state: TrainerState, best: tuple[int | None, float | None] | None) -> None:
-        """Write the record into the folder of the saved model."""
+    def write(self, folder: Path, state: TrainerState, best: KeepBest | None) -> dict[str, Any]:
+        """Write the record into the folder of the saved model, and return it."""
         config = {key: _plain(value) for key, value in self.loss.get_config_dict().items()}
         record = {
             "options": self.options,
@@ -99,7 +100,7 @@ class RunRecord(TrainerCallback):
             "log": [{key: _plain(value) for key, value in entry.items()} for entry in state.log_history],
             "queue": [(entry["step"], entry["queue"]) for entry in state.log_history if "queue" in entry],
             "dev_before": _plain(self.dev_before),
-            "best": None if best is None else {"step": best[0], "value": _plain(best[1])},
+            "best": None if best is None else {"step": best.step, "value": _plain(best.value)},
             "similarities": {"before": self.before, "after": self._similarities()},
             "device": str(self.model.device),
             "peak_mib": _peak_mib(self.model.device),
@@ -107,6 +108,7 @@ class RunRecord(TrainerCallback):
         }
         text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
         (folder / NAME).write_text(text + "\n", encoding="utf-8")
+        return record
 
     def _score(self) -> float | None:
         """The development score of the model as it is now."""

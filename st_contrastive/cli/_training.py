@@ -252,18 +252,8 @@ def train_and_save(
             trained_length, model.max_seq_length = model.max_seq_length, own_length
             model.save_pretrained(str(saved))
             model.max_seq_length = trained_length
-            found = None if best is None else (best.step, best.value)
-            record.write(saved, trainer.state, found)
-            about = _card.facts(
-                method,
-                record.options,
-                size=size,
-                sentences=len(dataset),
-                steps=trainer.state.global_step,
-                before=record.dev_before,
-                best=found,
-            )
-            _card.complete(saved, about)
+            written = record.write(saved, trainer.state, best)
+            _card.add_facts(saved, method, written, size=size, sentences=len(dataset))
             if save_beside is not None:
                 save_beside(saved)
             put_in_place(saved, folder)

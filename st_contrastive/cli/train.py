@@ -65,7 +65,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     data.add_argument("--antonym-rate", type=share, metavar="X", help="share of these words replaced; default: 1")
     data.add_argument("--repetition", type=fraction, metavar="X", help="simcse, momentum: share of words repeated")
     model = add_model(parser)
-    model.add_argument("--pooling", choices=POOLINGS, help="default: a saved model's own, otherwise the paper's")
+    model.add_argument(
+        "--pooling", choices=POOLINGS, metavar="NAME", help=f"{', '.join(POOLINGS)}; default: a saved model's own"
+    )
     model.add_argument(
         "--translation-encoder", type=name, metavar="NAME", help="twins: encodes --translations; default: --model"
     )
@@ -111,8 +113,6 @@ def run(args: argparse.Namespace) -> int:
             args.dev_from_hub &= option != "dev"
     if args.dev:
         args.dev_from_hub = False  # a recipe may have set it
-    if args.pooling == "first-last":
-        raise UserError("--pooling first-last is for evaluate; train takes cls, mean, lasttoken or keep.")
     check_together(args)
     inputs = ("data", "translations", "auxiliary", "generator", "translation_encoder", "dev")
     folder = output_folder(args, *inputs)
