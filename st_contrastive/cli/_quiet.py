@@ -7,7 +7,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 #: Libraries whose hints and warnings are not for the user; their errors still come through.
@@ -32,32 +32,24 @@ def quiet() -> Iterator[None]:
 
     hub: Any = huggingface_hub.utils  # two modules without complete types
     transformers_logging: Any = transformers.utils.logging
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    bars = (transformers_logging.is_progress_bar_enabled(), datasets.is_progress_bar_enabled())
-    hub_bars = not hub.are_progress_bars_disabled()
-    forks = os.environ.get("TOKENIZERS_PARALLELISM")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # otherwise tokenizers warn of a fork
-    transformers_logging.disable_progress_bar()
-    datasets.disable_progress_bars()
-    hub.disable_progress_bars()
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    format_before = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*pin_memory.*")
-            yield
-    finally:
-        warnings.formatwarning = format_before
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if bars[0]:
-            transformers_logging.enable_progress_bar()
-        if bars[1]:
-            datasets.enable_progress_bars()
-        if hub_bars:
-            hub.enable_progress_bars()
-        if forks is None:
-            os.environ.pop("TOKENIZERS_PARALLELISM", None)
+    bars = (
+        (transformers_logging.is_progress_bar_enabled(), transformers_logging, "progress_bar"),
+        (datasets.is_progress_bar_enabled(), datasets, "progress_bars"),
+        (not hub.are_progress_bars_disabled(), hub, "progress_bars"),
+    )
+    with ExitStack() as restore, warnings.catch_warnings():
+        for shown, library, bar in bars:
+            if shown:
+                restore.callback(getattr(library, f"enable_{bar}"))
+                getattr(library, f"disable_{bar}")()
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            restore.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.ERROR)
+        if "TOKENIZERS_PARALLELISM" not in os.environ:  # without it, tokenizers warn of a fork
+            restore.callback(os.environ.pop, "TOKENIZERS_PARALLELISM", None)
+            os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        restore.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
+        warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
+        warnings.filterwarnings("ignore", message=".*pin_memory.*")
+        yield

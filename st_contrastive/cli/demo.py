@@ -29,8 +29,8 @@ _METHODS = ("simcse", "conisi", "twins", "infocse")
 _POOL, _ASKED = 300, 3
 _NOTE = """\
 Our pairs: {pairs} graded pairs written for this project (0 to 5), Spearman x 100.
-They show that training works; they are no benchmark. {steps} steps of {batch} sentences are
-few, and with one seed a difference of a point or two means nothing.
+They show that training works, and are no benchmark: {steps} steps of {batch}
+sentences are few, and with one seed a difference of a point means nothing.
 Twins ran on one column, without translations."""
 _NEXT = """\
 Next, with your own sentences, one a line:
