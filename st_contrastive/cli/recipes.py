@@ -25,7 +25,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Print the list, or the recipe."""
     if args.name is None:
-        print(columns((one.name, one.title, one.reported) for one in RECIPES.values()))
+        print(columns((one.name, one.title) for one in RECIPES.values()))
         return 0
     with user_error(ValueError):
         print(recipe(args.name).describe())

@@ -40,7 +40,7 @@ BASELINES = (
         3e-5,
         64,
         "86.64 on seven transfer tasks, 85.81 without (InfoCSE, table 10)",
-        "unsupervised SimCSE with masked LM on the encoder itself",
+        "unsupervised SimCSE with masked-LM on the encoder itself",
         mlm_weight=0.1,
         mask_rate=0.15,
     ),
