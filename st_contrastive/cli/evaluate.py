@@ -117,7 +117,7 @@ def _suite(suite: str, args: argparse.Namespace) -> Callable[[Encoder], Report]:
             evaluation.sts_files(folder, args.splits)
         return lambda model: evaluation.evaluate_sts(model, folder, splits=args.splits, setting=args.setting, **options)
     if folder is None:
-        raise UserError(f"--suite {suite} needs --eval-data DIR: its data is not on the hub.")
+        raise UserError(f"--suite {suite} needs --eval-data DIR: its data is not loaded from the hub.")
     if suite == "transfer":
         return lambda model: evaluation.evaluate_transfer(model, folder, folds=args.folds, **options)
     if suite == "retrieval":
