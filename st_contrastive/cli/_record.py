@@ -9,13 +9,15 @@ import math
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import TrainerCallback, TrainerState
+
+from st_contrastive import __version__
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The record's file name.
 NAME = "training_run.json"
-_PACKAGES = ("st_contrastive", "sentence-transformers", "transformers", "torch", "datasets")
+_PACKAGES = ("sentence-transformers", "transformers", "torch", "datasets")
 _FILES = (
     "data", "translations", "output", "checkpoints", "model", "stage1", "auxiliary", "generator", "translation_encoder",
     "dev",
@@ -104,7 +106,11 @@ class RunRecord(TrainerCallback):
             "similarities": {"before": self.before, "after": self._similarities()},
             "device": str(self.model.device),
             "peak_mib": _peak_mib(self.model.device),
-            "versions": {"python": platform.python_version(), **_versions(_PACKAGES)},
+            "versions": {
+                "python": platform.python_version(),
+                "st_contrastive": __version__,
+                **{package: version(package) for package in _PACKAGES},
+            },
         }
         text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
         (folder / NAME).write_text(text + "\n", encoding="utf-8")
@@ -200,11 +206,3 @@ def _peak_mib(device: torch.device) -> int | None:
         return None
     per_mib = 2**20 if platform.system() == "Darwin" else 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // per_mib
-
-
-def _versions(packages: Sequence[str]) -> dict[str, str]:
-    found = {}
-    for package in packages:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
