@@ -160,8 +160,8 @@ def named(pooling: str) -> str:
 
 
 def short_title(name: str) -> str:
-    """A recipe's, without the small encoder's name and the papers' abbreviations, such as "(w/o FI, TL)"."""
-    return re.sub(r" \(w/o [^)]*\)", "", recipe(name).title.split(", all-MiniLM")[0])
+    """The recipe's title, without the name of the small encoder."""
+    return recipe(name).title.split(", all-MiniLM")[0]
 
 
 def title(own: dict[int, Cell]) -> str:

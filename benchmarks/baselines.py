@@ -302,7 +302,7 @@ def train(method: str, seed: int, args: argparse.Namespace, complementary: str, 
         model.max_seq_length = own_length
         model.save_pretrained(out)
         model.max_seq_length = options["max_length"]
-        record.write(Path(out), trainer.state, (best.step, best.value) if best else None)
+        record.write(Path(out), trainer.state, best)
     if method == "ct":
         return {"pairs": pairs, "negatives_per_positive": NEGATIVES, "optimizer": "AdamW"}
     return {"excluded_share": loss.excluded_share}

@@ -10,37 +10,47 @@ from typing import Any
 
 from st_contrastive import __version__
 
-# None of these imports torch, which takes seconds: a command does so when it runs, and --help does not.
+# None of these imports torch, which takes seconds: commands import it when they run, and --help does not need it.
 from st_contrastive.cli import demo, evaluate, losses, pretrain, recipes, report, train, translate
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._quiet import quiet
 
 
-class _Columns(argparse.HelpFormatter):
+class _Formatter(argparse.HelpFormatter):
     """Help with room for long options, so that most take one line."""
 
     def __init__(self, prog: str, **options: Any) -> None:
         super().__init__(prog, **{"max_help_position": 32, **options})
 
 
-class _WholeNames(argparse.ArgumentParser):
-    """Options by their whole names alone: a recipe goes before those beside it by its own."""
+class _Parser(argparse.ArgumentParser):
+    """A parser that takes no abbreviated options, which a new option could make ambiguous."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, "formatter_class": _Columns, **options})
+        super().__init__(**{"allow_abbrev": False, "formatter_class": _Formatter, **options})
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line. The settings of a ``--recipe`` are defaults of the other options."""
+    parser = _Parser(
+        prog="st-contrastive",
+        description="Train and evaluate sentence embeddings without labels: SimCSE, ConIsI, Twins and InfoCSE.",
+        epilog="Help on a command: st-contrastive COMMAND --help. Start with: st-contrastive demo.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
+    for command in (train, pretrain, evaluate, report, translate, losses, recipes, demo):
+        command.add_parser(commands)
+    args = parser.parse_args(argv)
+    if getattr(args, "recipe", None):
+        commands.choices["train"].set_defaults(**train.recipe_defaults(args.recipe))
+        args = parser.parse_args(argv)
+    return args
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it worked, 2 with one line on the error stream for bad input."""
-    parser = _WholeNames(
-        prog="st-contrastive",
-        description="Unsupervised sentence embeddings: ConIsI, Twins and InfoCSE beside SimCSE.",
-    )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_WholeNames)
-    for command in (train, pretrain, evaluate, report, translate, losses, recipes, demo):
-        command.add_parser(commands)
-    args = parser.parse_args(train.recipe_first(sys.argv[1:] if argv is None else argv))
+    """Run a command. The exit code is 0, or 2 with one line on the error stream for bad input."""
+    args = parse(sys.argv[1:] if argv is None else argv)
     try:
         with nullcontext() if getattr(args, "verbose", True) else quiet():
             code: int = args.run(args)

@@ -1,19 +1,46 @@
-"""Bad input on the command line: one line on the error stream, exit code 2."""
+"""Options of the commands: argument types, actions, and the error that a user sees as one line."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
+
+from st_contrastive._checks import first_line
 
 Number = TypeVar("Number", int, float)
 
+#: How a model pools its token vectors into a sentence vector; "keep" is the model's own pooling.
+POOLINGS = ("cls", "mean", "lasttoken", "keep")
+
+
+class UserError(ValueError):
+    """Bad input that argparse can't see: the command prints the message as one line and exits with code 2."""
+
+
+@contextmanager
+def user_error(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
+    """Raise exceptions of these kinds as a UserError: the prefix and the first line of the message."""
+    try:
+        yield
+    except UserError:
+        raise
+    except kinds as error:
+        raise UserError(prefix + first_line(error)) from error
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Raise an OSError as a UserError that says that ``what``, an option and its value, can't be written."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what} can't be written: {error.strerror or error}.") from error
+
 
 class Given(argparse.Action):
-    """Stores an option and, in ``given``, that it was given: a default, or a recipe, may have the same value.
-
-    The parser's ``given`` is empty by default.
-    """
+    """Stores an option and adds its name to ``given``, which tells a value from an equal default."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -22,12 +49,8 @@ class Given(argparse.Action):
         namespace.given = {*namespace.given, self.dest}
 
 
-#: How a model makes one vector of its tokens' vectors; "keep" is the model's own way.
-POOLINGS = ("cls", "mean", "lasttoken", "first-last", "keep")
-
-
 class LossArgument(argparse.Action):
-    """An option for one argument of the loss, which is kept as ``--loss-arg NAME=VALUE`` is."""
+    """An option for one argument of the loss, stored as ``--loss-arg NAME=VALUE`` is."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -35,53 +58,36 @@ class LossArgument(argparse.Action):
         namespace.loss_arg = [*namespace.loss_arg, f"{self.dest}={values}"]
 
 
-class UserError(ValueError):
-    """Bad input that argparse can't see; the command prints the message as one line and exits with 2."""
+def _number(convert: Callable[[str], Number], accepts: Callable[[Number], bool], what: str) -> Callable[[str], Number]:
+    """An argument type: a number that ``accepts`` is true of."""
+
+    def parse(text: str) -> Number:
+        try:
+            value = convert(text)
+        except ValueError:
+            value = None
+        if value is None or not accepts(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return parse
 
 
-def whole(text: str) -> int:
-    """A whole number of at least 1."""
-    return _number(text, int, lambda value: value >= 1, "a whole number of at least 1")
-
-
-def count(text: str) -> int:
-    """A whole number of at least 0."""
-    return _number(text, int, lambda value: value >= 0, "a whole number of at least 0")
-
-
-def seed(text: str) -> int:
-    """A whole number from 0 to 2**32 - 1, as numpy takes it."""
-    return _number(text, int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 2**32 - 1")
-
-
-def positive_float(text: str) -> float:
-    """A finite number above 0."""
-    return _number(text, float, lambda value: 0 < value < float("inf"), "a number above 0")
+whole = _number(int, lambda value: value >= 1, "a whole number of at least 1")
+count = _number(int, lambda value: value >= 0, "a whole number of at least 0")
+seed = _number(int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 2**32 - 1")  # as numpy takes it
+positive_float = _number(float, lambda value: 0 < value < float("inf"), "a number above 0")
+fraction = _number(float, lambda value: 0 <= value < 1, "a number of at least 0 and below 1")
+share = _number(float, lambda value: 0 < value <= 1, "a number above 0 and up to 1")
 
 
 def name(text: str) -> str:
-    """A name that is not empty, as that of an unset variable would be."""
+    """A name or path; an empty one, as of an unset shell variable, is refused."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the name is empty")
     return text
 
 
-def fraction(text: str) -> float:
-    """A number of at least 0 and below 1."""
-    return _number(text, float, lambda value: 0 <= value < 1, "a number from 0 to below 1")
-
-
-def share(text: str) -> float:
-    """A number above 0 and up to 1."""
-    return _number(text, float, lambda value: 0 < value <= 1, "a number above 0 and up to 1")
-
-
-def _number(text: str, convert: Callable[[str], Number], accepted: Callable[[Number], bool], what: str) -> Number:
-    """The converted text; argparse turns the error into usage, one line and exit code 2."""
-    try:
-        value = convert(text)
-    except ValueError:
-        value = None
-    if value is None or not accepted(value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
-    return value
+def option_name(dest: str) -> str:
+    """``--batch-size`` of ``batch_size``."""
+    return f"--{dest.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""The saved model's card: what is known of the run, where sentence-transformers' template leaves a blank."""
+"""The saved model's card: facts about the run that sentence-transformers' template leaves blank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from st_contrastive import __version__
 from st_contrastive.methods import Method
 
-#: Comments of the template where a field is empty.
+#: Comments that the template writes for empty fields.
 _BLANK = re.compile(
     r"^ *<!-- - \*\*(?:Base model|Training Dataset|Language|License):\*\*.*Unknown.*-->\n", re.MULTILINE
 )
@@ -34,14 +34,13 @@ _OTHERS = {
 def prepare(model: SentenceTransformer, method: Method, base: str, data: str) -> None:
     """Give the card its title, base model and training text before the Trainer fills in the rest.
 
-    Nothing is looked up on the hub, and no sentences of the training text become the widget's examples: they are chosen
-    at random, and many are fragments.
+    Nothing is looked up on the hub. The widget gets an empty entry, which keeps the Trainer's constructor from adding
+    random sentences of the training text as examples; the caller removes it afterwards.
 
     Args:
-        model: what is trained. Its card's widget has an entry afterwards, which keeps the Trainer's constructor from
-            choosing examples: take it out when that is made.
-        method: how.
-        base: folder or hub name of the encoder that it starts from.
+        model: the model that is trained.
+        method: the method that it is trained with.
+        base: folder or hub name of the encoder that training starts from.
         data: file of the training text.
     """
     card = model.model_card_data
@@ -50,63 +49,53 @@ def prepare(model: SentenceTransformer, method: Method, base: str, data: str) ->
     if not Path(base).exists():  # a name on the hub, which the card links to
         card.base_model = base
     card.train_datasets = [{"name": Path(data).name}]
-    card.widget = [{"text": ""}]  # so that the Trainer chooses none; the caller empties it
+    card.widget = [{"text": ""}]
     card.add_tags("st_contrastive")
 
 
-def complete(folder: Path, facts: dict[str, str]) -> None:
-    """Put what is known of the run into the card that was saved in ``folder``, and take out what is not known."""
+def add_facts(folder: Path, method: Method, record: dict[str, Any], *, size: int, sentences: int) -> None:
+    """Add a table of facts to the card in ``folder``, and remove the template's empty fields.
+
+    Args:
+        folder: folder of the saved model.
+        method: the method that the model was trained with.
+        record: the record of the run.
+        size: size of the training text in bytes.
+        sentences: number of sentences in it.
+    """
     path = folder / "README.md"
     if not path.is_file():
         return
     text = _BLANK.sub("", path.read_text(encoding="utf-8"))
+    facts = _facts(method, record, size, sentences)
     rows = "".join(f"| {name} | {value.replace('|', chr(92) + '|')} |\n" for name, value in facts.items())
     section = f"## Training Run\n\n|   |   |\n|:--|:--|\n{rows}\n"
     path.write_text(text.replace("## Model Details\n", f"{section}## Model Details\n", 1), encoding="utf-8")
 
 
-def facts(
-    method: Method,
-    options: dict[str, Any],
-    *,
-    size: int,
-    sentences: int,
-    steps: int,
-    before: float | None,
-    best: tuple[int | None, float | None] | None,
-) -> dict[str, str]:
-    """What the card's table says, by the name of the row.
-
-    Args:
-        method: what was trained.
-        options: the command's, as the record has them.
-        size: bytes of the training text's file.
-        sentences: how many were trained on.
-        steps: how many were made.
-        before: the development score before training, or None.
-        best: step and score of the best evaluation, or None where there was no evaluation.
-    """
+def _facts(method: Method, record: dict[str, Any], size: int, sentences: int) -> dict[str, str]:
+    options, before, best = record["options"], record["dev_before"], record["best"] or {}
     found = {"Base model": str(options["model"]), "Method": f"{method.title} (`{method.loss}`)"}
     if options.get("recipe"):
         found["Recipe"] = f"`{options['recipe']}`"
     found["Training text"] = f"`{options['data']}`, {_size(size)}, {sentences:,} sentences"
     found |= {title: f"`{options[key]}`" for key, title in _OTHERS.items() if options.get(key)}
     settings = [form.format(options[key]) for key, form in _SETTINGS.items() if options.get(key)]
-    found["Settings"] = ", ".join([f"{steps:,} steps", *settings])
+    found["Settings"] = ", ".join([f"{record['steps']:,} steps", *settings])
     if options.get("loss_arg"):
         found["Loss arguments"] = ", ".join(f"`{one}`" for one in options["loss_arg"])
-    if before is not None and best is not None and best[1] is not None:
+    if before is not None and best.get("value") is not None:
         pairs = f"`{options['dev']}`" if options.get("dev") else "the STS Benchmark's development split"
         found["Development score"] = (
-            f"{100 * before:.2f} before training, {100 * best[1]:.2f} at step {best[0]}, whose weights these are "
-            f"(Spearman x 100 on {pairs})"
+            f"{100 * before:.2f} before training, {100 * best['value']:.2f} at step {best['step']}, "
+            f"whose weights these are (Spearman x 100 on {pairs})"
         )
     found["Made with"] = f"st_contrastive {__version__}"
     return found
 
 
 def _size(count: int) -> str:
-    """Bytes for people.
+    """A number of bytes in a readable unit.
 
     Example:
         >>> _size(900), _size(12_300), _size(2_500_000)

@@ -1,4 +1,4 @@
-"""The text columns of a training run, from the files that its options name."""
+"""The text columns of a training run, read from the files that its options name."""
 
 from __future__ import annotations
 
@@ -6,47 +6,40 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from st_contrastive.cli._arguments import UserError
+from st_contrastive.cli._arguments import UserError, option_name, user_error
 from st_contrastive.inputs import CorpusError, ParallelCorpus, is_pairs_file, read_corpus, read_parallel
 from st_contrastive.methods import METHODS
 
-#: Options that make a second column, and what builders call it.
-COLUMN_OF = {"translations": "translation", "antonyms": "constructed", "repetition": "other"}
+#: Options that add a second column, and the column's name in the builders' datasets.
+_COLUMN_OF = {"translations": "translation", "antonyms": "constructed", "repetition": "other"}
 #: Options that name a checkpoint, and the argument of the loss that takes it.
-CHECKPOINTS = {"translation_encoder": "fraternal", "auxiliary": "auxiliary", "generator": "generator"}
-
-
-def methods_of(option: str) -> list[str]:
-    """Names of the methods that an option of these two kinds goes with."""
-    column, argument = COLUMN_OF.get(option), CHECKPOINTS.get(option)
-    return [one.name for one in METHODS.values() if column in one.columns or argument in one.checkpoints]
+_ARGUMENT_OF = {"translation_encoder": "fraternal", "auxiliary": "auxiliary", "generator": "generator"}
 
 
 def check_together(args: argparse.Namespace) -> None:
-    """Refuse options that belong to another method, or lack their partner."""
-    for option in (*COLUMN_OF, *CHECKPOINTS):
-        wanted = methods_of(option)
+    """Refuse options of another method, and options that are useless without another one."""
+    for option in (*_COLUMN_OF, *_ARGUMENT_OF):
+        column, argument = _COLUMN_OF.get(option), _ARGUMENT_OF.get(option)
+        wanted = [one.name for one in METHODS.values() if column in one.columns or argument in one.checkpoints]
         if getattr(args, option) and args.method not in wanted:
-            raise UserError(
-                f"--{option.replace('_', '-')} goes with --method {' or '.join(wanted)}, not {args.method}."
-            )
+            raise UserError(f"{option_name(option)} goes with --method {' or '.join(wanted)}, not {args.method}.")
     if args.antonym_rate is not None and not args.antonyms:
         raise UserError("--antonym-rate is the share of words that --antonyms replaces: add --antonyms.")
     if args.translation_encoder and not args.translations:
         raise UserError("--translation-encoder reads translations: add --translations FILE.")
     if args.languages and not args.translations:
-        raise UserError("--languages names the fields of --translations.")
+        raise UserError("--languages names the fields of --translations: add --translations FILE.")
 
 
 def read_columns(args: argparse.Namespace) -> list[Any]:
     """The text columns that the files hold."""
     languages = tuple(args.languages) if args.languages else None
-    try:
-        if not args.translations:
-            sentences = read_sentences(args)
-            if len(sentences) < 2:
-                raise UserError(f"--data {args.data} holds one sentence: contrast needs another, and far better many.")
-            return [sentences]
+    if not args.translations:
+        sentences = read_sentences(args)
+        if len(sentences) < 2:
+            raise UserError(f"--data {args.data} holds one sentence: contrastive training needs many.")
+        return [sentences]
+    with user_error(CorpusError, ValueError):
         if not is_pairs_file(args.translations):
             parallel = read_parallel(args.data, args.translations, languages=languages, limit=args.limit)
             print(f"{args.data}: {parallel.report}")
@@ -55,35 +48,31 @@ def read_columns(args: argparse.Namespace) -> list[Any]:
         print(f"{args.translations}: {known.report}")
         if Path(args.data).resolve() == Path(args.translations).resolve():
             return [known.sentences[: args.limit], known.translations[: args.limit]]
-        return _looked_up(read_corpus(args.data, limit=args.limit).sentences, known, args)
-    except (CorpusError, ValueError) as error:
-        raise UserError(str(error)) from error
+        return _translated(read_corpus(args.data, limit=args.limit).sentences, known, args)
 
 
 def read_sentences(args: argparse.Namespace) -> list[str]:
-    """The sentences of --data, after what is said of its lines.
+    """The sentences of --data; prints how many lines were left out, and why.
 
     Raises:
-        UserError: it can't be read, or is a file of pairs.
+        UserError: the file can't be read, or is a file of pairs.
     """
     if is_pairs_file(args.data):
         raise UserError(
             f"--data {args.data} is a file of pairs by its name: give sentences, one a line (.txt, .txt.gz), or, with "
             "--method twins, the same file as --translations too."
         )
-    try:
+    with user_error(CorpusError, ValueError):
         corpus = read_corpus(args.data, limit=args.limit)
-    except (CorpusError, ValueError) as error:
-        raise UserError(str(error)) from error
     print(f"{args.data}: {corpus.report}")
     return corpus.sentences
 
 
-def _looked_up(sentences: list[str], known: ParallelCorpus, args: argparse.Namespace) -> list[Any]:
-    """Those of the sentences that have a translation; none at all is an error, a share is said."""
+def _translated(sentences: list[str], known: ParallelCorpus, args: argparse.Namespace) -> list[Any]:
+    """The sentences that have a translation, and their translations."""
     table = dict(zip(known.sentences, known.translations, strict=True))
     kept = [sentence for sentence in sentences if sentence in table]
     if not kept:
-        raise UserError(f"--translations {args.translations} has a translation of no sentence of --data {args.data}.")
+        raise UserError(f"--translations {args.translations} translates no sentence of --data {args.data}.")
     print(f"{args.data}: {len(kept):,} of {len(sentences):,} sentences have a translation")
     return [kept, [table[sentence] for sentence in kept]]

@@ -1,4 +1,4 @@
-"""The geometry suite of ``st-contrastive evaluate``: its options, and what scores a model."""
+"""The geometry suite of ``st-contrastive evaluate``: its options and its scores."""
 
 from __future__ import annotations
 
@@ -7,63 +7,43 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive._checks import first_line
-from st_contrastive.cli._arguments import UserError, name, positive_float, share
+from st_contrastive.cli._arguments import UserError, name, option_name, positive_float, share, user_error
 
 if TYPE_CHECKING:
     from st_contrastive.evaluation import Report, STSPairs
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of the suite alone."""
-    parser.add_argument(
-        "--temperature",
-        type=positive_float,
-        default=0.05,
-        metavar="X",
-        help="geometry: of the mutual information of twins and of the task's pairs; default: 0.05",
+    """Add the group of the suite's options."""
+    group = parser.add_argument_group("geometry")
+    group.add_argument(
+        "--temperature", type=positive_float, default=0.05, metavar="X", help="of the mutual information; default: 0.05"
     )
-    parser.add_argument(
-        "--min-score",
-        type=positive_float,
-        metavar="X",
-        help="geometry: least score of the task's pairs; default: 5, as the Twins paper",
+    group.add_argument(
+        "--min-score", type=positive_float, metavar="X", help="lowest gold score of a positive pair; default: 5"
     )
-    parser.add_argument(
-        "--translations",
-        type=name,
-        metavar="FILE",
-        help="geometry: a .tsv or .jsonl (.gz) of sentences and translations, of which the twins are made",
+    group.add_argument("--translations", type=name, metavar="FILE", help="pairs (.tsv, .jsonl) for fraternal twins")
+    group.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), help="two fields of --translations")
+    group.add_argument(
+        "--translation-encoder", type=name, metavar="NAME", help="encodes --translations; default: the model"
     )
-    parser.add_argument(
-        "--languages", nargs=2, metavar=("FROM", "TO"), help="the fields of --translations, where they must be said"
-    )
-    parser.add_argument(
-        "--translation-encoder",
-        type=name,
-        metavar="NAME",
-        help="geometry: folder or hub name of the checkpoint whose tokenizer and embedding layer read --translations; "
-        "default: the model's own",
-    )
-    parser.add_argument(
-        "--fusion-rate", type=share, metavar="X", help="geometry: the sentence's share in its fraternal twin"
-    )
+    group.add_argument("--fusion-rate", type=share, metavar="X", help="the sentence's share in its fraternal twin")
 
 
 def check_together(args: argparse.Namespace, suites: Sequence[str]) -> None:
-    """Refuse options that lack their partner."""
+    """Refuse options that are useless without another one."""
     if args.translations and (args.pooling == "first-last" or args.whiten):
         raise UserError("--translations needs the encoder itself: leave --pooling first-last and --whiten out.")
     for option in ("translation_encoder", "languages", "fusion_rate"):
         if getattr(args, option) is not None and args.translations is None:
-            raise UserError(f"--{option.replace('_', '-')} is of the translations: add --translations FILE.")
+            raise UserError(f"{option_name(option)} goes with translations: add --translations FILE.")
     if "geometry" not in suites and (args.translations is not None or args.min_score is not None):
-        raise UserError("--translations and --min-score are of --suite geometry, which is not asked for.")
+        raise UserError("--translations and --min-score go with --suite geometry.")
 
 
 def scorer(pairs: STSPairs, args: argparse.Namespace, options: dict[str, Any]) -> Callable[[Any], Report]:
-    """What scores a model on the pairs; --translations has been read by then."""
-    translated = _translated(args, len(pairs))  # more are not needed
+    """A function that scores a model on the pairs; --translations is read now."""
+    translated = _translated(args, len(pairs))  # as many as there are pairs
     return lambda model: _scored(model, pairs, translated, args, options)
 
 
@@ -74,7 +54,7 @@ def _scored(
     args: argparse.Namespace,
     options: dict[str, Any],
 ) -> Report:
-    """Alignment, uniformity and the best bounds on mutual information; and that at one temperature."""
+    """Alignment, uniformity, and mutual information: the best bounds, and those at one temperature."""
     from st_contrastive import evaluation
 
     report = evaluation.evaluate_geometry(model, pairs, **options)
@@ -100,27 +80,23 @@ def _translated(args: argparse.Namespace, limit: int) -> tuple[list[str], list[s
 
     if args.translations is None:
         return None
-    try:
+    with user_error(CorpusError, ValueError, prefix="--translations: "):
         languages = tuple(args.languages) if args.languages else None
         found = read_parallel(args.translations, languages=languages, limit=limit)
-    except (CorpusError, ValueError) as error:
-        raise UserError(f"--translations: {error}") from error
     if not found.sentences:
-        raise UserError(f"--translations {args.translations} holds no pair of a sentence and its translation.")
+        raise UserError(f"--translations {args.translations} holds no sentence with a translation.")
     return found.sentences, found.translations
 
 
 def _twins_loss(model: Any, args: argparse.Namespace) -> Any:
-    """What makes the model's fraternal twins."""
+    """The loss that makes the model's fraternal twins."""
     from st_contrastive.components import FraternalEmbedding
     from st_contrastive.losses import TwinsLoss
 
     options = {} if args.fusion_rate is None else {"fusion_rate": args.fusion_rate}
-    try:
+    with user_error(OSError, TypeError, ValueError, prefix="--translations: "):
         if args.translation_encoder:
             options["fraternal"] = FraternalEmbedding.from_pretrained(
                 args.translation_encoder, model, max_length=args.max_length
             )
         return TwinsLoss(model, queue_batches=0, **options)
-    except (OSError, TypeError, ValueError) as error:
-        raise UserError(f"--translations: {first_line(error)}") from error

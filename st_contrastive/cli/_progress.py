@@ -1,4 +1,4 @@
-"""One line about a training run: how far it is, what the loss is, how long it takes, how good the model is."""
+"""A progress line of a training run: step, loss, learning rate, time left and development score."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sys
 import time
 from typing import Any, TextIO
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState
 
-#: Entries of the Trainer's log that are no terms of the loss.
-_NO_TERMS = ("loss", "grad_norm", "learning_rate", "epoch", "step", "seconds", "queue", "fallback_share", "total_flos")
+#: Entries of the Trainer's log that are not terms of the loss.
+NO_TERMS = ("loss", "grad_norm", "learning_rate", "epoch", "step", "seconds", "queue", "fallback_share", "total_flos")
 
 
 class Progress(TrainerCallback):
-    """Writes the line: on a terminal again and again in one place, elsewhere anew at each of the Trainer's logs.
+    """Writes the line: in place on a terminal, elsewhere a new line at each of the Trainer's logs.
 
     Args:
-        metric: of the evaluator, as the Trainer names it without ``eval_``; None without an evaluator.
-        stream: where to; None takes the error stream.
+        metric: the evaluator's metric, without the Trainer's prefix ``eval_``; None without an evaluator.
+        stream: file to write to; None takes the error stream.
 
     Example:
         >>> Progress(None).line(TrainerState(global_step=5, max_steps=20), {"loss": 0.5, "learning_rate": 3e-5})
@@ -37,46 +37,32 @@ class Progress(TrainerCallback):
         self._width = 0
 
     def line(self, state: TrainerState, logs: dict[str, Any]) -> str:
-        """The run at a step, with the loss and learning rate that were last logged."""
+        """The line of a step, with the loss and learning rate that were last logged."""
         parts = [f"step {state.global_step:,}/{state.max_steps:,}"]
-        terms = {
-            name: logs[name] for name in logs if name not in _NO_TERMS and not name.startswith(("eval_", "train_"))
-        }
-        terms = {name: value for name, value in terms.items() if isinstance(value, (int, float))}
         if "loss" in logs:
-            named = " ".join(f"{name} {value:.4g}" for name, value in terms.items())
-            parts.append(f"loss {logs['loss']:.4g}" + (f" ({named})" if len(terms) > 1 else ""))
+            terms = [f"{name} {value:.4g}" for name, value in logs.items() if name not in NO_TERMS]
+            parts.append(f"loss {logs['loss']:.4g}" + (f" ({' '.join(terms)})" if len(terms) > 1 else ""))
         if "learning_rate" in logs:
             parts.append(f"learning rate {logs['learning_rate']:.2g}")
         done = state.global_step - self._first
         if self._started is not None and done > 0:
-            parts.append(
-                f"{_spelled((time.monotonic() - self._started) / done * (state.max_steps - state.global_step))} left"
-            )
+            left = (time.monotonic() - self._started) / done * (state.max_steps - state.global_step)
+            parts.append(f"{_spelled(left)} left")
         if self._score is not None:
             parts.append(f"dev {100 * self._score:.2f}")
         return " | ".join(parts)
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Start the clock."""
         self._started, self._first = time.monotonic(), state.global_step
 
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Renew the line on a terminal, not more often than five times a second."""
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Renew the line on a terminal, at most five times a second."""
         if self._terminal and state.is_world_process_zero and time.monotonic() - self._written > 0.2:
             self._renew(state)
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Take the loss from the log, and write a line where there is no terminal."""
+    def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Take the loss from the log; write a new line if there is no terminal."""
         if logs is None or "loss" not in logs or not state.is_world_process_zero:
             return
         self._logs = dict(logs)
@@ -85,21 +71,12 @@ class Progress(TrainerCallback):
         else:
             print(self.line(state, self._logs), file=self._stream, flush=True)
 
-    def on_evaluate(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        metrics: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_evaluate(self, args: Any, state: TrainerState, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         """Take the score of an evaluation."""
         if self.metric is not None and metrics:
             self._score = metrics.get(f"eval_{self.metric}", self._score)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """End the line."""
         if self._terminal and state.is_world_process_zero:
             self._renew(state)
@@ -113,7 +90,7 @@ class Progress(TrainerCallback):
 
 
 def _spelled(seconds: float) -> str:
-    """A time for people: seconds below two minutes, minutes below two hours.
+    """A time in seconds, minutes from two minutes on, or hours from two hours on.
 
     Example:
         >>> _spelled(70.4), _spelled(300.0), _spelled(9000.0)

@@ -1,4 +1,4 @@
-"""The libraries' own bars, hints and warnings, off for the time of a command."""
+"""Switch off the libraries' progress bars, hints and warnings while a command runs."""
 
 from __future__ import annotations
 
@@ -7,55 +7,49 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-#: Loggers whose hints are about the libraries' inside; errors still come through.
+#: Libraries whose hints and warnings are not for the user; their errors still come through.
 _LOGGERS = ("sentence_transformers", "transformers", "datasets", "huggingface_hub", "accelerate")
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
-    """The option that leaves them on."""
-    parser.add_argument("--verbose", action="store_true", help="the libraries' own bars, hints and warnings too")
+    """Add the option that leaves them on."""
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' own progress bars and warnings")
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Switch them off, and back to what they were.
+    """Switch off the libraries' progress bars and log messages, and print warnings as one line.
 
-    These are the bars of weights that are loaded and of datasets that are mapped, the libraries' hints below errors,
-    and the warnings that pinned memory has no GPU and that tokenizers were used before a fork. What this package warns
-    of is not among them.
+    A Python warning is shown as "Warning: " and its message, without the source line that raised it. The warning that
+    pinned memory has no GPU is left out. Everything is set back afterwards.
     """
     import datasets
     import huggingface_hub.utils
     import transformers.utils.logging
 
-    hub: Any = huggingface_hub.utils  # neither of the two has all its types
+    hub: Any = huggingface_hub.utils  # two modules without complete types
     transformers_logging: Any = transformers.utils.logging
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    bars = (transformers_logging.is_progress_bar_enabled(), datasets.is_progress_bar_enabled())
-    hub_bars = not hub.are_progress_bars_disabled()
-    forks = os.environ.get("TOKENIZERS_PARALLELISM")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    transformers_logging.disable_progress_bar()
-    datasets.disable_progress_bars()
-    hub.disable_progress_bars()
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*pin_memory.*")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if bars[0]:
-            transformers_logging.enable_progress_bar()
-        if bars[1]:
-            datasets.enable_progress_bars()
-        if hub_bars:
-            hub.enable_progress_bars()
-        if forks is None:
-            os.environ.pop("TOKENIZERS_PARALLELISM", None)
+    bars = (
+        (transformers_logging.is_progress_bar_enabled(), transformers_logging, "progress_bar"),
+        (datasets.is_progress_bar_enabled(), datasets, "progress_bars"),
+        (not hub.are_progress_bars_disabled(), hub, "progress_bars"),
+    )
+    with ExitStack() as restore, warnings.catch_warnings():
+        for shown, library, bar in bars:
+            if shown:
+                restore.callback(getattr(library, f"enable_{bar}"))
+                getattr(library, f"disable_{bar}")()
+        for name in _LOGGERS:
+            logger = logging.getLogger(name)
+            restore.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.ERROR)
+        if "TOKENIZERS_PARALLELISM" not in os.environ:  # without it, tokenizers warn of a fork
+            restore.callback(os.environ.pop, "TOKENIZERS_PARALLELISM", None)
+            os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        restore.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
+        warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
+        warnings.filterwarnings("ignore", message=".*pin_memory.*")
+        yield

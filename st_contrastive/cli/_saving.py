@@ -1,7 +1,8 @@
-"""A finished model moves to its place in one step, or not at all."""
+"""Where commands write: outputs are checked before the work begins, and models move into place in one step."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -10,14 +11,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from st_contrastive import _files
-from st_contrastive.cli._arguments import UserError
+from st_contrastive._checks import first_line
+from st_contrastive.cli._arguments import UserError, option_name
+
+#: Endings of the files in a saved model's folder, and folders that exporters add.
+_MODEL_FILES = (".json", ".safetensors", ".bin", ".txt", ".md", ".model", ".jinja", ".py", ".pt", ".vocab", ".bpe")
+_EXPORTS = ("onnx", "openvino")
 
 
 def resolved(option: str, path: str) -> Path:
-    """Where the path of an output leads.
+    """The path of an output, with links followed.
 
     Raises:
-        UserError: through a file, or by a link to nothing, which may be a disk that is not mounted.
+        UserError: the path goes through a file, or through a broken link, which may be a disk that is not mounted.
     """
     try:
         for place in (Path(path), *Path(path).parents):
@@ -30,10 +36,91 @@ def resolved(option: str, path: str) -> Path:
         for place in found.parents:
             if place.exists() and not place.is_dir():
                 raise UserError(f"{option} {path}: {place} is a file; name a folder.")
-        found.exists()  # says of a name that is too long
+        found.exists()  # raises if the name is too long
     except OSError as error:
         raise UserError(f"{option} {path} can't be used: {error.strerror or error}.") from error
     return found
+
+
+def _folder(option: str, path: str) -> Path:
+    folder = resolved(option, path)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{option} {path}: {folder} is a file; name a folder.")
+    return folder
+
+
+def output_folder(args: argparse.Namespace, *inputs: str) -> Path:
+    """The folder of ``--output``: new, empty, or with ``--overwrite`` a saved model.
+
+    Args:
+        args: the command's options.
+        inputs: names of options whose files must not be in the folder, because replacing it would delete them.
+
+    Raises:
+        UserError: the folder holds something else.
+    """
+    path = args.output
+    folder = _folder("--output", path)
+    try:
+        entries = sorted(folder.iterdir()) if folder.is_dir() else []
+        if entries and not (folder / "modules.json").is_file():
+            raise UserError(f"--output {path} holds something that is not a saved model; name another folder.")
+        if entries and not args.overwrite:
+            raise UserError(f"--output {path} holds a saved model; name another folder, or add --overwrite.")
+        folders = {*_module_folders(folder), *_EXPORTS} if entries else set()
+        foreign = [entry.name for entry in entries if not _belongs_to_model(entry, folders)]
+    except OSError as error:
+        raise UserError(f"--output {path} can't be read: {error.strerror or error}.") from error
+    if foreign:
+        raise UserError(
+            f"--output {path} holds a saved model and other files ({', '.join(foreign[:3])}), which would be lost; "
+            "move them, or name another folder."
+        )
+    for option in inputs:
+        name = getattr(args, option)
+        if name and Path(name).exists() and folder in (place := Path(name).resolve(), *place.parents):
+            raise UserError(
+                f"--output {folder} holds {option_name(option)} {name}, which would be lost: name another folder."
+            )
+    return folder
+
+
+def _module_folders(folder: Path) -> set[str]:
+    """Folders of a saved model's modules, such as 1_Pooling."""
+    try:
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        return {Path(module["path"]).parts[0] for module in modules if module["path"]}
+    except (ValueError, KeyError, TypeError):
+        return set()
+
+
+def _belongs_to_model(entry: Path, folders: set[str]) -> bool:
+    if entry.is_dir():
+        return not entry.is_symlink() and entry.name in folders
+    return entry.suffix in _MODEL_FILES or entry.name == ".gitattributes"
+
+
+def checkpoint_folder(args: argparse.Namespace, output: Path) -> Path | None:
+    """The folder of ``--checkpoints``; None if none are kept.
+
+    Raises:
+        UserError: it is inside the output, which is replaced, or holds another run's checkpoints.
+    """
+    from st_contrastive.training.checkpoints import checkpoints
+
+    if args.checkpoints is None:
+        if args.resume:
+            raise UserError("--resume needs --checkpoints DIR, the folder of the interrupted run.")
+        return None
+    folder = _folder("--checkpoints", args.checkpoints)
+    if output in (folder, *folder.parents):
+        raise UserError(f"--checkpoints {args.checkpoints} is in --output, which is replaced: name another folder.")
+    if not args.resume and checkpoints(folder):
+        raise UserError(
+            f"--checkpoints {args.checkpoints} holds checkpoints of another run: add --resume to continue it, or "
+            "name another folder."
+        )
+    return folder
 
 
 def _holds_scores(file: Path) -> bool:
@@ -45,22 +132,22 @@ def _holds_scores(file: Path) -> bool:
 
 
 def report_file(option: str, path: str, *, ours: Callable[[Path], bool] = _holds_scores, what: str = "scores") -> Path:
-    """Where scores may be written: a new file, or one of scores that may be replaced. Looked at before any is computed.
+    """A file that may be written: a new one, or an older one of the same kind. Checked before any score is computed.
 
     Args:
         option: the option that names it.
         path: its value.
-        ours: whether a file that is there may be replaced.
+        ours: whether an existing file may be replaced.
         what: what such a file holds.
 
     Raises:
-        UserError: something else is there, or nothing can be written there.
+        UserError: something else is there, or the folder is read-only.
     """
     file = resolved(option, path)
     if file.is_dir():
         raise UserError(f"{option} {path} is a folder; name a file.")
     if file.exists() and (not file.is_file() or (file.stat().st_size and not ours(file))):
-        raise UserError(f"{option} {path} is there and holds no {what}; name another file.")
+        raise UserError(f"{option} {path} exists and holds no {what}; name another file.")
     parent = next(place for place in file.parents if place.exists())
     if not os.access(parent, os.W_OK | os.X_OK):
         raise UserError(f"{option} {path} can't be written: {parent} is read-only.")
@@ -69,21 +156,17 @@ def report_file(option: str, path: str, *, ours: Callable[[Path], bool] = _holds
 
 @contextmanager
 def saving(folder: Path) -> Iterator[None]:
-    """What fails in here for want of room or rights ends in one line.
-
-    Raises:
-        UserError: in place of the error.
-    """
+    """Raise a UserError in place of an error that says that the disk is full or read-only."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        # tokenizers and safetensors, which are not Python, have errors of their own for it.
+        # tokenizers and safetensors are written in Rust and have their own exceptions.
         if not isinstance(error, OSError) and "os error" not in str(error):
             raise
-        told = error.__cause__ or error  # save_auxiliary names the folder of the work, which goes
-        reason = getattr(told, "strerror", None) or str(told).strip().splitlines()[0]
+        cause = error.__cause__ or error  # the message of save_auxiliary names the temporary folder
+        reason = getattr(cause, "strerror", None) or first_line(cause)
         raise UserError(f"--output {folder} can't be written: {reason}. Make room, or name another folder.") from error
 
 
@@ -100,7 +183,7 @@ def work_folder(folder: Path) -> Iterator[Path]:
 
 
 def _renamed(source: Path, target: Path) -> bool:
-    """Whether the folder could be renamed; a mount point can't."""
+    """Rename a folder and return True, or return False where that is impossible, as for a mount point."""
     try:
         source.rename(target)
     except OSError:
@@ -109,7 +192,7 @@ def _renamed(source: Path, target: Path) -> bool:
 
 
 def put_in_place(saved: Path, folder: Path) -> None:
-    """Move the complete new model to the output; a model that was there goes only when the new one is in place."""
+    """Move the complete new model to the output; an old model is removed only when the new one is in place."""
     if not folder.exists():
         saved.rename(folder)
         return
@@ -118,7 +201,7 @@ def put_in_place(saved: Path, folder: Path) -> None:
         if _renamed(saved, folder):
             return
         old.rename(folder)
-    # The folder stays, for it may be a mount point or the working directory: its entries are exchanged.
+    # A mount point or the working directory can't be renamed: exchange the entries instead.
     old.mkdir(exist_ok=True)
     moved: list[tuple[Path, Path]] = []
     try:

@@ -1,15 +1,16 @@
-"""``st-contrastive evaluate``: a model to a table of scores."""
+"""``st-contrastive evaluate``: score a model on suites of tasks."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli import _geometry
-from st_contrastive.cli._arguments import POOLINGS, UserError, name, whole
+from st_contrastive.cli._arguments import POOLINGS, UserError, name, user_error, whole, writing
 from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._saving import report_file, resolved
 
@@ -24,62 +25,53 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "evaluate",
         help="score a model",
-        description="Score a model. sts: Spearman correlation of cosine similarity, all subsets of a set at once, as "
-        "the papers do. transfer: SentEval's tasks by logistic regression. retrieval: nDCG@10 and recall on sets in "
-        "BEIR's form. in-domain: section 6.2 of InfoCSE, on the STS Benchmark's test pairs. geometry: alignment, "
-        "uniformity and mutual information, on its dev pairs; Table 4 of the Twins paper is --temperature, --min-score "
-        "and --translations. --mteb: MTEB's own tasks.",
+        usage="st-contrastive evaluate MODEL [--suite NAME ...] [--mteb TASK ...] [--eval-data DIR] [options]",
+        description="Score a model. Suites: sts, Spearman correlation of cosine similarities; transfer, SentEval's "
+        "classification tasks; retrieval, nDCG@10 and recall on sets in BEIR's format; in-domain, retrieval among the "
+        "STS Benchmark's test sentences (InfoCSE, section 6.2); geometry, alignment, uniformity and mutual information "
+        "on its dev pairs (Twins, table 4).",
     )
     parser.add_argument("model", type=name, metavar="MODEL", help="folder or hub name of a SentenceTransformer")
-    parser.add_argument(
-        "--suite", nargs="+", choices=SUITES, help="what to score; default: sts, or nothing beside --mteb"
-    )
-    parser.add_argument(
-        "--mteb", nargs="+", metavar="TASK", help="tasks of MTEB, such as STSBenchmark STS12 SICK-R SciFact"
-    )
-    parser.add_argument(
+    group = parser.add_argument_group("what to score")
+    group.add_argument("--suite", nargs="+", choices=SUITES, metavar="NAME", help=f"{', '.join(SUITES)}; default: sts")
+    group.add_argument("--mteb", nargs="+", metavar="TASK", help="MTEB's own tasks, such as STSBenchmark or SciFact")
+    group.add_argument(
         "--eval-data",
         metavar="DIR",
-        help="a folder with folders sts, transfer and retrieval, or that one of them that is asked for; each holds one "
-        "folder a set (sts/stsb/test.jsonl.gz). Without, sts and --mteb take the hub's sets",
+        help="folder with sts/, transfer/ and retrieval/, or one of them, such as sts/stsb/test.jsonl.gz; without it, "
+        "sts and --mteb load their data from the hub",
     )
-    parser.add_argument("--splits", nargs="+", default=["dev", "test"], metavar="NAME", help="sts: default: dev test")
-    parser.add_argument(
+    group.add_argument("--splits", nargs="+", default=["dev", "test"], metavar="NAME", help="sts; default: dev test")
+    group.add_argument(
         "--setting",
         choices=["all", "mean", "wmean"],
         default="all",
-        help="sts: all pairs of a set at once, as the papers, or the (weighted) mean over its subsets; default: all",
+        metavar="NAME",
+        help="sts: all pairs of a set at once, or the mean or weighted mean (wmean) over its subsets; default: all",
     )
-    parser.add_argument("--folds", type=whole, default=10, metavar="N", help="transfer: default: 10, as SentEval")
-    parser.add_argument(
-        "--pooling",
-        choices=POOLINGS,
-        default="keep",
-        help="score the encoder under another pooling; first-last is the mean of the first and last layers",
-    )
-    parser.add_argument(
-        "--head",
-        action="store_true",
-        help="score the model under the head that its loss trained on top; MODEL is a checkpoint (--checkpoints). "
-        "Without, it is scored as it will be used (InfoCSE, Table 9: cls, and cls_before_pooler)",
-    )
-    parser.add_argument(
-        "--whiten", type=name, metavar="FILE", help="whiten the vectors, by mean and covariance of these sentences"
-    )
-    parser.add_argument("--whiten-dimensions", type=whole, metavar="N", help="and keep that many; default: all")
+    group.add_argument("--folds", type=whole, default=10, metavar="N", help="transfer; default: 10")
     _geometry.add_options(parser)
-    parser.add_argument("--max-length", type=whole, metavar="N", help="tokens a text; default: the model's")
-    parser.add_argument("--batch-size", type=whole, default=64, metavar="N", help="default: 64")
-    parser.add_argument("--json", type=name, metavar="FILE", help="write the scores there too")
-    parser.add_argument(
-        "--mteb-output", type=name, metavar="DIR", help="write MTEB's own result files there; what is there is not run"
+    group = parser.add_argument_group("how to read the model")
+    poolings = (*POOLINGS, "first-last")  # the last one is the mean of the first and last layers
+    group.add_argument(
+        "--pooling", choices=poolings, default="keep", metavar="NAME", help=f"{', '.join(poolings)}; default: keep"
+    )
+    group.add_argument("--head", action="store_true", help="apply the loss's trained head; MODEL is a checkpoint")
+    group.add_argument("--whiten", type=name, metavar="FILE", help="whiten the embeddings by these sentences")
+    group.add_argument("--whiten-dimensions", type=whole, metavar="N", help="dimensions kept by --whiten; default: all")
+    group.add_argument("--max-length", type=whole, metavar="N", help="tokens per text; default: the model's")
+    group.add_argument("--batch-size", type=whole, default=64, metavar="N", help="default: 64")
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", type=name, metavar="FILE", help="also write the scores to this file")
+    group.add_argument(
+        "--mteb-output", type=name, metavar="DIR", help="keep MTEB's result files; tasks that are there are not rerun"
     )
     add_verbose(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Score, print, write."""
+    """Score the model, print the scores and write them."""
     from st_contrastive.evaluation import EvaluationDataError
 
     target = report_file("--json", args.json) if args.json else None
@@ -91,36 +83,31 @@ def run(args: argparse.Namespace) -> int:
     if args.whiten_dimensions and not args.whiten:
         raise UserError("--whiten-dimensions needs --whiten FILE.")
     _geometry.check_together(args, suites)
-    try:
-        # Folders are looked into before the model is loaded.
+    with user_error(EvaluationDataError, prefix="--eval-data: "):  # found before the model is loaded
         runs = {suite: _suite(suite, args) for suite in suites}
-    except EvaluationDataError as error:
-        raise UserError(f"--eval-data: {error}") from error
     model = _model(args)
     if args.mteb:
         runs["mteb"] = lambda model: _mteb(model, args)
     reports, failed = {}, []
     for suite, score in runs.items():
         try:
-            reports[suite] = _with_notes(score(model), args)
-        except EvaluationDataError as error:  # what the other suites found is not lost
+            reports[suite] = _with_note(score(model), args)
+        except EvaluationDataError as error:  # the scores of the other suites are kept
             failed.append(f"--eval-data: {suite}: {error}" if len(runs) > 1 else f"--eval-data: {error}")
         except UserError as error:
             failed.append(str(error))
     if reports:
         print("\n\n".join(report.table() for report in reports.values()))
     if target is not None and reports:
-        try:
-            _together(args.model, reports).write(target)
-        except OSError as error:
-            raise UserError(f"--json {args.json} can't be written: {error.strerror or error}.") from error
+        with writing(f"--json {args.json}"):
+            _merged(args.model, reports).write(target)
     if failed:
         raise UserError(" ".join(failed))
     return 0
 
 
 def _suite(suite: str, args: argparse.Namespace) -> Callable[[Encoder], Report]:
-    """What scores a model on the suite; its folder is there."""
+    """A function that scores a model on the suite; its data is looked for now."""
     from st_contrastive import evaluation
 
     folder = _folder(suite, args.eval_data)
@@ -130,7 +117,7 @@ def _suite(suite: str, args: argparse.Namespace) -> Callable[[Encoder], Report]:
             evaluation.sts_files(folder, args.splits)
         return lambda model: evaluation.evaluate_sts(model, folder, splits=args.splits, setting=args.setting, **options)
     if folder is None:
-        raise UserError(f"--suite {suite} needs --eval-data DIR: its sets are not taken from the hub.")
+        raise UserError(f"--suite {suite} needs --eval-data DIR: its data is not loaded from the hub.")
     if suite == "transfer":
         return lambda model: evaluation.evaluate_transfer(model, folder, folds=args.folds, **options)
     if suite == "retrieval":
@@ -142,7 +129,7 @@ def _suite(suite: str, args: argparse.Namespace) -> Callable[[Encoder], Report]:
 
 
 def _folder(suite: str, data: str | None) -> Path | None:
-    """The suite's own folder in --eval-data, or --eval-data itself."""
+    """The suite's folder in --eval-data, or --eval-data itself."""
     if data is None:
         return None
     own = Path(data, suite if suite in ("sts", "transfer", "retrieval") else "sts")
@@ -159,7 +146,7 @@ def _benchmark(folder: Path, split: str) -> STSPairs:
 
 
 def _model(args: argparse.Namespace) -> Any:
-    """The model as it is to be read."""
+    """The model, with the pooling, head and whitening of the options."""
     from st_contrastive.cli._models import cut_texts, load_model
     from st_contrastive.evaluation import FirstLastAverage, Whitened
     from st_contrastive.inputs import CorpusError, read_corpus
@@ -172,44 +159,38 @@ def _model(args: argparse.Namespace) -> Any:
     pooling = "mean" if args.pooling == "first-last" else args.pooling
     model: Any = load_model(args.model, pooling=pooling)
     if args.head:
-        try:
+        with user_error(OSError, LossStateError, prefix="--head: "):
             model = with_trained_head(model, args.model)
-        except (OSError, LossStateError) as error:
-            raise UserError(f"--head: {error}") from error
     if args.max_length is not None:
         cut_texts(model, args.model, args.max_length)
     if args.pooling == "first-last":
         model = FirstLastAverage(model)
     if args.whiten:
-        try:
+        with user_error(CorpusError, ValueError, prefix="--whiten: "):
             sentences = read_corpus(args.whiten).sentences
             return Whitened(model, sentences, dimensions=args.whiten_dimensions, batch_size=args.batch_size)
-        except (CorpusError, ValueError) as error:
-            raise UserError(f"--whiten: {error}") from error
     return model
 
 
 def _mteb(model: Any, args: argparse.Namespace) -> Report:
+    if find_spec("mteb") is None:
+        raise UserError("--mteb needs the package mteb: install it, or this package with its extra 'eval'.")
     from st_contrastive.evaluation import evaluate_mteb
 
-    try:
+    with writing(f"--mteb-output {args.mteb_output}"):
         return evaluate_mteb(
             model, args.mteb, args.mteb_output, name=args.model, data=args.eval_data, batch_size=args.batch_size
         )
-    except ImportError as error:
-        raise UserError(f"--mteb: {error}") from error
-    except OSError as error:
-        raise UserError(f"--mteb-output {args.mteb_output} can't be written: {error.strerror or error}.") from error
 
 
-def _with_notes(report: Report, args: argparse.Namespace) -> Report:
-    """The report, with how the model was read where that is not as it is used."""
-    note = f"{args.model} is scored under the head that its loss trained on top."
+def _with_note(report: Report, args: argparse.Namespace) -> Report:
+    """The report, with a note if the model was scored under its head."""
+    note = f"{args.model} is scored under the head that its loss trained."
     return replace(report, notes=(*report.notes, note)) if args.head else report
 
 
-def _together(model: str, reports: dict[str, Report]) -> Report:
-    """One report of all suites; one alone as it is."""
+def _merged(model: str, reports: dict[str, Report]) -> Report:
+    """The only report, or one of all suites."""
     from st_contrastive.evaluation import Report
 
     if len(reports) == 1:

@@ -1,10 +1,10 @@
-"""``st-contrastive recipes``: the recipes in a list, or one with the source of every number."""
+"""``st-contrastive recipes``: list the recipes, or print one with the source of every number."""
 
 from __future__ import annotations
 
 import argparse
 
-from st_contrastive.cli._arguments import UserError
+from st_contrastive.cli._arguments import user_error
 from st_contrastive.cli._text import columns
 from st_contrastive.recipes import RECIPES, recipe
 
@@ -14,20 +14,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "recipes",
         help="list the recipes, or explain one",
-        description="A recipe is a paper's settings: method, model and numbers. Without NAME, all of them; with NAME, "
-        "each number with its source, what is not as in the paper, and the paper's own figure.",
+        description="A recipe holds the method, the model and the numbers of one row of a paper's table. Without NAME, "
+        "list the recipes; with NAME, print each number with its source, the differences from the paper, and the "
+        "paper's result. Names that begin with mini- are for a laptop.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="as train --recipe takes it")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of a recipe, as for train --recipe")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print."""
+    """Print the list, or the recipe."""
     if args.name is None:
-        print(columns((one.name, one.title, one.reported) for one in RECIPES.values()))
+        print(columns((one.name, one.title) for one in RECIPES.values()))
         return 0
-    try:
+    with user_error(ValueError):
         print(recipe(args.name).describe())
-    except ValueError as error:
-        raise UserError(str(error)) from error
     return 0

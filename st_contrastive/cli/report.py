@@ -1,17 +1,19 @@
-"""``st-contrastive report``: a training run as one page that needs nothing else."""
+"""``st-contrastive report``: training runs as one HTML page, with the pictures in it."""
 
 from __future__ import annotations
 
 import argparse
 import html
 import io
+import json
 from pathlib import Path
 from typing import Any
 
-from st_contrastive.cli._arguments import UserError, name
+from st_contrastive.cli._arguments import UserError, name, user_error, writing
 from st_contrastive.cli._saving import report_file
 
 _MARK = '<meta name="generator" content="st-contrastive report">'
+_DEV = "eval_dev_spearman"
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid #ddd; }
@@ -27,43 +29,39 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "report",
         help="show how a training run went",
-        description="Show a training run: its curves and terms, the queue, similarities before and after, scores. It "
-        "needs the extra 'plots'.",
+        description="Write a page about training runs: curves, terms of the loss, the queue, similarities before and "
+        "after, scores and settings. Needs matplotlib, which the extra 'plots' installs.",
     )
-    parser.add_argument("runs", nargs="+", type=name, metavar="RUN_DIR", help="outputs of train or pretrain-infocse")
-    parser.add_argument("--html", required=True, type=name, metavar="FILE", help="where the page goes")
+    parser.add_argument("runs", nargs="+", type=name, metavar="RUN_DIR", help="output of train or pretrain-infocse")
+    parser.add_argument("--html", required=True, type=name, metavar="FILE", help="file of the page")
     parser.add_argument(
-        "--scores", nargs="*", default=[], type=name, metavar="FILE", help="reports that evaluate --json wrote"
+        "--scores", nargs="*", default=[], type=name, metavar="FILE", help="scores that evaluate --json wrote"
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the records, draw, write."""
+    """Read the records and write the page."""
     from st_contrastive.cli._record import read
 
-    target = report_file("--html", args.html, ours=_is_page, what="page of ours")
-    try:
+    target = report_file("--html", args.html, ours=_is_page, what="such page")
+    with user_error(OSError, ValueError):
         folders = list(dict.fromkeys(Path(folder).resolve() for folder in args.runs))
         records = {run_name: read(folder) for run_name, folder in zip(_names(folders), folders, strict=True)}
         reports = [_scores(file) for file in args.scores]
-    except (OSError, ValueError) as error:
-        raise UserError(str(error)) from error
     try:
         page = rendered(records, reports)
     except ImportError as error:
-        raise UserError("report draws with matplotlib: pip install 'st_contrastive[plots]'") from error
-    try:
+        raise UserError("report needs matplotlib: install it, or this package with its extra 'plots'.") from error
+    with writing(f"--html {args.html}"):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--html {args.html} can't be written: {error.strerror or error}.") from error
     print(f"Written to {target}.")
     return 0
 
 
 def _names(folders: list[Path]) -> list[str]:
-    """What tells the folders apart: the last part of their names, or as many as it takes."""
+    """The last part of each folder's path, or as many parts as make the names differ."""
     for count in range(1, max([1, *(len(folder.parts) for folder in folders)]) + 1):
         names = ["/".join(folder.parts[-count:]) for folder in folders]
         if len(set(names)) == len(names):
@@ -79,8 +77,6 @@ def _is_page(file: Path) -> bool:
 
 
 def _scores(file: str) -> dict[str, Any]:
-    import json
-
     report = json.loads(Path(file).read_text(encoding="utf-8"))
     if not isinstance(report, dict) or not isinstance(report.get("scores"), list):
         raise ValueError(f"--scores {file} is no report of st-contrastive evaluate --json.")
@@ -88,40 +84,33 @@ def _scores(file: str) -> dict[str, Any]:
 
 
 def rendered(records: dict[str, dict[str, Any]], reports: list[dict[str, Any]]) -> str:
-    """The page.
-
-    Args:
-        records: of each run, by its name.
-        reports: of ``evaluate --json``.
-    """
-    parts = [f"<h1>{html.escape(', '.join(records))}</h1>", _overview(records)]
-    curve = _curves(records, "eval_dev_spearman", scale=100)
-    if curve:
-        parts += ["<h2>Development split</h2>", _figure(curve, "Spearman x 100 at each evaluation, and the best.")]
+    """The page about the records, by the name of their run, and the reports of ``evaluate --json``."""
+    names = html.escape(", ".join(records))
+    parts = [
+        f"<h1>{names}</h1>",
+        _overview(records),
+        _section("Development split", _scores_in_training(records), "Spearman x 100 at each evaluation, and the best."),
+    ]
+    suffixes = {run_name: f" of {html.escape(run_name)}" if len(records) > 1 else "" for run_name in records}
     for run_name, record in records.items():
-        title = f" of {html.escape(run_name)}" if len(records) > 1 else ""
-        terms = _terms(record)
-        if terms:
-            parts += [f"<h2>Terms{title}</h2>", _figure(terms, "The loss's weighted terms, as they were logged.")]
-        if record.get("queue"):
-            parts.append(_figure(_queue(record), "Entries of the queue of past negatives."))
-        similarities = _similarities(record)
-        if similarities:
-            parts += [
-                f"<h2>Similarity against gold{title}</h2>",
-                _figure(similarities, "Cosine similarity of the development pairs, by their gold score."),
-            ]
+        parts += [
+            _section(f"Terms{suffixes[run_name]}", _terms(record), "The loss's weighted terms, as they were logged."),
+            _figure(_queue(record), "Entries of the queue of past negatives."),
+            _section(
+                f"Similarity against gold{suffixes[run_name]}",
+                _similarities(record),
+                "Cosine similarity of the development pairs, by their gold score.",
+            ),
+        ]
     if reports:
         parts += ["<h2>Scores</h2>", _score_table(reports)]
     for run_name, record in records.items():
-        title = f" of {html.escape(run_name)}" if len(records) > 1 else ""
-        parts += [f"<h2>Settings{title}</h2>", _settings("", record["options"])]
+        parts += [f"<h2>Settings{suffixes[run_name]}</h2>", _settings("", record["options"])]
         parts += [_settings("SHA-256", record["files"])] if record.get("files") else []
         parts += [_settings("loss", record["loss"]), _settings("versions", record["versions"])]
-    body = "\n".join(parts)
+    body = "\n".join(filter(None, parts))
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{_MARK}'
-        f"<title>{html.escape(', '.join(records))}</title>"
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{_MARK}<title>{names}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
     )
 
@@ -171,48 +160,47 @@ def _score_table(reports: list[dict[str, Any]]) -> str:
 
 
 def _models(reports: list[dict[str, Any]]) -> list[str]:
-    """What tells the scored models apart; of one that was scored twice the same name."""
+    """A name for each report's model; two reports of one model have the same name."""
     models = [Path(str(report.get("model", ""))) for report in reports]
     names = dict(zip(dict.fromkeys(models), _names(list(dict.fromkeys(models))), strict=True))
     return [names[model] for model in models]
 
 
+def _section(heading: str, drawing: str, caption: str) -> str:
+    return f"<h2>{heading}</h2>\n{_figure(drawing, caption)}" if drawing else ""
+
+
 def _figure(drawing: str, caption: str) -> str:
-    return f"<figure>{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>"
+    return f"<figure>{drawing}<figcaption>{html.escape(caption)}</figcaption></figure>" if drawing else ""
 
 
 def _svg(figure: Any) -> str:
-    import matplotlib.pyplot as plt
-
     buffer = io.StringIO()
-    figure.tight_layout()
     figure.savefig(buffer, format="svg")
-    plt.close(figure)
     text = buffer.getvalue()
     return text[text.index("<svg") :]
 
 
-def _axes(width: float = 8, height: float = 2.8) -> tuple[Any, Any]:
-    import matplotlib
+def new_axes(width: float = 8, height: float = 2.8) -> tuple[Any, Any]:
+    """A figure, and its axes with steps along x; the size is in inches."""
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(width, height))
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axis = figure.subplots()
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_xlabel("step")
     return figure, axis
 
 
-def _curves(records: dict[str, dict[str, Any]], key: str, *, scale: float) -> str:
-    """One line a run; "" where no run has it."""
+def _scores_in_training(records: dict[str, dict[str, Any]]) -> str:
+    """A line for each run that was evaluated, its best point marked; "" if none was."""
     drawn = {
-        run_name: [(entry["step"], scale * entry[key]) for entry in record["log"] if entry.get(key) is not None]
+        run_name: [(entry["step"], 100 * entry[_DEV]) for entry in record["log"] if entry.get(_DEV) is not None]
         for run_name, record in records.items()
     }
     if not any(drawn.values()):
         return ""
-    figure, axis = _axes()
+    figure, axis = new_axes()
     lines = {}
     for run_name, points in drawn.items():
         if points:
@@ -225,18 +213,19 @@ def _curves(records: dict[str, dict[str, Any]], key: str, *, scale: float) -> st
 
 
 def _literal(text: str) -> str:
-    """Text that matplotlib draws as it is: no formula, and not left out of legends."""
+    """Text for matplotlib: "$" starts no formula, and a leading "_" does not hide it from the legend."""
     return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
 
 
 def _terms(record: dict[str, Any]) -> str:
-    """A line a term; "" where nothing was logged."""
+    """A line for each term of the loss; "" if nothing was logged."""
     entries = [entry for entry in record["log"] if entry.get("loss") is not None]
     if not entries:
         return ""
-    skipped = ("loss", "grad_norm", "learning_rate", "epoch", "step", "queue", "seconds", "fallback_share")
-    names = dict.fromkeys(key for entry in entries for key in entry if key not in skipped)
-    figure, axis = _axes()
+    from st_contrastive.cli._progress import NO_TERMS
+
+    names = dict.fromkeys(key for entry in entries for key in entry if key not in NO_TERMS)
+    figure, axis = new_axes()
     for key in ("loss", *names):
         points = [(entry["step"], entry[key]) for entry in entries if entry.get(key) is not None]
         if points:
@@ -250,18 +239,20 @@ def _terms(record: dict[str, Any]) -> str:
 
 
 def _queue(record: dict[str, Any]) -> str:
-    figure, axis = _axes(height=1.8)
+    if not record.get("queue"):
+        return ""
+    figure, axis = new_axes(height=1.8)
     axis.plot(*zip(*record["queue"], strict=True))
     axis.set_ylim(bottom=0)
     return _svg(figure)
 
 
 def _similarities(record: dict[str, Any]) -> str:
-    """How the pairs lie before and after; "" without any after, as of a run that diverged."""
+    """Similarities of the pairs before and after; "" if none after is known, as in a run that diverged."""
     bands = (record.get("similarities") or {}).get("after") or []
     if not any(map(_known, bands)):
         return ""
-    figure, axis = _axes(height=3.2)
+    figure, axis = new_axes(height=3.2)
     axis.set_xlabel("gold score")
     for shift, when, colour in ((-0.18, "before", "#999999"), (0.18, "after", "#1f77b4")):
         known = map(_known, record["similarities"].get(when) or [])
@@ -280,5 +271,4 @@ def _similarities(record: dict[str, Any]) -> str:
 
 
 def _known(band: dict[str, Any]) -> list[float]:
-    """The similarities of a band that are numbers."""
     return [one for one in band["similarities"] if one is not None]

@@ -1,10 +1,10 @@
-"""``st-contrastive translate``: a corpus to a file of sentences and their translations."""
+"""``st-contrastive translate``: translate a corpus into a file of sentence pairs."""
 
 from __future__ import annotations
 
 import argparse
 
-from st_contrastive.cli._arguments import UserError, name, whole
+from st_contrastive.cli._arguments import UserError, name, user_error, whole
 from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._saving import resolved
 
@@ -13,34 +13,35 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command."""
     parser = commands.add_parser(
         "translate",
-        help="translate a corpus, for the fraternal twin",
-        description="Translate a corpus with a sequence-to-sequence model. Stopped and started again, it goes on.",
+        help="translate a corpus, for training Twins on two languages",
+        description="Translate a corpus with a sequence-to-sequence model. If interrupted, run it again to continue.",
     )
-    parser.add_argument("--model", required=True, type=name, help="folder or hub name of the translation model")
     parser.add_argument(
-        "--data", required=True, type=name, metavar="FILE", help="UTF-8 text or .gz, one sentence a line"
+        "--model", required=True, type=name, metavar="NAME", help="translation model: a folder or a hub name"
     )
-    parser.add_argument("--output", required=True, type=name, metavar="FILE", help="a .jsonl or .jsonl.gz")
-    parser.add_argument(
-        "--languages", nargs=2, metavar=("FROM", "TO"), help="as the model names them, where it knows several"
-    )
-    parser.add_argument("--prefix", help="put before each sentence, where the model wants one")
+    parser.add_argument("--data", required=True, type=name, metavar="FILE", help="UTF-8 text, one sentence a line")
+    parser.add_argument("--output", required=True, type=name, metavar="FILE", help="a .jsonl or .jsonl.gz file")
+    parser.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), help="for models of several languages")
+    parser.add_argument("--prefix", metavar="TEXT", help="text that the model expects before each sentence")
     parser.add_argument("--batch-size", type=whole, default=32, metavar="N", help="default: 32")
-    parser.add_argument("--max-length", type=whole, default=128, metavar="N", help="tokens a sentence; default: 128")
-    parser.add_argument("--beams", type=whole, default=1, metavar="N", help="default: 1")
-    parser.add_argument("--limit", type=whole, metavar="N", help="take the first N sentences only")
+    parser.add_argument("--max-length", type=whole, default=128, metavar="N", help="tokens per sentence; default: 128")
+    parser.add_argument("--beams", type=whole, default=1, metavar="N", help="beam width; default: 1")
+    parser.add_argument("--limit", type=whole, metavar="N", help="translate the first N sentences only")
     add_verbose(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Translate what is not translated yet."""
+    """Translate the sentences that are not in the output yet."""
     from st_contrastive.inputs import CorpusError, TranslationError, Translator, read_corpus, translate_corpus
 
     output = resolved("--output", args.output)
     if output.is_dir():
         raise UserError(f"--output {args.output} is a folder; name a file.")
-    try:
+    with (
+        user_error(CorpusError, TranslationError),
+        user_error(OSError, prefix=f"--output {args.output} can't be used: "),
+    ):
         corpus = read_corpus(args.data, limit=args.limit)
         print(f"{args.data}: {corpus.report}")
         translator = Translator(
@@ -52,9 +53,5 @@ def run(args: argparse.Namespace) -> int:
             num_beams=args.beams,
         )
         path = translate_corpus(corpus.sentences, args.output, translator)
-    except (CorpusError, TranslationError) as error:
-        raise UserError(str(error)) from error
-    except OSError as error:
-        raise UserError(f"--output {args.output} can't be used: {error}.") from error
     print(f"Translations in {path}. Train with them: st-contrastive train --method twins --translations {path} ...")
     return 0

@@ -1,4 +1,4 @@
-"""The papers' settings by name, each number with where it is from; and the same methods at the scale of a laptop."""
+"""Settings of the papers, each number with its source, and settings of the same methods for a laptop."""
 
 from st_contrastive.recipes.library import RECIPES, recipe
 from st_contrastive.recipes.recipe import Difference, Recipe, Setting

@@ -1,4 +1,4 @@
-"""What the recipes at the papers' scale share: SimCSE's training loop and names of checkpoints."""
+"""Settings that several papers share: SimCSE's training loop, and names of checkpoints."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ SIMCSE = "SimCSE, authors' README, Hyperparameters"
 SIMCSE_CODE = "SimCSE, authors' run_unsup_example.sh"
 BERT, LARGE, ROBERTA = "bert-base-uncased", "bert-large-uncased", "roberta-base"
 
-DATA = Difference("trained on --data: the paper takes 1,000,000 sentences of English Wikipedia (wiki1m_for_simcse.txt)")
+DATA = Difference("trained on --data; the paper takes 1,000,000 sentences of English Wikipedia (wiki1m_for_simcse.txt)")
 FLOAT16 = Difference("float16 in the authors' code: add --bf16", ("bf16",))
 
-#: SimCSE's loop, which the other papers follow: the best of the evaluations on the STS Benchmark's development split.
+#: SimCSE's training loop, which the other papers follow; the best step on the development split is kept.
 LOOP = {
     **cite(SIMCSE_CODE, max_length=32, epochs=1, evaluate_steps=125),
     **cite("transformers' default, which SimCSE's run_unsup_example.sh keeps", warmup=0.0, seed=42),

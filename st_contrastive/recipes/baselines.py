@@ -1,4 +1,4 @@
-"""SimCSE, and what came between it and the three papers: ESimCSE, MoCo and DiffCSE."""
+"""The baselines: SimCSE, ESimCSE, MoCo and DiffCSE."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _simcse(
         {**LOOP, **cite(SIMCSE, model=model, learning_rate=lr, batch_size=batch_size)},
         {
             **cite(SIMCSE_CODE, temperature=0.05, head=True),
-            **cite("SimCSE, train.py's default, as ESimCSE's authors' copy of it has it", **masked),
+            **cite("SimCSE, train.py's default, in the copy of ESimCSE's authors", **masked),
         },
         differs=(DATA, FLOAT16),
         reported=reported,
@@ -77,7 +77,7 @@ BASELINES = (
             **cite("MoCo, authors' main_moco.py: one view to each encoder", positives="momentum"),
             **cite(f"as {SIMCSE_CODE}", head=True),
         },
-        differs=(Difference("MoCo is of images: there is no paper of it on sentences to repeat"),),
+        differs=(Difference("MoCo's paper is about images; no paper applies it to sentences alone"),),
     ),
     Recipe(
         "diffcse-bert-base",

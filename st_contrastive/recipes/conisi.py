@@ -1,4 +1,4 @@
-"""ConIsI's rows: each construction at each size."""
+"""ConIsI: each construction of its pairs, at each model size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from st_contrastive.recipes.recipe import Difference, Recipe, cite
 
 _TEXT, _TABLE = "ConIsI, section 4.3", "ConIsI, table 3"
 
-#: What ConIsI leaves open of each construction.
+#: What the paper leaves open about each construction.
 _OPEN = {
     "other": (),
     "subword": (
@@ -17,7 +17,7 @@ _OPEN = {
             "section 3.2.1 replaces 'a certain proportion' of the subwords: 0.15 is ours", ("replacement_rate",)
         ),
         Difference(
-            "of the chosen subwords 20 % stay as they were; section 3.2.1 leaves 'the masked token unchanged', which "
+            "20 % of the chosen subwords stay as they were; section 3.2.1 leaves 'the masked token unchanged', which "
             "may mean that they stay [MASK]"
         ),
     ),
@@ -61,8 +61,8 @@ def _conisi(suffix: str, strategy: str, title: str, table: str, reported: Mappin
                         "BatchNorm takes its statistics over all 3 N rows: sections 3.1.4 and 3.1.5 do not say of which"
                     ),
                     Difference(
-                        "kept is the best step by the STS Benchmark's development split, as in SimCSE; section 4.3 "
-                        "evaluates every 125 steps, and says neither on what nor which step is kept",
+                        "the weights are of the best step on the STS Benchmark's development split, as in SimCSE; "
+                        "section 4.3 evaluates every 125 steps, but does not say on what, or which step is kept",
                         ("dev",),
                     ),
                     *_OPEN[strategy],

@@ -1,4 +1,4 @@
-"""InfoCSE's rows."""
+"""InfoCSE: the rows of its tables."""
 
 from __future__ import annotations
 

@@ -1,22 +1,29 @@
-"""All recipes, by name."""
+"""All recipes, by name.
+
+The source of a number is a section or table of the paper, or a file of its authors' code. "Not verified" marks numbers
+of papers whose text was not at hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from st_contrastive.recipes.full import FULL
+from st_contrastive.recipes.baselines import BASELINES
+from st_contrastive.recipes.conisi import CONISI
+from st_contrastive.recipes.infocse import INFOCSE
 from st_contrastive.recipes.mini import MINIS
 from st_contrastive.recipes.recipe import Recipe
+from st_contrastive.recipes.twins import TWINS
 
 #: Every recipe by its name.
-RECIPES: Mapping[str, Recipe] = {one.name: one for one in (*FULL, *MINIS)}
+RECIPES: Mapping[str, Recipe] = {one.name: one for one in (*BASELINES, *CONISI, *TWINS, *INFOCSE, *MINIS)}
 
 
 def recipe(name: str) -> Recipe:
     """The recipe of that name.
 
     Raises:
-        ValueError: there is none; the message lists those there are.
+        ValueError: there is none; the message lists all names.
 
     Example:
         >>> recipe("infocse-bert-base").loss_arguments["mlm_weight"]

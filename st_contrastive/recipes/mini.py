@@ -1,13 +1,16 @@
-"""The same methods at the scale of a laptop, each derived from a recipe at the papers' scale."""
+"""Recipes for a laptop, each derived from a recipe at the paper's scale."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from st_contrastive.recipes.full import FULL
+from st_contrastive.recipes.baselines import BASELINES
+from st_contrastive.recipes.conisi import CONISI
+from st_contrastive.recipes.infocse import INFOCSE
 from st_contrastive.recipes.recipe import Difference, Recipe, cite
+from st_contrastive.recipes.twins import TWINS
 
-_SMALL = "ours: MiniLM under [CLS] pooling, where it has flattened out"
+_SMALL = "ours: MiniLM's curve under [CLS] pooling is flat by then"
 _RUN = {
     **cite(
         _SMALL,
@@ -21,21 +24,18 @@ _RUN = {
     **cite("the Trainer's", seed=42),
 }
 _FEW_STEPS = "ours: for MiniLM and so few steps"
-#: Arguments of a loss that the small scale changes; the others are changed to see what they do.
+#: Arguments of a loss that are tuned to the small scale; the others are ablations.
 _TUNED = ("temperature", "interaction_weight", "mlm_weight", "queue_size", "momentum")
 _STAGE1 = cite(_SMALL, learning_rate=1e-4, batch_size=64, max_steps=150, max_length=32)
-_LIKE = {one.name: one for one in FULL}
+_FULL = {one.name: one for one in (*BASELINES, *CONISI, *TWINS, *INFOCSE)}
 
 
 def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
-    """A recipe at full scale on MiniLM: its loss, but for what changes, in 150 steps."""
-    full = _LIKE[like]
+    """The recipe ``like`` on MiniLM in 150 steps, with the changed arguments of its loss."""
+    full = _FULL[like]
     stage1 = changes.pop("stage1", full.stage1 is not None)
     translations = changes.pop("translations", full.translations)
-    run = {
-        **_RUN,
-        **{key: full.run[key] for key in ("pooling", "repetition") if key in full.run},
-    }
+    run = {**_RUN, **{key: full.run[key] for key in ("pooling", "repetition") if key in full.run}}
     tuned = {key: value for key, value in changes.items() if key in _TUNED}
     loss = {**full.loss, **cite("the part that this recipe changes", **changes), **cite(_FEW_STEPS, **tuned)}
     others = [
@@ -72,8 +72,8 @@ def _mini(name: str, title: str, like: str, **changes: Any) -> Recipe:
         stage1_loss=full.stage1_loss if stage1 else {},
         differs=(
             Difference("all-MiniLM-L6-v2, which is a sentence encoder already", ("model",)),
-            Difference("150 steps, and without --dev the last of them", ("max_steps", "epochs")),
-            *(Difference(f"against {like}: {told}", (about,)) for about, told in others),
+            Difference("150 steps; without --dev, the weights of the last step", ("max_steps", "epochs")),
+            *(Difference(f"against {like}: {text}", (about,)) for about, text in others),
         ),
     )
 
@@ -90,11 +90,11 @@ MINIS = (
     _mini("conisi-o1", "ConIsI-o1", "conisi-o1-bert-base", **_CONISI),
     _mini("conisi-o2", "ConIsI-o2", "conisi-o2-bert-base", **_CONISI),
     _mini("twins", "Twins", "twins-bert-base"),
-    _mini("twins-no-margin", "Twins without its margin (w/o TL)", "twins-bert-base", twins_weight=0.0),
-    _mini("twins-whole-no-queue", "Twins without queue (w/o HQ)", "twins-bert-base", queue_batches=0),
+    _mini("twins-no-margin", "Twins without its margin", "twins-bert-base", twins_weight=0.0),
+    _mini("twins-whole-no-queue", "Twins without queue", "twins-bert-base", queue_batches=0),
     _mini(
         "twins-no-margin-no-queue",
-        "Twins without its margin and queue (w/o TL, HQ)",
+        "Twins without its margin and queue",
         "twins-bert-base",
         twins_weight=0.0,
         queue_batches=0,
@@ -106,7 +106,7 @@ MINIS = (
         key_momentum=0.995,
         forgetting_rate=0.0,
     ),
-    _mini("twins-one-column", "Twins without fraternal twins (w/o FI, TL)", "twins-bert-base", **_ONE_COLUMN),
+    _mini("twins-one-column", "Twins without fraternal twins", "twins-bert-base", **_ONE_COLUMN),
     _mini(
         "twins-no-queue", "Twins without fraternal twins and queue", "twins-bert-base", queue_batches=0, **_ONE_COLUMN
     ),
@@ -137,6 +137,6 @@ MINIS = (
         "combined",
         _RUN,
         cite(_FEW_STEPS, temperature=0.15, mlm_weight=0.1),
-        differs=(Difference("no paper has it: InfoCSE, section 6.3, suggests that such objectives add up"),),
+        differs=(Difference("in no paper: InfoCSE, section 6.3, suggests that such objectives add up"),),
     ),
 )

@@ -1,4 +1,4 @@
-"""A training run as plain frozen data."""
+"""The settings of a training run, with their sources, as frozen data."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from st_contrastive.methods import METHODS
 
 @dataclass(frozen=True)
 class Setting:
-    """A value, and where it is from: a paper's table or section, a file of its authors' code, or ours."""
+    """A value and its source: a table or section of a paper, a file of its authors' code, or "ours"."""
 
     value: Any
     source: str
 
 
 def cite(source: str, **values: Any) -> dict[str, Setting]:
-    """Settings that have one source."""
+    """Settings of one source."""
     return {name: Setting(value, source) for name, value in values.items()}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not as in a paper, or not known of it; of settings, as long as they are the recipe's."""
+    """A difference from the paper, or what it leaves open; left out if one of the settings ``of`` is changed."""
 
     text: str
     of: tuple[str, ...] = ()
@@ -32,20 +32,20 @@ class Difference:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One row of a paper's table, as far as the paper tells how it was made.
+    """The settings of one row of a paper's table.
 
     Args:
         name: as ``st-contrastive train --recipe`` takes it.
-        title: the row.
+        title: what the row is about.
         method: the loss, as ``--method`` takes it.
         run: options of ``st-contrastive train`` by their names.
         loss: arguments of the loss.
-        augmentation: what makes the second column: "antonyms", "repetition" or None.
-        translations: the data must be sentences and their translations.
-        stage1: options of InfoCSE's first stage, which is run first; None where there is none.
+        augmentation: how the second column is made: "antonyms", "repetition" or None.
+        translations: whether translations are needed.
+        stage1: options of InfoCSE's first stage, or None.
         stage1_loss: arguments of that stage's loss, ``AuxiliaryMLMPretrainingLoss``.
-        differs: what is not as in the paper; "stage1" stands for the whole of that stage.
-        reported: the paper's own figure.
+        differs: differences from the paper; "stage1" in their settings means the whole first stage.
+        reported: the paper's result.
 
     Raises:
         ValueError: there is no such method.
@@ -92,12 +92,12 @@ class Recipe:
         *,
         stage1: bool = True,
     ) -> str:
-        """The recipe as text: every number with its source, and what still differs from the paper.
+        """The recipe as text: every number with its source, and the differences from the paper.
 
         Args:
-            given: options of the run as they are, where they may be others than the recipe's.
-            given_to_loss: arguments of the loss as they are.
-            given_to_stage1: the first stage's options as they are.
+            given: options of a run; those that differ from the recipe's are marked as given.
+            given_to_loss: arguments of the run's loss.
+            given_to_stage1: options of the run's first stage.
             stage1: whether the first stage, if there is one, is run.
         """
         lines = [f"{self.name}: {self.title}"]

@@ -1,4 +1,4 @@
-"""Twins' rows."""
+"""Twins: the rows of its tables."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ _MULTILINGUAL = "bert-base-multilingual-uncased"
 _GERMAN = "stefan-it/albert-large-german-cased"
 
 _BY_T5 = Difference(
-    "section 4.1 translates with a 'T5 pre-trained model from Huggingface', and does not say which; st-contrastive "
-    "translate makes --translations of --data with the model that it is given"
+    "section 4.1 translates with a 'T5 pre-trained model from Huggingface', and does not say which; --translations "
+    "holds what st-contrastive translate, or another program, makes of --data"
 )
 _BY_BAIDU = Difference(
-    "section 4.1 translates with the Baidu Translator API; --translations are what they are made with here"
+    "section 4.1 translates with the Baidu Translator API; --translations may be made with another translator"
 )
 
-_SAFETENSORS = Difference(
-    "only safetensors are loaded: of a checkpoint without them, AutoModel.save_pretrained makes some"
-)
+_SAFETENSORS = Difference("only safetensors are loaded; AutoModel.save_pretrained converts other checkpoints")
 
 
 def _twins(
@@ -36,7 +34,7 @@ def _twins(
     run: Mapping[str, Setting] | None = None,
     loss: Mapping[str, Setting] | None = None,
 ) -> Recipe:
-    """A row; without ``fraternal``, one on sentences alone."""
+    """A row of a table; without ``fraternal``, one that is trained on sentences without translations."""
     return Recipe(
         name,
         f"Twins, {title}",
@@ -65,8 +63,8 @@ def _twins(
         differs=(
             *differs,
             Difference(
-                "fusion rate, queue length, forgetting rate, temperature, learning rate and length are ours: the "
-                "paper's text has none of them; it leaves the first two to supplementary materials"
+                "fusion rate, queue length, forgetting rate, temperature, learning rate and length are ours: they are "
+                "not in the paper's text, which leaves the first two to supplementary materials"
             ),
             *(() if fraternal is None else (_SAFETENSORS,)),
         ),
@@ -75,12 +73,12 @@ def _twins(
 
 
 def _ablation(name: str, title: str, reported: str, source: str, columns: int = 2, **changes: Any) -> Recipe:
-    """The BERT-base row with parts left out, on the STS Benchmark's test, where the whole has 80.27."""
+    """The BERT-base row with parts left out, scored on the STS Benchmark's test split."""
     return _twins(
         f"twins-{name}-bert-base",
         Setting(BERT, _SETUP),
         f"bert-base-uncased, {title}",
-        f"{reported} on the STS Benchmark, {source}; 80.27 whole" if reported else "",
+        f"{reported} on the STS Benchmark, {source}; 80.27 with all parts" if reported else "",
         fraternal=_GERMAN if columns == 2 else None,
         differs=(DATA, _BY_T5) if columns == 2 else (DATA,),
         loss=cite(f"Twins, {source}", **changes),
@@ -88,17 +86,9 @@ def _ablation(name: str, title: str, reported: str, source: str, columns: int = 
 
 
 TWINS = (
+    _twins("twins-bert-base", Setting(BERT, _SETUP), "bert-base-uncased, German", "77.80 on seven STS sets (table 1)"),
     _twins(
-        "twins-bert-base",
-        Setting(BERT, _SETUP),
-        "bert-base-uncased, German",
-        "77.80 on seven STS sets (table 1)",
-    ),
-    _twins(
-        "twins-bert-large",
-        Setting(LARGE, _SETUP),
-        "bert-large-uncased, German",
-        "79.44 on seven STS sets (table 1)",
+        "twins-bert-large", Setting(LARGE, _SETUP), "bert-large-uncased, German", "79.44 on seven STS sets (table 1)"
     ),
     _twins(
         "twins-bert-multilingual",
@@ -108,7 +98,7 @@ TWINS = (
         differs=(
             DATA,
             _BY_T5,
-            Difference("the paper names this checkpoint, and has no row of it on English: tables 1 and 2 are of BERT"),
+            Difference("the paper names this checkpoint, but has no English row for it: tables 1 and 2 are of BERT"),
         ),
     ),
     _twins(
@@ -119,14 +109,12 @@ TWINS = (
         "denpa92/bert-base-cantonese",
         (
             Difference(
-                "trained on 100,000 sentences of --data, and without --dev FILE, the development split of C-STS-B, the "
-                "last step's weights are kept: section 4.1 takes 100,000 of Chinese Wikipedia, and evaluates on that "
-                "split",
+                "trained on 100,000 sentences of --data; section 4.1 takes them from Chinese Wikipedia, and evaluates "
+                "on C-STS-B's development split: without that as --dev FILE, the last step's weights are saved",
                 ("dev", "limit"),
             ),
             Difference(
-                "section 4.1 does not say from which of its checkpoints the Chinese rows start; it names no Chinese "
-                "one",
+                "section 4.1 names no Chinese checkpoint, and does not say from which one the Chinese rows start",
                 ("model",),
             ),
             _BY_BAIDU,
@@ -136,22 +124,22 @@ TWINS = (
             **cite(f"{_SETUP}: CnData", limit=100_000),
         },
     ),
-    _ablation("one-column", "without fraternal twins", "78.10", "table 2, w/o FI, TL", columns=1),
+    _ablation("one-column", "without fraternal twins", "78.10", "table 2, row 'w/o FI, TL'", columns=1),
     _ablation(
         "no-queue",
         "without fraternal twins and queue",
         "76.83",
-        "table 2, w/o FI, TL, HQ, which is SimCSE",
+        "table 2, row 'w/o FI, TL, HQ', which is SimCSE",
         columns=1,
         queue_batches=0,
     ),
-    _ablation("whole-no-queue", "German, without queue", "78.81", "table 2, w/o HQ", queue_batches=0),
-    _ablation("no-margin", "German, without Twins loss", "78.65", "figure 4b, w/o TL", twins_weight=0.0),
+    _ablation("whole-no-queue", "German, without queue", "78.81", "table 2, row 'w/o HQ'", queue_batches=0),
+    _ablation("no-margin", "German, without Twins loss", "78.65", "figure 4b, 'w/o TL'", twins_weight=0.0),
     _ablation(
         "no-margin-no-queue",
         "German, without Twins loss and queue",
         "77.26",
-        "table 2, w/o TL, HQ",
+        "table 2, row 'w/o TL, HQ'",
         twins_weight=0.0,
         queue_batches=0,
     ),
@@ -159,7 +147,7 @@ TWINS = (
         "moco",
         "German, MoCo's mechanism in the queue's place",
         "",
-        "figure 4c and section 4.4, MoCo w/ ME; the momentum is ours",
+        "figure 4c and section 4.4, 'MoCo w/ ME'; the momentum is ours",
         key_momentum=0.995,
         forgetting_rate=0.0,
     ),

@@ -196,14 +196,14 @@ def test_mteb(data, tmp_path, capsys):
         (["--whiten", "/no/such", "--eval-data", "DATA"], "--whiten: "),
         (
             ["--suite", "geometry", "--translation-encoder", "x", "--eval-data", "DATA"],
-            "--translation-encoder is of the translations",
+            "--translation-encoder goes with translations",
         ),
         (
             ["--suite", "geometry", "--translations", "/no", "--eval-data", "DATA"],
             "--translations: /no is not a file of pairs",
         ),
         (["--suite", "geometry", "--min-score", "9", "--eval-data", "DATA"], "No pair has a score of 9.0 or more"),
-        (["--min-score", "5", "--eval-data", "DATA"], "are of --suite geometry, which is not asked for"),
+        (["--min-score", "5", "--eval-data", "DATA"], "--translations and --min-score go with --suite geometry"),
         (
             ["--suite", "geometry", "--translations", "x", "--whiten", "y", "--eval-data", "DATA"],
             "needs the encoder itself",

@@ -14,10 +14,7 @@ from st_contrastive.cli import main, report
 from tests.filters import TRAINING
 
 pytest.importorskip("matplotlib")
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    *TRAINING,
-]
+pytestmark = [pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"), *TRAINING]
 
 
 class Page(HTMLParser):
@@ -97,7 +94,7 @@ def test_one_page_of_two_runs(checkpoint, sentences, tmp_path, capsys):
     assert str(tmp_path) not in again
     (tmp_path / "notes.html").write_text("mine")
     assert main([*words[:-1], str(tmp_path / "notes.html")]) == 2
-    assert "holds no page of ours" in capsys.readouterr().err
+    assert "exists and holds no such page" in capsys.readouterr().err
     after = record["similarities"]["after"]
     assert sum(len(band["similarities"]) for band in after) == len(rows)
     assert [band["from"] for band in after] == [0, 1, 2, 3, 4]
@@ -145,11 +142,7 @@ def test_scored_models_are_told_apart():
 
 @pytest.mark.parametrize(
     ("made", "message"),
-    [
-        (None, "holds no training_run.json"),
-        ("{", "Expecting"),
-        ("{}", "is no record of a training run"),
-    ],
+    [(None, "holds no training_run.json"), ("{", "Expecting"), ("{}", "is not the record of a training run")],
 )
 def test_bad_input(tmp_path, capsys, made, message):
     if made is not None:

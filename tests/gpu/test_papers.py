@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -10,7 +9,7 @@ import sys
 import pytest
 
 from benchmarks import papers, replicate
-from st_contrastive.cli import train
+from st_contrastive import cli
 from st_contrastive.recipes import recipe
 
 GIVEN = ["--data", "wiki.txt", "--dev", "dev.jsonl", "--suites", "data", "--out"]
@@ -47,11 +46,9 @@ def test_the_commands_are_ones_that_replicate_and_train_take(tmp_path, monkeypat
     (tmp_path / "bert" / "config.json").write_text("{}", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     parsed = []
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    train.add_parser(parser.add_subparsers())
 
     def trained(words, out):
-        parsed.append((parser.parse_args(train.recipe_first([*words, "--output", out])), out))
+        parsed.append((cli.parse([*words, "--output", out]), out))
         return {"best_step": 1, "seconds": 1.0}
 
     monkeypatch.setattr(replicate, "trained", trained)
