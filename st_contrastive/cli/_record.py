@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import platform
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from st_contrastive._files import sha256
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -152,13 +153,7 @@ def digests(args: argparse.Namespace, names: Sequence[str] = _READ) -> dict[str,
 
 def _digest(path: Path) -> str:
     """Of a file, or of the weights and settings in a model's folder."""
-    files = [path] if path.is_file() else sorted([*path.rglob("*.safetensors"), *path.rglob("config.json")])
-    found = hashlib.sha256()
-    for one in files:
-        with one.open("rb") as file:
-            while chunk := file.read(2**20):
-                found.update(chunk)
-    return found.hexdigest()
+    return sha256([path] if path.is_file() else sorted([*path.rglob("*.safetensors"), *path.rglob("config.json")]))
 
 
 def read(folder: Path) -> dict[str, Any]:

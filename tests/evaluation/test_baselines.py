@@ -43,7 +43,7 @@ def test_first_last_average_reads_as_the_model_does(build, sentences):
 
 
 def test_first_last_average_of_no_token_is_zeros():
-    pooled = baselines._FirstAndLast()(
+    pooled = baselines._FirstLastPooling()(
         {"all_layer_embeddings": [torch.ones(1, 2, 3)] * 3, "attention_mask": torch.zeros(1, 2)}
     )["sentence_embedding"]
     assert torch.equal(pooled, torch.zeros(1, 3))  # as sentence-transformers' own pooling
