@@ -57,7 +57,7 @@ def ranked(
 
 
 def _nearest(vectors: torch.Tensor, keys: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The ``count`` largest products with each vector, the largest first, and their rows in ``keys``, (Q, count) each."""
+    """The ``count`` largest products with each vector, the largest first, and their rows in ``keys``; (Q, count)."""
     best = torch.empty(len(vectors), 0)
     places = torch.empty(len(vectors), 0, dtype=torch.long)
     for start in range(0, len(keys), _DOCUMENTS_AT_ONCE):

@@ -244,25 +244,18 @@ def evaluate_sts(
                 # MTEB's test split, which is not the papers'.
                 sets.setdefault((task, ALL), sets.pop((task, split)))
     items: Iterable[tuple[tuple[str, str], STSPairs]] = tqdm(sets.items(), desc="STS", disable=not progress)
-    scores = tuple(
-        Score(
-            task,
-            split,
-            "spearman",
-            sts_spearman(
-                model, pairs, setting=setting if plain(task) in _WITH_SUBSETS else "all", batch_size=batch_size
-            ),
-            len(pairs),
-        )
-        for (task, split), pairs in items
-    )
+    scores = []
+    for (task, split), pairs in items:
+        own_setting = setting if plain(task) in _WITH_SUBSETS else "all"
+        value = sts_spearman(model, pairs, setting=own_setting, batch_size=batch_size)
+        scores.append(Score(task, split, "spearman", value, len(pairs)))
     notes = tuple(
         f"{task} {split} has {len(pairs):,} pairs, but the papers' set has {PAPERS_SETS[plain(task)]:,}."
         for (task, split), pairs in sets.items()
         if split == "test" and len(pairs) != PAPERS_SETS.get(plain(task), len(pairs))
     )
     notes += tuple(_notes_on_means(sets, splits, setting))
-    return Report(name, scores, {"suite": "sts", "setting": setting, "similarity": "cosine"}, notes)
+    return Report(name, tuple(scores), {"suite": "sts", "setting": setting, "similarity": "cosine"}, notes)
 
 
 def _notes_on_means(sets: dict[tuple[str, str], STSPairs], splits: Sequence[str], setting: Setting) -> Iterable[str]:

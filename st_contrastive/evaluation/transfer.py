@@ -91,7 +91,7 @@ def _read(path: Path) -> TransferSplit:
 
 
 def features(model: Encoder, split: TransferSplit, *, batch_size: int = 64) -> Any:
-    """The classifier's input: the text's vector u, (N, d), or for pairs ``[|u - v|, u * v]``, (N, 2 d), as in SentEval."""
+    """The classifier's input, as in SentEval: each text's vector u, (N, d); of pairs ``[|u - v|, u * v]``, (N, 2 d)."""
     columns = [encoded(model, column, batch_size=batch_size) for column in split.texts]
     if len(columns) == 1:
         return columns[0]

@@ -89,5 +89,5 @@ def test_what_can_not_be_whitened():
         Whitened(Letters(), ["a", "a"])
     with pytest.raises(ValueError, match="dimensions must be from 1 to 3"):
         Whitened(Letters(), texts(), dimensions=4)
-    with pytest.raises(ValueError, match=r"dimensions is 3, and the .* differ in 2 directions"):
+    with pytest.raises(ValueError, match=r"dimensions is 3, but the .* differ in 2 directions"):
         Whitened(Letters(), texts(), dimensions=3)

@@ -234,9 +234,7 @@ def test_sets_of_sets_and_what_is_left_out(tmp_path):
     lonely = tmp_path / "data" / "cqadupstack" / "android"
     (lonely / "qrels_test.jsonl.gz").unlink()
     (lonely / "qrels_test.tsv").write_text("q0\tdoc-77\t1\n")
-    with pytest.raises(
-        EvaluationDataError, match=r"no document that split 'test' judges is in the corpus, for example doc-77"
-    ):
+    with pytest.raises(EvaluationDataError, match=r"no document that split 'test' judges is in .*, for example doc-77"):
         read_retrieval(lonely)
 
 
