@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from st_contrastive import distributed
 from st_contrastive.losses._calling_trainer import running_trainer
@@ -88,9 +88,7 @@ class LossStateCallback(TrainerCallback):
         self._to_average: list[Tensor] = []
         self._clips = False
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Refuse what is not supported; restore the loss, or make it the same on all ranks."""
         self.release(args)
         parts, texts = loss_state.each(self.loss), self._text_losses()
@@ -116,17 +114,13 @@ class LossStateCallback(TrainerCallback):
         else:
             self._resume(args, state)
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Keep the trainer from clipping. With an infinite limit it still unscales the gradients of float16."""
         if self._clips and args.max_grad_norm > 0 and not hasattr(args, _LIMIT):
             setattr(args, _LIMIT, args.max_grad_norm)
             args.max_grad_norm = math.inf
 
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_pre_optimizer_step(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Clip everything that the optimizer trains in one norm. The gradients of float16 are unscaled by now."""
         deferred = _restore_limit(args)
         if self._to_average:
@@ -138,14 +132,12 @@ class LossStateCallback(TrainerCallback):
             groups = kwargs["optimizer"].param_groups
             nn.utils.clip_grad_norm_([part for group in groups for part in group["params"]], args.max_grad_norm)
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Add the loss state to the checkpoint that the trainer has just written."""
         if self.trainer is None:
             self.save(Path(args.output_dir or "", f"checkpoint-{state.global_step}"), args, {})
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Release the loss, with the best model in the state of the best step."""
         best = state.best_model_checkpoint
         if args.load_best_model_at_end and best:

@@ -11,7 +11,7 @@ from typing import Any
 
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from st_contrastive import distributed
 from st_contrastive._files import complete_file
@@ -90,9 +90,7 @@ class KeepBest(TrainerCallback):
         self._training = self._seen = False
         self._others: list[str] = []
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Continue with what a resumed run had kept."""
         self.step = self.value = self.choice = None
         self._undefined = 0
@@ -106,7 +104,7 @@ class KeepBest(TrainerCallback):
             if kept["metric"] == self.metric and kept["step"] <= state.global_step:
                 self.step, self.value = kept["step"], kept["value"]
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Keep the weights if they are the best so far."""
         metrics, model = kwargs["metrics"], kwargs["model"]
         if not self._training:
@@ -126,15 +124,11 @@ class KeepBest(TrainerCallback):
         if args.should_save:
             _write(model, Path(args.output_dir or ""), {"metric": self.metric, "step": self.step, "value": value})
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Refuse a metric that no evaluation gave."""
         self._check_metric()
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Load the weights of the best evaluation into the model."""
         self._training = False
         self._check_metric()

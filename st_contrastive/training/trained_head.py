@@ -32,8 +32,8 @@ def with_trained_head(model: SentenceTransformer, folder: str | os.PathLike[str]
 
     Heads are for training, and a saved model has none. SimCSE, DiffCSE and InfoCSE compare both at test time: Table 9
     of InfoCSE calls the encoder's [CLS] vector "cls_before_pooler" and the same "with additional linear and activation"
-    "cls" (section 5.5). The head is the one before the contrastive term: ``SimCSELoss``'s Linear and Tanh, the projector
-    of ``InfoCSELoss`` and ``DiffCSELoss``, ConIsI's g. BatchNorm uses its running statistics.
+    "cls" (section 5.5). The head is the one before the contrastive term: ``SimCSELoss``'s Linear and Tanh, the
+    projector of ``InfoCSELoss`` and ``DiffCSELoss``, ConIsI's g. BatchNorm uses its running statistics.
 
     Args:
         model: the checkpoint's model. Its modules are shared, not copied.
