@@ -111,7 +111,7 @@ class LossStateCallback(TrainerCallback):
                 distributed.broadcast(tensors.values())
         elif self.trainer is not None:  # which has read the loss state
             self.trainer.restore_logs()
-        else:
+        elif any(owned):
             self._resume(args, state)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
@@ -225,8 +225,6 @@ class LossStateCallback(TrainerCallback):
         return averages
 
     def _resume(self, args: TrainingArguments, state: TrainerState) -> None:
-        if not loss_state.owns_state(self.loss):
-            return
         checkpoint = self.resume_from or Path(args.output_dir or "", f"checkpoint-{state.global_step}")
         if self.resume_from is None and log_history(checkpoint) != state.log_history:
             raise FileNotFoundError(

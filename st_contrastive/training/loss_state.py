@@ -148,11 +148,6 @@ def read(losses: Losses, folder: Path) -> dict[str, Tensor]:
     return {key.removeprefix(_TRAINERS): tensor for key, tensor in tensors.items() if key.startswith(_TRAINERS)}
 
 
-def owns_state(losses: Losses) -> bool:
-    """Whether there is anything to save."""
-    return any(owned_state(loss) for loss in _named(losses).values())
-
-
 def each(losses: Losses) -> list[nn.Module]:
     """The losses, each once."""
     return list({id(loss): loss for loss in _named(losses).values()}.values())
