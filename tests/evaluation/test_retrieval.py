@@ -76,7 +76,7 @@ def test_vectors_of_whole_numbers_are_ranked_too(tmp_path):
 
 def test_documents_are_ranked_by_cosine(tmp_path, monkeypatch):
     data = read_retrieval(made(tmp_path))
-    monkeypatch.setattr(retrieval, "_AT_ONCE", 5)
+    monkeypatch.setattr(retrieval, "_QUERIES_AT_ONCE", 5)
     found = ranked(Letters(), data, 7)
 
     def vector(text):
@@ -174,7 +174,7 @@ def test_documents_in_parts_are_ranked_as_at_once(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     keys, vectors = torch.randn(53, 6, generator=draw), torch.randn(7, 6, generator=draw)
     expected = (vectors @ keys.T).topk(9, dim=1)
-    monkeypatch.setattr(retrieval, "_KEYS_AT_ONCE", 5)
+    monkeypatch.setattr(retrieval, "_DOCUMENTS_AT_ONCE", 5)
     best, places = retrieval._nearest(vectors, keys, 9)
     assert torch.equal(places, expected.indices)
     torch.testing.assert_close(best, expected.values)
