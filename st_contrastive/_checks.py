@@ -1,22 +1,32 @@
-"""Checks of arguments: each message names the argument, the values that it takes, and what it was given."""
+"""Checks of arguments, whose messages name the argument, what it may be and what was given; and texts of errors."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 
-def require_count(name: str, value: int) -> None:
-    """Require a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
+def require_count(name: str, value: int, *, least: int = 1) -> None:
+    """Require a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
 def require_number(name: str, value: float, *, most: float | None = None) -> None:
-    """Require a finite number of at least 0, and at most ``most`` where that is given."""
-    in_range = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
-    if not in_range or (most is not None and value > most):
+    """Require a finite number of at least 0, and at most ``most`` if that is given."""
+    if not _is_number(value) or value < 0 or (most is not None and value > most):
         span = "at least 0" if most is None else f"from 0 to {most:g}"
         raise ValueError(f"{name} must be a number {span}, got {value!r}.")
+
+
+def require_temperature(value: float) -> None:
+    """Require a finite number above 0."""
+    if not _is_number(value) or value <= 0:
+        raise ValueError(f"temperature must be a positive number, got {value!r}; the papers use 0.05.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
 
 
 def require_flag(name: str, value: bool) -> None:

@@ -1,18 +1,20 @@
-"""Files and folders that appear complete, or not at all."""
+"""Files and folders that appear complete or not at all, and checksums of their content."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[None]:
-    """Make a folder and its parents. If the block raises, those that were made and are empty are removed again."""
+    """Make a folder and its parents. If the block raises, those that were made are removed, if they are empty."""
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -28,7 +30,7 @@ def new_folder(folder: Path) -> Iterator[None]:
 def complete_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """A temporary file to write, which is renamed to ``path`` when the block ends.
 
-    If the block raises, the temporary file is removed, and what was at ``path`` is as it was.
+    If the block raises, the temporary file is removed, and a file at ``path`` stays as it was.
 
     Args:
         path: where the file goes. Missing folders are made.
@@ -56,9 +58,9 @@ def complete_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def work_folder(target: Path) -> Iterator[Path]:
-    """A hidden, temporary folder beside ``target``: what is finished there can be renamed to it in one step.
+    """A temporary, hidden folder beside ``target``, from which finished content can be renamed to it in one step.
 
-    The folder is removed when the block ends. If the block raises, folders that were made above it go too.
+    The folder is removed when the block ends, and if the block raises, so are the folders that were made above it.
     """
     with new_folder(target.parent):
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -75,3 +77,29 @@ def synchronise(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def sha256(parts: Iterable[bytes | Path]) -> str:
+    """SHA-256 of bytes and of files' content, one after another, in hexadecimal digits: tells contents apart."""
+    digest = hashlib.sha256()
+    for block in _blocks(parts):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def crc32(parts: Iterable[bytes | Path]) -> int:
+    """CRC-32 of bytes and of files' content, one after another: shows damage to a file of this package."""
+    value = 0
+    for block in _blocks(parts):
+        value = zlib.crc32(block, value)
+    return value
+
+
+def _blocks(parts: Iterable[bytes | Path]) -> Iterator[bytes]:
+    for part in parts:
+        if isinstance(part, bytes):
+            yield part
+        else:
+            with part.open("rb") as file:
+                while block := file.read(2**20):
+                    yield block

@@ -1,4 +1,4 @@
-"""Communication between the processes of a training run, and numbers on their way from a device to the CPU.
+"""Communication between the processes of a training run, and copies of small tensors from a device to the CPU.
 
 With one process, every function returns what it is given.
 """
@@ -16,22 +16,22 @@ from torch.distributed.nn.functional import all_gather
 
 
 def world_size() -> int:
-    """How many processes train together."""
+    """The number of processes that train together."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Which of them this one is."""
+    """The number of this process, from 0."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
 class RowCounts:
-    """How many rows each process has of one batch: the last batch may be smaller on some.
+    """The number of rows that each process has of one batch, which may differ in the last batch.
 
     Args:
         rows: this process's.
-        device: where the counts of all processes are exchanged, if their rows are one batch. None: this process's rows
-            are a batch of their own.
+        device: the device to exchange the counts on, if the rows of all processes are one batch. None if this process's
+            rows are a batch of their own.
     """
 
     def __init__(self, rows: int, device: torch.device | None = None) -> None:
@@ -45,7 +45,7 @@ class RowCounts:
 
     @property
     def each(self) -> list[int]:
-        """The rows of each process, in their order; one number where this process's are a batch of their own."""
+        """The rows of each process, in their order; only this process's if they are a batch of their own."""
         if self._gathered is not None:
             self._each, self._gathered = self._gathered.read().tolist(), None
         return self._each
@@ -57,9 +57,9 @@ class RowCounts:
 
     @property
     def share(self) -> float:
-        """This process's rows over the mean of all processes' rows: 1 but for a smaller last batch.
+        """This process's rows divided by the mean of all processes' rows: 1 except in a smaller last batch.
 
-        A mean over this process's rows, times this, averages over the processes to the mean over all rows.
+        Means over each process's rows, times their shares, average to the mean over all rows.
         """
         return self.own * len(self.each) / sum(self.each) if len(self.each) > 1 else 1.0
 
@@ -67,8 +67,8 @@ class RowCounts:
 def gather(tensor: Tensor, rows: Sequence[int]) -> tuple[Tensor, int]:
     """The rows of all ranks, with their gradient, and the index of this rank's first row among them.
 
-    The gradient of every rank's loss comes back summed. Each rank then scores its own rows alone, and the mean over the
-    ranks, which DDP takes, is the gradient of one process with all rows.
+    The backward pass sums the gradients of all ranks' losses. If each rank's loss is over its own rows, the mean over
+    the ranks, which DDP takes, is the gradient of one process with all rows.
 
     Args:
         tensor: (n, ...), of this rank.
@@ -85,10 +85,7 @@ def gather(tensor: Tensor, rows: Sequence[int]) -> tuple[Tensor, int]:
 
 
 def share(count: Tensor) -> Tensor:
-    """``count`` over the mean of all ranks' counts.
-
-    A rank's mean over ``count`` rows, times this, averages over the ranks to the mean over all rows.
-    """
+    """``count`` divided by the mean of all ranks' counts: :attr:`RowCounts.share` for counts on the device."""
     if world_size() == 1:
         return torch.ones_like(count, dtype=torch.float32)
     total = count.detach().to(torch.float32).clone()
@@ -97,21 +94,21 @@ def share(count: Tensor) -> Tensor:
 
 
 def average(tensors: Iterable[Tensor]) -> None:
-    """Replace each tensor by its mean over the ranks, in one message a data type."""
+    """Replace each tensor by its mean over the ranks, with one message for each data type."""
     for flat, parts in _flattened(tensors):
         dist.all_reduce(flat)
         _unflatten(flat / world_size(), parts)
 
 
 def broadcast(tensors: Iterable[Tensor]) -> None:
-    """Replace each tensor by rank 0's, whose shapes all share, in one message a data type."""
+    """Replace each tensor by rank 0's, of the same shape, with one message for each data type."""
     for flat, parts in _flattened(tensors):
         dist.broadcast(flat, src=0)
         _unflatten(flat, parts)
 
 
 def alike(flag: bool, device: torch.device) -> bool:
-    """Whether all ranks say the same."""
+    """Whether all ranks have the same flag."""
     return len(set(RowCounts(int(flag), device).each)) == 1
 
 
@@ -132,7 +129,7 @@ def _unflatten(flat: Tensor, parts: list[Tensor]) -> None:
 
 
 class _Averaged(torch.autograd.Function):
-    """Parameters as they are; their gradients, when all have come, averaged over the ranks."""
+    """Returns parameters unchanged, and averages their gradients over the ranks when all are there."""
 
     @staticmethod
     def forward(ctx: Any, *parameters: Tensor) -> tuple[Tensor, ...]:
@@ -141,28 +138,27 @@ class _Averaged(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        # A gradient may be an expanded zero, or used elsewhere: not to be written into.
+        # Copies, since a gradient may be an expanded zero, or in use elsewhere.
         own = tuple(gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients[1:])
         average(own)
         return own
 
 
 def averaging(parameters: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Stand-ins for parameters, whose gradients reach them averaged over the ranks.
+    """Stand-ins for parameters, which pass on their gradients averaged over the ranks.
 
-    All come in one message of the backward pass, so that the ranks can't meet in another order. It must come on every
-    rank: the first value, a zero, is to be added to the loss, for batches that use none of the parameters.
+    The backward pass averages all of them at once, so that the order is the same on all ranks. Every rank must do so:
+    add the first value, a zero, to the loss, for batches that use none of the parameters.
     """
     zero, *stand_ins = _Averaged.apply(*parameters.values())  # type: ignore[no-untyped-call]
     return zero, dict(zip(parameters, stand_ins, strict=True))
 
 
 class HostValue:
-    """A small tensor on its way to the host.
+    """A small tensor that is copied to the CPU in the background.
 
-    A CUDA device works behind the host, and reading one number waits for all that it was given before. Here the copy is
-    ordered when the value is made, so that reading it later waits for no work that was given since: a step that draws
-    first, gives the encoder its pass and reads then leaves the device busy all along.
+    Reading a number from a CUDA device waits for all work that was queued before. Here the copy is queued when the
+    value is made, so that reading it does not wait for work that was queued later, and the device stays busy.
 
     Example:
         >>> import torch
@@ -180,7 +176,7 @@ class HostValue:
             self._copied.record(torch.cuda.current_stream(value.device))
 
     def read(self) -> Tensor:
-        """The value, on the host."""
+        """The value, on the CPU."""
         if self._copied is not None:
             self._copied.synchronize()
         return self._value.cpu()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import math
 import platform
@@ -18,6 +17,7 @@ import torch
 from transformers import TrainerCallback, TrainerState
 
 from st_contrastive import __version__
+from st_contrastive._files import sha256
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -163,12 +163,7 @@ def digests(args: argparse.Namespace, names: Sequence[str] = _READ) -> dict[str,
 
 def _digest(path: Path) -> str:
     """SHA-256 of a file, or of the weights and configuration in a model's folder."""
-    found = hashlib.sha256()
-    for one in [path] if path.is_file() else sorted([*path.rglob("*.safetensors"), *path.rglob("config.json")]):
-        with one.open("rb") as file:
-            while chunk := file.read(2**20):
-                found.update(chunk)
-    return found.hexdigest()
+    return sha256([path] if path.is_file() else sorted([*path.rglob("*.safetensors"), *path.rglob("config.json")]))
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Texts to vectors, through whatever has ``encode``."""
+"""Turns texts into vectors with anything that has ``encode``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Encoder(Protocol):
 def encoded(
     model: Encoder, texts: Sequence[str], *, batch_size: int = 64, progress: bool = False, role: str = ""
 ) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """(N, d) vectors of N texts, each different text encoded once.
+    """(N, d) vectors of N texts. Equal texts are encoded once.
 
     Args:
         model: anything with ``encode``.
         texts: the texts.
         batch_size: of encoding.
         progress: show a bar.
-        role: "query" or "document" takes the model's ``encode_query`` or ``encode_document`` where it has one, which
+        role: "query" or "document" calls the model's ``encode_query`` or ``encode_document`` where it has one, which
             puts its prompts before the texts.
     """
     different = list(dict.fromkeys(texts))
@@ -39,7 +39,7 @@ def encoded(
 
 
 def unit(vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The rows at length 1, in float64; rows of zeros stay."""
+    """The rows at length 1, in float64. Rows of zeros stay as they are."""
     rows = vectors.astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.where(lengths == 0, 1, lengths)

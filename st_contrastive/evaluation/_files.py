@@ -1,4 +1,4 @@
-"""Rows of the data files that scores are taken on."""
+"""Reads the data files that models are scored on."""
 
 from __future__ import annotations
 
@@ -6,44 +6,63 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-#: One JSON object a line, under whichever of these endings.
+from st_contrastive._checks import first_line
+
+#: Endings of a file with one JSON object a line.
 ENDINGS = (".jsonl", ".jsonl.gz", ".json")
-
-
-class EvaluationDataError(ValueError):
-    """A data file or folder that can't be used; the message names it and the cure."""
-
-
-#: What files of a split are called.
+#: Names that the file of a split may have.
 SPLIT_NAMES = {"train": ("train",), "dev": ("dev", "trial", "validation"), "test": ("test",)}
 
 
+class EvaluationDataError(ValueError):
+    """A data file or folder can't be used. The message names it, and says what to do."""
+
+
+def require_folder(folder: str | Path, content: str) -> Path:
+    """The folder as a path.
+
+    Raises:
+        EvaluationDataError: it is no folder; the message says which content it must have.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise EvaluationDataError(f"{root} is not a folder. It must hold {content}.")
+    return root
+
+
+def folders_in(root: Path, order: Sequence[str] = (), spelled: Callable[[str], str] = str) -> list[Path]:
+    """The folders in ``root``: those whose name, as ``spelled`` writes it, is in ``order`` first, then by name."""
+    places = {name: place for place, name in enumerate(order)}
+    folders = (path for path in root.iterdir() if path.is_dir())
+    return sorted(folders, key=lambda path: (places.get(spelled(path.name), len(places)), path.name))
+
+
 def find(folder: Path, *stems: str) -> Path | None:
-    """The data file of that name in a folder, whatever its ending; of several names the first that is there."""
+    """The first data file in the folder with one of these names, whatever its ending."""
     paths = (folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS)
     return next((path for path in paths if path.is_file()), None)
 
 
 def read_rows(path: Path, *fields: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each row of a .jsonl, .jsonl.gz or .json of one object a line, and what to call the row in an error.
+    """Each row of a file with one JSON object a line, and the name of its place for error messages.
 
     Args:
         path: the file.
-        fields: names that every row must have; "a|b" asks for one of two.
+        fields: names that every row must have; "a|b" requires one of the two.
 
     Raises:
-        EvaluationDataError: the file can't be read, or a row is none.
+        EvaluationDataError: the file can't be read, or a row is not such an object.
     """
     for line, where in read_lines(path):
         yield _row(line, where, fields), where
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Each line of a text file or .gz that is not blank, and what to call it in an error.
+    """Each line of a text file or .gz that is not blank, and the name of its place for error messages.
 
     Raises:
         EvaluationDataError: the file can't be read.
@@ -66,8 +85,8 @@ def _open_text(path: Path) -> TextIO:
 def _row(line: str, where: str, fields: Sequence[str]) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except (ValueError, RecursionError) as error:  # also of numbers and nestings that are too long
-        raise EvaluationDataError(f"{where} is not JSON ({str(error).splitlines()[0]}).") from error
+    except (ValueError, RecursionError) as error:  # RecursionError: nested too deeply
+        raise EvaluationDataError(f"{where} is not JSON ({first_line(error)}).") from error
     if not isinstance(row, dict) or not all(set(field.split("|")) & row.keys() for field in fields):
         names = [field.replace("|", " or ") for field in fields]
         raise EvaluationDataError(f"{where} must be an object with {', '.join(names[:-1])} and {names[-1]}.")
@@ -75,10 +94,10 @@ def _row(line: str, where: str, fields: Sequence[str]) -> dict[str, Any]:
 
 
 def text(row: dict[str, Any], field: str, where: str) -> str:
-    """A field that must be text.
+    """A field that must be text which a tokenizer can read.
 
     Raises:
-        EvaluationDataError: it is something else, or nothing that a tokenizer takes.
+        EvaluationDataError: it is not.
     """
     value = row[field]
     if not isinstance(value, str):
@@ -92,21 +111,15 @@ def text(row: dict[str, Any], field: str, where: str) -> str:
     return value
 
 
-def number(row: dict[str, Any], field: str, where: str, *, written: bool = False) -> float:
-    """A field that must be a finite number.
-
-    Args:
-        row: the row.
-        field: its name.
-        where: the row's.
-        written: take a string of digits too.
+def number(row: dict[str, Any], field: str, where: str, *, parse: bool = False) -> float:
+    """A field that must be a finite number; with ``parse``, a string of digits will do.
 
     Raises:
-        EvaluationDataError: it is none.
+        EvaluationDataError: it is not.
     """
     value = row[field]
     try:
-        found = math.nan if isinstance(value, bool) or (isinstance(value, str) and not written) else float(value)
+        found = math.nan if isinstance(value, bool) or (isinstance(value, str) and not parse) else float(value)
     except (TypeError, OverflowError, ValueError):
         found = math.nan
     if not math.isfinite(found):

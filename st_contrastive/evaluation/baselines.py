@@ -1,7 +1,8 @@
-"""Other ways to read the same encoder, as the papers' tables have beside the trained ones: no training."""
+"""Untrained readings of an encoder that the papers' tables compare with: first-last average and whitening."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,28 @@ from sentence_transformers import SentenceTransformer
 from st_contrastive.evaluation._encoding import Encoder, encoded
 
 
-class _FirstAndLast(torch.nn.Module):
-    """Pools the tokens of the lowest and of the last layer together."""
+class _Baseline(ABC):
+    """The three encoding methods of sentence-transformers, by one that is told the texts' role."""
+
+    @abstractmethod
+    def _vectors(self, sentences: list[str], role: str, batch_size: int, progress: bool) -> Any:
+        """(N, d) float32 array."""
+
+    def encode(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
+        """(N, d) float32 array."""
+        return self._vectors(sentences, "", batch_size, show_progress_bar)
+
+    def encode_query(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
+        """The same for queries, under the model's prompt for them if it has one."""
+        return self._vectors(sentences, "query", batch_size, show_progress_bar)
+
+    def encode_document(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
+        """The same for documents, under the model's prompt for them if it has one."""
+        return self._vectors(sentences, "document", batch_size, show_progress_bar)
+
+
+class _FirstLastPooling(torch.nn.Module):
+    """The mean over all tokens of the lowest and the last layer."""
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
         layers = features["all_layer_embeddings"]
@@ -22,11 +43,11 @@ class _FirstAndLast(torch.nn.Module):
         return {**features, "sentence_embedding": pooled}
 
 
-class FirstLastAverage:
+class FirstLastAverage(_Baseline):
     """A SentenceTransformer's encoder, read as the mean of its first and last layers over all tokens.
 
-    Called "first-last avg." in SimCSE's tables. The first layer is the lowest transformer layer, not the embeddings.
-    The model's prompts and its ``truncate_dim`` hold here too.
+    SimCSE's tables call it "first-last avg.". The first layer is the lowest transformer layer, not the embeddings.
+    The model's prompts and its ``truncate_dim`` apply.
 
     Args:
         model: a SentenceTransformer that starts with a Transformer module.
@@ -40,52 +61,38 @@ class FirstLastAverage:
         if not hasattr(first, "model") or not hasattr(first, "tokenizer"):
             raise TypeError(f"model must start with a Transformer module, got {type(first).__name__}.")
         self.reader = SentenceTransformer(
-            modules=[first, _FirstAndLast()],
+            modules=[first, _FirstLastPooling()],
             device=str(model.device),
             prompts=dict(model.prompts),
             default_prompt_name=model.default_prompt_name,
             truncate_dim=model.truncate_dim,
         )
 
-    def encode(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
-        """(N, d) float32 array."""
-        return self._with(self.reader.encode, sentences, batch_size, show_progress_bar)
-
-    def encode_query(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
-        """The same under the model's prompt for queries, if it has one."""
-        return self._with(self.reader.encode_query, sentences, batch_size, show_progress_bar)
-
-    def encode_document(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
-        """The same under the model's prompt for documents, if it has one."""
-        return self._with(self.reader.encode_document, sentences, batch_size, show_progress_bar)
-
-    def _with(self, encode: Any, sentences: list[str], batch_size: int, progress: bool) -> Any:
-        """The model's own encoder hands out all its layers for as long as this takes."""
+    def _vectors(self, sentences: list[str], role: str, batch_size: int, progress: bool) -> Any:
         transformer: Any = self.reader[0]
-        config = transformer.model.config
+        config = transformer.model.config  # the model's own, so that it is put back
         before = config.output_hidden_states
         config.output_hidden_states = True
         try:
-            return encode(sentences, batch_size=batch_size, show_progress_bar=progress)
+            return encoded(self.reader, sentences, batch_size=batch_size, progress=progress, role=role)
         finally:
             config.output_hidden_states = before
 
 
-class Whitened:
+class Whitened(_Baseline):
     """An encoder whose vectors are centred and scaled to the identity covariance: "whitening" in the papers' tables.
 
-    Of Su et al. (2021): x becomes (x - mu) W with W = U diag(1 / sqrt(lambda)), from the eigenvectors of the
-    covariance.
+    Su et al. (2021): x becomes (x - mu) W with W = U diag(1 / sqrt(lambda)), from the eigenvectors of the covariance.
 
     Args:
         model: anything with ``encode``.
-        sentences: unlabelled ones that mean and covariance are taken from, such as the sentences of the task.
-        dimensions: keep that many of the largest; None keeps all.
+        sentences: unlabelled sentences, such as those of the task, from which mean and covariance are computed.
+        dimensions: how many of the largest directions are kept; None keeps all.
         batch_size: of encoding the sentences.
 
     Raises:
-        ValueError: there are too few sentences, or ``dimensions`` is none of the model's or more than the sentences
-            differ in.
+        ValueError: there are too few sentences, or ``dimensions`` is more than the model has, or more than the
+            sentences differ in.
     """
 
     def __init__(
@@ -100,27 +107,15 @@ class Whitened:
         self.model = model
         self.mean = vectors.mean(axis=0)
         directions, values, _ = np.linalg.svd(np.cov(vectors, rowvar=False))
-        # Directions in which the sentences do not differ tell nothing, and would be scaled beyond all.
+        # The sentences do not differ in the other directions, which would be divided by nearly zero.
         known = values > values[0] * 1e-10
         if dimensions is not None and dimensions > known.sum():
             raise ValueError(
-                f"dimensions is {dimensions}, and the {len(different)} sentences differ in {known.sum()} directions "
-                "alone: give more sentences, or fewer dimensions."
+                f"dimensions is {dimensions}, but the {len(different)} sentences differ in {known.sum()} directions "
+                "only: give more sentences, or fewer dimensions."
             )
         self.matrix = (directions[:, known] / np.sqrt(values[known]))[:, :dimensions]
 
-    def encode(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
-        """(N, dimensions) array."""
-        return self._encode(sentences, "", batch_size, show_progress_bar)
-
-    def encode_query(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
-        """The same of queries, as the model encodes them."""
-        return self._encode(sentences, "query", batch_size, show_progress_bar)
-
-    def encode_document(self, sentences: list[str], /, *, batch_size: int = 64, show_progress_bar: bool = False) -> Any:
-        """The same of documents, as the model encodes them."""
-        return self._encode(sentences, "document", batch_size, show_progress_bar)
-
-    def _encode(self, sentences: list[str], role: str, batch_size: int, progress: bool) -> Any:
+    def _vectors(self, sentences: list[str], role: str, batch_size: int, progress: bool) -> Any:
         vectors = encoded(self.model, sentences, batch_size=batch_size, progress=progress, role=role)
         return ((vectors - self.mean) @ self.matrix).astype(np.float32)

@@ -1,4 +1,4 @@
-"""An evaluator for training: the development split alone, in as little time as it takes."""
+"""An evaluator for use in training: the score on a development split."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ class STSEvaluator(SentenceEvaluator):
     """Spearman correlation on the pairs of a development split, for ``fit`` and the Trainer.
 
     The papers choose the checkpoint on the STS Benchmark's development split, every 125 steps (ConIsI, InfoCSE) or 151
-    (Twins). Each sentence is encoded once, in batches of like length.
-
-    A call returns ``{"<name>_spearman": value}``.
+    (Twins). A call returns ``{"<name>_spearman": value}``.
 
     Args:
-        pairs: the pairs, or the file that :func:`read_sts` reads them from. Never a test split: the checkpoint that is
-            chosen on it would have seen it.
-        name: before the metric's name: ``<name>_spearman``.
+        pairs: the pairs, or the file that :func:`read_sts` reads them from. Never a test split, since the checkpoint
+            would be chosen on it.
+        name: prefix of the metric's name.
         batch_size: of encoding.
-        dtype: type for autocast, such as torch.bfloat16 where training is; None leaves precision as it is.
+        dtype: type for autocast, such as torch.bfloat16 if training uses it; None uses no autocast.
 
     Raises:
         EvaluationDataError: the file can't be used.
@@ -53,10 +51,10 @@ class STSEvaluator(SentenceEvaluator):
         self.name, self.batch_size, self.dtype = name, batch_size, dtype
         self.primary_metric = "spearman"
 
-    def __call__(  # type: ignore[override]  # as sentence-transformers' own evaluators
+    def __call__(  # type: ignore[override]  # as sentence-transformers does
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """The metric of the model as it is."""
+        """Score the model."""
         with torch.autocast(model.device.type, dtype=self.dtype, enabled=self.dtype is not None):
             value = sts_spearman(model, self.pairs, batch_size=self.batch_size)
         metrics = self.prefix_name_to_metrics({"spearman": value}, self.name)

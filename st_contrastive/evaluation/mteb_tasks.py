@@ -1,8 +1,8 @@
-"""MTEB: its own tasks and evaluators, on the hub's data or on local files of the same."""
+"""Runs MTEB's own tasks and evaluators, on the hub's data or on local files of it."""
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 
-from st_contrastive.evaluation._files import EvaluationDataError
+from st_contrastive._files import sha256
+from st_contrastive.evaluation._files import EvaluationDataError, folders_in, require_folder
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.retrieval_data import read_retrieval
 from st_contrastive.evaluation.sts import ALL, SICK_ALL, plain, read_split, split_files
 
-#: What MTEB calls the splits that a folder calls otherwise.
-_SPLITS = {"validation": "dev"}
-#: What BEIR calls sets that MTEB calls otherwise.
+#: BEIR's names of sets by MTEB's names.
 _BEIR = {"fiqa2018": "fiqa", "quoraretrieval": "quora", "dbpedia": "dbpediaentity"}
 
 
@@ -32,19 +31,19 @@ def evaluate_mteb(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Report:
-    """Run tasks of MTEB through ``mteb.evaluate``.
+    """Score a model on tasks of MTEB with ``mteb.evaluate``.
 
     Args:
         model: a SentenceTransformer.
         tasks: their names, such as STSBenchmark, STS12, SICK-R, SciFact.
-        output: folder for MTEB's own result files (``results/<model>/<revision>/<task>.json``); None writes none. What
-            is there of the same model, read in the same way, on the same data is not run again.
+        output: folder for MTEB's own result files (``results/<model>/<revision>/<task>.json``); None writes none. Tasks
+            with a result of the same model, read in the same way, on the same data are not run again.
         name: the model's name in the report and the result files.
         data: folder with local files of the tasks: sets as :func:`evaluate_sts` and :func:`evaluate_retrieval` read
-            them, named as the tasks are (STSBenchmark: stsb), in it or in its folders sts, retrieval and zh. A task
-            whose set is not there comes from the hub, as all do without.
+            them, named like the tasks (stsb for STSBenchmark), in it or in its folders sts, retrieval and zh. Tasks
+            without a set there come from the hub.
         batch_size: of encoding.
-        overwrite: run again what is there.
+        overwrite: also run tasks that have a result.
         progress: show MTEB's bars.
 
     Returns:
@@ -52,7 +51,7 @@ def evaluate_mteb(
 
     Raises:
         ImportError: mteb is not installed.
-        EvaluationDataError: a task is unknown, or its data can't be had.
+        EvaluationDataError: a task is unknown, or its data can't be loaded.
     """
     try:
         import mteb
@@ -68,7 +67,7 @@ def evaluate_mteb(
     own_revision = model_fingerprint(model)
     scores = []
     for task in made:
-        # mteb calls every local model the same, and would take the results of one for another's.
+        # mteb gives every local model the same name, and would take the results of one for another's.
         folder = folders[task.metadata.name]
         revision = own_revision if folder is None else f"{own_revision}-{_folder_hash(folder)}"
         wrapped.mteb_model_meta = wrapped.mteb_model_meta.model_copy(
@@ -88,47 +87,43 @@ def evaluate_mteb(
             if task.data_loaded:
                 raise
             raise EvaluationDataError(
-                f"The data of {task.metadata.name} can't be had from the hub ({type(error).__name__}): name a folder "
-                "that holds it."
+                f"The data of {task.metadata.name} can't be loaded from the hub ({type(error).__name__}): name a "
+                "folder that holds it."
             ) from error
         (result,) = found.task_results
         for split, subsets in result.scores.items():
             metric = str(task.metadata.main_score)
             own = [entry["main_score"] for entry in subsets]
-            size = sizes[task.metadata.name].get(split, 0) or _size(task, split)
+            # mteb may not know the size of a split on the hub.
+            size = sizes[task.metadata.name].get(split) or int((task.metadata.n_samples or {}).get(split, 0))
             scores.append(Score(task.metadata.name, split, metric, float(sum(own) / len(own)), size))
     local = {task: "local" if own else "hub" for task, own in sizes.items()}
     return Report(name, tuple(scores), {"suite": "mteb", "mteb": mteb.__version__, "data": local})
 
 
 def model_fingerprint(model: Any) -> str:
-    """Sixteen digits of a hash over a model's weights and how it reads: the revision of a model that has no other.
+    """A revision for a model without one: sixteen digits of a hash over its weights and how it reads.
 
-    How it reads: each module's configuration (pooling, length), the prompts, and to how many dimensions it cuts.
+    How it reads: each module's configuration (pooling, length), the prompts, and the number of dimensions kept.
     """
-    digest = hashlib.sha256()
-    for key, tensor in sorted(model.state_dict().items()):
-        digest.update(key.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    weights = (
+        part
+        for key, tensor in sorted(model.state_dict().items())
+        for part in (key.encode(), tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    )
     modules = [
         [type(module).__name__, module.get_config_dict() if hasattr(module, "get_config_dict") else None]
         for module in model
     ]
     names = ("max_seq_length", "prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
     reads = {name: getattr(model, name, None) for name in names}
-    digest.update(json.dumps([modules, reads], sort_keys=True, default=str).encode())
-    return digest.hexdigest()[:16]
+    return sha256(itertools.chain(weights, [json.dumps([modules, reads], sort_keys=True, default=str).encode()]))[:16]
 
 
 def _folder_hash(folder: Path) -> str:
     """Eight digits of a hash over the files of a set."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        digest.update(str(path.relative_to(folder)).encode())
-        with path.open("rb") as file:
-            while part := file.read(2**20):
-                digest.update(part)
-    return digest.hexdigest()[:8]
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return sha256(part for path in files for part in (str(path.relative_to(folder)).encode(), path))[:8]
 
 
 def _task(mteb: Any, name: str) -> Any:
@@ -141,7 +136,7 @@ def _task(mteb: Any, name: str) -> Any:
 
 
 def _load(task: Any, folder: Path | None) -> dict[str, int]:
-    """Give a task its local data, if there is any; how many items each split has then."""
+    """Give a task its local data, if there is any, and return the number of items of each split."""
     from mteb.abstasks import AbsTaskRetrieval
     from mteb.abstasks.sts import AbsTaskSTS
 
@@ -151,39 +146,38 @@ def _load(task: Any, folder: Path | None) -> dict[str, int]:
     if subsets != ["default"]:
         raise EvaluationDataError(
             f"{folder} can't be given to {task.metadata.name}, which is made of {len(subsets)} subsets, such as "
-            f"{subsets[0]}: local data is one set. Take the folder away, and its data comes from the hub."
+            f"{subsets[0]}: local data is one set. Move the folder away to take the task's data from the hub."
         )
     if isinstance(task, AbsTaskSTS):
         return _load_sts(task, folder)
     if isinstance(task, AbsTaskRetrieval):
         return _load_retrieval(task, folder)
     raise EvaluationDataError(
-        f"{folder} can't be given to {task.metadata.name}: local data is read for tasks of STS and retrieval."
+        f"{folder} can't be given to {task.metadata.name}: local data is only read for tasks of STS and retrieval."
     )
 
 
 def _folder(data: Path, task: Any) -> Path | None:
-    """The folder of the task's set, if there is one: English ones and Chinese ones may have the same name."""
-    if not data.is_dir():
-        raise EvaluationDataError(f"{data} is not a folder. It must hold the tasks' sets, such as stsb/test.jsonl.gz.")
+    """The folder of the task's set, if there is one. An English and a Chinese set may have the same name."""
+    require_folder(data, "the tasks' sets, such as stsb/test.jsonl.gz")
     english = "eng" in task.metadata.languages
     wanted = plain(task.metadata.name.split(".")[0])
     names = (wanted, _BEIR.get(wanted, wanted))
     for place in (data, data / "sts", data / "retrieval") if english else (data / "zh", data):
-        for folder in sorted(place.iterdir()) if place.is_dir() else ():
-            if folder.is_dir() and plain(folder.name.removeprefix("cnsd_")) in names:
+        for folder in folders_in(place) if place.is_dir() else ():
+            if plain(folder.name.removeprefix("cnsd_")) in names:
                 return folder
     return None
 
 
 def _load_sts(task: Any, folder: Path) -> dict[str, int]:
-    """Those of the task's splits that are there; one at least."""
+    """Load the task's splits that the folder has, at least one."""
     from datasets import Dataset, DatasetDict
 
-    whole = task.metadata.name == "SICK-R"  # mteb's test split is all of it
+    whole = task.metadata.name == "SICK-R"  # mteb's test split is the whole set
     splits: dict[str, Any] = {}
     for split in task.eval_splits:
-        for wanted in (ALL, split) if whole else (_SPLITS.get(split, split), split):
+        for wanted in (ALL, split) if whole else ("dev" if split == "validation" else split, split):
             files = split_files(folder, wanted)
             if files and split not in splits:
                 pairs = read_split(files)
@@ -210,16 +204,10 @@ def _load_retrieval(task: Any, folder: Path) -> dict[str, int]:
         data = read_retrieval(folder, split)
         tables = ({"id": list(texts), "text": list(texts.values())} for texts in (data.documents, data.queries))
         corpus, queries = (Dataset.from_dict(table) for table in tables)
-        whole = all(gain == int(gain) for own in data.relevant.values() for gain in own.values())
-        if not whole:
-            raise EvaluationDataError(f"{folder} has judgements that are no whole numbers, which MTEB does not take.")
+        if not all(gain.is_integer() for own in data.relevant.values() for gain in own.values()):
+            raise EvaluationDataError(f"{folder} has judgements that are not whole numbers, which MTEB requires.")
         gains = {query: {document: int(gain) for document, gain in own.items()} for query, own in data.relevant.items()}
         found[split] = {"corpus": corpus, "queries": queries, "relevant_docs": gains, "top_ranked": None}
     task.dataset = {"default": found}
     task.data_loaded = True
     return {split: len(part["queries"]) for split, part in found.items()}
-
-
-def _size(task: Any, split: str) -> int:
-    """How many items mteb says that a split of the hub's data has; 0 where it does not say."""
-    return int((task.metadata.n_samples or {}).get(split, 0))

@@ -1,4 +1,4 @@
-"""Scores as plain frozen data: printed as a table, written as JSON."""
+"""Scores of a model, printed as a table and written as JSON."""
 
 from __future__ import annotations
 
@@ -11,21 +11,13 @@ from typing import Any
 
 from st_contrastive._files import complete_file
 
-#: Metrics that are no share of anything; the others are shown x 100.
-_AS_THEY_ARE = (
-    "alignment",
-    "uniformity",
-    "information",
-    "twins-information",
-    "task-information",
-    "identical-information",
-    "fraternal-information",
-)
+#: Endings of the metrics that are not fractions; the others are shown times 100.
+_NOT_FRACTIONS = ("alignment", "uniformity", "information")
 
 
 @dataclass(frozen=True)
 class Score:
-    """One number: ``value`` of ``metric`` on ``split`` of ``task``, over ``size`` items."""
+    """One number: the ``value`` of ``metric`` on ``split`` of ``task``, over ``size`` items."""
 
     task: str
     split: str
@@ -35,13 +27,13 @@ class Score:
 
     @property
     def shown(self) -> str:
-        """The value as tables show it: x 100, with two decimals; geometry as it is, with three."""
-        return f"{self.value:.3f}" if self.metric in _AS_THEY_ARE else f"{100 * self.value:.2f}"
+        """The value in a table: times 100, with two decimals; for the geometry's metrics itself, with three."""
+        return f"{self.value:.3f}" if self.metric.endswith(_NOT_FRACTIONS) else f"{100 * self.value:.2f}"
 
 
 @dataclass(frozen=True)
 class Report:
-    """Scores of one model, how they were taken (``settings``), and what a reader must know (``notes``)."""
+    """Scores of one model, the ``settings`` that they were computed with, and ``notes`` for the reader."""
 
     model: str
     scores: tuple[Score, ...]
@@ -49,10 +41,10 @@ class Report:
     notes: tuple[str, ...] = ()
 
     def value(self, task: str, split: str, metric: str | None = None) -> float:
-        """The score of one task and split: of that metric, or the first.
+        """The score of one task and split, of the given metric or of the first.
 
         Raises:
-            KeyError: the report has none.
+            KeyError: the report has no such score.
         """
         for score in self.scores:
             if (score.task, score.split) == (task, split) and metric in (None, score.metric):
@@ -60,34 +52,33 @@ class Report:
         raise KeyError(f"{task} ({split}) is not in this report.")
 
     def mean(self, split: str, metric: str | None = None) -> float:
-        """Mean over the tasks with that split, of one metric; NaN where there is none.
+        """Mean over the tasks with that split, of one metric; NaN if there are none.
 
-        A set that is made of parts counts once: where the report has scores of the task "cqadupstack", those of
+        A set with parts counts once: if the report has scores of the task "cqadupstack", those of
         "cqadupstack/android" and its other parts are left out.
         """
-        values = [score.value for score in self._counted(split, metric)]
+        values = [score.value for score in self._without_parts(split, metric)]
         return sum(values) / len(values) if values else float("nan")
 
-    def _counted(self, split: str, metric: str | None) -> list[Score]:
-        """The scores that a mean is taken over: without those of a set's parts, where the set's own is there."""
+    def _without_parts(self, split: str, metric: str | None) -> list[Score]:
+        """The scores that a mean is taken over."""
         own = [score for score in self.scores if score.split == split and metric in (None, score.metric)]
         known = {(score.task, score.metric) for score in own}
         return [score for score in own if (score.task.rpartition("/")[0], score.metric) not in known]
 
     def table(self) -> str:
         """The scores as text, with the mean of each split and metric that several tasks have, and the notes."""
-        rows = [(s.task, s.split, s.metric, f"{s.size:,}", s.shown) for s in self.scores]
+        scores = list(self.scores)
         for split, metric in dict.fromkeys((s.split, s.metric) for s in self.scores):
-            own = self._counted(split, metric)
+            own = self._without_parts(split, metric)
             if len(own) > 1:
-                size = sum(s.size for s in own)
-                mean = Score("mean", split, metric, self.mean(split, metric), size)
-                rows.append(("mean", split, metric, f"{size:,}", mean.shown))
+                scores.append(Score("mean", split, metric, self.mean(split, metric), sum(s.size for s in own)))
+        rows = [(s.task, s.split, s.metric, f"{s.size:,}", s.shown) for s in scores]
         return "\n".join([align([("task", "split", "metric", "items", "score"), *rows]), *self.notes])
 
     def write(self, path: str | Path) -> None:
-        """Write the report as JSON, NaN as null; a file that was there stays whole until the new one is complete."""
-        target = Path(path).resolve()  # a link stays one
+        """Write the report as JSON, with null for NaN. An existing file is replaced only by the complete new one."""
+        target = Path(path).resolve()  # replaces a link's target, not the link
         content = asdict(self)
         for score in content["scores"]:
             score["value"] = score["value"] if math.isfinite(score["value"]) else None
@@ -97,7 +88,7 @@ class Report:
 
 
 def align(rows: Iterable[tuple[str, ...]]) -> str:
-    """Columns under a heading: the first left-aligned, the others right-aligned."""
+    """Columns under their headings, the first row: the first column left-aligned, the others right-aligned."""
     lines = list(rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     cells = (

@@ -1,23 +1,22 @@
-"""Retrieval: documents of a corpus ranked by cosine similarity with a query."""
+"""Retrieval: ranks the documents of a corpus by cosine similarity with a query."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from st_contrastive.evaluation._encoding import Encoder, encoded, unit
-from st_contrastive.evaluation._files import EvaluationDataError
+from st_contrastive.evaluation._files import EvaluationDataError, require_folder
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.retrieval_data import RetrievalSet, judgements_file, read_retrieval, retrieval_sets
 from st_contrastive.evaluation.sts import STSPairs
 
-_AT_ONCE, _KEYS_AT_ONCE = 256, 100_000  # queries and documents whose similarities are held at a time
-#: Sets whose queries are, or may be, documents by the same id, which MTEB leaves out.
+_QUERIES_AT_ONCE, _DOCUMENTS_AT_ONCE = 256, 100_000  # whose similarities are in memory at a time
+#: Sets whose queries may be documents with the same id, which MTEB leaves out.
 _SAME_IDS = ("arguana", "fever", "fiqa", "msmarco", "quora")
 
 
@@ -32,36 +31,37 @@ def ranked(
 ) -> dict[str, list[str]]:
     """Ids of the ``depth`` documents nearest to each query by cosine similarity, the nearest first.
 
-    Of documents as near as each other the greater id is first, as in trec_eval. One whose vector is not finite is
-    behind all others, and a query of such a vector finds nothing. With ``ignore_identical_ids`` the document that has
-    a query's own id is not among them.
+    Of equally near documents the one with the greater id comes first, as in trec_eval. A document whose vector is not
+    finite comes last, and a query with such a vector finds nothing. With ``ignore_identical_ids`` the document with
+    the query's own id is left out.
     """
     identities, queries = list(data.documents), list(data.queries)
-    documents = encoded(model, list(data.documents.values()), batch_size=batch_size, progress=progress, role="document")
-    asked = encoded(model, list(data.queries.values()), batch_size=batch_size, progress=progress, role="query")
-    keys, vectors = (_directions(part) for part in (documents, asked))
+
+    def directions(texts: Mapping[str, str], role: str) -> torch.Tensor:
+        own = encoded(model, list(texts.values()), batch_size=batch_size, progress=progress, role=role)
+        return torch.nn.functional.normalize(torch.from_numpy(own.astype(np.float32)), dim=1)
+
+    keys, vectors = directions(data.documents, "document"), directions(data.queries, "query")
     found: dict[str, list[str]] = {}
-    for start in range(0, len(queries), _AT_ONCE):
-        own = vectors[start : start + _AT_ONCE]
-        near = zip(*(part.tolist() for part in _nearest(own, keys, min(depth + 1, len(identities)))), strict=True)
-        finite = own.isfinite().all(dim=1).tolist()
-        for query, known, (best, places) in zip(queries[start : start + _AT_ONCE], finite, near, strict=True):
+    for start in range(0, len(queries), _QUERIES_AT_ONCE):
+        part = slice(start, start + _QUERIES_AT_ONCE)
+        nearest = _nearest(vectors[part], keys, min(depth + 1, len(identities)))
+        finite = vectors[part].isfinite().all(dim=1).tolist()
+        for query, is_finite, best, places in zip(
+            queries[part], finite, *(own.tolist() for own in nearest), strict=True
+        ):
             by_rank = sorted(zip(best, (identities[place] for place in places), strict=True), reverse=True)
             others = [document for _, document in by_rank if not ignore_identical_ids or document != query]
-            found[query] = others[:depth] if known else []
+            found[query] = others[:depth] if is_finite else []
     return found
-
-
-def _directions(vectors: Any) -> torch.Tensor:
-    return torch.nn.functional.normalize(torch.from_numpy(np.asarray(vectors, dtype=np.float32)), dim=1)
 
 
 def _nearest(vectors: torch.Tensor, keys: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The ``count`` largest products with each vector, the largest first, and their rows in ``keys``; (Q, count)."""
     best = torch.empty(len(vectors), 0)
     places = torch.empty(len(vectors), 0, dtype=torch.long)
-    for start in range(0, len(keys), _KEYS_AT_ONCE):
-        own = (vectors @ keys[start : start + _KEYS_AT_ONCE].T).nan_to_num(nan=-math.inf)
+    for start in range(0, len(keys), _DOCUMENTS_AT_ONCE):
+        own = (vectors @ keys[start : start + _DOCUMENTS_AT_ONCE].T).nan_to_num(nan=-math.inf)
         own, near = own.topk(min(count, own.shape[1]), dim=1)
         best, places = torch.cat([best, own], dim=1), torch.cat([places, near + start], dim=1)
         best, kept = best.topk(min(count, best.shape[1]), dim=1)
@@ -70,7 +70,7 @@ def _nearest(vectors: torch.Tensor, keys: torch.Tensor, count: int) -> tuple[tor
 
 
 def ndcg(ranking: Sequence[str], gains: Mapping[str, float], cut: int = 10) -> float:
-    """Normalised discounted cumulative gain of one query's ranking: gain over log2(rank + 1), as trec_eval counts it.
+    """Normalised discounted cumulative gain of one query's ranking: gain / log2(rank + 1), as in trec_eval.
 
     Example:
         >>> round(ndcg(["b", "a"], {"a": 1.0}), 4)  # 1 / log2(3)
@@ -85,7 +85,7 @@ def _discounted(gains: Sequence[float]) -> float:
 
 
 def recall(ranking: Sequence[str], gains: Mapping[str, float], cut: int) -> float:
-    """Share of the relevant documents among the first ``cut``."""
+    """Fraction of the relevant documents that are among the first ``cut``."""
     relevant = {document for document, gain in gains.items() if gain > 0}
     return len(relevant.intersection(ranking[:cut])) / len(relevant)
 
@@ -102,28 +102,26 @@ def evaluate_retrieval(
 ) -> Report:
     """nDCG@10 and recall at 1, 5, 10 and 100 on a set in BEIR's form, or on every such set in a folder.
 
-    A set that is made of parts, as BEIR's cqadupstack is of twelve, has the scores of each part ("cqadupstack/android")
-    and their mean ("cqadupstack"), which alone counts in the mean over the sets: so BEIR reports it.
+    For a set with parts, such as BEIR's cqadupstack with its twelve, the report has the scores of each part
+    ("cqadupstack/android") and their mean ("cqadupstack"). Only the latter counts in the mean over the sets, as in
+    BEIR's tables.
 
     Args:
-        model: anything with ``encode``; ``encode_query`` and ``encode_document`` are taken where it has them.
-        folder: a set, see :func:`read_retrieval`, or a folder with one folder a set, in which the folders of a set's
-            parts may lie. A set without judgements of that
-            split is left out, and a note says so.
+        model: anything with ``encode``; ``encode_query`` and ``encode_document`` are used if it has them.
+        folder: a set, see :func:`read_retrieval`, or a folder with one folder a set, which may hold one folder for each
+            part of the set. A set without judgements of that split is left out, and a note says so.
         name: the model's name in the report.
-        split: whose judgements are taken.
+        split: whose judgements are used.
         batch_size: of encoding.
         progress: show a bar over the batches.
-        ignore_identical_ids: leave the document with a query's own id out of its ranking. None: where every query is
-            the document with its id, and on the sets where MTEB does: arguana, fever, fiqa, msmarco and quora, as the
-            folder's name has it. A note says so.
+        ignore_identical_ids: leave the document with a query's own id out of its ranking. None does so if every query
+            is the text of the document with its id, and on the sets on which MTEB does, going by the folder's name:
+            arguana, fever, fiqa, msmarco and quora. A note says so.
 
     Raises:
-        EvaluationDataError: a file can't be used; all are read before anything is encoded.
+        EvaluationDataError: a file can't be used. All files are read before anything is encoded.
     """
-    root = Path(folder)
-    if not root.is_dir():
-        raise EvaluationDataError(f"{root} is not a folder. It must hold sets in BEIR's form, or be one.")
+    root = require_folder(folder, "sets in BEIR's form, or be one")
     places = retrieval_sets(root)
     if not places:
         raise EvaluationDataError(f"{root} holds no corpus.jsonl (.gz), nor a folder that does.")
@@ -132,16 +130,16 @@ def evaluate_retrieval(
     if not sets:
         raise EvaluationDataError(f"{root}: no set has judgements of split {split!r}, as qrels/{split}.tsv.")
     by_set: dict[str, list[Score]] = {}
-    notes = [f"{task}: no judgements of split {split!r}, so left out." for task in without]
+    notes = [f"{task}: no judgements of split {split!r}; left out." for task in without]
     for task, data in sets.items():
-        same = _queries_are_documents(task, data) if ignore_identical_ids is None else ignore_identical_ids
-        rankings = ranked(model, data, 100, batch_size=batch_size, progress=progress, ignore_identical_ids=same)
+        ignored = _queries_are_documents(task, data) if ignore_identical_ids is None else ignore_identical_ids
+        rankings = ranked(model, data, 100, batch_size=batch_size, progress=progress, ignore_identical_ids=ignored)
         found = {"ndcg@10": [ndcg(rankings[query], gains) for query, gains in data.relevant.items()]}
         for cut in (1, 5, 10, 100):
             found[f"recall@{cut}"] = [recall(rankings[query], gains, cut) for query, gains in data.relevant.items()]
         scores = [Score(task, split, metric, float(np.mean(own)), len(own)) for metric, own in found.items()]
         by_set.setdefault(task.rpartition("/")[0] or task, []).extend(scores)
-        if same:
+        if ignored:
             notes.append(f"{task}: the document with a query's own id is left out of its ranking.")
         judged = [document for gains in data.relevant.values() for document, gain in gains.items() if gain > 0]
         if missing := sum(document not in data.documents for document in judged):
@@ -153,7 +151,7 @@ def evaluate_retrieval(
 
 
 def _means_of_parts(whole: str, scores: Sequence[Score]) -> list[Score]:
-    """Of each metric, the mean over a set's parts; nothing for a set without parts."""
+    """The mean of each metric over a set's parts; empty for a set without parts."""
     if any(score.task == whole for score in scores):
         return []
     by_metric: dict[str, list[Score]] = {}
@@ -169,55 +167,8 @@ def _queries_are_documents(task: str, data: RetrievalSet) -> bool:
     words = task.lower()
     if "climate" not in words and any(name in words for name in _SAME_IDS):
         return True
-    # Titles come before the text, and queries are without.
+    # A document's title comes before its text, and a query has none.
     return all(data.documents.get(identity, "").endswith(query.strip()) for identity, query in data.queries.items())
-
-
-def in_domain_retrieval(
-    model: Encoder, pairs: STSPairs, *, least: float = 5.0, batch_size: int = 64, progress: bool = False
-) -> dict[str, float]:
-    """Whether the first sentence of a pair that means the same finds the second among all sentences of the set.
-
-    Section 6.2 of InfoCSE, which takes the test set of the STS Benchmark: the 97 pairs of score 5, and its 2,758
-    sentences. The query itself, and copies of its text, are not among the sentences, but for the one that is looked
-    for; nor are further copies of that one. Sentences that are as near as it come before it, so that an encoder that
-    gives all of them one vector finds nothing, as does one whose vectors are not finite.
-
-    Args:
-        model: anything with ``encode``.
-        pairs: the set.
-        least: score from which a pair means the same.
-        batch_size: of encoding.
-        progress: show a bar over the batches.
-
-    Returns:
-        recall@1, recall@5 and recall@10.
-
-    Raises:
-        EvaluationDataError: no pair has that score.
-    """
-    return _recalls(_ranks_of(model, pairs, least, batch_size=batch_size, progress=progress))
-
-
-def _recalls(ranks: Sequence[float]) -> dict[str, float]:
-    return {f"recall@{cut}": float(np.mean([rank <= cut for rank in ranks])) for cut in (1, 5, 10)}
-
-
-def _ranks_of(model: Encoder, pairs: STSPairs, least: float, *, batch_size: int, progress: bool) -> list[float]:
-    """The place at which each pair's second sentence is found: infinity for vectors that are not finite."""
-    positive = [row for row, score in enumerate(pairs.scores) if score >= least]
-    if not positive:
-        raise EvaluationDataError(f"No pair has a score of {least} or more: there is nothing to find.")
-    texts = np.asarray((*pairs.first, *pairs.second), dtype=object)
-    vectors = unit(encoded(model, list(texts), batch_size=batch_size, progress=progress))
-    ranks = []
-    for query in positive:
-        wanted = query + len(pairs)
-        near = vectors @ vectors[query]
-        others = (texts != texts[query]) & (texts != texts[wanted])
-        found = bool(np.isfinite(near[wanted]))
-        ranks.append(1.0 + int((near[others] >= near[wanted]).sum()) if found else math.inf)
-    return ranks
 
 
 def evaluate_in_domain_retrieval(
@@ -230,9 +181,38 @@ def evaluate_in_domain_retrieval(
     batch_size: int = 64,
     progress: bool = False,
 ) -> Report:
-    """:func:`in_domain_retrieval` as a report."""
-    ranks = _ranks_of(model, pairs, least, batch_size=batch_size, progress=progress)
-    scores = tuple(Score(task, "test", metric, value, len(ranks)) for metric, value in _recalls(ranks).items())
+    """Recall at 1, 5 and 10 of the second sentence of a pair that means the same, searched for with the first.
+
+    Section 6.2 of InfoCSE, on the test set of the STS Benchmark: 97 pairs of score 5, and 2,758 sentences. All
+    sentences of the set are searched, except the query, copies of its text, and further copies of the wanted sentence.
+    Sentences as near as the wanted one come before it, so that an encoder that gives all of them one vector finds
+    nothing, and neither does one whose vectors are not finite.
+
+    Args:
+        model: anything with ``encode``.
+        pairs: the set.
+        name: the model's name in the report.
+        task: name of the set.
+        least: lowest score of a pair that means the same.
+        batch_size: of encoding.
+        progress: show a bar over the batches.
+
+    Raises:
+        EvaluationDataError: no pair has that score.
+    """
+    positive = [row for row, score in enumerate(pairs.scores) if score >= least]
+    if not positive:
+        raise EvaluationDataError(f"No pair has a score of {least} or more: there is nothing to find.")
+    texts = np.asarray((*pairs.first, *pairs.second), dtype=object)
+    vectors = unit(encoded(model, list(texts), batch_size=batch_size, progress=progress))
+    ranks = []
+    for query in positive:
+        wanted = query + len(pairs)
+        near = vectors @ vectors[query]
+        others = (texts != texts[query]) & (texts != texts[wanted])
+        ranks.append(1.0 + (near[others] >= near[wanted]).sum() if np.isfinite(near[wanted]) else math.inf)
+    recalls = {f"recall@{cut}": float(np.mean([rank <= cut for rank in ranks])) for cut in (1, 5, 10)}
+    scores = tuple(Score(task, "test", metric, value, len(ranks)) for metric, value in recalls.items())
     lost = sum(map(math.isinf, ranks))
     notes = (f"{task}: {lost:,} pairs have vectors that are not finite, and find nothing.",) if lost else ()
     settings = {"suite": "in-domain retrieval", "least": least, "sentences": 2 * len(pairs)}

@@ -1,4 +1,4 @@
-"""Sets of documents, queries and judgements, in BEIR's form."""
+"""Reads sets of documents, queries and judgements in BEIR's form."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from st_contrastive.evaluation._files import EvaluationDataError, find, number, read_lines, read_rows, text
+from st_contrastive.evaluation._files import (
+    EvaluationDataError,
+    find,
+    folders_in,
+    number,
+    read_lines,
+    read_rows,
+    text,
+)
 
 
 @dataclass(frozen=True)
 class RetrievalSet:
-    """Documents and queries by id, and the gain of each document that is relevant to a query."""
+    """Documents and queries by id, and for each query's id the gains of the relevant documents by id."""
 
     documents: Mapping[str, str]
     queries: Mapping[str, str]
@@ -19,7 +27,7 @@ class RetrievalSet:
 
 
 def read_documents(folder: str | Path) -> dict[str, tuple[str, str]]:
-    """Title ("" where it has none) and text of each document of a set in BEIR's form, by id.
+    """Title ("" for none) and text of each document of a set in BEIR's form, by id.
 
     Raises:
         EvaluationDataError: ``corpus.jsonl`` (.gz) is missing or can't be used.
@@ -37,10 +45,12 @@ def read_documents(folder: str | Path) -> dict[str, tuple[str, str]]:
 def read_retrieval(folder: str | Path, split: str = "test") -> RetrievalSet:
     """Read a set in BEIR's form.
 
-    ``corpus.jsonl`` of ``_id``, ``text`` and maybe ``title``, which is put before the text; ``queries.jsonl`` (or
-    ``queries_<split>.jsonl``) of ``_id`` and ``text``; ``qrels/<split>.tsv`` of query id, corpus id and score, with a
-    head line (or ``qrels_<split>.jsonl`` of ``query_id``, ``corpus_id``, ``score``; either kind in either place). Each
-    may end in .gz. Queries without a judgement are left out.
+    - ``corpus.jsonl`` with ``_id``, ``text`` and optionally ``title``, which is put before the text;
+    - ``queries.jsonl`` or ``queries_<split>.jsonl`` with ``_id`` and ``text``;
+    - ``qrels/<split>.tsv`` with query id, corpus id and score below a line of headings, or ``qrels_<split>.jsonl`` with
+      ``query_id``, ``corpus_id`` and ``score``; each of them may be in either place.
+
+    Each file may end in .gz. Queries without a judgement are left out.
 
     Raises:
         EvaluationDataError: a file is missing or can't be used, or no judged document is in the corpus.
@@ -63,24 +73,22 @@ def read_retrieval(folder: str | Path, split: str = "test") -> RetrievalSet:
     if not any(document in documents for gains in relevant.values() for document in gains):
         example = next(document for gains in relevant.values() for document in gains)
         raise EvaluationDataError(
-            f"{root}: no document that split {split!r} judges is in the corpus, not {example} for one. They must be "
-            "files of the same set."
+            f"{root}: no document that split {split!r} judges is in the corpus, for example {example}. Corpus and "
+            "judgements must belong to the same set."
         )
     return RetrievalSet(documents, {query: asked[query] for query in relevant}, relevant)
 
 
 def judgements_file(root: Path, split: str) -> Path | None:
-    """The file of a split's judgements: BEIR's own table, or rows of JSON; beside the others or in ``qrels``."""
-    tables = (place / f"{stem}{ending}" for place, stem in _places(root, split) for ending in (".tsv", ".tsv.gz"))
-    rows = (find(place, stem) for place, stem in _places(root, split))
+    """The file of a split's judgements, a table or rows of JSON, in ``root`` or in its folder ``qrels``."""
+    stems = (root / f"qrels_{split}", root / "qrels" / split)
+    rows = (find(stem.parent, stem.name) for stem in stems)
+    tables = (Path(f"{stem}{ending}") for stem in stems for ending in (".tsv", ".tsv.gz"))
     return next(filter(None, rows), None) or next(filter(Path.is_file, tables), None)
 
 
-def _places(root: Path, split: str) -> tuple[tuple[Path, str], ...]:
-    return (root, f"qrels_{split}"), (root / "qrels", split)
-
-
 def _judgements(root: Path, split: str) -> list[tuple[str, str, float, str]]:
+    """Query id, document id, score and place in the file of each judgement."""
     path = judgements_file(root, split)
     if path is None:
         raise EvaluationDataError(f"{root} holds no qrels/{split}.tsv, nor qrels_{split}.jsonl (.gz).")
@@ -95,8 +103,8 @@ def _judgements(root: Path, split: str) -> list[tuple[str, str, float, str]]:
         if len(cells) != 3:
             raise EvaluationDataError(f"{where} must be query id, corpus id and score between tabs.")
         if place == 0 and not _is_number(cells[2]):
-            continue  # the head
-        found.append((cells[0], cells[1], number({"score": cells[2]}, "score", where, written=True), where))
+            continue  # the headings
+        found.append((cells[0], cells[1], number({"score": cells[2]}, "score", where, parse=True), where))
     return found
 
 
@@ -109,12 +117,11 @@ def _is_number(text: str) -> bool:
 
 
 def retrieval_sets(root: Path) -> dict[str, Path]:
-    """The sets in a folder by name: itself, its folders, and theirs (BEIR's cqadupstack is made of twelve)."""
+    """The sets in a folder by name: itself, its folders, and their folders (BEIR's cqadupstack has twelve)."""
     if find(root, "corpus"):
         return {root.name if root.name.strip(".") else root.resolve().name: root}
-    folders = [path for path in sorted(root.iterdir()) if path.is_dir()]
     found: dict[str, Path] = {}
-    for folder in folders:
-        own = [folder] if find(folder, "corpus") else [path for path in sorted(folder.iterdir()) if path.is_dir()]
+    for folder in folders_in(root):
+        own = [folder] if find(folder, "corpus") else folders_in(folder)
         found |= {path.relative_to(root).as_posix(): path for path in own if find(path, "corpus")}
     return found

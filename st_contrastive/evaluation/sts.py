@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.stats import spearmanr
 
+from st_contrastive._checks import require_choice
 from st_contrastive.evaluation._encoding import Encoder, encoded, unit
-from st_contrastive.evaluation._files import SPLIT_NAMES, EvaluationDataError, find, number, read_rows, text
+from st_contrastive.evaluation._files import (
+    SPLIT_NAMES,
+    EvaluationDataError,
+    find,
+    folders_in,
+    number,
+    read_rows,
+    require_folder,
+    text,
+)
 from st_contrastive.evaluation.report import Report, Score
 
-#: The seven sets of the papers' tables in their order, and how many test pairs SentEval's versions have.
+#: The seven sets of the papers' tables in their order, with the number of test pairs in SentEval's versions.
 PAPERS_SETS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186, "stsb": 1379, "sickr": 4927}
-#: Splits that are scored unless others are asked for, in the order of a table.
+#: Splits that are scored by default, in the order of a table.
 SPLITS = ("dev", "test")
-#: Every pair of a set. Asked for by name but for SICK-R, which MTEB scores so.
+#: The split of all pairs of a set. MTEB scores SICK-R on it, so that SICK-R has it by default.
 ALL = "all"
 SICK_ALL = 9927
 _HUB = {name: (f"mteb/{name}-sts", {"test": "test"}) for name in list(PAPERS_SETS)[:5]} | {
@@ -26,12 +36,14 @@ _HUB = {name: (f"mteb/{name}-sts", {"test": "test"}) for name in list(PAPERS_SET
     "sickr": ("mteb/sickr-sts", {ALL: "test"}),  # the hub's test split is all of SICK
 }
 
+#: The sets that SentEval divides into subsets.
+_WITH_SUBSETS = tuple(PAPERS_SETS)[:5]
 Setting = Literal["all", "mean", "wmean"]
 
 
 @dataclass(frozen=True)
 class STSPairs:
-    """Sentence pairs with their gold scores, and the subset of the set that each is of ("" where it has none)."""
+    """Sentence pairs with their gold scores, and the subset of the set that each belongs to ("" for none)."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
@@ -51,16 +63,16 @@ class STSPairs:
 
 
 def read_sts(path: str | Path) -> STSPairs:
-    """Read pairs, one JSON object a line: ``sentence1``, ``sentence2`` and ``score``; ``subset``, if it has one.
+    """Read pairs, one JSON object a line: ``sentence1``, ``sentence2``, ``score`` and, if there are any, ``subset``.
 
-    SimCLUE's form, with a ``label`` of 0 or 1 in place of the score, is read too.
+    SimCLUE's form, with a ``label`` of 0 or 1 instead of the score, is read too.
 
     Raises:
-        EvaluationDataError: the file can't be read, or a line is not as it must be; the line is named.
+        EvaluationDataError: the file can't be read, or a line has another form; the message names the line.
     """
     pairs: list[tuple[str, str, float, str]] = []
     for row, where in read_rows(Path(path), "sentence1", "sentence2", "score|label"):
-        gold = number(row, "score", where) if "score" in row else number(row, "label", where, written=True)
+        gold = number(row, "score", where) if "score" in row else number(row, "label", where, parse=True)
         subset = row.get("subset")
         pairs.append((text(row, "sentence1", where), text(row, "sentence2", where), gold, str(subset or "")))
     if len(pairs) < 2:
@@ -72,22 +84,22 @@ def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64, progr
     """Cosine similarity of each pair under the model, a float32 array; each sentence is encoded once."""
     vectors = encoded(model, (*pairs.first, *pairs.second), batch_size=batch_size, progress=progress)
     first, second = np.split(unit(vectors), 2)
-    # What rounding alone would tell apart, such as pairs of equal sentences, is equal in float32, and a tie.
+    # In float32, similarities that differ only by rounding, such as those of equal sentences, are ties.
     return (first * second).sum(axis=1).astype(np.float32)
 
 
 def sts_spearman(
     model: Encoder, pairs: STSPairs, *, setting: Setting = "all", batch_size: int = 64, progress: bool = False
 ) -> float:
-    """Spearman correlation of cosine similarity and gold score; no regression.
+    """Spearman correlation of cosine similarity and gold score, without regression.
 
-    NaN where the model gives every pair the same similarity.
+    NaN if the model gives every pair the same similarity.
 
     Args:
         model: anything with ``encode``.
         pairs: the pairs.
-        setting: "all" correlates all pairs at once, SentEval's setting of that name and the papers'; "mean" takes the
-            mean of the subsets' correlations, "wmean" the mean weighted by their sizes.
+        setting: SentEval's. "all", which the papers use, correlates all pairs at once; "mean" takes the mean of the
+            subsets' correlations, "wmean" the mean weighted by their sizes.
         batch_size: of encoding.
         progress: show a bar over the batches.
 
@@ -99,9 +111,11 @@ def sts_spearman(
         >>> pairs = STSPairs(("a", "ab", "ab"), ("a", "a", "c"), (5.0, 3.0, 0.0))
         >>> round(sts_spearman(Letters(), pairs), 6)
         1.0
+
+    Raises:
+        ValueError: there is no such setting.
     """
-    if setting not in ("all", "mean", "wmean"):
-        raise ValueError(f"setting must be 'all', 'mean' or 'wmean', got {setting!r}.")
+    require_choice("setting", setting, get_args(Setting))
     found = similarities(model, pairs, batch_size=batch_size, progress=progress)
     gold = np.asarray(pairs.scores)
     if setting == "all" or not pairs.subsets:
@@ -123,25 +137,18 @@ def sts_files(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[
 
     Args:
         folder: one folder a set.
-        splits: which are wanted; "dev" may be called validation or trial too. "all" is every pair of a set, of
-            ``all.jsonl`` or of its train, dev and test files together; SICK-R has it unasked, where its three files
-            are there.
+        splits: which are wanted. A file of "dev" may also be called validation or trial. "all" is every pair of a set,
+            from ``all.jsonl`` or from its train, dev and test files together. For SICK-R it is among the default.
 
     Raises:
         EvaluationDataError: the folder holds no such file.
     """
-    root = Path(folder)
-    if not root.is_dir():
-        raise EvaluationDataError(f"{root} is not a folder. It must hold one folder a set, such as stsb/test.jsonl.gz.")
+    root = require_folder(folder, "one folder a set, such as stsb/test.jsonl.gz")
     found: dict[tuple[str, str], list[Path]] = {}
-    order = {name: place for place, name in enumerate(PAPERS_SETS)}
-    for place in sorted(root.iterdir(), key=lambda path: (order.get(plain(path.name), len(order)), path.name)):
-        if not place.is_dir():
-            continue
+    for place in folders_in(root, tuple(PAPERS_SETS), plain):
         wanted = [*splits, ALL] if plain(place.name) == "sickr" and tuple(splits) == SPLITS else splits
         for split in dict.fromkeys(wanted):
-            files = split_files(place, split)
-            if files:
+            if files := split_files(place, split):
                 found[place.name, split] = files
     if not found:
         raise EvaluationDataError(
@@ -151,13 +158,13 @@ def sts_files(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[
 
 
 def plain(name: str) -> str:
-    """A set's name as others spell it: STS-B, STSBenchmark, stsb; SICK-R, sickr, SICKRelatedness."""
+    """One spelling of a set's name: stsb for STS-B and STSBenchmark, sickr for SICK-R and SICKRelatedness."""
     letters = "".join(letter for letter in name.lower() if letter.isalnum())
     return {"stsbenchmark": "stsb", "sick": "sickr", "sickrelatedness": "sickr"}.get(letters, letters)
 
 
 def split_files(place: Path, split: str) -> list[Path]:
-    """The files of one split in a set's folder; none where it has it not."""
+    """The files of one split in a set's folder; empty if it has no such split."""
     path = find(place, *SPLIT_NAMES.get(split, (split,)))
     if path is not None:
         return [path]
@@ -168,16 +175,16 @@ def split_files(place: Path, split: str) -> list[Path]:
 
 
 def read_split(files: Iterable[Path]) -> STSPairs:
-    """The pairs of all files together."""
+    """The pairs of all the files together."""
     pairs = [read_sts(path) for path in files]
     return sum(pairs[1:], start=pairs[0])
 
 
 def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) -> dict[tuple[str, str], STSPairs]:
-    """The papers' sets from the hub, by set and split. SICK-R has all its 9,927 pairs there, "all".
+    """The papers' sets from the hub, by set and split. The hub's SICK-R is the split "all", of 9,927 pairs.
 
     Raises:
-        EvaluationDataError: one can't be had.
+        EvaluationDataError: a set can't be loaded.
     """
     from datasets import load_dataset
 
@@ -189,7 +196,7 @@ def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) 
                 continue
             try:
                 rows = load_dataset(repository, split=has[split])
-            except Exception as error:  # of the network, of the hub, of a file
+            except Exception as error:  # the network's, the hub's or a file's
                 raise EvaluationDataError(
                     f"{repository} can't be had from the hub ({type(error).__name__}): name local files of it."
                 ) from error
@@ -213,13 +220,13 @@ def evaluate_sts(
 
     Args:
         model: anything with ``encode``.
-        folder: ``<set>/<split>.jsonl[.gz]``, see :func:`read_sts`. All sets that it holds are scored. None takes the
-            papers' sets from the hub, whose SICK-R is "all" alone, and which has no subsets.
+        folder: ``<set>/<split>.jsonl[.gz]``, see :func:`read_sts`. All sets in it are scored. None takes the papers'
+            sets from the hub, which has only "all" of SICK-R, and no subsets.
         name: the model's name in the report.
-        splits: which splits are scored where a set has them. SICK-R is scored on its 4,927 test pairs, as in the
-            papers, and as "all", MTEB's 9,927, where all are there.
-        setting: see :func:`sts_spearman`. The means are taken where SentEval takes them, on STS12 to STS16: the others
-            have no subsets there.
+        splits: which splits are scored if a set has them. SICK-R is scored on its 4,927 test pairs, as in the papers,
+            and on "all", MTEB's 9,927, if all of its files are there.
+        setting: see :func:`sts_spearman`. "mean" and "wmean" apply to STS12 to STS16, as in SentEval, which has no
+            subsets of the others.
         batch_size: of encoding.
         progress: show a bar over the files.
 
@@ -234,46 +241,37 @@ def evaluate_sts(
         sets = {key: read_split(paths) for key, paths in sts_files(folder, splits).items()}
         for task, split in list(sets):
             if plain(task) == "sickr" and split == "test" and len(sets[task, split]) == SICK_ALL:
-                # MTEB's test split of that name, which is no part of the papers' mean.
-                pairs = sets.pop((task, split))
-                sets.setdefault((task, ALL), pairs)
+                # MTEB's test split, which is not the papers'.
+                sets.setdefault((task, ALL), sets.pop((task, split)))
     items: Iterable[tuple[tuple[str, str], STSPairs]] = tqdm(sets.items(), desc="STS", disable=not progress)
-    scores = tuple(
-        Score(
-            task,
-            split,
-            "spearman",
-            sts_spearman(model, pairs, setting=setting if plain(task) in _YEARS else "all", batch_size=batch_size),
-            len(pairs),
-        )
-        for (task, split), pairs in items
-    )
+    scores = []
+    for (task, split), pairs in items:
+        own_setting = setting if plain(task) in _WITH_SUBSETS else "all"
+        value = sts_spearman(model, pairs, setting=own_setting, batch_size=batch_size)
+        scores.append(Score(task, split, "spearman", value, len(pairs)))
     notes = tuple(
-        f"{task} {split} has {len(pairs):,} pairs, the papers' {PAPERS_SETS[plain(task)]:,}: not the same set."
+        f"{task} {split} has {len(pairs):,} pairs, but the papers' set has {PAPERS_SETS[plain(task)]:,}."
         for (task, split), pairs in sets.items()
         if split == "test" and len(pairs) != PAPERS_SETS.get(plain(task), len(pairs))
     )
-    notes += tuple(_of_the_mean(sets, splits, setting))
-    return Report(name, scores, {"suite": "sts", "setting": setting, "similarity": "cosine"}, notes)
+    notes += tuple(_notes_on_means(sets, splits, setting))
+    return Report(name, tuple(scores), {"suite": "sts", "setting": setting, "similarity": "cosine"}, notes)
 
 
-def _of_the_mean(sets: dict[tuple[str, str], STSPairs], splits: Sequence[str], setting: Setting) -> Iterable[str]:
-    """What a reader who compares the mean with the papers' must know."""
+def _notes_on_means(sets: dict[tuple[str, str], STSPairs], splits: Sequence[str], setting: Setting) -> Iterable[str]:
+    """Why means may differ from the papers'."""
     if setting != "all":
         single = [
             f"{task} {split}"
             for (task, split), pairs in sets.items()
-            if plain(task) in _YEARS and len(set(pairs.subsets)) < 2
+            if plain(task) in _WITH_SUBSETS and len(set(pairs.subsets)) < 2
         ]
         if single:
-            yield f"Scored over all pairs at once, for their files name no subsets: {', '.join(single)}."
+            yield f"Scored over all pairs at once, since their files name no subsets: {', '.join(single)}."
     tests = {plain(task): task for task, split in sets if split == "test"}
     if "test" in splits and len(tests) > 1:
         missing = [name for name in PAPERS_SETS if name not in tests]
         more = [task for name, task in tests.items() if name not in PAPERS_SETS]
         if missing or more:
-            told = [f"{word} {', '.join(names)}" for word, names in (("without", missing), ("with", more)) if names]
-            yield f"The mean is not that of the papers' seven test sets: {', and '.join(told)}."
-
-
-_YEARS = tuple(PAPERS_SETS)[:5]
+            parts = [f"{word} {', '.join(names)}" for word, names in (("without", missing), ("with", more)) if names]
+            yield f"The mean is not that of the papers' seven test sets: {', and '.join(parts)}."

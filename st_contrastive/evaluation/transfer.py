@@ -10,17 +10,26 @@ from typing import Any
 
 import numpy as np
 
+from st_contrastive._checks import require_count
 from st_contrastive.evaluation._encoding import Encoder, encoded
-from st_contrastive.evaluation._files import SPLIT_NAMES, EvaluationDataError, find, read_rows, text
+from st_contrastive.evaluation._files import (
+    SPLIT_NAMES,
+    EvaluationDataError,
+    find,
+    folders_in,
+    read_rows,
+    require_folder,
+    text,
+)
 from st_contrastive.evaluation.report import Report, Score
 
 #: The papers' seven tasks in the order of their tables.
 PAPERS_TASKS = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
-#: C of the regularisation, of which the best on the validation folds is taken: SentEval's grids for scikit-learn.
+#: SentEval's values of C, the regularisation, of which the best on the validation folds is taken.
 REGULARISATION = tuple(2.0**power for power in range(-2, 4))
-#: And where folds of train choose it for a test set (TREC, MRPC).
+#: The same for tasks with a test set whose C is chosen by folds of train (TREC, MRPC).
 REGULARISATION_OF_TEST = tuple(2.0**power for power in range(-1, 6))
-#: SentEval's folds, and its seed.
+#: SentEval's number of folds and its seed.
 FOLDS, SEED = 10, 1111
 _STEPS = 1000
 
@@ -38,30 +47,27 @@ class TransferSplit:
 
 @dataclass(frozen=True)
 class TransferTask:
-    """A task's splits: ``all``, to be cut into folds; ``train`` and ``test``; or these with a ``dev``."""
+    """A task's splits: ``all``, which is divided into folds; or ``train``, ``test`` and perhaps ``dev``."""
 
     name: str
     splits: dict[str, TransferSplit]
 
 
 def read_transfer(folder: str | Path) -> list[TransferTask]:
-    """The tasks in a folder: ``<task>/<split>.jsonl[.gz]`` of ``text``, or ``sentence1`` and ``sentence2``, and
-    ``label``.
+    """The tasks in a folder.
+
+    They are files ``<task>/<split>.jsonl[.gz]`` with ``label`` and ``text``, or ``sentence1`` and ``sentence2``.
 
     Raises:
-        EvaluationDataError: it has none, or a file can't be used.
+        EvaluationDataError: there is none, or a file can't be used.
     """
-    root = Path(folder)
-    if not root.is_dir():
-        raise EvaluationDataError(f"{root} is not a folder. It must hold one folder a task, such as mr/all.jsonl.gz.")
-    order = {name: place for place, name in enumerate(PAPERS_TASKS)}
+    root = require_folder(folder, "one folder a task, such as mr/all.jsonl.gz")
+    names = {"all": ("all",), **SPLIT_NAMES}
     tasks = []
-    for place in sorted(root.iterdir(), key=lambda path: (order.get(path.name, len(order)), path.name)):
-        names = {"all": ("all",), **SPLIT_NAMES}
+    for place in folders_in(root, PAPERS_TASKS):
         splits = {split: path for split, own in names.items() if (path := find(place, *own)) is not None}
-        if not {"all"} <= splits.keys() and not {"train", "test"} <= splits.keys():
-            continue
-        tasks.append(TransferTask(place.name, {split: _read(path) for split, path in splits.items()}))
+        if "all" in splits or {"train", "test"} <= splits.keys():
+            tasks.append(TransferTask(place.name, {split: _read(path) for split, path in splits.items()}))
     if not tasks:
         raise EvaluationDataError(
             f"{root} holds no task: a folder each, with all.jsonl, or with train.jsonl and test.jsonl (.gz)."
@@ -85,7 +91,7 @@ def _read(path: Path) -> TransferSplit:
 
 
 def features(model: Encoder, split: TransferSplit, *, batch_size: int = 64) -> Any:
-    """What is classified: the text's vector u, (N, d), or of pairs ``[|u - v|, u * v]``, (N, 2 d), as in SentEval."""
+    """The classifier's input, as in SentEval: each text's vector u, (N, d); of pairs ``[|u - v|, u * v]``, (N, 2 d)."""
     columns = [encoded(model, column, batch_size=batch_size) for column in split.texts]
     if len(columns) == 1:
         return columns[0]
@@ -96,18 +102,18 @@ def features(model: Encoder, split: TransferSplit, *, batch_size: int = 64) -> A
 def transfer_scores(
     model: Encoder, task: TransferTask, *, folds: int = FOLDS, seed: int = SEED, jobs: int = -1, batch_size: int = 64
 ) -> dict[str, float]:
-    """Accuracy on one task; of pairs labelled 0 and 1, or false and true, also F1 of the second.
+    """Accuracy on one task; for pairs labelled 0 and 1, or false and true, also F1 of the second label.
 
-    Where there is one set of all, the mean over outer folds, each with its C chosen by inner folds of the rest. Where
-    there are train and test, C is chosen by folds of train, or on dev where there is one, and the classifier is trained
-    on all of train. NaN of an encoder whose vectors are not finite.
+    With a split "all": the mean over outer folds, each with its C chosen by inner folds of the rest. With train and
+    test: C is chosen on dev, or by folds of train if there is no dev, and the classifier is trained on all of train.
+    NaN for an encoder whose vectors are not finite.
 
     Args:
         model: anything with ``encode``.
         task: the task.
-        folds: outer and inner ones; fewer where a class has fewer rows.
+        folds: number of outer and of inner folds; fewer if a class has fewer rows.
         seed: of the folds.
-        jobs: processes; -1 takes all cores.
+        jobs: processes; -1 uses all cores.
         batch_size: of encoding.
 
     Raises:
@@ -135,8 +141,8 @@ def transfer_scores(
         chosen = _on_dev(made["train"], made["dev"], seed, jobs)
     else:
         chosen = _by_folds(_possible(folds, _rarest(y)), seed, jobs, grid=REGULARISATION_OF_TEST).fit(x, y)
-    found = chosen.predict(made["test"][0])
-    gold = made["test"][1]
+    test, gold = made["test"]
+    found = chosen.predict(test)
     scores = {"accuracy": float(accuracy_score(gold, found))}
     if positive is not None:
         scores["f1"] = float(f1_score(gold, found, pos_label=positive))
@@ -144,21 +150,21 @@ def transfer_scores(
 
 
 def _of_pairs(task: TransferTask) -> bool:
-    """Whether it is of two classes of pairs with a test set, of which F1 is known."""
+    """Whether the task has F1: two classes of pairs, and a test set."""
     train = task.splits.get("train")
     return train is not None and "all" not in task.splits and len(train.texts) == 2 and len(set(train.labels)) == 2
 
 
 def _positive(task: TransferTask) -> str | None:
-    """The label of the pairs that are alike; None where there are no pairs, or the labels don't tell."""
+    """The label of the pairs that mean the same; None without F1, or if the labels don't say which it is."""
     labels = sorted(set(task.splits["train"].labels)) if _of_pairs(task) else []
     return labels[1] if [label.lower() for label in labels] in (["0", "1"], ["false", "true"]) else None
 
 
 def _check_classes(task: TransferTask, folds: int) -> None:
-    """Refuse classes that no folds can have in each part."""
-    within = 3 if folds > 2 else 4  # folds within folds
-    split, needed = ("all", within) if "all" in task.splits else ("train", 1 if "dev" in task.splits else 2)
+    """Refuse a class with too few rows for every fold to have one."""
+    nested = 3 if folds > 2 else 4  # folds within folds
+    split, needed = ("all", nested) if "all" in task.splits else ("train", 1 if "dev" in task.splits else 2)
     labels = task.splits[split].labels
     least = _rarest(np.asarray(labels))
     if least < needed:
@@ -169,12 +175,12 @@ def _check_classes(task: TransferTask, folds: int) -> None:
 
 
 def _rarest(labels: Any) -> int:
-    """How many rows the rarest class has."""
+    """The number of rows of the rarest class."""
     return int(np.unique(labels, return_counts=True)[1].min())
 
 
 def _possible(folds: int, least: int) -> int:
-    """As many folds as asked for, or as the rarest class has rows."""
+    """The number of folds, at most that of the rarest class's rows."""
     return max(2, min(folds, least))
 
 
@@ -185,12 +191,12 @@ def _folds(folds: int, seed: int) -> Any:
 
 
 def _by_folds(folds: int, seed: int, jobs: int = 1, grid: Sequence[float] = REGULARISATION) -> Any:
-    """Logistic regression whose C is the best on the validation folds, trained on all of them."""
+    """Logistic regression with the best C on the validation folds, trained on all of them."""
     return _search(seed, jobs, grid, cv=_folds(folds, seed))
 
 
 def _on_dev(train: tuple[Any, Any], dev: tuple[Any, Any], seed: int, jobs: int) -> Any:
-    """Logistic regression on train alone whose C is the best on dev."""
+    """Logistic regression with the best C on dev, trained on train alone."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import PredefinedSplit
 
@@ -202,7 +208,7 @@ def _on_dev(train: tuple[Any, Any], dev: tuple[Any, Any], seed: int, jobs: int) 
 
 
 def _search(seed: int, jobs: int, grid: Sequence[float], **options: Any) -> Any:
-    """The C of the best mean accuracy."""
+    """A search for the C with the best mean accuracy."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import GridSearchCV
 
@@ -211,7 +217,7 @@ def _search(seed: int, jobs: int, grid: Sequence[float], **options: Any) -> Any:
 
 
 def _best(results: Any) -> int:
-    """The place of the best mean accuracy in per cent, rounded to two decimals; of equals the first, as in SentEval."""
+    """Index of the best mean accuracy in per cent, rounded to two decimals; the first of equals, as in SentEval."""
     return int(np.argmax(np.round(100 * results["mean_test_score"], 2)))
 
 
@@ -232,19 +238,19 @@ def evaluate_transfer(
         model: anything with ``encode``.
         folder: see :func:`read_transfer`.
         name: the model's name in the report.
-        folds: see :func:`transfer_scores`; SentEval's and the papers' is 10.
+        folds: see :func:`transfer_scores`; 10 in SentEval and the papers.
         seed: of the folds.
-        jobs: processes; -1 takes all cores.
+        jobs: processes; -1 uses all cores.
         batch_size: of encoding.
         progress: show a bar over the tasks.
 
     Raises:
-        EvaluationDataError: the folder or a file can't be used; all are read before anything is encoded.
+        EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
+        ValueError: ``folds`` is less than 2.
     """
     from tqdm.auto import tqdm
 
-    if folds < 2:
-        raise ValueError(f"folds must be at least 2, got {folds}.")
+    require_count("folds", folds, least=2)
     tasks: Sequence[TransferTask] = read_transfer(folder)
     scores: list[Score] = []
     notes = []
@@ -253,10 +259,10 @@ def evaluate_transfer(
     for task in tqdm(tasks, desc="transfer", disable=not progress):
         found = transfer_scores(model, task, folds=folds, seed=seed, jobs=jobs, batch_size=batch_size)
         split = "all" if "all" in task.splits else "test"
-        # Under one name, so that the mean over all tasks is one.
+        # One name for the split, so that there is one mean over all tasks.
         scores += [Score(task.name, "test", metric, value, len(task.splits[split])) for metric, value in found.items()]
         if _of_pairs(task) and _positive(task) is None:
-            notes.append(f"{task.name}: no F1, for which of its labels is the positive can't be told: take 0 and 1.")
+            notes.append(f"{task.name}: no F1, since the positive label is unknown; name the labels 0 and 1.")
         if math.isnan(found["accuracy"]):
             notes.append(f"{task.name}: the model's vectors are not finite.")
     return Report(name, tuple(scores), {"suite": "transfer", "folds": folds, "seed": seed}, tuple(notes))

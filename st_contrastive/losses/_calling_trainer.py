@@ -1,4 +1,4 @@
-"""Finds the Trainer that called a loss or a callback, and the run that it is in."""
+"""Finds the Trainer that called a loss or a callback, and what a loss must know of its run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from transformers import Trainer
 
 @dataclass(frozen=True)
 class Run:
-    """What a loss need know of the trainer's run: the step it was resumed at, or 0, and how many losses it trains."""
+    """A run: the step at which it was resumed, or 0, and the number of losses that it trains."""
 
     resumed_at: int = 0
     losses: int = 1
 
 
 def running_trainer() -> Trainer | None:
-    """The trainer that called: it is somewhere above in the stack."""
+    """The trainer that called, found on the stack."""
     frame = inspect.currentframe()
     while frame is not None:
         owner = frame.f_locals.get("self")
@@ -28,11 +28,11 @@ def running_trainer() -> Trainer | None:
 
 
 def present_run() -> Run:
-    """The run that called."""
+    """The run of the trainer that called."""
     trainer = running_trainer()
     if trainer is None:
         return Run()
     losses = getattr(trainer, "loss", None)
     count = len({id(loss) for loss in losses.values()}) if isinstance(losses, dict) else 1
-    # The former is kept for the report on speed; before transformers 5.2 there is the present step alone.
+    # Missing if the user calls the trainer's steps without train().
     return Run(int(getattr(trainer, "_initial_global_step", trainer.state.global_step)), count)

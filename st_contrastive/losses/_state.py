@@ -1,4 +1,4 @@
-"""What a loss owns: all of its state but the encoder's."""
+"""Finds what a loss owns: its parameters and buffers without the encoder's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 
 def owned_state(loss: nn.Module) -> dict[str, Tensor]:
-    """The loss's own parameters and persistent buffers by their names in its ``state_dict``; the tensors themselves.
+    """The loss's own parameters and persistent buffers, not copies, by their names in its ``state_dict``.
 
-    Works on any loss, also under the wrappers that a trainer puts around the encoder.
+    The encoder may be wrapped.
     """
     encoders = [module for module in loss.modules() if isinstance(module, SentenceTransformer)]
     theirs = {id(tensor) for encoder in encoders for tensor in (*encoder.parameters(), *encoder.buffers())}
@@ -21,6 +21,6 @@ def owned_state(loss: nn.Module) -> dict[str, Tensor]:
 
 
 def trained(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Of some state, the parameters that are trained, each once, whatever else it is called."""
+    """The trained parameters of a state. One with several names is there once, under its first."""
     found = {id(tensor): (name, tensor) for name, tensor in reversed(state.items()) if tensor.requires_grad}
     return dict(reversed(found.values()))

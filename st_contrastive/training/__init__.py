@@ -1,6 +1,6 @@
-"""Training that keeps what a loss owns: saved and resumed, equal on all ranks, clipped in one norm with the encoder.
+"""Trains with what a loss owns: saved and resumed, the same on all ranks, clipped in one norm with the encoder.
 
-And the weights that are kept of a run: those of its best evaluation, or a mixture with those that it started from.
+Also chooses the weights that are kept: those of the best evaluation, or a mixture with those before training.
 """
 
 from st_contrastive.training.callback import LossStateCallback

@@ -1,4 +1,4 @@
-"""Folders of checkpoints: which are complete, and how one becomes so in one step."""
+"""The checkpoints in a run's folder: which are complete, and how a new one gets its name in one step."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_N
 from st_contrastive._files import synchronise
 from st_contrastive.training.loss_state import FILE_NAME
 
-#: Where a checkpoint is written before it stands under its name.
+#: Where a checkpoint is written before it gets its name.
 WORK_FOLDER = "_checkpoint_in_work"
 _REPLACED = "replaced"
 
 
 def missing(checkpoint: Path) -> list[str]:
-    """The files without which training can't go on exactly where it was."""
+    """The files that are missing to continue training exactly."""
     names = [FILE_NAME, TRAINER_STATE_NAME, OPTIMIZER_NAME, SCHEDULER_NAME]
     absent = [name for name in names if not (checkpoint / name).is_file()]
     if TRAINER_STATE_NAME not in absent and log_history(checkpoint) is None:
@@ -31,37 +31,37 @@ def missing(checkpoint: Path) -> list[str]:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints of a run, complete or not, the newest first."""
+    """The checkpoints of a run, complete or not, the latest step first."""
     found = [(re.fullmatch(r"checkpoint-(\d+)", entry.name), entry) for entry in folder.glob("checkpoint-*")]
     steps = {int(match[1]): entry for match, entry in found if match and entry.is_dir()}
     return [steps[step] for step in sorted(steps, reverse=True)]
 
 
 def complete(folder: Path) -> list[Path]:
-    """The complete ones, that of the latest step first."""
+    """The complete checkpoints of a run, the latest step first."""
     return [entry for entry in checkpoints(folder) if not missing(entry)]
 
 
 def last_complete(folder: Path) -> Path | None:
-    """The newest complete checkpoint of a run: that of the latest step.
+    """The complete checkpoint of the latest step.
 
     Raises:
-        ValueError: one of an earlier step was written later: two runs wrote here, or a copy has other times.
+        ValueError: one of an earlier step was written later: two runs wrote here, or a copy changed the times.
     """
     found = complete(folder)
     if not found:
         return None
-    later = max(found, key=lambda entry: (entry / TRAINER_STATE_NAME).stat().st_mtime)
-    if later != found[0]:
+    newest = max(found, key=lambda entry: (entry / TRAINER_STATE_NAME).stat().st_mtime)
+    if newest != found[0]:
         raise ValueError(
-            f"{folder}: {later.name} was written after {found[0].name}, by another run perhaps. Name the one to resume "
-            "from, or move the others away."
+            f"{folder}: {newest.name} was written after {found[0].name}, perhaps by another run. Name the one to "
+            "resume from, or move the others away."
         )
-    return later
+    return newest
 
 
 def log_history(checkpoint: Path) -> list[Any] | None:
-    """What the trainer had logged when it wrote the checkpoint; None where that can't be read."""
+    """What the trainer had logged when it wrote the checkpoint; None if that can't be read."""
     try:
         state = json.loads((checkpoint / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
         history: list[Any] = state["log_history"]
@@ -70,27 +70,25 @@ def log_history(checkpoint: Path) -> list[Any] | None:
     return history
 
 
-def put_in_place(made: Path, target: Path) -> None:
-    """Move a complete checkpoint to its name, for good: also after a power cut it is complete or absent.
+def put_in_place(written: Path, target: Path) -> None:
+    """Rename a complete checkpoint to its name, so that even a power cut leaves it complete or absent.
 
-    One of an earlier run under that name goes when the new one stands there.
+    An earlier run's checkpoint of that name is removed once the new one is there.
     """
-    for folder, _, files in os.walk(made):
+    for folder, _, files in os.walk(written):
         for name in (*files, "."):
             synchronise(Path(folder, name))
-    old = made.parent / _REPLACED / target.name
+    old = written.parent / _REPLACED / target.name
     if target.exists():
         old.parent.mkdir()
         os.rename(target, old)
-    os.rename(made, target)
+    os.rename(written, target)
     synchronise(target.parent)
-    shutil.rmtree(made.parent)
+    shutil.rmtree(written.parent)
 
 
 def clear_work(folder: Path) -> None:
-    """Remove what a run that was killed left in work; what was complete there, when it was killed between two renames,
-    goes back to its name.
-    """
+    """Remove the work folder of a killed run. A complete checkpoint in it, between two renames, is given its name."""
     work = folder / WORK_FOLDER
     for entry in (*work.glob("checkpoint-*"), *(work / _REPLACED).glob("checkpoint-*")):
         if not missing(entry) and not (folder / entry.name).exists():

@@ -1,7 +1,4 @@
-"""The weights of the best evaluation, kept and put back at the end: as the papers choose their checkpoints.
-
-On request mixed with the weights that training started from.
-"""
+"""Keeps the weights of the best evaluation, as the papers choose their checkpoints, or mixes them with the first."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from st_contrastive import distributed
 from st_contrastive._files import complete_file
@@ -24,30 +21,29 @@ _WEIGHTS, _RECORD, _START = "best.safetensors", "best.json", "start.safetensors"
 
 
 class KeepBest(TrainerCallback):
-    """Keeps the encoder of the best evaluation, and gives it to the model when training ends.
+    """Keeps the encoder of the best evaluation, and loads it into the model when training ends.
 
     The trainer's own ``load_best_model_at_end`` needs a whole checkpoint for each evaluation, with optimizer and loss
-    state, which costs more than the evaluation every 125 steps. Here the encoder's weights alone are written, when they
-    are better than any before: ``best.safetensors`` in the run's output folder, with ``best.json`` beside, which says
-    of which step. A resumed run goes on with them. Evaluations before and after ``train`` are not looked at.
+    state, which costs more than the evaluation every 125 steps. This callback writes only the encoder's weights, and
+    only when they are the best so far: ``best.safetensors`` in the run's output folder, with the step in ``best.json``.
+    A resumed run continues with them. Evaluations before and after ``train`` are ignored.
 
-    With ``shares`` these weights are mixed, when training ends, with those that it started from, which are written to
-    ``start.safetensors`` as it begins. Each mixture is evaluated, and the model gets the best: ``print(best.choice)``
-    says which. See :func:`~st_contrastive.training.mix_weights`. With 0 among the shares the model is never worse on
-    the development data than it was untrained.
+    With ``shares``, these weights are mixed at the end with those before training, which are in ``start.safetensors``.
+    Each mixture is evaluated, and the model gets the best; ``print(best.choice)`` says which. See
+    :func:`~st_contrastive.training.mix_weights`. If 0 is among the shares, the model is never worse on the development
+    data than before training.
 
     Args:
-        metric: name of the metric as the evaluator gives it, such as "stsb-dev_spearman".
-        greater_is_better: whether it is to be large.
-        shares: shares of the trained weights that are tried when training ends, such as (0, 0.25, 0.5, 0.75, 1).
-            None tries none.
-        evaluator: what evaluates the mixtures, on development data; the trainer's as a rule. Needed with ``shares``.
+        metric: the evaluator's name of the metric, such as "stsb-dev_spearman".
+        greater_is_better: whether a greater value is better.
+        shares: shares of the trained weights to try when training ends, such as (0, 0.25, 0.5, 0.75, 1); None for no
+            mixtures.
+        evaluator: evaluates the mixtures on development data, usually the trainer's. Required with ``shares``.
 
     Raises:
-        ValueError: a share is not from 0 to 1, or ``shares`` comes without ``evaluator`` or the other way round. In
-            training: an evaluation was made and none gave that metric; or with ``shares`` the model has adapters
-            (PEFT) or quantised weights.
-        FileNotFoundError: in training, with ``shares``: a resumed run began without them.
+        ValueError: a share is not from 0 to 1, or only one of ``shares`` and ``evaluator`` is given. In training: no
+            evaluation gave that metric; or, with ``shares``, the model has adapters (PEFT) or quantised weights.
+        FileNotFoundError: in training, with ``shares``: the resumed run began without them.
 
     Example:
         >>> import contextlib, io, tempfile
@@ -85,38 +81,35 @@ class KeepBest(TrainerCallback):
         self.metric, self.greater_is_better = metric, greater_is_better
         self.shares = None if shares is None else checked_shares(shares)
         self.evaluator = evaluator
-        #: The share that was chosen, and the metric of each; None without ``shares``, and before training has ended.
+        #: The chosen share and the metric of each; None without ``shares``, or before training has ended.
         self.choice: ShareChoice | None = None
-        #: The best evaluation's step and metric; None before there is one.
+        #: The step and the metric of the best evaluation; None before the first.
         self.step: int | None = None
         self.value: float | None = None
         self._undefined = 0
         self._training = self._seen = False
         self._others: list[str] = []
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Go on with what a run that is resumed had kept."""
-        self.step = self.value = None
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Continue with what a resumed run had kept."""
+        self.step = self.value = self.choice = None
         self._undefined = 0
         self._training, self._seen, self._others = True, False, []
-        self.choice = None
         if self.shares is not None:
             self._keep_start(args, state, kwargs["model"])
         record = Path(args.output_dir or "", _RECORD)
         if state.global_step > 0 and record.is_file():
             kept = json.loads(record.read_text(encoding="utf-8"))
-            # One that comes after the checkpoint is met again on the way.
+            # An evaluation after the checkpoint is going to be repeated.
             if kept["metric"] == self.metric and kept["step"] <= state.global_step:
                 self.step, self.value = kept["step"], kept["value"]
 
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Keep the weights, if they are the best so far."""
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Keep the weights if they are the best so far."""
         metrics, model = kwargs["metrics"], kwargs["model"]
         if not self._training:
             return
-        if f"eval_{self.metric}" not in metrics:  # of several datasets the evaluator may go with another
+        if f"eval_{self.metric}" not in metrics:  # with several datasets, the evaluator may belong to another
             self._others += [name.removeprefix("eval_") for name in metrics]
             return
         self._seen = True
@@ -131,29 +124,25 @@ class KeepBest(TrainerCallback):
         if args.should_save:
             _write(model, Path(args.output_dir or ""), {"metric": self.metric, "step": self.step, "value": value})
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Refuse a metric that no dataset's evaluation gave."""
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Refuse a metric that no evaluation gave."""
         self._check_metric()
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Give the model the weights of the best evaluation."""
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Load the weights of the best evaluation into the model."""
         self._training = False
         self._check_metric()
         if self.step is None and self._undefined:
             warnings.warn(
-                f"Every evaluation's {self.metric} was NaN, and the model is that of the last step: its vectors are "
-                "NaN or all the same. Look at the logged loss; a lower learning rate is the first cure.",
+                f"Every evaluation's {self.metric} was NaN, so the model is that of the last step. Its vectors are NaN "
+                "or all the same: look at the logged loss, and try a lower learning rate.",
                 stacklevel=2,
             )
             return
         if self.step is None:
             warnings.warn(
-                f"No evaluation gave a {self.metric}: the model is that of the last step. Evaluate more often "
-                f"(eval_steps is {args.eval_steps}, and {state.global_step} steps were made).",
+                f"There was no evaluation of {self.metric}, so the model is that of the last step. Evaluate more often "
+                f"(eval_steps is {args.eval_steps}, and training made {state.global_step} steps).",
                 stacklevel=2,
             )
             return
@@ -174,7 +163,7 @@ class KeepBest(TrainerCallback):
         distributed.broadcast(model.state_dict().values())
 
     def _keep_start(self, args: TrainingArguments, state: TrainerState, model: nn.Module) -> None:
-        """Write the weights that training starts from; a resumed run must have them."""
+        """Write the weights before training; a resumed run must have them."""
         require_plain(model, "With shares, the model")
         file = Path(args.output_dir or "", _START)
         if state.global_step == 0:
@@ -183,8 +172,8 @@ class KeepBest(TrainerCallback):
                     save_model(model, str(partial))
         elif args.should_save and not file.is_file():
             raise FileNotFoundError(
-                f"{file} is not there: the run that is resumed began without KeepBest(shares=...). Leave shares out, "
-                "and choose one afterwards with choose_share and mix_weights."
+                f"{file} is not there: the resumed run began without KeepBest(shares=...). Leave shares out, and "
+                "choose one afterwards with choose_share and mix_weights."
             )
 
     def _check_metric(self) -> None:
@@ -194,13 +183,13 @@ class KeepBest(TrainerCallback):
 
 
 def _loaded(model: nn.Module, file: Path) -> dict[str, Tensor]:
-    """Load the file's weights into the model, and return copies of them."""
+    """Load the file's weights into the model and return copies of them."""
     load_model(model, str(file), device=str(next(model.parameters()).device))
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
 def _write(model: nn.Module, folder: Path, record: dict[str, Any]) -> None:
-    """Weights before record, each whole or not there."""
+    """Write the weights, then the record, each completely or not at all."""
     with complete_file(folder / _WEIGHTS) as partial:
         save_model(model, str(partial))
     with complete_file(folder / _RECORD) as partial:

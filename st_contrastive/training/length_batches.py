@@ -1,4 +1,4 @@
-"""Batches of texts of like length, drawn at random nearly as much as others."""
+"""A batch sampler that groups texts of similar length, nearly at random."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from sentence_transformers.base.sampler import DefaultBatchSampler
 
 
 class LengthBatchSampler(DefaultBatchSampler):
-    """Rows of like length in one batch, so that little of it is padding.
+    """Puts rows of similar length into one batch, so that there is little padding.
 
-    In each epoch the rows are shuffled and taken in pools of 50 batches; a pool is sorted by its longest text, in
-    characters, and cut into batches; then all batches are shuffled. So a batch's sentences are drawn at random among
-    those of a pool that are about as long. In a short trial of SimCSE it
-    cost 0.6 of 78.6 on the STS Benchmark's test, and nothing on its dev split. Meant for GPUs: on a
-    CPU the losses of this package group each batch's rows by length already, with no change to the sampling.
+    In each epoch the rows are shuffled and divided into pools of 50 batches. Each pool is sorted by the rows' longest
+    text, in characters, and cut into batches; then all batches are shuffled. In a short trial of SimCSE this cost 0.6
+    of 78.6 points on the STS Benchmark's test split, and nothing on its dev split. It is meant for GPUs: on a CPU the
+    losses of this package already group the rows of each batch by length, without changing the sampling.
 
     Use it as ``SentenceTransformerTrainingArguments(..., batch_sampler=LengthBatchSampler)``.
 
     Args:
-        dataset: with at least one column of texts. A transform's result is not looked at, but the columns beneath.
+        dataset: with at least one column of texts. Lengths are of its columns, not of a transform's result.
         batch_size: rows of a batch.
-        drop_last: leave out the last batch where it is smaller; it is drawn from all lengths, and comes last.
-        valid_label_columns: columns that are no text.
+        drop_last: leave out a smaller last batch, which has rows of all lengths.
+        valid_label_columns: columns that are labels.
         generator: of the order.
-        seed: with the epoch, what the generator is set to.
+        seed: seeds the generator, together with the epoch.
 
     Raises:
         ValueError: the dataset has no column of texts.
@@ -44,7 +43,7 @@ class LengthBatchSampler(DefaultBatchSampler):
         [[0, 2], [1, 3]]
     """
 
-    #: Batches that are sorted together. With more, less is padded, and fewer sentences can meet.
+    #: Batches that are sorted together. More mean less padding, but more similar batches in each epoch.
     pool_batches = 50
 
     def __init__(

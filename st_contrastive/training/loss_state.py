@@ -1,10 +1,9 @@
-"""What a loss owns, as a file: safetensors, with a version and the loss's configuration."""
+"""Saves what a loss owns to a safetensors file with a format version and the loss's configuration, and loads it."""
 
 from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from st_contrastive import distributed
-from st_contrastive._files import complete_file
+from st_contrastive._files import complete_file, crc32
 from st_contrastive.components import NegativeQueue
 from st_contrastive.losses._state import owned_state
 from st_contrastive.losses.base import TextLoss
@@ -26,28 +25,27 @@ Losses = nn.Module | Mapping[str, nn.Module]
 FILE_NAME = "loss_state.safetensors"
 _KIND = "st_contrastive.loss_state"
 _FORMAT = 1
-#: Prefixes of tensors' names: a loss's, and what is beside them, such as sums that a trainer has not logged yet.
-OWN, _BESIDE = "loss:", "run:"
+#: Prefixes of the names of a loss's tensors, and of a trainer's, such as sums that are not logged yet.
+OWN, _TRAINERS = "loss:", "run:"
 
 
 class LossStateError(ValueError):
-    """A saved loss state does not go with the loss, or is none; the message names what differs."""
+    """A file is not a loss state, or does not fit the loss; the message names what differs."""
 
 
 def save_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
     """Write what a loss owns (heads, queue, networks) into ``loss_state.safetensors`` in the folder ``path``.
 
-    The file is complete before it stands under its name. Trainers do this in each checkpoint by themselves, with
-    :class:`LossStateCallback` or :class:`ContrastiveTrainer`. ``fit`` takes no callbacks: call it at the end, or, for
-    each of its checkpoints, from the ``callback`` that ``fit`` calls after an evaluation (see
-    :func:`load_loss_state`).
+    The file is complete before it gets its name. :class:`LossStateCallback` and :class:`ContrastiveTrainer` do this in
+    each checkpoint. ``fit`` takes no such callback: call this function at the end, or for each checkpoint from the
+    ``callback`` that ``fit`` calls after an evaluation (see :func:`load_loss_state`).
 
     Args:
         loss: any sentence-transformers loss, or a dict of them.
-        path: folder, made where needed; a checkpoint's, for instance.
+        path: folder, such as a checkpoint's; it is made if it does not exist.
 
     Raises:
-        OSError: it can't be written; what was there before is as it was.
+        OSError: it can't be written; an existing file stays as it was.
 
     Example:
         >>> import tempfile
@@ -69,9 +67,9 @@ def save_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
 
 
 def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
-    """Take the state that :func:`save_loss_state`, or a trainer's checkpoint, wrote into the folder ``path``.
+    """Load the state that :func:`save_loss_state` or a trainer wrote into the folder ``path``.
 
-    Before ``fit`` is resumed, whose checkpoints have no loss state but what its ``callback`` puts there::
+    To resume ``fit``, whose checkpoints have a loss state only if its ``callback`` saves one::
 
         def keep(score, epoch, step):  # fit calls it at the end of an epoch too
             if step % 500 == 0:
@@ -85,28 +83,28 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
         )
 
     Args:
-        loss: built as the one that was saved.
+        loss: built with the arguments of the one that was saved.
         path: folder.
 
     Raises:
         FileNotFoundError: there is no loss state.
         OSError: the file is damaged.
-        LossStateError: it is another loss's, or one's with other arguments; the message names what differs.
+        LossStateError: it belongs to another loss, or to one with other arguments; the message names what differs.
     """
     read(loss, Path(path))
 
 
-def write(losses: Losses, folder: Path, beside: Mapping[str, Tensor], *, own_rank: bool = False) -> None:
-    """As :func:`save_loss_state`, with tensors beside it; ``own_rank`` writes what is this rank's alone."""
+def write(losses: Losses, folder: Path, trainers: Mapping[str, Tensor], *, own_rank: bool = False) -> None:
+    """As :func:`save_loss_state`, with a trainer's tensors; ``own_rank`` writes only what may differ between ranks."""
     named = _named(losses)
     tensors = {}
     for name, loss in named.items():
         for key, tensor in owned_state(loss).items():
-            # Parameters are the same on all ranks; a queue, or running statistics, may be each rank's own.
+            # Parameters are the same on all ranks; queues and running statistics may not be.
             if not (own_rank and isinstance(tensor, nn.Parameter)):
                 tensors[f"{name}{key}"] = tensor
-    tensors.update({f"{_BESIDE}{key}": tensor for key, tensor in beside.items()})
-    # Copies, since safetensors takes no two that share memory.
+    tensors.update({f"{_TRAINERS}{key}": tensor for key, tensor in trainers.items()})
+    # Copies, since safetensors refuses tensors that share memory.
     tensors = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors.items()}
     metadata = {
         "kind": _KIND,
@@ -124,12 +122,12 @@ def write(losses: Losses, folder: Path, beside: Mapping[str, Tensor], *, own_ran
 
 
 def read(losses: Losses, folder: Path) -> dict[str, Tensor]:
-    """As :func:`load_loss_state`; gives back what was saved beside it."""
+    """As :func:`load_loss_state`; returns the trainer's tensors."""
     file = folder / FILE_NAME
     if not file.is_file():
         raise FileNotFoundError(
             f"{folder} holds no {FILE_NAME}: it was saved without LossStateCallback or ContrastiveTrainer, or saving "
-            "was cut short."
+            "was interrupted."
         )
     metadata, tensors = contents(file)
     named = _named(losses)
@@ -147,12 +145,7 @@ def read(losses: Losses, folder: Path) -> dict[str, Tensor]:
         for part in loss.modules():
             if isinstance(part, TextLoss):
                 part.note_restored_state()
-    return {key.removeprefix(_BESIDE): tensor for key, tensor in tensors.items() if key.startswith(_BESIDE)}
-
-
-def owns_state(losses: Losses) -> bool:
-    """Whether there is anything to keep."""
-    return any(owned_state(loss) for loss in _named(losses).values())
+    return {key.removeprefix(_TRAINERS): tensor for key, tensor in tensors.items() if key.startswith(_TRAINERS)}
 
 
 def each(losses: Losses) -> list[nn.Module]:
@@ -172,11 +165,11 @@ def _named(losses: Losses) -> dict[str, nn.Module]:
 
 
 def contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """What the file says of itself, and its tensors.
+    """The file's metadata and tensors.
 
     Raises:
         OSError: it is damaged.
-        LossStateError: it is no loss state, or a newer version's.
+        LossStateError: it is not a loss state, or a newer version's.
     """
     try:
         with safe_open(file, framework="pt") as opened:
@@ -185,13 +178,13 @@ def contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     except (OSError, SafetensorError) as error:
         raise OSError(f"{file} is damaged, or can't be read: {error}") from error
     if metadata.get("kind") != _KIND:
-        raise LossStateError(f"{file} is no loss state of st_contrastive.")
+        raise LossStateError(f"{file} is not a loss state of st_contrastive.")
     if int(metadata["format"]) > _FORMAT:
         raise LossStateError(
             f"{file} has format {metadata['format']}, this st_contrastive reads up to {_FORMAT}: upgrade it."
         )
     if metadata["crc32"] != str(_checksum(tensors)):
-        raise OSError(f"{file} is damaged: its checksum is another.")
+        raise OSError(f"{file} is damaged: its checksum is wrong.")
     return metadata, tensors
 
 
@@ -223,44 +216,46 @@ def _require_same_losses(file: Path, saved: dict[str, Any], named: dict[str, nn.
         raise LossStateError(f"{file} holds the losses named {names[0]}; the trainer has {names[1]}.")
     for name, parts in now.items():
         for part, described in parts.items():
-            then = saved[name].get(part, {"class": "no loss", "config": {}})
-            if described["class"] != then["class"]:
-                raise LossStateError(f"{file} is the state of {then['class']}, the loss is {described['class']}.")
+            before = saved[name].get(part, {"class": "no loss", "config": {}})
+            if described["class"] != before["class"]:
+                raise LossStateError(f"{file} is the state of {before['class']}, the loss is {described['class']}.")
             differing = [
                 f"{argument} is {described['config'][argument]!r}, saved with {value!r}"
-                for argument, value in then["config"].items()
+                for argument, value in before["config"].items()
                 if argument in described["config"] and described["config"][argument] != value
             ]
             if differing:
                 raise LossStateError(
                     f"{file} does not fit {described['class']}: {'; '.join(differing)}. Build the loss as it was, or "
-                    "train anew from the saved model."
+                    "start a new training from the saved model."
                 )
 
 
 def _require_same_tensors(file: Path, tensors: dict[str, Tensor], named: dict[str, nn.Module]) -> None:
-    """Looked at before any is taken, so that a loss that does not fit stays as it is."""
-    own, free = {}, set()
-    for name, loss in named.items():
-        own.update({f"{name}{key}": tensor for key, tensor in owned_state(loss).items()})
-        queues = [part for part, module in loss.named_modules() if isinstance(module, NegativeQueue)]
-        free |= {f"{name}{queue}.keys" for queue in queues}  # as large as the largest batch seen
+    """Compare all before any is loaded, so that a loss that does not fit stays as it is."""
+    own = {f"{name}{key}": tensor for name, loss in named.items() for key, tensor in owned_state(loss).items()}
+    any_size = {  # as large as the largest batch so far
+        f"{name}{part}.keys"
+        for name, loss in named.items()
+        for part, module in loss.named_modules()
+        if isinstance(module, NegativeQueue)
+    }
     saved = {key: tensor for key, tensor in tensors.items() if key.startswith(OWN)}
     faults = [f"{key.removeprefix(OWN)} is missing" for key in own if key not in saved]
     faults += [f"{key.removeprefix(OWN)} is not the loss's" for key in saved if key not in own]
     faults += [
         f"{key.removeprefix(OWN)} has shape {tuple(saved[key].shape)}, the loss's {tuple(tensor.shape)}"
         for key, tensor in own.items()
-        if key in saved and key not in free and saved[key].shape != tensor.shape
+        if key in saved and key not in any_size and saved[key].shape != tensor.shape
     ]
     if faults:
         more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
-        raise LossStateError(f"{file} does not fit: {'; '.join(faults[:3])}{more}. Was it another encoder's?")
+        raise LossStateError(f"{file} does not fit: {'; '.join(faults[:3])}{more}. Was it saved with another encoder?")
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> int:
-    total = 0
-    for key in sorted(tensors):
-        total = zlib.crc32(key.encode(), total)
-        total = zlib.crc32(tensors[key].reshape(-1).view(torch.uint8).numpy().tobytes(), total)
-    return total
+    return crc32(
+        part
+        for key in sorted(tensors)
+        for part in (key.encode(), tensors[key].reshape(-1).view(torch.uint8).numpy().tobytes())
+    )

@@ -1,4 +1,4 @@
-"""Trained weights mixed with those that training started from, and the choice of the share on development data."""
+"""Mixes trained weights with those before training, and chooses the share on development data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -15,18 +15,13 @@ from torch import Tensor, nn
 from st_contrastive._checks import require_number
 from st_contrastive.encoder.copies import has_adapters
 
-Value = TypeVar("Value")
-
-#: From the untrained weights (0) to the trained ones (1).
+#: From the weights before training (0) to the trained ones (1).
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True)
 class ShareChoice:
-    """The share that was best, and the metric of each share that was tried.
-
-    ``str`` of it says so in one line.
-    """
+    """The best share and the metric of each share that was tried; ``str`` of it is one line."""
 
     share: float
     metric: str
@@ -41,22 +36,22 @@ class ShareChoice:
 def mix_weights(trained: SentenceTransformer, start: SentenceTransformer, share: float) -> SentenceTransformer:
     """A new model with the weights ``(1 - share) * start + share * trained``.
 
-    Training on one's own sentences makes an encoder better at them, and often worse at what it could do before. A
-    mixture keeps part of both: weight interpolation, WiSE-FT (Wortsman et al., 2022, "Robust fine-tuning of zero-shot
-    models", section 3, where the share is alpha). It costs nothing when the model is used. Both models must be one
-    architecture, and ``trained`` trained from ``start``: weights that were trained apart can't be averaged.
+    Training on one's own sentences makes an encoder better at them, and often worse at others. A mixture keeps part of
+    both: weight interpolation, WiSE-FT (Wortsman et al., 2022, "Robust fine-tuning of zero-shot models", section 3,
+    where the share is alpha). It adds no cost when the model is used. ``trained`` must have been trained from
+    ``start``: the weights of models that were trained separately can't be averaged.
 
-    Buffers are mixed as well; integers, such as a count of steps, are ``trained``'s. The sum is computed in float32 at
-    least and has ``trained``'s types and device. A share of 1 gives ``trained``'s weights and 0 ``start``'s, bit for
-    bit. ``SentenceTransformer.merge`` merges in more ways, and needs mergekit.
+    Buffers are mixed too; integers, such as a count of steps, are ``trained``'s. The sum is computed in float32 or
+    wider, and has ``trained``'s types and device. A share of 1 gives ``trained``'s weights and 0 ``start``'s, bit for
+    bit. ``SentenceTransformer.merge`` has more ways to merge, and needs mergekit.
 
     Args:
         trained: the trained model; not changed.
-        start: the model that training started from, such as the same checkpoint loaded again; not changed.
+        start: the model before training, such as the same checkpoint loaded again; not changed.
         share: share of the trained weights, 0 to 1.
 
     Returns:
-        A copy of ``trained`` with the mixed weights, in evaluation mode, with a model card of its own.
+        A copy of ``trained`` with the mixed weights and a new model card, in evaluation mode.
 
     Raises:
         ValueError: ``share`` is not from 0 to 1; a model has adapters (PEFT) or quantised weights; or the weights of
@@ -78,7 +73,7 @@ def mix_weights(trained: SentenceTransformer, start: SentenceTransformer, share:
     require_plain(trained, "trained")
     require_plain(start, "start")
     state = mixture(trained.state_dict(), start.state_dict(), share)
-    # The card's data refer to the trainer, and with it to the optimizer and the dataset.
+    # The card's data refers to the trainer, and so to the optimizer and the dataset.
     made = copy.deepcopy(trained, {id(trained.model_card_data): None})
     made.model_card_data = type(trained.model_card_data)(local_files_only=True)
     made.model_card_data.register_model(made)
@@ -97,19 +92,19 @@ def choose_share(
     metric: str | None = None,
     greater_is_better: bool = True,
 ) -> ShareChoice:
-    """Evaluate the mixture of each share on development data, and name the best.
+    """Evaluate the mixture of each share on development data, and choose the best.
 
-    ``mix_weights(trained, start, choice.share)`` makes it. Of equal values the smallest share is taken, which stays
-    nearest to the start. :class:`~st_contrastive.training.KeepBest` does the same at the end of a training run.
+    ``mix_weights(trained, start, choice.share)`` makes it. Of equal values the smallest share is chosen.
+    :class:`~st_contrastive.training.KeepBest` does the same at the end of a training run.
 
     Args:
         trained: the trained model; not changed.
-        start: the model that training started from; not changed.
-        evaluator: of sentence-transformers, such as :class:`~st_contrastive.evaluation.STSEvaluator`. On development
-            data, never on a test.
-        shares: which are tried, each from 0 (``start``) to 1 (``trained``).
-        metric: name of the metric, as the evaluator gives it; None takes its primary metric.
-        greater_is_better: whether it is to be large.
+        start: the model before training; not changed.
+        evaluator: an evaluator of sentence-transformers, such as :class:`~st_contrastive.evaluation.STSEvaluator`, on
+            development data, never on test data.
+        shares: the shares to try, each from 0 (``start``) to 1 (``trained``).
+        metric: the evaluator's name of the metric; None takes its primary metric.
+        greater_is_better: whether a greater value is better.
 
     Raises:
         ValueError: as :func:`mix_weights`; ``shares`` is empty; the evaluator does not give the metric; or it is NaN
@@ -125,7 +120,7 @@ def choose_share(
         Share of the trained weights: 0 (the untrained weights), by mine_spearman (0: 1.0000, 1: 1.0000).
     """
     shares = checked_shares(shares)
-    mixed = mix_weights(trained, start, shares[0])  # one copy takes the weights of all shares in turn
+    mixed = mix_weights(trained, start, shares[0])  # one copy for the weights of all shares
     return best_share(
         mixed, trained.state_dict(), start.state_dict(), evaluator, shares, metric, greater_is_better=greater_is_better
     )
@@ -141,8 +136,7 @@ def best_share(
     *,
     greater_is_better: bool,
 ) -> ShareChoice:
-    """Evaluate each mixture in ``model``, which is left with the weights of the best."""
-    values: dict[float, float] = {}
+    """Evaluate each mixture in ``model``, which then has the weights of the best."""
     found: dict[float, dict[str, float]] = {}
     for share in shares:
         model.load_state_dict(mixture(trained, start, share))
@@ -153,7 +147,7 @@ def best_share(
             raise ValueError(
                 f"metric {metric!r} is not among the evaluator's: {', '.join(found[share])}. Name one of them."
             )
-        values[share] = float(found[share][metric])
+    values = {share: float(result[metric]) for share, result in found.items() if metric}
     defined = [share for share, value in values.items() if not math.isnan(value)]
     if not defined or metric is None:
         raise ValueError(
@@ -163,15 +157,14 @@ def best_share(
     sign = 1 if greater_is_better else -1
     best = max(defined, key=lambda share: (sign * values[share], -share))
     model.load_state_dict(mixture(trained, start, best))
-    if hasattr(evaluator, "store_metrics_in_model_card_data") and isinstance(found[best], dict):
-        # The last evaluation's are there, which need not be those of these weights.
+    if hasattr(evaluator, "store_metrics_in_model_card_data"):  # the card has those of the last evaluation
         evaluator.store_metrics_in_model_card_data(model, found[best])
     return ShareChoice(best, metric, values)
 
 
 @torch.no_grad()
 def mixture(trained: Mapping[str, Tensor], start: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-    """``(1 - share) * start + share * trained`` of each floating tensor; of others the trained one.
+    """``(1 - share) * start + share * trained`` of each floating tensor; the other tensors are the trained ones.
 
     Raises:
         ValueError: names or shapes differ.
@@ -180,7 +173,7 @@ def mixture(trained: Mapping[str, Tensor], start: Mapping[str, Tensor], share: f
         owner = "trained" if different[0] in trained else "start"
         raise ValueError(
             f"trained and start differ in {len(different)} weight(s), such as {different[0]!r}, which only {owner} "
-            "has: give the model that training started from."
+            "has: give the model before training."
         )
     return {name: _mixed(name, tensor, start[name], share) for name, tensor in trained.items()}
 
@@ -189,7 +182,7 @@ def _mixed(name: str, trained: Tensor, start: Tensor, share: float) -> Tensor:
     if trained.shape != start.shape:
         raise ValueError(
             f"The weight {name!r} has the shape {tuple(trained.shape)} in trained and {tuple(start.shape)} in start: "
-            "give the model that training started from, with the same tokens added to its vocabulary."
+            "give the model before training, with the same tokens added to its vocabulary."
         )
     if share == 1 or not trained.is_floating_point():
         return trained.clone()
@@ -198,7 +191,7 @@ def _mixed(name: str, trained: Tensor, start: Tensor, share: float) -> Tensor:
         return start.to(trained.dtype, copy=True)
     wide = torch.promote_types(torch.promote_types(trained.dtype, start.dtype), torch.float32)
     mixed = (1 - share) * start.to(wide) + share * trained.to(wide)
-    # Equal values stay as they are: no rounding, and a buffer may hold infinities.
+    # Equal values are not computed, which would round them, or make NaN of a buffer's infinities.
     return torch.where(start == trained, trained, mixed.to(trained.dtype))
 
 
@@ -216,16 +209,12 @@ def checked_shares(shares: Sequence[float]) -> tuple[float, ...]:
 
 
 def require_plain(model: nn.Module, name: str) -> None:
-    """Require a model whose weights are all that it computes with.
-
-    Raises:
-        ValueError: it has adapters, or quantised weights.
-    """
+    """Require a model without adapters and quantised weights."""
     for part in model.modules():
         if has_adapters(part):  # type: ignore[arg-type]
             raise ValueError(
-                f"{name} has adapters (PEFT), whose product is not that of the mixed factors: merge them into the "
-                "weights first, with merge_and_unload of PEFT."
+                f"{name} has adapters (PEFT), whose factors can't be mixed: merge them into the weights first, with "
+                "PEFT's merge_and_unload."
             )
         if getattr(part, "is_quantized", False):
             raise ValueError(f"{name} has quantised weights, which can't be mixed: load it unquantised.")

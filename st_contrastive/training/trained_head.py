@@ -1,4 +1,4 @@
-"""A model under the head that its loss trained on top of it, from a checkpoint."""
+"""Adds the head that a loss trained to its model, from a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from st_contrastive.encoder import embedding_width
 from st_contrastive.training.loss_state import FILE_NAME, OWN, LossStateError, contents
 
 
-class _Headed(nn.Module):
-    """The last module of a SentenceTransformer: a head on the sentence embeddings."""
+class _HeadModule(nn.Module):
+    """A module of a SentenceTransformer that applies a head to the sentence embeddings."""
 
     def __init__(self, head: nn.Module) -> None:
         super().__init__()
@@ -28,25 +28,24 @@ class _Headed(nn.Module):
 
 
 def with_trained_head(model: SentenceTransformer, folder: str | os.PathLike[str]) -> SentenceTransformer:
-    """The model with the contrastive head that its loss trained on top, to be scored beside the model alone.
+    """The model with the contrastive head that its loss trained, to compare its scores with the model's alone.
 
-    The heads serve training only, and a saved model has none. SimCSE, DiffCSE and InfoCSE compare both at test time:
-    Table 9 of InfoCSE calls the encoder's [CLS] vector "cls_before_pooler" and the same "with additional linear and
-    activation" "cls" (section 5.5). The head is the one that the loss contrasts under: ``SimCSELoss``'s Linear and
-    Tanh, the projector of ``InfoCSELoss`` and ``DiffCSELoss``, ConIsI's g. BatchNorm takes its running statistics.
+    Heads are for training, and a saved model has none. SimCSE, DiffCSE and InfoCSE compare both at test time: Table 9
+    of InfoCSE calls the encoder's [CLS] vector "cls_before_pooler" and the same "with additional linear and activation"
+    "cls" (section 5.5). The head is the one before the contrastive term: ``SimCSELoss``'s Linear and Tanh, the
+    projector of ``InfoCSELoss`` and ``DiffCSELoss``, ConIsI's g. BatchNorm uses its running statistics.
 
     Args:
         model: the checkpoint's model. Its modules are shared, not copied.
-        folder: the checkpoint's, in which :class:`ContrastiveTrainer` or :func:`save_loss_state` wrote what the loss
-            owns.
+        folder: the checkpoint, with the loss state of :class:`ContrastiveTrainer` or :func:`save_loss_state`.
 
     Returns:
-        A SentenceTransformer in evaluation mode. It can't be saved: the head is no module of sentence-transformers.
+        A SentenceTransformer in evaluation mode. It can't be saved: sentence-transformers has no such module.
 
     Raises:
         FileNotFoundError: the folder holds no loss state.
         OSError: its file is damaged.
-        LossStateError: the loss has no head, as TwinsLoss, there are several losses, or the head is another model's.
+        LossStateError: the loss has no head (TwinsLoss), there are several losses, or the head is another model's.
 
     Example:
         >>> import tempfile
@@ -64,27 +63,29 @@ def with_trained_head(model: SentenceTransformer, folder: str | os.PathLike[str]
     file = Path(folder) / FILE_NAME
     if not file.is_file():
         raise FileNotFoundError(
-            f"{folder} holds no {FILE_NAME}, in which the head is: name a checkpoint of a training run (train "
+            f"{folder} holds no {FILE_NAME}, which has the head: name a checkpoint of a training run (train "
             "--checkpoints DIR, ContrastiveTrainer), or write it with save_loss_state."
         )
     metadata, tensors = contents(file)
     losses = json.loads(metadata["losses"])
     if set(losses) != {""}:
         names = ", ".join(repr(name.rstrip("/")) for name in sorted(losses))
-        raise LossStateError(f"{file} holds the losses named {names}: a head is taken of a run with one loss.")
+        raise LossStateError(f"{file} holds the losses named {names}; only a run with one loss has one head.")
     head = _head(tensors)
     if head is None:
         raise LossStateError(f"{file} holds no head: {losses['']['']['class']} contrasts the embeddings themselves.")
     width, own = next(head.parameters()).shape[1], embedding_width(model)
     if width != own:
-        raise LossStateError(f"{file} holds a head on {width} dimensions, and the model has {own}: it is another's.")
+        raise LossStateError(
+            f"{file} holds a head on {width} dimensions, and the model has {own}: it was trained with another model."
+        )
     kept = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
     options: dict[str, Any] = {name: getattr(model, name) for name in kept}
-    return SentenceTransformer(modules=[*model, _Headed(head)], device=str(model.device), **options).eval()
+    return SentenceTransformer(modules=[*model, _HeadModule(head)], device=str(model.device), **options).eval()
 
 
 def _head(tensors: dict[str, Tensor]) -> nn.Module | None:
-    """The contrastive head among a loss's tensors, found by its tensors' names; None where there is none."""
+    """The contrastive head among a loss's tensors, found by their names; None if there is none."""
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         part, _, name = key.removeprefix(OWN).partition(".")

@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "augmentations": {"augmentations", "_checks", "_files"},
     "inputs": {"inputs", "augmentations", "_checks", "_files"},
     "training": {"training", "losses", "components", "encoder", "distributed", "_checks", "_files"},
-    "evaluation": {"evaluation", "objectives", "_files"},
+    "evaluation": {"evaluation", "objectives", "_checks", "_files"},
     "recipes": {"recipes", "methods"},
     "cli": {
         "__version__",

@@ -43,7 +43,7 @@ def test_first_last_average_reads_as_the_model_does(build, sentences):
 
 
 def test_first_last_average_of_no_token_is_zeros():
-    pooled = baselines._FirstAndLast()(
+    pooled = baselines._FirstLastPooling()(
         {"all_layer_embeddings": [torch.ones(1, 2, 3)] * 3, "attention_mask": torch.zeros(1, 2)}
     )["sentence_embedding"]
     assert torch.equal(pooled, torch.zeros(1, 3))  # as sentence-transformers' own pooling
@@ -89,5 +89,5 @@ def test_what_can_not_be_whitened():
         Whitened(Letters(), ["a", "a"])
     with pytest.raises(ValueError, match="dimensions must be from 1 to 3"):
         Whitened(Letters(), texts(), dimensions=4)
-    with pytest.raises(ValueError, match=r"dimensions is 3, and the .* differ in 2 directions"):
+    with pytest.raises(ValueError, match=r"dimensions is 3, but the .* differ in 2 directions"):
         Whitened(Letters(), texts(), dimensions=3)

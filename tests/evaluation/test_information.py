@@ -116,7 +116,7 @@ def test_too_few_translations_are_said(build, sentences):
     report = evaluate_information(model, pairs, loss=loss, translated=(sentences[:4], GERMAN[:4]))
     assert [score.size for score in report.scores] == [10, 4, 4]
     assert report.notes == (
-        "stsb: the twins are of 4 sentences and the task's pairs are 10: their information does not compare.",
+        "stsb: the twins are 4 sentences and the task has 10 pairs, so their information can't be compared.",
     )
     for given in ({"loss": loss}, {"translated": (sentences, GERMAN)}):
         with pytest.raises(ValueError, match="give both, or neither"):

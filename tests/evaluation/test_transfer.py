@@ -132,7 +132,7 @@ def test_pairs_have_accuracy_and_f1(tmp_path):
         write(tmp_path / "mrpc" / f"{split}.jsonl", [row | {"label": named[row["label"] == 1]} for row in rows[split]])
     report = evaluate_transfer(Letters(), tmp_path, folds=5, jobs=1)
     assert [score.metric for score in report.scores] == ["accuracy"]
-    assert "take 0 and 1" in report.notes[0]
+    assert "name the labels 0 and 1" in report.notes[0]
 
 
 def test_tasks_come_in_the_papers_order(tmp_path):
@@ -197,7 +197,7 @@ def test_missing_things(tmp_path):
     write(tmp_path / "mr" / "train.jsonl", texts(9, 0))  # and no test
     with pytest.raises(EvaluationDataError, match="holds no task"):
         read_transfer(tmp_path)
-    with pytest.raises(ValueError, match="folds must be at least 2"):
+    with pytest.raises(ValueError, match="folds must be a whole number of at least 2"):
         evaluate_transfer(Letters(), tmp_path, folds=1)
 
 

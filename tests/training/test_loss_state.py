@@ -148,7 +148,7 @@ def test_missing_damaged_foreign_and_newer_files(made, tmp_path):
         with pytest.raises(OSError, match="damaged"):
             load_loss_state(loss, tmp_path)
     save_file(tensors, tmp_path / FILE)
-    with pytest.raises(ValueError, match="no loss state of st_contrastive"):
+    with pytest.raises(ValueError, match="not a loss state of st_contrastive"):
         load_loss_state(loss, tmp_path)
     save_file(tensors, tmp_path / FILE, {**metadata, "format": "2"})
     with pytest.raises(ValueError, match=r"format 2.*upgrade"):

@@ -89,7 +89,7 @@ def test_the_head_on_top_of_the_embeddings(build, sentences, tmp_path, kind, opt
 @pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
 def test_what_has_no_head_is_refused(build, tmp_path):
     model = build()
-    with pytest.raises(FileNotFoundError, match=r"no loss_state\.safetensors, in which the head is: name a checkpoint"):
+    with pytest.raises(FileNotFoundError, match=r"no loss_state\.safetensors, which has the head: name a checkpoint"):
         with_trained_head(model, tmp_path)
     for name, loss in (("twins", TwinsLoss(model)), ("without", SimCSELoss(model, head=False))):
         save_loss_state(loss, tmp_path / name)

@@ -170,7 +170,7 @@ def test_the_callback_goes_with_one_trainer_and_its_losses(made, arguments):
     other, _ = made("conisi")
     for callbacks, message in (
         ([LossStateCallback(loss), LossStateCallback(loss)], "more than one LossStateCallback"),
-        ([LossStateCallback(other)], "was given ConIsILoss, and the trainer trains ConIsILoss"),
+        ([LossStateCallback(other)], "was given ConIsILoss, but the trainer trains ConIsILoss"),
     ):
         for trainer_class in (SentenceTransformerTrainer, ContrastiveTrainer):
             trainer = trainer_class(loss.model, arguments(), data, loss=loss, callbacks=callbacks)
@@ -399,7 +399,7 @@ def test_what_can_not_be_resumed_is_refused_with_the_cure(made, arguments, tmp_p
         FileNotFoundError, match=r"has no optimizer.pt\. .*Complete in .*: checkpoint-4, checkpoint-2\."
     ):
         trainer.train(resume_from_checkpoint=str(folder / "checkpoint-6"))
-    with pytest.raises(FileNotFoundError, match="is no folder"):
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
         trainer.train(resume_from_checkpoint="checkpoint-17")
     (folder / "checkpoint-4" / "trainer_state.json").write_text("{")
     trainer.train(resume_from_checkpoint=True)  # from checkpoint-2
@@ -442,7 +442,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(made, arguments, tmp_path):
     mine = tmp_path / "run" / "checkpoint-2"
     mine.mkdir(parents=True)
     (mine / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match="exists and is no checkpoint"):
+    with pytest.raises(FileExistsError, match="exists and is not a checkpoint"):
         ContrastiveTrainer(loss.model, arguments(), data, loss=loss).train()
     assert [entry.name for entry in (tmp_path / "run").rglob("*")] == ["checkpoint-2", "notes.txt"]
     options = arguments(output_dir=str(tmp_path / "file"))
