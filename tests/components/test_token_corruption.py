@@ -60,7 +60,7 @@ def test_what_replacement_leaves_may_be_masked(tokenizer, batch):
     with pytest.raises(ValueError, match="unreplaced must be 'original' or 'mask', got 'kept'"):
         TokenCorruption.replacement(tokenizer, 0.5, unreplaced="kept")
     tokenizer.mask_token = None
-    with pytest.raises(ValueError, match=r"unreplaced='mask' needs a mask token, .* take unreplaced='original'"):
+    with pytest.raises(ValueError, match=r"unreplaced='mask' needs a mask token, .* use unreplaced='original'"):
         TokenCorruption.replacement(tokenizer, 0.5, unreplaced="mask")
     assert TokenCorruption.replacement(tokenizer, 0.5).mask_id is None
 

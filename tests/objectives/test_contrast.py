@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from st_contrastive.objectives import info_nce
-from st_contrastive.objectives._log_sum import LogSumOfNegatives
+from st_contrastive.objectives.contrast import LogSumOfNegatives
 
 
 def oracle(anchors, positives, temperature, negatives=(), weights=(), offset=0):
