@@ -62,16 +62,12 @@ def save_auxiliary(
     network.pop("_name_or_path", None)
     if Path(base_name).is_dir():  # keep the paths of this machine out of the file
         base_name = Path(base_name).name
-    family, vocabulary, width = auxiliary.signature
     config = {
         "format": _FORMAT,
         "base_model_name": base_name,
-        "model_type": family,
+        **_identity(auxiliary.network, tokenizer),
         "split_layer": auxiliary.split_layer,
         "extra_layers": auxiliary.extra_layers,
-        "hidden_size": width,
-        "vocab_size": vocabulary,
-        "tokenizer_fingerprint": fingerprint(tokenizer),
         "tied_head": auxiliary.head.tied,
         "head_source": auxiliary.head.source,
         "network": network,
@@ -124,7 +120,7 @@ def load_auxiliary(
     path = place if place.exists() else path
     if config_file := _find(path, CONFIG_NAME):
         config = _read_config(path, config_file)
-        _require_fit(path, config, encoder, tokenizer, {"split_layer": split_layer, "extra_layers": extra_layers})
+        _require_fit(path, config, encoder, tokenizer, split_layer=split_layer, extra_layers=extra_layers)
         if tied_head and not config["tied_head"]:
             raise ValueError(f"auxiliary {path} has a head with a separate matrix: it can't be tied.")
         auxiliary = _load(path, config, encoder, lower_dropout=lower_dropout)
@@ -198,25 +194,20 @@ def _read_config(path: Any, file: Path) -> dict[str, Any]:
     return dict(config)
 
 
-def _require_fit(
-    path: Any,
-    config: dict[str, Any],
-    encoder: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    wanted: dict[str, int | None],
-) -> None:
+def _identity(encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """What the network must have in common with the encoder that it is trained with."""
     family, vocabulary, width = AuxiliaryMLM.signature_of(encoder)
-    needed = {
-        "model_type": family,
-        "hidden_size": width,
-        "vocab_size": vocabulary,
-        "tokenizer_fingerprint": fingerprint(tokenizer),
-        **{name: value for name, value in wanted.items() if value is not None},
-    }
+    names = ("model_type", "hidden_size", "vocab_size", "tokenizer_fingerprint")
+    return dict(zip(names, (family, width, vocabulary, fingerprint(tokenizer)), strict=True))
+
+
+def _require_fit(
+    path: Any, config: dict[str, Any], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, **asked: int | None
+) -> None:
     differing = [
-        f"{name} is {config.get(name)!r}, {'asked for' if name in wanted else 'the model has'} {value!r}"
-        for name, value in needed.items()
-        if config.get(name) != value
+        f"{name} is {config.get(name)!r}, {'asked for' if name in asked else 'the model has'} {value!r}"
+        for name, value in {**_identity(encoder, tokenizer), **asked}.items()
+        if config.get(name) != value and value is not None
     ]
     own, theirs = (source.get("max_position_embeddings") for source in (config["network"], encoder.config.to_dict()))
     if isinstance(own, int) and isinstance(theirs, int) and own < theirs:

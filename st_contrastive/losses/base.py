@@ -337,14 +337,15 @@ class ContrastiveLoss(TextLoss):
         return self.share(count) * total / count.clamp(min=1)
 
     def through(self, head: nn.Module, vectors: Tensor) -> Tensor:
-        """``head(vectors)``, with the rows of all devices where they are one batch: BatchNorm takes its statistics
-        over them.
+        """``head(vectors)``, in the head's precision. If the rows of all devices are one batch, BatchNorm takes its
+        statistics over them.
 
         Args:
             head: (n, d) to (n, d').
             vectors: (k N, d), k views of this device's N sentences.
         """
         views = vectors.shape[0] // self.rows.own
+        vectors = vectors.to(next(head.parameters()).dtype)  # a model in half precision, a head in float32
         together, offset = distributed.gather(vectors, [views * count for count in self.rows.each])
         return cast(Tensor, head(together)[offset : offset + vectors.shape[0]])
 

@@ -116,7 +116,7 @@ class SimCSELoss(ContrastiveLoss):
         masked = None if self.mlm_head is None else self.masking(column["input_ids"], column["attention_mask"])
         vectors = torch.cat(self.by_rows(lambda *parts: self.sentences_of(parts[0], parts[-1]), *columns))
         if self.head is not None:
-            vectors = self.head(vectors)
+            vectors = self.through(self.head, vectors)
         anchors, positives = vectors.chunk(2)
         terms = {"contrastive": self.contrast(anchors, positives)}
         if self.mlm_head is not None:
