@@ -65,7 +65,7 @@ def _tensor(name: str, keys: list[str], shape: tuple[int, ...], options: dict[st
     if path is None and index is None:
         raise OSError(
             f"fraternal checkpoint {name} has no model.safetensors. Save it as one: "
-            f"AutoModel.from_pretrained({name!r}).save_pretrained(folder), and its tokenizer beside it."
+            f"AutoModel.from_pretrained({name!r}).save_pretrained(folder), and its tokenizer with it."
         )
     if path is None and file_name is not None:
         raise OSError(f"fraternal checkpoint {name} lacks {file_name}, which its index names.")

@@ -66,7 +66,7 @@ class FraternalEmbedding(nn.Module):
         >>> from st_contrastive import FraternalEmbedding
         >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
         >>> narrow = model.transformers_model.get_input_embeddings().weight.detach()[:, :128]
-        >>> fraternal = FraternalEmbedding(model.tokenizer, narrow, model)  # stands in for another language's
+        >>> fraternal = FraternalEmbedding(model.tokenizer, narrow, model)  # in place of another language's
         >>> fraternal.alignment.anchors > 20_000, fraternal.alignment.cosine > 2 * abs(fraternal.alignment.chance)
         (True, True)
         >>> fraternal(torch.tensor([[101, 102]])).shape

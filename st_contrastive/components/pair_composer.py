@@ -149,7 +149,7 @@ class PairComposer(nn.Module):
 
 
 def _probe_text(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A text with at least one token beside the special ones of the template."""
+    """A text with at least one token that is not a special one of the template."""
     for text in ("a", "the", "1", *list(tokenizer.get_vocab())[-100:]):
         encoded = tokenizer(text)
         if not encoded.is_fast:
