@@ -4,11 +4,10 @@ from st_contrastive.components.auxiliary_files import load_auxiliary, save_auxil
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM
 from st_contrastive.components.fraternal_embedding import FraternalEmbedding
 from st_contrastive.components.heads import InteractionHead, Projector, TanhHead
-from st_contrastive.components.key_queue import KeyQueue
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.momentum_encoder import MomentumEncoder
-from st_contrastive.components.negative_queue import NegativeQueue
 from st_contrastive.components.pair_composer import Content, PairComposer
+from st_contrastive.components.queues import KeyQueue, NegativeQueue
 from st_contrastive.components.replaced_tokens import ReplacedTokenDetector
 from st_contrastive.components.shared_tokens import Alignment
 from st_contrastive.components.token_corruption import TokenCorruption

@@ -1,4 +1,4 @@
-"""A trained auxiliary network as files: safetensors beside a JSON configuration; and Condenser's, read."""
+"""Trained auxiliary networks as files: safetensors with a JSON configuration, or a Condenser checkpoint to read."""
 
 from __future__ import annotations
 
@@ -28,47 +28,52 @@ CONFIG_NAME = "auxiliary_config.json"
 WEIGHTS_NAME = "auxiliary.safetensors"
 CONDENSER_NAME = "model.pt"
 _FORMAT = 1
-#: What of the configuration describes the network.
-_TOLD = ("split_layer", "extra_layers", "tied_head", "head_source")
+#: The configuration's entries that loading needs.
+_REQUIRED = {
+    "format": int,
+    "model_type": str,
+    "split_layer": int,
+    "extra_layers": int,
+    "tied_head": bool,
+    "head_source": str,
+    "network": dict,
+    "weights_crc32": int,
+}
 
 
 def save_auxiliary(
     auxiliary: AuxiliaryMLM, path: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase, base_name: str = ""
 ) -> None:
-    """Write ``auxiliary_config.json`` and ``auxiliary.safetensors`` into the folder ``path``, made where needed.
+    """Write ``auxiliary_config.json`` and ``auxiliary.safetensors`` into a folder.
 
-    The folder may hold other files: the encoder that was trained beside it, for instance.
+    The folder may hold other files, such as the encoder that was trained with the network.
 
     Args:
         auxiliary: the network.
-        path: folder.
-        tokenizer: that of the encoder; its fingerprint goes into the configuration.
+        path: folder; it is made if needed.
+        tokenizer: the encoder's; its fingerprint goes into the configuration.
         base_name: name of the checkpoint that training started from.
 
     Raises:
-        OSError: the folder can't be written; what was there is as it was.
+        OSError: the folder can't be written. Files that were there before are unchanged.
     """
     folder = Path(path).expanduser()
     network = auxiliary.network.config.to_dict()
     network.pop("_name_or_path", None)
-    if Path(base_name).is_dir():  # where it lies is nobody's business
+    if Path(base_name).is_dir():  # keep the paths of this machine out of the file
         base_name = Path(base_name).name
-    family, vocabulary, width = auxiliary.signature
     config = {
         "format": _FORMAT,
         "base_model_name": base_name,
-        "model_type": family,
+        **_identity(auxiliary.network, tokenizer),
         "split_layer": auxiliary.split_layer,
         "extra_layers": auxiliary.extra_layers,
-        "hidden_size": width,
-        "vocab_size": vocabulary,
-        "tokenizer_fingerprint": fingerprint(tokenizer),
         "tied_head": auxiliary.head.tied,
         "head_source": auxiliary.head.source,
         "network": network,
     }
     try:
-        # Both are complete before either gets its name.
+        # Both files are complete before either gets its name.
         with complete_file(folder / CONFIG_NAME) as config_file, complete_file(folder / WEIGHTS_NAME) as weights:
             save_model(auxiliary, str(weights))
             config["weights_crc32"] = _checksum(weights)
@@ -88,54 +93,51 @@ def load_auxiliary(
     tied_head: bool | None = None,
     lower_dropout: bool = False,
 ) -> AuxiliaryMLM:
-    """The auxiliary network at ``path``, checked to go with the encoder.
+    """Load an auxiliary network, and check that it fits the encoder.
 
     Args:
-        path: folder or hub name with what :func:`save_auxiliary` wrote, or with a Condenser checkpoint's ``model.pt``;
-            or that file. Condenser's holds the extra layers alone: the lower part is copied from ``encoder``, and the
-            head is its checkpoint's. Of a ``model.pt`` tensors are read, never code.
-        encoder: the encoder that it is to be trained beside.
+        path: folder or hub name of a network that :func:`save_auxiliary` wrote, or of a Condenser checkpoint with its
+            ``model.pt``; or that file. Condenser's file holds the extra layers only: the lower part is copied from
+            ``encoder``, and the head is that of the encoder's checkpoint. Only tensors are read from a ``model.pt``;
+            its code is never run.
+        encoder: the encoder that is trained with the network.
         tokenizer: the encoder's.
-        split_layer: how many frozen layers it must have; None takes what it has (Condenser: half the encoder's).
-        extra_layers: how many trainable layers it must have; None takes what it has.
-        tied_head: None keeps the head as it was saved (Condenser: a matrix of its own). False gives a tied one a
-            matrix of its own, which starts as the one that it was tied to.
+        split_layer: the number of frozen layers that it must have. None accepts any (Condenser: half the encoder's).
+        extra_layers: the number of trainable layers that it must have. None accepts any.
+        tied_head: None keeps the head as it was saved (Condenser: with a separate matrix). False gives a tied head a
+            separate matrix, which starts as a copy of the embedding matrix.
         lower_dropout: keep dropout on in the frozen part during training.
 
     Raises:
-        OSError: there is nothing of the kind, or it is damaged.
+        OSError: there is no such network, or it is damaged.
         ValueError: it does not fit; the message names each property that differs.
     """
     if not str(path):
         raise ValueError("auxiliary is empty: name a folder, or leave it out for an untrained network.")
-    path = Path(path).expanduser() if Path(path).expanduser().exists() else path
-    if Path(path).name in (CONFIG_NAME, WEIGHTS_NAME) and Path(path).is_file():
-        path = Path(path).parent
-    config_file = None if Path(path).is_file() else _find(path, CONFIG_NAME)
-    if config_file is not None:
-        weights = _find(path, WEIGHTS_NAME)
-        if weights is None:
-            raise FileNotFoundError(f"auxiliary {path} holds {CONFIG_NAME} but no {WEIGHTS_NAME}.")
+    place = Path(path).expanduser()
+    if place.name in (CONFIG_NAME, WEIGHTS_NAME) and place.is_file():
+        place = place.parent
+    path = place if place.exists() else path
+    if config_file := _find(path, CONFIG_NAME):
         config = _read_config(path, config_file)
-        wanted = {"split_layer": split_layer, "extra_layers": extra_layers}
-        _require_fit(path, config, encoder, tokenizer, wanted)
+        _require_fit(path, config, encoder, tokenizer, split_layer=split_layer, extra_layers=extra_layers)
         if tied_head and not config["tied_head"]:
-            raise ValueError(f"auxiliary {path} has a head with a matrix of its own: it can't be tied.")
-        auxiliary = _load(path, config, weights, encoder, lower_dropout=lower_dropout)
+            raise ValueError(f"auxiliary {path} has a head with a separate matrix: it can't be tied.")
+        auxiliary = _load(path, config, encoder, lower_dropout=lower_dropout)
         if tied_head is False and auxiliary.head.tied:
             auxiliary.head.untie(cast(Tensor, auxiliary.network.get_input_embeddings().weight))
         return auxiliary
-    condenser = Path(path) if Path(path).is_file() else _find(path, CONDENSER_NAME)
+    condenser = place if place.is_file() else _find(path, CONDENSER_NAME)
     if condenser is None:
         raise FileNotFoundError(
-            f"auxiliary {path} {'holds' if Path(path).is_dir() else 'is no folder here, and no known repository with'} "
-            f"neither {CONFIG_NAME}, as AuxiliaryMLMPretrainingLoss(...).save_auxiliary(path) "
-            f"writes it, nor Condenser's {CONDENSER_NAME}."
+            f"auxiliary {path} {'holds' if place.is_dir() else 'is no folder here, and no known repository with'} "
+            f"neither {CONFIG_NAME}, as AuxiliaryMLMPretrainingLoss(...).save_auxiliary(path) writes it, nor "
+            f"Condenser's {CONDENSER_NAME}."
         )
     layers = _condenser_layers(condenser)
-    if extra_layers is not None and extra_layers != len(layers):
+    if extra_layers not in (None, len(layers)):
         raise ValueError(
-            f"auxiliary {condenser} does not fit: extra_layers is {len(layers)}, {extra_layers} are asked for."
+            f"auxiliary {condenser} does not fit: extra_layers is {len(layers)}, asked for {extra_layers}."
         )
     auxiliary = AuxiliaryMLM.from_encoder(
         encoder,
@@ -144,11 +146,9 @@ def load_auxiliary(
         tied_head=bool(tied_head),
         lower_dropout=lower_dropout,
     )
-    for number, (layer, tensors) in enumerate(
-        zip(layers_of(auxiliary.network)[auxiliary.split_layer :], layers, strict=True)
-    ):
+    for number, tensors in enumerate(layers):
         try:
-            layer.load_state_dict(tensors)
+            layers_of(auxiliary.network)[auxiliary.split_layer + number].load_state_dict(tensors)
         except RuntimeError as error:
             details = " ".join(line.strip() for line in str(error).splitlines()[1:3])
             raise ValueError(
@@ -158,69 +158,60 @@ def load_auxiliary(
 
 
 def _find(path: str | os.PathLike[str], name: str) -> Path | None:
-    """A file of a folder or of a hub repository; None where it has no such file."""
+    """A file in a folder or hub repository, or None if it has no such file."""
     place = Path(path).expanduser()
-    if place.is_dir():
+    if place.exists():
         return place / name if (place / name).is_file() else None
-    # Said before transformers takes it for the name of a repository.
+    # Checked before transformers takes the path for the name of a repository.
     if place.is_absolute() or str(path).startswith((".", "~")) or len(place.parts) > 2 or place.suffix == ".pt":
         raise FileNotFoundError(f"auxiliary {path} does not exist: name a folder with {CONFIG_NAME}.")
     try:
         found = cached_file(str(path), name, _raise_exceptions_for_missing_entries=False)
     except OSError as error:
-        first = str(error).strip().splitlines()[0]
-        raise FileNotFoundError(f"auxiliary {path} is no folder, and can't be had from the hub: {first}") from error
+        raise FileNotFoundError(
+            f"auxiliary {path} is no folder, and can't be loaded from the hub: {first_line(error)}"
+        ) from error
     return None if found is None else Path(found)
 
 
 def _read_config(path: Any, file: Path) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-        missing = {"format", "model_type", "network", "weights_crc32", *_TOLD} - config.keys()
-    except (ValueError, AttributeError, TypeError) as error:
+        wrong = [
+            f"{name} is {config[name]!r:.80}" if name in config else f"{name} is missing"
+            for name, kind in _REQUIRED.items()
+            if type(config.get(name)) is not kind
+        ]
+    except (ValueError, AttributeError) as error:
         raise OSError(f"auxiliary {path}: {CONFIG_NAME} is damaged ({error}).") from error
-    if missing:
-        raise OSError(f"auxiliary {path}: {CONFIG_NAME} lacks {', '.join(sorted(missing))}.")
-    if config["format"] != _FORMAT or isinstance(config["format"], bool):
+    if wrong:
+        raise OSError(f"auxiliary {path}: {CONFIG_NAME} is damaged ({', '.join(wrong)}).")
+    if config["format"] != _FORMAT:
         raise ValueError(
-            f"auxiliary {path} has format {config['format']!r}, this version reads {_FORMAT}: take the version of "
-            "st_contrastive that wrote it, or pre-train anew."
+            f"auxiliary {path} has format {config['format']}, and this version of st_contrastive reads {_FORMAT}: use "
+            "the version that wrote it, or pre-train again."
         )
-    for name, kind in (
-        ("split_layer", int),
-        ("extra_layers", int),
-        ("tied_head", bool),
-        ("network", dict),
-        ("weights_crc32", int),
-    ):
-        if type(config[name]) is not kind:
-            raise OSError(f"auxiliary {path}: {CONFIG_NAME} is damaged ({name} is {config[name]!r:.80}).")
     return dict(config)
 
 
-def _require_fit(
-    path: Any,
-    config: dict[str, Any],
-    encoder: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    wanted: dict[str, int | None],
-) -> None:
+def _identity(encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """What the network must have in common with the encoder that it is trained with."""
     family, vocabulary, width = AuxiliaryMLM.signature_of(encoder)
-    own = {
-        "model_type": family,
-        "hidden_size": width,
-        "vocab_size": vocabulary,
-        "tokenizer_fingerprint": fingerprint(tokenizer),
-        **{name: value for name, value in wanted.items() if value is not None},
-    }
+    names = ("model_type", "hidden_size", "vocab_size", "tokenizer_fingerprint")
+    return dict(zip(names, (family, width, vocabulary, fingerprint(tokenizer)), strict=True))
+
+
+def _require_fit(
+    path: Any, config: dict[str, Any], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, **asked: int | None
+) -> None:
     differing = [
-        f"{name} is {config.get(name)!r}, {'asked for' if name in wanted else 'the model has'} {value!r}"
-        for name, value in own.items()
-        if config.get(name) != value
+        f"{name} is {config.get(name)!r}, {'asked for' if name in asked else 'the model has'} {value!r}"
+        for name, value in {**_identity(encoder, tokenizer), **asked}.items()
+        if config.get(name) != value and value is not None
     ]
-    saved, needed = (source.get("max_position_embeddings") for source in (config["network"], encoder.config.to_dict()))
-    if isinstance(saved, int) and isinstance(needed, int) and saved < needed:
-        differing.append(f"max_position_embeddings is {saved}, the model has {needed}")
+    own, theirs = (source.get("max_position_embeddings") for source in (config["network"], encoder.config.to_dict()))
+    if isinstance(own, int) and isinstance(theirs, int) and own < theirs:
+        differing.append(f"max_position_embeddings is {own}, the model has {theirs}")
     if differing:
         raise ValueError(
             f"auxiliary {path} (made from {config.get('base_model_name') or 'an unnamed encoder'}) does not fit: "
@@ -228,11 +219,12 @@ def _require_fit(
         )
 
 
-def _load(
-    path: Any, config: dict[str, Any], weights: Path, encoder: PreTrainedModel, *, lower_dropout: bool
-) -> AuxiliaryMLM:
+def _load(path: Any, config: dict[str, Any], encoder: PreTrainedModel, *, lower_dropout: bool) -> AuxiliaryMLM:
+    weights = _find(path, WEIGHTS_NAME)
+    if weights is None:
+        raise FileNotFoundError(f"auxiliary {path} holds {CONFIG_NAME} but no {WEIGHTS_NAME}.")
     if _checksum(weights) != config["weights_crc32"]:
-        raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} is damaged, or not the one that {CONFIG_NAME} was saved with.")
+        raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} is damaged, or not the one that was saved with {CONFIG_NAME}.")
     try:
         shape: PretrainedConfig = type(AutoConfig.for_model(config["model_type"])).from_dict(config["network"])
         network = AutoModel.from_config(  # type: ignore[no-untyped-call]
@@ -243,10 +235,9 @@ def _load(
         head = MaskedLMHead.from_config(shape, config["head_source"], tied=config["tied_head"])
         auxiliary = AuxiliaryMLM(network, head, config["split_layer"], lower_dropout=lower_dropout)
         auxiliary.to(dtype=encoder.dtype)
-    except Exception as error:  # of a configuration that was changed anything may come
-        first = str(error).strip().splitlines()
+    except Exception as error:  # an edited configuration can raise anything
         raise OSError(
-            f"auxiliary {path}: {CONFIG_NAME} is damaged ({type(error).__name__}: {first[0] if first else ''})."
+            f"auxiliary {path}: {CONFIG_NAME} is damaged ({type(error).__name__}: {first_line(error)})."
         ) from error
     if auxiliary.extra_layers != config["extra_layers"]:
         raise OSError(
@@ -254,18 +245,15 @@ def _load(
             f"{auxiliary.extra_layers}."
         )
     try:
-        missing, unexpected = load_model(auxiliary, weights, strict=False)
+        load_model(auxiliary, weights)
     except (SafetensorError, RuntimeError) as error:
-        first = str(error).strip().splitlines()
-        raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} can't be read ({' '.join(first[:2])}).") from error
-    if missing or unexpected:
-        said = ", ".join([f"no {name}" for name in sorted(missing)] + [f"unknown {name}" for name in unexpected][:3])
-        raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} does not go with {CONFIG_NAME}: {said[:300]}.")
+        details = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} can't be loaded ({details:.300}).") from error
     return auxiliary
 
 
 def _checksum(file: Path) -> int:
-    """CRC-32 of a file, which ties the weights to the configuration that was written with them."""
+    """CRC-32 of a file, which ties the weights to their configuration."""
     value = 0
     with file.open("rb") as stream:
         while block := stream.read(2**24):
@@ -281,20 +269,20 @@ def _condenser_layers(file: Path) -> list[dict[str, Tensor]]:
             state = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"auxiliary {file} is not a file of tensors alone, as torch.save(model.state_dict(), file) writes it, and "
-            "code of a file is never run."
+            f"auxiliary {file} is not a file of tensors only, as torch.save(model.state_dict(), file) writes it, and "
+            "code in a file is never run."
         ) from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"auxiliary {file} holds something else than named tensors.")
-    layers: dict[int, dict[str, Tensor]] = {}
+        raise ValueError(f"auxiliary {file} must hold named tensors, as torch.save(model.state_dict(), file) does.")
+    layers: dict[str, dict[str, Tensor]] = {}
     for key, tensor in state.items():
-        stem, _, rest = str(key).partition(".")
-        number, _, name = rest.partition(".")
-        if stem == "c_head" and number.isdigit():
-            layers.setdefault(int(number), {})[name] = tensor
-    if not layers or sorted(layers) != list(range(len(layers))):
+        match str(key).split(".", 2):
+            case ["c_head", number, name]:
+                layers.setdefault(number, {})[name] = tensor
+    names = [str(number) for number in range(len(layers))]
+    if not layers or set(names) != set(layers):
         raise ValueError(
             f"auxiliary {file} holds no tensors c_head.0.*, c_head.1.*, ... as Condenser's {CONDENSER_NAME} does; it "
             f"has {', '.join(list(state)[:3]) or 'none'}."
         )
-    return [layers[number] for number in sorted(layers)]
+    return [layers[name] for name in names]

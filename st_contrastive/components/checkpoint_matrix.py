@@ -1,4 +1,4 @@
-"""The input-embedding matrix of a checkpoint, read on its own: no layer is loaded, no code of the checkpoint is run."""
+"""Reads the input-embedding matrix of a checkpoint: no layer is loaded, and no code of the checkpoint is run."""
 
 from __future__ import annotations
 
@@ -20,25 +20,23 @@ def read_tokenizer_and_matrix(name_or_path: str, **options: Any) -> tuple[PreTra
 
     Args:
         name_or_path: folder or hub name.
-        options: where it is to be looked for, as transformers takes it: ``revision``, ``subfolder``, ``token``,
-            ``cache_dir``, ``local_files_only``.
+        options: as in transformers: ``revision``, ``subfolder``, ``token``, ``cache_dir``, ``local_files_only``.
 
     Raises:
-        OSError: there is no such checkpoint, or it holds no safetensors file.
-        ValueError: it needs code of its own, or holds no input-embedding matrix.
+        OSError: there is no such checkpoint, or it has no safetensors file.
+        ValueError: it needs code of its own, or has no input-embedding matrix.
     """
     name = str(Path(name_or_path).expanduser()) if str(name_or_path).startswith("~") else str(name_or_path)
-    # Said before transformers takes it for the name of a repository.
+    # Checked before transformers takes it for the name of a repository.
     if (name.startswith((".", "/", "~")) or name.count("/") > 1) and not Path(name).is_dir():
         raise OSError(f"fraternal checkpoint {name} is not a folder.")
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)
-    except Exception as error:  # of a damaged file transformers raises whatever comes
+    except Exception as error:  # a damaged file can raise anything
         kind = OSError if isinstance(error, OSError) else ValueError
         raise kind(f"fraternal checkpoint {name} can't be loaded: {first_line(error)}") from error
-    # The model's shape alone: where its family keeps the matrix.
-    with torch.device("meta"):
+    with torch.device("meta"):  # without weights, to find the name of the matrix in this family
         model = AutoModel.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
     layer = model.get_input_embeddings()
     own_name = next((key for key, parameter in model.named_parameters() if parameter is layer.weight), None)
@@ -67,7 +65,7 @@ def _tensor(name: str, keys: list[str], shape: tuple[int, ...], options: dict[st
     if path is None and index is None:
         raise OSError(
             f"fraternal checkpoint {name} has no model.safetensors. Save it as one: "
-            f"AutoModel.from_pretrained({name!r}).save_pretrained(folder), and its tokenizer beside it."
+            f"AutoModel.from_pretrained({name!r}).save_pretrained(folder), and its tokenizer with it."
         )
     if path is None and file_name is not None:
         raise OSError(f"fraternal checkpoint {name} lacks {file_name}, which its index names.")
@@ -78,7 +76,7 @@ def _tensor(name: str, keys: list[str], shape: tuple[int, ...], options: dict[st
                     if key in tensors.keys():  # noqa: SIM118 - not a dict
                         matrix: Tensor = tensors.get_tensor(key)
                         return matrix
-                # A tied matrix may be kept under its other name, the head's: the shape tells it.
+                # A tied matrix may be saved under the head's name only, and is then found by its shape.
                 alike = [key for key in tensors.keys() if tuple(tensors.get_slice(key).get_shape()) == shape]  # noqa: SIM118
                 if len(alike) == 1:
                     return tensors.get_tensor(alike[0])  # type: ignore[no-any-return]

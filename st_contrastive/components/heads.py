@@ -1,18 +1,17 @@
-"""Training-only projection heads."""
+"""Training-only projection heads. The losses cast their input to the dtype of their weights."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import cast
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from st_contrastive._checks import require_count
 
 
-class TanhHead(nn.Module):
-    """SimCSE's head, Linear and Tanh: h' = tanh(W h + b). Used in training only (Gao et al., 2021, section 3).
+class TanhHead(nn.Sequential):
+    """SimCSE's head, h' = tanh(W h + b), (N, d) to (N, d). Used in training only (Gao et al., 2021, section 3).
 
     Example:
         >>> import torch
@@ -21,13 +20,8 @@ class TanhHead(nn.Module):
     """
 
     def __init__(self, width: int) -> None:
-        super().__init__()
         require_count("width", width)
-        self.linear = nn.Linear(width, width)
-
-    def forward(self, embeddings: Tensor) -> Tensor:
-        """(N, d) to (N, d)."""
-        return torch.tanh(self.linear(embeddings.to(self.linear.weight.dtype)))
+        super().__init__(OrderedDict(linear=nn.Linear(width, width), tanh=nn.Tanh()))
 
 
 class InteractionHead(nn.Module):
@@ -57,18 +51,19 @@ class InteractionHead(nn.Module):
         self.classifier = nn.Linear(width, width if interaction_dim is None else interaction_dim)
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """g: (N, d) to (N, d). One call over all views: the rows of a call share their BatchNorm statistics."""
-        return F.elu(self.norm(self.linear(embeddings.to(self.linear.weight.dtype))))
+        """g: (N, d) to (N, d). One call for all views: its rows share their BatchNorm statistics."""
+        return nn.functional.elu(self.norm(self.linear(embeddings)))
 
     def interaction(self, projected: Tensor) -> Tensor:
-        """f, from what ``forward`` gave: (N, d) to (N, interaction_dim)."""
+        """f, from the result of ``forward``: (N, d) to (N, interaction_dim)."""
         return cast(Tensor, self.classifier(projected))
 
 
-class Projector(nn.Module):
-    """InfoCSE's training-only projector, as in its authors' code.
+class Projector(nn.Sequential):
+    """InfoCSE's training-only projector, (N, d) to (N, d), as in its authors' code.
 
-    Linear(d, 2d, no bias), BatchNorm, ReLU, Linear(2d, d, no bias), BatchNorm(no affine).
+    Linear(d, 2d, no bias), BatchNorm, ReLU, Linear(2d, d, no bias), BatchNorm(no affine). Call it once for both views:
+    the rows of a call share their BatchNorm statistics.
 
     Example:
         >>> import torch
@@ -77,14 +72,13 @@ class Projector(nn.Module):
     """
 
     def __init__(self, width: int) -> None:
-        super().__init__()
         require_count("width", width)
-        self.inner = nn.Linear(width, 2 * width, bias=False)
-        self.inner_norm = nn.BatchNorm1d(2 * width)
-        self.outer = nn.Linear(2 * width, width, bias=False)
-        self.outer_norm = nn.BatchNorm1d(width, affine=False)
-
-    def forward(self, embeddings: Tensor) -> Tensor:
-        """(N, d) to (N, d). One call over both views: the rows of a call share their BatchNorm statistics."""
-        hidden = F.relu(self.inner_norm(self.inner(embeddings.to(self.inner.weight.dtype))))
-        return cast(Tensor, self.outer_norm(self.outer(hidden)))
+        super().__init__(
+            OrderedDict(
+                inner=nn.Linear(width, 2 * width, bias=False),
+                inner_norm=nn.BatchNorm1d(2 * width),
+                relu=nn.ReLU(),
+                outer=nn.Linear(2 * width, width, bias=False),
+                outer_norm=nn.BatchNorm1d(width, affine=False),
+            )
+        )

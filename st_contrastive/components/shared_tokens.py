@@ -1,4 +1,4 @@
-"""Tokens that two vocabularies share, and the linear map between two embedding matrices fitted on them."""
+"""Tokens that two vocabularies share, and the affine map between their embedding matrices that is fitted on them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _IDEOGRAPH = re.compile("[\u2e80-\u2fdf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U
 
 @dataclass(frozen=True)
 class Alignment:
-    """How well a map carries one embedding matrix into another's space.
+    """How well a map transfers one embedding matrix into another's space.
 
-    Each figure but ``anchors`` is over the anchors, every one of them left out of the fit that predicts it (in closed
-    form, from the leverages), so that a map with as many free numbers as anchors does not look good.
+    All figures but ``anchors`` are means over the anchors. Each anchor is left out of the fit that predicts it (in
+    closed form, from the leverages), so that a map with as many parameters as anchors does not look good.
 
     Attributes:
-        anchors: tokens that both vocabularies hold.
+        anchors: how many tokens both vocabularies have.
         residual: squared error of the predicted embeddings over their variance; 0 is perfect, 1 is no better than
             predicting the mean embedding.
-        cosine: mean cosine of a token's predicted embedding and its own in the encoder.
+        cosine: mean cosine of a token's predicted embedding and its embedding in the encoder.
         chance: mean cosine of the predicted embedding and another anchor's.
-        unmapped: mean cosine without the map; None where the widths differ.
+        unmapped: mean cosine without the map; None if the widths differ.
     """
 
     anchors: int
@@ -39,18 +39,18 @@ class Alignment:
     def __str__(self) -> str:
         without = "" if self.unmapped is None else f", {self.unmapped:.3f} without the map"
         return (
-            f"{self.anchors:,} shared tokens; left out of the fit in turn: residual {self.residual:.3f}, cosine to "
-            f"their own embedding {self.cosine:.3f}, to another token's {self.chance:.3f}{without}"
+            f"{self.anchors:,} shared tokens, each left out of the fit in turn: residual {self.residual:.3f}, cosine "
+            f"with their own embedding {self.cosine:.3f}, with another token's {self.chance:.3f}{without}"
         )
 
 
 def shared_tokens(foreign: PreTrainedTokenizerBase, own: PreTrainedTokenizerBase) -> tuple[Tensor, Tensor]:
-    """Ids of the tokens that stand for the same text in both vocabularies, (n,) and (n,).
+    """Ids of the tokens that mean the same text in both vocabularies, (n,) and (n,).
 
-    The vocabularies may mark word beginnings or continuations in different ways (``##ing``, ``▁the``, ``Ġthe``,
-    ``the</w>``); what counts is the text and whether it begins a word. Punctuation and ideographs, which are words
-    of their own in one scheme and not in another, are compared by text alone. Special tokens are compared by their
-    role, such as [CLS]. Where the encoder's tokenizer lowers the case, so is the foreign text.
+    The vocabularies may mark the beginning or the inside of words in different ways (``##ing``, ``▁the``, ``Ġthe``,
+    ``the</w>``); tokens are compared by their text and by whether they begin a word. Punctuation and ideographs, which
+    are words in some schemes only, are compared by text, and special tokens by role, such as [CLS]. If the encoder's
+    tokenizer is uncased, the foreign text is lower-cased too.
     """
     lowers = own.tokenize("A") == own.tokenize("a") != [own.unk_token]
     ours: dict[object, int] = {}
@@ -62,7 +62,7 @@ def shared_tokens(foreign: PreTrainedTokenizerBase, own: PreTrainedTokenizerBase
 
 
 def _canonical(tokenizer: PreTrainedTokenizerBase, lowers: bool) -> list[tuple[object, int]]:
-    """What each token stands for, and its id, by id."""
+    """The meaning of each token, and its id, in the order of the ids."""
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     special = set(tokenizer.all_special_ids)
     marks: Counter[str] = Counter()
@@ -80,7 +80,7 @@ def _canonical(tokenizer: PreTrainedTokenizerBase, lowers: bool) -> list[tuple[o
             continue
         if mark == "</w>":
             if not token.endswith(mark):
-                continue  # it may begin a word or not
+                continue  # whether it begins a word is unknown
             begins, text = True, token.removesuffix(mark)
         else:
             begins = token.startswith(mark) != (mark == "##") if mark else True
@@ -89,20 +89,20 @@ def _canonical(tokenizer: PreTrainedTokenizerBase, lowers: bool) -> list[tuple[o
             text = _decoded_bytes(text)
         if text:
             text = text.lower() if lowers else text
-            # Whether a word begins here says something only of what is written with spaces between words.
+            # A word beginning means something only in text with spaces between words.
             letter = text[0].isalnum() and not _IDEOGRAPH.match(text)
             canonical.append(((text, begins if letter else None), token_id))
     for role in _ROLES:
         role_id: int | None = getattr(tokenizer, f"{role}_id", None)
         if role_id is not None:
-            # <s> and </s> do in one family what [CLS] and [SEP] do in another.
+            # <s> and </s> have the roles of [CLS] and [SEP].
             role = {"bos_token": "cls_token", "eos_token": "sep_token"}.get(role, role)
             canonical.append((("special", role), role_id))
     return canonical
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The printable characters that byte-level BPE writes bytes with."""
+    """The printable characters by which byte-level BPE represents bytes."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
@@ -112,7 +112,7 @@ _BYTES = _byte_alphabet()
 
 
 def _decoded_bytes(text: str) -> str:
-    """Byte-level BPE's spelling as text; empty where it is a part of a character."""
+    """Byte-level BPE's spelling as text; empty for a part of a character."""
     if not all(character in _BYTES for character in text):
         return text
     try:
@@ -122,7 +122,7 @@ def _decoded_bytes(text: str) -> str:
 
 
 def least_squares(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Alignment]:
-    r"""The affine map of ``source`` rows onto ``target`` rows with the least squared error, and how good it is.
+    r"""The affine map from ``source`` rows to ``target`` rows with the least squared error, and its report.
 
     .. math:: \min_{W, b} \sum_i \lVert x_i W + b - y_i \rVert^2
 
@@ -136,8 +136,8 @@ def least_squares(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Align
     source, target = source.double(), target.double()
     rows = source.shape[0]
     design = torch.cat([source, source.new_ones(rows, 1)], dim=1)
-    # By QR and the singular values of R: once for the solution and the leverages, and, where coordinates depend on each
-    # other, the solution of least norm.
+    # QR, then the SVD of R, gives both the solution and the leverages. If columns are linearly dependent, it is the
+    # solution of least norm.
     orthogonal, triangular = torch.linalg.qr(design)
     left, values, right = torch.linalg.svd(triangular)
     kept = values > values.max() * max(design.shape) * torch.finfo(torch.float64).eps
@@ -153,7 +153,7 @@ def least_squares(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Align
 def _report(source: Tensor, predicted: Tensor, target: Tensor) -> Alignment:
     cosine = torch.nn.functional.cosine_similarity
     others = target.roll(max(1, target.shape[0] // 2), dims=0)
-    # Predicting a row by the mean of the others, for a fair comparison with what was left out too.
+    # The error of predicting each row by the mean of the others: that row is left out here too.
     rows = target.shape[0]
     spread = ((target - target.mean(dim=0)) * rows / max(rows - 1, 1)).square().sum()
     same_width = source.shape[1] == target.shape[1]

@@ -1,7 +1,8 @@
-"""Random replacement of tokens, drawn on the device that holds them."""
+"""Random replacement of tokens, on the tokens' device."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, final
 
 import torch
@@ -9,33 +10,36 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from st_contrastive._checks import require_number
-from st_contrastive.components.word_starts import word_marks
 from st_contrastive.encoder import CorruptedTokens
+
+#: How byte-level and SentencePiece vocabularies write the space before a word.
+_SPACES = ("Ġ", "▁")
 
 
 @final
 class TokenCorruption(nn.Module):
-    """Chooses a share of the tokens; each becomes the mask token, a random token, or stays.
+    """Chooses a share of the tokens; each becomes the mask token, becomes a random token, or stays.
 
-    Special tokens and padding are never chosen, and a random token is never a special one. Drawn from PyTorch's global
-    generator, so that a seed fixes it.
+    Special tokens and padding are never chosen, and a random token is never a special one. The choice is drawn from
+    PyTorch's global generator, so a seed makes it repeatable.
 
     Args:
-        tokenizer: knows the vocabulary, the special tokens and the mask token.
-        rate: share of the tokens that are chosen, 0 to 1.
-        mask_share: share of the chosen that become the mask token.
-        random_share: share of the chosen that become a random token; the rest stays as it is.
-        whole_words: choose words, with all of their tokens, rather than tokens.
-        vocabulary: rows of the encoder's embedding matrix, where the tokenizer may know more tokens.
+        tokenizer: the encoder's.
+        rate: share of the tokens to choose, 0 to 1.
+        mask_share: share of the chosen tokens that become the mask token.
+        random_share: share of the chosen tokens that become a random token; the rest stays.
+        whole_words: choose whole words, with all their tokens.
+        vocabulary: rows of the encoder's embedding matrix, if the tokenizer may have more tokens.
 
     Raises:
-        ValueError: a share is not in [0, 1], both shares exceed 1 together, or the tokenizer lacks what is asked for.
+        ValueError: a share is not in [0, 1], the shares add up to more than 1, or the tokenizer has no mask token, no
+            ordinary token or no marks of words, and one is needed.
     """
 
     special: Tensor  # (V,) bool
-    ordinary: Tensor  # ids that a random token is drawn from
-    inside: Tensor  # (V,) bool, where whole words are chosen: the tokens that can go on with a word
-    open_ended: Tensor  # (V,) bool, and those behind which a word can go on
+    ordinary: Tensor  # ids that random tokens are drawn from
+    inside: Tensor  # (V,) bool, tokens that can continue a word; only with whole_words
+    open_ended: Tensor  # (V,) bool, tokens after which a word can continue; only with whole_words
 
     def __init__(
         self,
@@ -56,8 +60,8 @@ class TokenCorruption(nn.Module):
         self.whole_words = whole_words
         if mask_share and tokenizer.mask_token_id is None:
             raise ValueError(
-                f"The tokenizer {type(tokenizer).__name__} has no mask token, which masked-LM needs. Take "
-                "an encoder that was trained by masked-LM, such as BERT or RoBERTa; if this one was, set "
+                f"The tokenizer {type(tokenizer).__name__} has no mask token, which masked-LM needs. Take an encoder "
+                "that was trained by masked-LM, such as BERT or RoBERTa; if this one was, set "
                 "model.tokenizer.mask_token."
             )
         self.mask_id = tokenizer.mask_token_id if mask_share else None
@@ -72,13 +76,13 @@ class TokenCorruption(nn.Module):
             )
         if random_share and not ordinary:
             raise ValueError(f"The tokenizer {type(tokenizer).__name__} has no token that is not a special one.")
-        # Follow from the tokenizer, so that checkpoints need not hold them.
+        # Not persistent, because they follow from the tokenizer.
         special = torch.zeros(max(ids, default=0) + 1, dtype=torch.bool)
         special[[i for i in specials if i < len(special)]] = True
         self.register_buffer("special", special, persistent=False)
         self.register_buffer("ordinary", torch.tensor(ordinary, dtype=torch.long), persistent=False)
         if whole_words:
-            inside, open_ended = word_marks(tokenizer, len(special))
+            inside, open_ended = _word_marks(tokenizer, len(special))
             self.register_buffer("inside", inside, persistent=False)
             self.register_buffer("open_ended", open_ended, persistent=False)
 
@@ -91,7 +95,7 @@ class TokenCorruption(nn.Module):
         whole_words: bool = False,
         vocabulary: int | None = None,
     ) -> TokenCorruption:
-        """Masked-LM corruption (Devlin et al., 2019): 80 % mask, 10 % random, 10 % as it is."""
+        """Masked-LM corruption (Devlin et al., 2019): 80 % become the mask token, 10 % a random one, 10 % stay."""
         return cls(
             tokenizer, rate=rate, mask_share=0.8, random_share=0.1, whole_words=whole_words, vocabulary=vocabulary
         )
@@ -103,24 +107,24 @@ class TokenCorruption(nn.Module):
         """ConIsI-o1's subword replacement (section 3.2.1): of the chosen tokens 80 % become random ones.
 
         Args:
-            tokenizer: knows the vocabulary, the special tokens and the mask token.
-            rate: share of the tokens that are chosen, 0 to 1.
-            unreplaced: what the other 20 % are. "original" leaves them as they were, "mask" as the mask token.
+            tokenizer: the encoder's.
+            rate: share of the tokens to choose, 0 to 1.
+            unreplaced: what becomes of the other 20 %. "original" keeps them; "mask" makes them the mask token.
 
         Raises:
-            ValueError: ``unreplaced`` is neither, or "mask" under a tokenizer without a mask token.
+            ValueError: ``unreplaced`` is neither, or it is "mask" and the tokenizer has no mask token.
         """
         if unreplaced not in ("original", "mask"):
             raise ValueError(f"unreplaced must be 'original' or 'mask', got {unreplaced!r}.")
         if unreplaced == "mask" and tokenizer.mask_token_id is None:
             raise ValueError(
-                f"unreplaced='mask' needs a mask token, and the tokenizer {type(tokenizer).__name__} has none: take "
+                f"unreplaced='mask' needs a mask token, and the tokenizer {type(tokenizer).__name__} has none: use "
                 "unreplaced='original', or set model.tokenizer.mask_token."
             )
         return cls(tokenizer, rate=rate, mask_share=0.2 if unreplaced == "mask" else 0.0, random_share=0.8)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> CorruptedTokens:
-        """Corrupt ``input_ids`` (N, L) wherever ``attention_mask`` (N, L) is not 0; the input is left as it is."""
+        """Corrupt a copy of ``input_ids`` (N, L) at positions whose ``attention_mask`` (N, L) is not 0."""
         shape, device = input_ids.shape, input_ids.device
         eligible = attention_mask.bool() & ~self.special[input_ids]
         drawn_share = torch.rand(shape, device=device)
@@ -140,9 +144,48 @@ class TokenCorruption(nn.Module):
     def _words(self, input_ids: Tensor) -> Tensor:
         """(N, L), for each token the position of its word's first token."""
         special = self.special[input_ids]
-        # A word begins behind a special token, whatever the piece looks like: the sentence's first has no space.
-        goes_on = self.inside[input_ids] & ~special
-        goes_on[:, 1:] &= (self.open_ended[input_ids] & ~special)[:, :-1]
-        goes_on[:, 0].fill_(False)
+        # After a special token a word always begins: the sentence's first word has no space before it.
+        continues = self.inside[input_ids] & ~special
+        continues[:, 1:] &= (self.open_ended[input_ids] & ~special)[:, :-1]
+        continues[:, 0].fill_(False)
         places = torch.arange(input_ids.shape[1], device=input_ids.device)
-        return torch.where(goes_on, 0, places).cummax(dim=1).values
+        return torch.where(continues, 0, places).cummax(dim=1).values
+
+
+def _word_marks(tokenizer: PreTrainedTokenizerBase, size: int) -> tuple[Tensor, Tensor]:
+    """Two flags for each token, (size,) bool each: it can continue a word; a word can continue after it.
+
+    With them the device finds words from token ids. WordPiece marks the pieces inside a word by "##", and other
+    vocabularies mark the space before a word. Each punctuation mark is a word. In a vocabulary that marks spaces, text
+    without spaces is one word up to the next punctuation mark.
+
+    Raises:
+        ValueError: the vocabulary marks neither.
+    """
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    pieces = [token for token in vocabulary if token.startswith("##") and token[2:].isalnum()]
+    spaced = [token for token in vocabulary if token.startswith(_SPACES) and len(token) > 1]
+    if not pieces and not spaced:
+        raise ValueError(
+            f"The vocabulary of {type(tokenizer).__name__} marks neither the inside of words ('##') nor the space "
+            "before them, so whole words can't be found: leave whole_words=False."
+        )
+    if len(pieces) > len(spaced):  # a byte-level vocabulary may have tokens of number signs
+        return _flags(vocabulary, size, lambda token: token.startswith("##")), torch.ones(size, dtype=torch.bool)
+
+    def text(token: str) -> str:
+        return tokenizer.convert_tokens_to_string([token]).strip()
+
+    inside = _flags(vocabulary, size, lambda token: not token.startswith(_SPACES) and _is_word_part(text(token)[:1]))
+    return inside, _flags(vocabulary, size, lambda token: _is_word_part(text(token)[-1:]))
+
+
+def _flags(vocabulary: dict[str, int], size: int, holds: Callable[[str], bool]) -> Tensor:
+    flags = torch.zeros(size, dtype=torch.bool)
+    flags[[token_id for token, token_id in vocabulary.items() if token_id < size and holds(token)]] = True
+    return flags
+
+
+def _is_word_part(character: str) -> bool:
+    """A letter or digit, or a part of a character, which does not decode."""
+    return character.isalnum() or character == "\ufffd"

@@ -284,12 +284,16 @@ class ContrastiveLoss(TextLoss):
         return self.share(count) * total / count.clamp(min=1)
 
     def through(self, head: nn.Module, vectors: Tensor) -> Tensor:
-        """``head(vectors)``. With ``gather_across_devices``, BatchNorm's statistics are those of all devices' rows.
+        """``head(vectors)`` in the head's precision. With ``gather_across_devices``, BatchNorm's statistics are those of
+        all devices' rows.
 
         Args:
             head: (n, d) to (n, d').
             vectors: (k N, d), k views of this device's N sentences.
         """
+        vectors = vectors.to(next(head.parameters()).dtype)  # a model in half precision, a head in float32
+        if len(self.rows.each) == 1 or not any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
+            return cast(Tensor, head(vectors))
         views = vectors.shape[0] // self.rows.own
         together, offset = distributed.gather(vectors, [views * count for count in self.rows.each])
         return cast(Tensor, head(together)[offset : offset + vectors.shape[0]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast, final
+from typing import Literal, final
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -127,7 +127,7 @@ class MomentumContrastLoss(ContrastiveLoss):
         return {"contrastive": contrastive}
 
     def _headed(self, vectors: Tensor) -> Tensor:
-        return vectors if self.head is None else cast(Tensor, self.head(vectors))
+        return vectors if self.head is None else self.through(self.head, vectors)
 
     def _keys(self, column: Rows) -> Tensor:
         """The momentum encoder's vectors of a batch, after its step."""
@@ -140,7 +140,7 @@ class MomentumContrastLoss(ContrastiveLoss):
         *modules, last = self.momentum_encoder.copies
         if self.head is None:
             return (encode_with([*modules, last], rows).sentences,)
-        return (last(encode_with(modules, rows).sentences),)
+        return (last(encode_with(modules, rows).sentences.to(next(last.parameters()).dtype)),)
 
     @property
     def citation(self) -> str:

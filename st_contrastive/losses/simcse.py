@@ -110,7 +110,7 @@ class SimCSELoss(ContrastiveLoss):
         masked = None if self.mlm_head is None else columns[0].corrupted(self.masking)
         vectors = torch.cat(self.by_rows(lambda *views: self.sentences_of(views[0], views[-1]), *columns))
         if self.head is not None:
-            vectors = self.head(vectors)
+            vectors = self.through(self.head, vectors)
         anchors, positives = vectors.chunk(2)
         terms = {"contrastive": self.contrast(anchors, positives)}
         if self.mlm_head is not None and masked is not None:

@@ -1,10 +1,10 @@
 """The papers' equations as pure functions: tensors in, a 0-d tensor out; no module, no state."""
 
 from st_contrastive.objectives.conisi import interaction
+from st_contrastive.objectives.contrast import info_nce
 from st_contrastive.objectives.diffcse import replaced_tokens
 from st_contrastive.objectives.geometry import alignment, mutual_information, uniformity
 from st_contrastive.objectives.infocse import IGNORED, masked_lm, masked_lm_in_chunks
-from st_contrastive.objectives.simcse import info_nce
 from st_contrastive.objectives.twins import twins_margin
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from st_contrastive.objectives._numerics import full_precision, require_same_shape
+from st_contrastive.objectives.contrast import full_precision, require_same_shape
 
 
 def interaction(positive_scores: Tensor, negative_scores: Tensor, *, valid: Tensor | None = None) -> Tensor:
@@ -20,14 +20,14 @@ def interaction(positive_scores: Tensor, negative_scores: Tensor, *, valid: Tens
     Args:
         positive_scores: r^Y, (N, c), of the sentence paired with itself.
         negative_scores: r^Z, (N, c), of the sentence paired with the constructed sentence.
-        valid: (N,) bool; rows that are False do not count (their constructed sentence is the sentence itself, so that
-            there is nothing to tell apart). None counts all.
+        valid: (N,) bool; rows that are False do not count, because their constructed sentence is the sentence itself.
+            None counts all rows.
 
     Returns:
-        0-d tensor, at least float32; 0 where no row is valid.
+        0-d tensor, at least float32; 0 if no row is valid.
 
     Raises:
-        ValueError: the shapes differ, or are not (N, c) and (N,).
+        ValueError: the scores differ in shape or are not (N, c), or ``valid`` is not (N,).
 
     Example:
         >>> import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from st_contrastive.objectives._numerics import full_precision, without_autocast
+from st_contrastive.objectives.contrast import full_precision
 
 
 def replaced_tokens(logits: Tensor, replaced: Tensor, attended: Tensor) -> Tensor:
@@ -15,12 +15,12 @@ def replaced_tokens(logits: Tensor, replaced: Tensor, attended: Tensor) -> Tenso
         \ell = -\frac{1}{T} \sum_{t=1}^{T} \log p\big([x'_t \neq x_t] \mid x', h\big)
 
     Args:
-        logits: (N, L, 2), scores of "as it was" and "replaced".
+        logits: (N, L, 2), scores of "original" and "replaced".
         replaced: (N, L) bool.
-        attended: (N, L), 0 at padding, which is not counted.
+        attended: (N, L), the attention mask; padding does not count.
 
     Returns:
-        0-d tensor, at least float32; 0 where nothing is attended.
+        0-d tensor, at least float32; 0 if nothing is attended.
 
     Raises:
         ValueError: the shapes do not fit.
@@ -38,6 +38,5 @@ def replaced_tokens(logits: Tensor, replaced: Tensor, attended: Tensor) -> Tenso
             f"{tuple(replaced.shape)} and {tuple(attended.shape)}."
         )
     counted = attended != 0
-    with without_autocast(logits):
-        losses = F.cross_entropy(full_precision(logits).flatten(0, 1), replaced.flatten().long(), reduction="none")
+    losses = F.cross_entropy(full_precision(logits).flatten(0, 1), replaced.flatten().long(), reduction="none")
     return (losses * counted.flatten()).sum() / counted.sum().clamp(min=1)

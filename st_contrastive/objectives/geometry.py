@@ -1,4 +1,4 @@
-"""What a space of embeddings looks like: alignment, uniformity, and what one view tells of another."""
+"""Measures of an embedding space: alignment, uniformity, and the mutual information of two views."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from st_contrastive.objectives._numerics import full_precision, require_matrix
-from st_contrastive.objectives.simcse import info_nce
+from st_contrastive.objectives.contrast import full_precision, info_nce, require_matrix
 
 _ROWS_AT_ONCE = 1024
 
 
 def alignment(first: Tensor, second: Tensor, *, power: float = 2.0) -> Tensor:
-    r"""Mean distance of two views of the same thing, smaller is nearer.
+    r"""Mean distance between two views of the same item; smaller is closer.
 
     .. math:: \mathbb{E}\, \lVert f(x) - f(x^+) \rVert^{\alpha}
 
@@ -39,10 +38,9 @@ def alignment(first: Tensor, second: Tensor, *, power: float = 2.0) -> Tensor:
         2.0
     """
     require_matrix("first", first)
-    require_matrix("second", second, first.shape[1])
     if first.shape != second.shape or first.shape[0] == 0:
         raise ValueError(
-            f"first {tuple(first.shape)} and second {tuple(second.shape)} must have the same rows, 1 or more."
+            f"first {tuple(first.shape)} and second {tuple(second.shape)} must have the same rows, at least 1."
         )
     unit = [F.normalize(full_precision(rows), dim=-1) for rows in (first, second)]
     distances: Tensor = torch.linalg.vector_norm(unit[0] - unit[1], dim=1)
@@ -50,11 +48,11 @@ def alignment(first: Tensor, second: Tensor, *, power: float = 2.0) -> Tensor:
 
 
 def uniformity(vectors: Tensor, *, scale: float = 2.0) -> Tensor:
-    r"""How evenly embeddings lie on the sphere, smaller is more even.
+    r"""How evenly embeddings are spread over the sphere; smaller is more even.
 
     .. math:: \log\, \mathbb{E}_{x \ne y}\; e^{-t \lVert f(x) - f(y) \rVert^2}
 
-    over all pairs of different rows; eq. 2 of Wang and Isola (2020), as SimCSE measures it.
+    over all pairs of distinct rows; eq. 2 of Wang and Isola (2020), as SimCSE measures it.
 
     Args:
         vectors: (N, d).
@@ -81,7 +79,7 @@ def uniformity(vectors: Tensor, *, scale: float = 2.0) -> Tensor:
         part = unit[start : start + _ROWS_AT_ONCE]
         exponents = scale * (2 * part @ unit.T - 2)
         own = torch.arange(start, start + part.shape[0], device=unit.device)[:, None]
-        exponents = exponents.scatter(1, own, -math.inf)  # a row and itself are no pair
+        exponents = exponents.scatter(1, own, -math.inf)  # a row and itself do not count
         sums.append(exponents.flatten().logsumexp(dim=0))
     return torch.stack(sums).logsumexp(dim=0) - math.log(count * (count - 1))
 
@@ -94,13 +92,13 @@ def mutual_information(
     .. math:: I(x; x^+) \ge \log N - \ell_{\mathrm{InfoNCE}}
 
     the bound of van den Oord et al. (2018), with cosine similarity over tau as the critic. It holds for every critic,
-    so that the largest over the temperatures is taken. Bounds are comparable between views of the same number of rows
-    alone: log N is the most that can be seen.
+    so the largest over the temperatures is taken. Only bounds from the same number of rows can be compared, because
+    none exceeds log N.
 
     Args:
         first: (N, d).
         second: (N, d), row i the other view of row i.
-        temperatures: tau, of which the best is taken.
+        temperatures: the values of tau to try.
 
     Returns:
         0-d tensor, at most log N.
@@ -110,7 +108,7 @@ def mutual_information(
 
     Example:
         >>> import torch
-        >>> round(mutual_information(torch.eye(4), torch.eye(4)).item(), 3)  # log 4: each tells the other
+        >>> round(mutual_information(torch.eye(4), torch.eye(4)).item(), 3)  # log 4
         1.386
     """
     if first.shape != second.shape or len(temperatures) == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from st_contrastive.objectives._numerics import cosine_pairs, require_matrix, require_same_shape
+from st_contrastive.objectives.contrast import cosine_pairs, require_matrix, require_same_shape
 
 
 def twins_margin(
@@ -21,8 +21,8 @@ def twins_margin(
         \ell_i = \left| e^{\mathrm{sim}(h_i, h^+_i)} - e^{\mathrm{sim}(h_i, h^-_i)} - M_i \right|, \quad
         M_i = e^{\mathrm{sim}(x_i, x^+_i)} - e^{\mathrm{sim}(x_i, x^-_i)}
 
-    averaged over the rows: the twins shall differ at the output by as much as they differ at the embedding layer. No
-    temperature. M is a target and carries no gradient.
+    averaged over the rows: the twins should differ at the output as much as they do at the embedding layer. There is
+    no temperature. M is a target and gets no gradient.
 
     Args:
         anchors: h, (N, d).

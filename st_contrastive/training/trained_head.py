@@ -24,7 +24,8 @@ class _HeadModule(nn.Module):
         self.head = head
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
-        return {**features, "sentence_embedding": self.head(features["sentence_embedding"])}
+        vectors = features["sentence_embedding"].to(next(self.head.parameters()).dtype)
+        return {**features, "sentence_embedding": self.head(vectors)}
 
 
 def with_trained_head(model: SentenceTransformer, folder: str | os.PathLike[str]) -> SentenceTransformer:

@@ -37,7 +37,6 @@ def test_projector_is_the_authors():
 def test_tanh_head():
     head, x = TanhHead(3), torch.randn(2, 3)
     torch.testing.assert_close(head(x), torch.tanh(x @ head.linear.weight.T + head.linear.bias))
-    assert head(x.bfloat16()).dtype == torch.float32
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True])

@@ -60,7 +60,7 @@ def test_what_replacement_leaves_may_be_masked(tokenizer, batch):
     with pytest.raises(ValueError, match="unreplaced must be 'original' or 'mask', got 'kept'"):
         TokenCorruption.replacement(tokenizer, 0.5, unreplaced="kept")
     tokenizer.mask_token = None
-    with pytest.raises(ValueError, match=r"unreplaced='mask' needs a mask token, .* take unreplaced='original'"):
+    with pytest.raises(ValueError, match=r"unreplaced='mask' needs a mask token, .* use unreplaced='original'"):
         TokenCorruption.replacement(tokenizer, 0.5, unreplaced="mask")
     assert TokenCorruption.replacement(tokenizer, 0.5).mask_id is None
 
@@ -117,9 +117,9 @@ def test_whole_words_are_chosen_together(checkpoint, family, text, words):
         assert pieces[:8] == " ".join(words[:3]).split()
     else:
         # "the" has no space before it; "(", "'" and "," are words of their own, and what follows them is one too.
-        bare = [piece.lstrip("Ġ") for piece in pieces]
+        plain = [piece.lstrip("Ġ") for piece in pieces]
         starts = [
-            i == 0 or piece.startswith("Ġ") or not piece[0].isalnum() or not bare[i - 1][-1:].isalnum()
+            i == 0 or piece.startswith("Ġ") or not piece[0].isalnum() or not plain[i - 1][-1:].isalnum()
             for i, piece in enumerate(pieces)
         ]
         groups = [sum(starts[: i + 1]) for i in range(len(pieces))]

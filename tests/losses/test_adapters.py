@@ -103,7 +103,7 @@ def test_quantised_weights_are_refused(build):
 
 
 def test_weights_under_an_adapter_that_a_loss_would_train_are_refused(adapted):
-    with pytest.raises(ValueError, match=r"an adapter stands there.*detach=True"):
+    with pytest.raises(ValueError, match=r"an adapter has replaced it.*detach=True"):
         InfoCSELoss(adapted(), detach=False)
     on_embeddings = adapted(lora(target_modules=["word_embeddings"]))
     with pytest.raises(ValueError, match="Keep adapters away from the embeddings"):

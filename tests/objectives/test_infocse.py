@@ -30,7 +30,7 @@ def test_equals_the_loop(rows, vocabulary, seed, data):
     expected = sum(losses) / len(losses) if losses else 0.0
     found = masked_lm(logits, labels)
     assert found.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
-    # The positions alone, or all of them with labels that say which: the same.
+    # The masked positions only, or all positions with labels that mark them, give the same.
     assert masked_lm(logits[labels != IGNORED], labels[labels != IGNORED]).item() == pytest.approx(
         found.item(), rel=1e-12, abs=1e-15
     )

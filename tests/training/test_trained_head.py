@@ -156,3 +156,12 @@ def test_the_command_names_what_is_missing(build, checkpoint, sts, tmp_path, cap
     assert "name a checkpoint of a training run" in error
     assert main([*words, "--pooling", "mean"]) == 2
     assert "leave --pooling mean out" in capsys.readouterr().err
+
+
+def test_a_half_precision_model_has_its_head_in_full_precision(build, sentences, tmp_path):
+    model = build()
+    save_loss_state(SimCSELoss(model), tmp_path)
+    expected = with_trained_head(model, tmp_path).encode(sentences)
+    found = with_trained_head(model.bfloat16(), tmp_path).encode(sentences)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, atol=0.05)

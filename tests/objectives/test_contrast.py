@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from st_contrastive.objectives import info_nce
-from st_contrastive.objectives._log_sum import LogSumOfNegatives
+from st_contrastive.objectives.contrast import LogSumOfNegatives
 
 
 def oracle(anchors, positives, temperature, negatives=(), weights=(), offset=0):
@@ -138,7 +138,7 @@ def test_bad_input(change, message):
 
 @pytest.mark.parametrize("weights", [None, [1.0, 0.5, 0.0, 0.25], [0.0, 0.0, 0.0, 0.0]])
 def test_a_queues_negatives_give_what_trained_ones_give(weights):
-    """No gradient reaches a queue: its part of the sum is made, and differentiated, in another way."""
+    """No gradient goes to a queue: its part of the sum and its gradient are computed in another way."""
     given = None if weights is None else torch.tensor(weights, dtype=torch.float64)
     found = []
     for trained in (False, True):
@@ -146,7 +146,7 @@ def test_a_queues_negatives_give_what_trained_ones_give(weights):
         negatives = torch.cat([rows(3, 5, 3), torch.zeros(1, 5, dtype=torch.float64)]).requires_grad_(trained)
         loss = info_nce(h, rows(3, 5, 2), temperature=0.05, negatives=negatives, negative_weights=given)
         if not trained:
-            negatives.zero_()  # as a queue is written over before the backward pass
+            negatives.zero_()  # as a queue is overwritten before the backward pass
         (3 * loss).backward()
         found.append((loss.detach(), h.grad))
     assert found[0][1].abs().sum() > 0
@@ -162,7 +162,7 @@ def test_second_derivatives_through_a_queue_are_refused():
         gradient.sum().backward()
 
 
-def test_the_sum_of_negatives_has_the_gradient_that_it_tells():
+def test_the_log_sum_of_negatives_has_the_right_gradient():
     keys, scales, biases = rows(6, 4, 3), rows(6, 1, 4)[:, 0].abs() + 0.5, rows(6, 1, 5)[:, 0]
     anchors = rows(3, 4, 1).requires_grad_()
     assert torch.autograd.gradcheck(lambda a: LogSumOfNegatives.apply(a, keys, scales, biases), (anchors,))
