@@ -11,10 +11,10 @@ demo: $(VENV)/.demo  ## train with four methods briefly and compare
 	$(BIN)/st-contrastive demo
 
 test: $(VENV)/.dev lint  ## lint, types, doctests and tests, in two processes of one thread each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
-test-long: $(VENV)/.dev  ## kills and resumes, several processes, the table of encoder families, random Unicode
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "long and not slow"
+test-long: $(VENV)/.dev  ## kills and resumes, several processes, encoder families, all variants of each loss
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow"
 
 test-all: test test-long  ## and the tests that take minutes each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
