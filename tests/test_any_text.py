@@ -100,7 +100,7 @@ def test_builders_keep_every_row_as_it_is(texts, name, count):
 
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("name", BUILDERS)
-def test_half_a_surrogate_pair_is_named_with_its_cure(texts, name, count):
+def test_half_a_surrogate_pair_is_named_with_its_remedy(texts, name, count):
     examples, dataset, takes_two = METHODS[name].examples, METHODS[name].dataset, BUILDERS[name]
     spoilt, places = with_halves(texts(count))
     whole = texts(count)
@@ -113,9 +113,9 @@ def test_half_a_surrogate_pair_is_named_with_its_cure(texts, name, count):
         if takes_two:
             with pytest.raises(ValueError, match=rf"\[{places[0]}\]"):
                 build(whole, spoilt)
-    cured = [mended(text) for text in spoilt]
-    assert dataset(cured)["sentence"][:] == cured
-    assert all(new == old for new, old in zip(cured, whole, strict=True) if "\ufffd" not in new)
+    mended_texts = [mended(text) for text in spoilt]
+    assert dataset(mended_texts)["sentence"][:] == mended_texts
+    assert all(new == old for new, old in zip(mended_texts, whole, strict=True) if "\ufffd" not in new)
 
 
 def test_what_a_function_makes_is_held_to_the_same(texts):

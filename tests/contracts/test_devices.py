@@ -1,4 +1,4 @@
-"""Every loss on a pretend GPU: the CPU's numbers, no meeting of two devices, and few moments of waiting.
+"""Every loss on a pretend GPU: the CPU's numbers, all tensors on one device, and few waits for it.
 
 docs/synchronisations.md holds what these tests count: ``pytest tests/contracts/test_devices.py --write-table`` writes
 it anew.

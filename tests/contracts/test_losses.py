@@ -417,16 +417,16 @@ def test_parts_of_the_model_and_strangers_are_refused(build, checkpoint):
     assert not any(name.startswith("_") for name in loss.state_dict())
 
 
-def test_a_model_without_dropout_is_told(build):
+def test_a_model_without_dropout_is_warned_of(build):
     for loss_class in (SimCSELoss, TwinsLoss, InfoCSELoss):
         with pytest.warns(UserWarning, match=f"{loss_class.__name__} takes the encoder's dropout"):
             loss_class(build(dropout=False))
 
 
-def test_a_model_without_a_tokenizer_is_told(checkpoint, tmp_path):
+def test_a_model_without_a_tokenizer_is_refused(checkpoint, tmp_path):
     import shutil
 
-    folder = tmp_path / "bare"
+    folder = tmp_path / "no-tokenizer"
     shutil.copytree(checkpoint("bert"), folder)
     for file in folder.glob("*token*"):
         file.unlink()
