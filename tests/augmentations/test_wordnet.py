@@ -15,6 +15,7 @@ from nltk.corpus.reader.wordnet import WordNetCorpusReader
 from st_contrastive.augmentations import AntonymReplacement, Lexicon, wordnet
 from st_contrastive.augmentations.inflection import Inflections
 from tests.miniature_wordnet import SYNSETS, write_database
+from tests.selection import crossed
 
 ANTONYMS = [
     ("An easy day.", "A difficult night."),
@@ -106,7 +107,7 @@ def test_a_forked_worker_reads_files_of_its_own():
     assert found == [(expected, False)] * 2
 
 
-@pytest.mark.parametrize("damage", ["empty", "zip", "half"])
+@pytest.mark.parametrize("damage", crossed(["empty", "zip", "half"], quick="half".__eq__))
 def test_a_damaged_wordnet_is_one_error(tmp_path, damage):
     corpora = tmp_path / "data" / "corpora"
     corpora.mkdir(parents=True)
@@ -122,6 +123,7 @@ def test_a_damaged_wordnet_is_one_error(tmp_path, damage):
     assert "python -m nltk.downloader wordnet" in last
 
 
+@pytest.mark.long
 def test_a_database_without_counts_is_read(tmp_path):
     (write_database(tmp_path / "dict") / "cntlist.rev").unlink()
     code = FIND + "import sys; from st_contrastive.augmentations import Lexicon; print(Lexicon().antonyms('hot').forms)"
