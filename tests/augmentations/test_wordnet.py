@@ -200,7 +200,7 @@ def test_a_database_is_imported_once_with_what_nltk_misses(tmp_path):
     assert run(code, tmp_path).stdout == "['good.a.01']\n"  # from NLTK's own folder now
 
 
-def test_without_wordnet_one_error_names_both_remedies(tmp_path):
+def test_without_wordnet_the_error_names_both_remedies(tmp_path):
     done = run(FIND + "module()", tmp_path)
     last = done.stderr.strip().splitlines()[-1]
     assert "WordNetError" in last

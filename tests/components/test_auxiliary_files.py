@@ -108,8 +108,8 @@ def test_what_is_missing_or_damaged_is_said(checkpoint, saved, tmp_path):
     tensors.pop("network.embeddings.word_embeddings.weight")
     save_file(tensors, saved / WEIGHTS_NAME)
     changed = zlib.crc32((saved / WEIGHTS_NAME).read_bytes())
-    changed_config = config.replace(str(json.loads(config)["weights_crc32"]), str(changed))
-    (saved / CONFIG_NAME).write_text(changed_config)
+    told = config.replace(str(json.loads(config)["weights_crc32"]), str(changed))
+    (saved / CONFIG_NAME).write_text(told)
     with pytest.raises(OSError, match=r"no network.embeddings.word_embeddings.weight"):
         load_auxiliary(saved, encoder, tokenizer)
     (saved / CONFIG_NAME).write_text(config)

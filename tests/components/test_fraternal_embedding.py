@@ -196,40 +196,40 @@ def test_bad_checkpoints_and_arguments_are_named(build, german, tmp_path, checkp
     load = FraternalEmbedding.from_pretrained
     refused(OSError, "missing is not a folder", load, str(tmp_path / "missing"), model)
     refused(TypeError, "takes no argument trust_remote_code", load, str(german), model, trust_remote_code=True)
-    damaged = tmp_path / "damaged"
-    shutil.copytree(german, damaged)
-    tensors = load_file(damaged / "model.safetensors")
-    (damaged / "model.safetensors").unlink()
-    refused(OSError, "has no model.safetensors. Save it as one", load, str(damaged), model)
-    (damaged / "model.safetensors").write_bytes(b"not safetensors")
-    refused(OSError, "is damaged", load, str(damaged), model)
-    (damaged / "model.safetensors").unlink()
-    (damaged / "model.safetensors.index.json").write_text("{}")
-    refused(OSError, "index.json is damaged", load, str(damaged), model)
+    bare = tmp_path / "bare"
+    shutil.copytree(german, bare)
+    tensors = load_file(bare / "model.safetensors")
+    (bare / "model.safetensors").unlink()
+    refused(OSError, "has no model.safetensors. Save it as one", load, str(bare), model)
+    (bare / "model.safetensors").write_bytes(b"not safetensors")
+    refused(OSError, "is damaged", load, str(bare), model)
+    (bare / "model.safetensors").unlink()
+    (bare / "model.safetensors.index.json").write_text("{}")
+    refused(OSError, "index.json is damaged", load, str(bare), model)
     lacks = {"weight_map": {"embeddings.word_embeddings.weight": "two.safetensors"}}
-    (damaged / "model.safetensors.index.json").write_text(json.dumps(lacks))
-    refused(OSError, "lacks two.safetensors, which its index names", load, str(damaged), model)
-    (damaged / "model.safetensors.index.json").unlink()
+    (bare / "model.safetensors.index.json").write_text(json.dumps(lacks))
+    refused(OSError, "lacks two.safetensors, which its index names", load, str(bare), model)
+    (bare / "model.safetensors.index.json").unlink()
     matrix = tensors.pop("embeddings.word_embeddings.weight")
-    save_file({"classifier.weight": torch.zeros(2, 2)}, damaged / "model.safetensors")
-    refused(ValueError, "holds no tensor embeddings.word_embeddings", load, str(damaged), model)
+    save_file({"classifier.weight": torch.zeros(2, 2)}, bare / "model.safetensors")
+    refused(ValueError, "holds no tensor embeddings.word_embeddings", load, str(bare), model)
     # As a masked-LM checkpoint has it, and in shards.
-    save_file({"albert.embeddings.word_embeddings.weight": matrix}, damaged / "part.safetensors")
-    (damaged / "model.safetensors").unlink()
+    save_file({"albert.embeddings.word_embeddings.weight": matrix}, bare / "part.safetensors")
+    (bare / "model.safetensors").unlink()
     weight_map = {"albert.embeddings.word_embeddings.weight": "part.safetensors"}
-    (damaged / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
-    torch.testing.assert_close(load(str(damaged), model).weight, matrix)
-    config = json.loads((damaged / "config.json").read_text())
+    (bare / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    torch.testing.assert_close(load(str(bare), model).weight, matrix)
+    config = json.loads((bare / "config.json").read_text())
     config["auto_map"] = {"AutoConfig": "code.Config", "AutoModel": "code.Model"}
     config["model_type"] = "stranger"
-    (damaged / "config.json").write_text(json.dumps(config))
-    (damaged / "code.py").write_text("raise SystemExit('code was run')")
-    refused((ValueError, OSError), "damaged can't be loaded", load, str(damaged), model)
+    (bare / "config.json").write_text(json.dumps(config))
+    (bare / "code.py").write_text("raise SystemExit('code was run')")
+    refused((ValueError, OSError), "bare can't be loaded", load, str(bare), model)
 
-    for file in damaged.glob("*token*"):
+    for file in bare.glob("*token*"):
         file.unlink()
-    shutil.copy(german / "config.json", damaged)
-    refused(ValueError, "knows no word: its folder holds no tokenizer", load, str(damaged), model, align="none")
+    shutil.copy(german / "config.json", bare)
+    refused(ValueError, "knows no word: its folder holds no tokenizer", load, str(bare), model, align="none")
 
     tokenizer = foreign.tokenizer()
     rows = len(tokenizer)

@@ -118,10 +118,10 @@ print(growth // 1024)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "extra"), [("simcse_dataset", "()"), ("conisi_dataset", "(lambda text, rng: text[::-1],)")]
 )
-@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory's peak from /proc")
 def test_a_large_corpus_is_not_held_in_memory(name, extra):
     code = MEMORY.format(name=name, extra=extra, rows=200_000)
