@@ -4,17 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: demo test test-long test-all test-gpu docs lint format clean
+.PHONY: demo test quick-tests test-long test-all test-gpu docs lint format clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo  ## train with four methods briefly and compare
 	$(BIN)/st-contrastive demo
 
-test: $(VENV)/.dev lint  ## lint, types, doctests and tests, in two processes of one thread each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+test: $(VENV)/.dev  ## lint and types beside doctests and tests, these in two processes of one thread each
+	$(MAKE) --jobs 2 --no-print-directory lint quick-tests
 
-test-long: $(VENV)/.dev  ## kills and resumes, several processes, the table of encoder families, random Unicode
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "long and not slow"
+quick-tests: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-long: $(VENV)/.dev  ## kills and resumes, several processes, encoder families, all variants of each loss
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow"
 
 test-all: test test-long  ## and the tests that take minutes each
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow

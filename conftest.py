@@ -1,11 +1,14 @@
-"""Doctests and tests read the miniature WordNet of tests/, whatever the machine has."""
+"""For doctests and tests: the miniature WordNet of tests/, whatever the machine has, and what makes them fast."""
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import tempfile
 from pathlib import Path
 
+import jinja2
 import nltk
 import pytest
 
@@ -20,6 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before anything asks for WordNet."""
+    if config.getoption("--write-table"):
+        config.option.markexpr = "not slow"  # a table is written when all of it was found
     from st_contrastive.augmentations import wordnet
 
     folder = tempfile.TemporaryDirectory(prefix="miniature-wordnet-")
@@ -27,3 +32,17 @@ def pytest_configure(config: pytest.Config) -> None:
     nltk.data.path[:] = [folder.name]
     os.environ["WNSEARCHDIR"] = str(write_database(Path(folder.name, "database")))
     wordnet()
+
+
+def pytest_collection_finish() -> None:
+    """Every Trainer collects garbage, which takes long among all that was imported: leave that out of it."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_templates():
+    """Every saved model has a card: compile the card's template once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jinja2.Environment, "compile", functools.cache(jinja2.Environment.compile))
+        yield

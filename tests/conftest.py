@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -162,15 +168,26 @@ def seq2seq(tmp_path_factory):
     return str(folder)
 
 
+@pytest.fixture(scope="session")
+def loaded(checkpoint):
+    """``loaded(family, pooling)``: a SentenceTransformer that was loaded once; take a copy."""
+
+    @functools.cache
+    def load(family: str, pooling: str) -> SentenceTransformer:
+        with torch.random.fork_rng():  # the first to load it draws no other numbers than the next
+            transformer = Transformer(str(checkpoint(family)))
+        modules = [transformer, Pooling(transformer.get_embedding_dimension(), pooling)]
+        return SentenceTransformer(modules=modules, device="cpu")
+
+    return load
+
+
 @pytest.fixture
-def build(checkpoint):
+def build(loaded):
     """``build(family, pooling, dropout)``: a fresh SentenceTransformer in training mode."""
 
     def make(family: str = "bert", pooling: str = "cls", dropout: bool = True) -> SentenceTransformer:
-        transformer = Transformer(str(checkpoint(family)))
-        model = SentenceTransformer(
-            modules=[transformer, Pooling(transformer.get_embedding_dimension(), pooling)], device="cpu"
-        )
+        model = copy.deepcopy(loaded(family, pooling))
         if not dropout:
             switch_off_dropout(model)
         return model.train()
@@ -182,6 +199,14 @@ def switch_off_dropout(module: torch.nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
+
+
+@contextmanager
+def without_the_package() -> Iterator[None]:
+    """While open, importing st_contrastive fails, as where it is not installed."""
+    modules = [name for name in sys.modules if name.partition(".")[0] == "st_contrastive"]
+    with mock.patch.dict(sys.modules, dict.fromkeys(modules)):
+        yield
 
 
 @pytest.fixture
@@ -219,18 +244,3 @@ def data_folder() -> Path:
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
-
-
-#: Files that take longest: begun first, so that no process ends with one of them alone.
-_LONGEST = (
-    "test_ranks.py",
-    "test_killed.py",
-    "test_passes.py",
-    "test_encoders.py",
-    "test_losses.py",
-    "test_devices.py",
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in _LONGEST)

@@ -1,4 +1,4 @@
-"""Warnings that are not this package's: what the host says of its own ways, in any run of a trainer."""
+"""Warnings of other libraries that training gives in these tests."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def _place() -> str:
     frame = sys._getframe(1)
     while frame.f_back is not None:
         module = frame.f_globals.get("__name__", "")
-        # Whose value is read is told, not through what.
+        # The caller whose value is read counts, not the helper that reads it.
         if module != __name__ and not module.startswith(("torch.", "st_contrastive.distributed")) and module != "torch":
             return f"{module}.{frame.f_code.co_name}"
         frame = frame.f_back

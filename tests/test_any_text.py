@@ -27,7 +27,7 @@ from st_contrastive.inputs import FreshAugmentation, Translator, read_corpus, re
 from st_contrastive.methods import METHODS
 from tests import foreign
 from tests.filters import TRAINING
-from tests.methods import method_of
+from tests.methods import every_method, method_of
 from tests.unicode_sentences import KINDS, LONGEST, mended, sentences, with_halves
 
 pytestmark = [
@@ -49,15 +49,17 @@ AUGMENTATIONS = {
 }
 #: Options of the loss, and text columns.
 LOSSES = {
-    "simcse": ({}, 1),
-    "conisi": ({}, 1),
+    **every_method(
+        twins={"queue_batches": 2},
+        infocse={"mlm_weight": 0.1, "rtd_weight": 0.1},
+        diffcse={"rtd_weight": 0.1, "sampling": True},
+        momentum={"queue_size": 150},
+        combined={"mlm_weight": 0.1},
+        pretraining={"whole_words": True},
+    ),
     "conisi-subword": ({"strategy": "subword"}, 1),
     "conisi-given": ({"strategy": "given"}, 2),
-    "twins": ({"queue_batches": 2}, 2),
     "twins-one": ({}, 1),
-    "infocse": ({"mlm_weight": 0.1, "rtd_weight": 0.1}, 1),
-    "diffcse": ({"rtd_weight": 0.1, "sampling": True}, 1),
-    "pretraining": ({"whole_words": True}, 1),
 }
 
 
@@ -109,9 +111,9 @@ def test_half_a_surrogate_pair_is_named_with_its_remedy(texts, name, count):
         assert len(str(info.value)) < 400
         with pytest.raises(ValueError, match=rf"\[{places[0]}\]"):
             build(whole, spoilt)
-    repaired = [mended(text) for text in spoilt]
-    assert dataset(repaired)["sentence"][:] == repaired
-    assert all(new == old for new, old in zip(repaired, whole, strict=True) if "\ufffd" not in new)
+    mended_texts = [mended(text) for text in spoilt]
+    assert dataset(mended_texts)["sentence"][:] == mended_texts
+    assert all(new == old for new, old in zip(mended_texts, whole, strict=True) if "\ufffd" not in new)
 
 
 def test_what_a_function_makes_is_held_to_the_same(texts):

@@ -194,7 +194,7 @@ def test_a_full_disk_under_a_report(tmp_path):
     assert json.loads(path.read_text())["model"] == "new"
 
 
-@pytest.mark.parametrize("command", ["train", "pretrain-infocse"])
+@pytest.mark.parametrize("command", ["train", pytest.param("pretrain-infocse", marks=pytest.mark.long)])
 def test_a_full_disk_under_training(checkpoint, corpus, tmp_path, capsys, command):
     output = tmp_path / "models" / "out"
     given = arguments(command, checkpoint, corpus, output)
@@ -222,6 +222,7 @@ def test_a_full_disk_under_training(checkpoint, corpus, tmp_path, capsys, comman
     assert everything(tmp_path) == before
 
 
+@pytest.mark.long
 def test_a_full_disk_under_a_process_of_its_own(checkpoint, corpus, tmp_path):
     before = everything(tmp_path)
     done = subprocess.run(

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import choose, keep_share
 from tests.filters import TRAINING
+from tests.selection import crossed
 
 pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")]
 
@@ -40,6 +41,7 @@ def words(checkpoint, corpus, dev, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_better_half_goes_on(words, tmp_path, monkeypatch):
     steps = []
     halt = choose._Halt.on_step_end
@@ -79,7 +81,7 @@ def test_the_better_half_goes_on(words, tmp_path, monkeypatch):
         choose.main([*words, "--methods", "simcse", "--every", "2", "--batch-size", "2"])
 
 
-@pytest.mark.parametrize("name", ["infocse", "twins-german", "conisi-s", "twins"])
+@pytest.mark.parametrize("name", crossed(["infocse", "twins-german", "conisi-s", "twins"], quick="twins".__eq__))
 def test_every_method_runs(name, words, tmp_path, sentences, monkeypatch):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{a}\t{b}\n" for a, b in zip(sentences, sentences[::-1], strict=True)))

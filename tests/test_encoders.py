@@ -1,11 +1,10 @@
-"""Which encoders each loss trains, three steps through each door, and what it says of the others.
+"""Which encoders each loss trains, in three steps of fit and of the Trainer, and what it says of the others.
 
 The table of docs/encoders.md is what these tests observe: ``pytest tests/test_encoders.py --write-table`` writes it.
 """
 
 from __future__ import annotations
 
-import gc
 import math
 import re
 import warnings
@@ -24,21 +23,13 @@ from torch.utils.data import DataLoader
 import st_contrastive as stc
 from st_contrastive.encoder.passes import EncoderPasses
 from tests.filters import TRAINING
+from tests.methods import ALL, every_method
 
 PAGE = Path(__file__).parent.parent / "docs" / "encoders.md"
 BEGIN, END = "<!-- encoders: begin -->", "<!-- encoders: end -->"
 
-#: Column: the loss, its options, its builders for `fit` and for the Trainer, and how many text columns it is given.
-LOSSES = {
-    "SimCSE": (stc.SimCSELoss, {}, stc.text_examples, stc.text_dataset, 1),
-    "ConIsI": (stc.ConIsILoss, {}, stc.conisi_examples, stc.conisi_dataset, 1),
-    "Twins": (stc.TwinsLoss, {}, stc.twins_examples, stc.twins_dataset, 2),
-    "InfoCSE": (stc.InfoCSELoss, {"mlm_weight": 0.1}, stc.text_examples, stc.text_dataset, 1),
-    "its stage 1": (stc.AuxiliaryMLMPretrainingLoss, {}, stc.text_examples, stc.text_dataset, 1),
-    "DiffCSE": (stc.DiffCSELoss, {}, stc.text_examples, stc.text_dataset, 1),
-    "Momentum": (stc.MomentumContrastLoss, {}, stc.text_examples, stc.text_dataset, 1),
-    "Combined": (stc.CombinedLoss, {"mlm_weight": 0.1}, stc.text_examples, stc.text_dataset, 1),
-}
+#: Columns of the table: options of each loss, and how many text columns it is given.
+LOSSES = every_method(infocse={"mlm_weight": 0.1}, combined={"mlm_weight": 0.1})
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class Row:
     layers: int | None = None
 
     @property
-    def doors(self):
+    def loops(self):
         return ["fit", "trainer"] if self.arguments is None else ["trainer"]
 
 
@@ -104,14 +95,11 @@ NOTES = {
     ),
 }
 
+WITH_MLM = ("infocse", "pretraining", "diffcse", "combined")
 #: The refusals, each by a word of its reason; every other cell must train.
 REFUSED = {
-    **{("ALBERT", loss): "no list of" for loss in ("InfoCSE", "its stage 1", "Combined")},
-    **{
-        (f"Qwen3, {pooling}", loss): "no mask token"
-        for pooling in ("last token", "mean")
-        for loss in ("InfoCSE", "its stage 1", "DiffCSE", "Combined")
-    },
+    **{("ALBERT", loss): "no list of" for loss in ("infocse", "pretraining", "combined")},
+    **{(f"Qwen3, {pooling}", loss): "no mask token" for pooling in ("last token", "mean") for loss in WITH_MLM},
 }
 
 pytestmark = [pytest.mark.long, *TRAINING]
@@ -128,23 +116,20 @@ class Outcome:
 
 @pytest.fixture(scope="module", autouse=True)
 def _workplace(tmp_path_factory):
-    """`fit` makes a folder where it runs; and the Trainer collects garbage among all that pytest holds."""
+    """`fit` makes a folder where it runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("encoders"))
-        gc.collect()
-        gc.freeze()
         yield
-        gc.unfreeze()
 
 
 @pytest.fixture(scope="module")
 def observe(checkpoint):
-    """``observe(row, loss)``: the outcome of a cell, the same through each door; each is found out once."""
+    """``observe(row, loss)``: the outcome of a cell, the same under fit and the Trainer; each is found out once."""
     found: dict[tuple[str, str], Outcome] = {}
 
     def look(row, loss):
         if (row, loss) not in found:
-            outcomes = [attempt(checkpoint, ROWS[row], LOSSES[loss], door) for door in ROWS[row].doors]
+            outcomes = [attempt(checkpoint, ROWS[row], loss, loop) for loop in ROWS[row].loops]
             assert all(outcome == outcomes[0] for outcome in outcomes)
             found[row, loss] = outcomes[0]
         return found[row, loss]
@@ -165,17 +150,17 @@ def encoder(checkpoint, row):
     return model.to(row.dtype)
 
 
-def attempt(checkpoint, row, case, door):
+def attempt(checkpoint, row, name, loop):
     """Three steps, or a refusal by the constructor; any other error is one."""
-    loss_class, options, examples, dataset, columns = case
+    method, (options, columns) = ALL[name], LOSSES[name]
     torch.manual_seed(0)
     model = encoder(checkpoint, row)
-    if loss_class is stc.TwinsLoss and row.pooling != "cls":
+    if name == "twins" and row.pooling != "cls":
         options = {**options, "train_pooling": row.pooling}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            loss = loss_class(model, **options)
+            loss = method.loss_class(model, **options)
         except (ValueError, TypeError) as error:
             return Outcome(str(error), (note_on(str(error)),))
     texts = [TEXTS, TEXTS[::-1]][:columns]
@@ -185,8 +170,8 @@ def attempt(checkpoint, row, case, door):
     parameters = dict(loss.named_parameters())  # torch.compile renames them
     # Adam without decay leaves what has no gradient as it is. bfloat16 has three digits, and smaller steps round off.
     rate = 1e-2 if row.dtype == torch.bfloat16 else 1e-3
-    if door == "fit":
-        loader = DataLoader(examples(*texts), batch_size=4)
+    if loop == "fit":
+        loader = DataLoader(method.examples(*texts), batch_size=4)
         model.fit(
             [(loader, loss)],
             epochs=1,
@@ -207,15 +192,15 @@ def attempt(checkpoint, row, case, door):
             use_cpu=True,
             **(row.arguments or {}),
         )
-        SentenceTransformerTrainer(model, arguments, dataset(*texts), loss=loss).train()
+        SentenceTransformerTrainer(model, arguments, method.dataset(*texts), loss=loss).train()
     assert len(steps) == 3
     assert all(math.isfinite(value) for step in steps for value in step.values())
-    for name, parameter in parameters.items():
-        assert parameter.isfinite().all(), name
+    for key, parameter in parameters.items():
+        assert parameter.isfinite().all(), key
         # The momentum encoder's copies move as what they follow, without a gradient.
-        followed = name.replace(f"{COPIES}.0.", "model.0.").replace(f"{COPIES}.2.", "head.")
-        trained = parameters[followed].requires_grad and "model.pooler." not in name  # no pooling asks for it
-        assert torch.equal(parameter, before[name]) != trained, name
+        followed = key.replace(f"{COPIES}.0.", "model.0.").replace(f"{COPIES}.2.", "head.")
+        trained = parameters[followed].requires_grad and "model.pooler." not in key  # no pooling asks for it
+        assert torch.equal(parameter, before[key]) != trained, key
     if row.adapters:
         trained = [name for name in parameters if name.startswith("model.") and parameters[name].requires_grad]
         assert trained
@@ -234,40 +219,70 @@ def note_on(message):
     return notes[0]
 
 
+def cell(outcome, numbers):
+    """What the table says of an outcome; notes that it has not got yet take the next numbers."""
+    marks = [str(numbers.setdefault(note, len(numbers) + 1)) for note in outcome.notes]
+    return ("yes" if outcome.reason is None else "no") + (f" ({', '.join(marks)})" if marks else "")
+
+
+def titled():
+    return "| | " + " | ".join(ALL[loss].title for loss in LOSSES) + " |"
+
+
+def page():
+    """The text before the table, its heading, the cells of each row, the number of each note, and the text after it."""
+    before, begin, rest = PAGE.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
+    table, end, after = rest.partition(f"{END}\n")
+    head, _, *lines = (line for line in table.splitlines() if line.startswith("|"))
+    assert begin
+    assert end
+    rows = {name: parts for name, *parts in ([part.strip() for part in line.split("|")[1:-1]] for line in lines)}
+    notes = {note[0].lower() + note[1:]: int(number) for number, note in re.findall(r"^(\d+)\. (.*)$", table, re.M)}
+    return before, head, rows, notes, after
+
+
+@pytest.fixture(scope="module")
+def documented(request):
+    """``documented(row, loss, outcome)`` compares with the page, or keeps what is to be written."""
+    writing = request.config.getoption("--write-table")
+    before, _, rows, notes, after = page()
+    found: dict[tuple[str, str], Outcome] = {}
+
+    def check(row, loss, outcome):
+        found[row, loss] = outcome
+        if not writing:
+            written = dict(zip(LOSSES, rows[row], strict=True))
+            assert cell(outcome, dict(notes)) == written[loss], "pytest tests/test_encoders.py --write-table"
+
+    yield check
+    if writing and len(found) == len(ROWS) * len(LOSSES):
+        numbers: dict[str, int] = {}
+        lines = ["", titled(), "|---|" + "---|" * len(LOSSES)]
+        for row in ROWS:
+            lines.append(f"| {row} | {' | '.join(cell(found[row, loss], numbers) for loss in LOSSES)} |")
+        lines += ["", *(f"{number}. {note[0].upper()}{note[1:]}" for note, number in numbers.items()), ""]
+        PAGE.write_text("\n".join([f"{before}{BEGIN}", *lines, f"{END}\n{after}"]), encoding="utf-8")
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("row", ROWS)
-def test_trains_or_says_why_not(observe, row, loss):
-    expected, reason = REFUSED.get((row, loss)), observe(row, loss).reason
-    assert (reason is None) == (expected is None), reason
+def test_trains_or_says_why_not(observe, documented, row, loss):
+    expected, outcome = REFUSED.get((row, loss)), observe(row, loss)
+    assert (outcome.reason is None) == (expected is None), outcome.reason
     if expected is not None:
-        assert expected in reason
+        assert expected in outcome.reason
+    documented(row, loss, outcome)
 
 
-def table(observe):
-    """What was observed, in Markdown."""
-    lines = ["", "| |" + "".join(f" {loss} |" for loss in LOSSES), "|---|" + "---|" * len(LOSSES)]
-    numbers: dict[str, int] = {}
-    for row in ROWS:
-        cells = []
-        for loss in LOSSES:
-            outcome = observe(row, loss)
-            marks = [str(numbers.setdefault(note, len(numbers) + 1)) for note in outcome.notes]
-            cells.append(("yes" if outcome.reason is None else "no") + (f" ({', '.join(marks)})" if marks else ""))
-        lines.append(f"| {row} | {' | '.join(cells)} |")
-    notes = [f"{number}. {note[0].upper()}{note[1:]}" for note, number in numbers.items()]
-    return "\n".join([*lines, "", *notes, ""])
-
-
-def test_the_page_tells_what_was_observed(observe, request):
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(f"{BEGIN}\n")
-    written, mark, after = rest.partition(f"{END}\n")
-    assert mark
-    observed = table(observe)
+def test_the_page_has_these_rows_and_each_note_once(request):
     if request.config.getoption("--write-table"):
-        PAGE.write_text(f"{before}{BEGIN}\n{observed}\n{END}\n{after}", encoding="utf-8")
-    else:
-        assert written == f"{observed}\n", "pytest tests/test_encoders.py --write-table"
+        pytest.skip("it is being written")
+    _, head, rows, notes, _ = page()
+    assert head == titled()
+    assert list(rows) == list(ROWS)
+    named = {int(number) for row in rows.values() for part in row for number in re.findall(r"\d+", part)}
+    assert named == set(notes.values()) == set(range(1, len(notes) + 1))
+    assert set(notes) <= set(NOTES.values())
 
 
 def test_what_was_compiled_without_hooks_is_not_run_with_them(checkpoint, no_dropout):
@@ -292,7 +307,7 @@ def test_what_was_compiled_without_hooks_is_not_run_with_them(checkpoint, no_dro
 def test_trains_under_compiled_code(checkpoint, loss):
     torch._dynamo.reset()
     row = Row("bert-mlm", arguments={"torch_compile": True}, layers=2)
-    assert attempt(checkpoint, row, LOSSES[loss], "trainer") == Outcome(None, ())
+    assert attempt(checkpoint, row, loss, "trainer") == Outcome(None, ())
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -303,7 +318,7 @@ def test_what_changes_the_way_changes_no_value(checkpoint, observe, setting, los
     monkeypatch.setattr(EncoderPasses, "narrows_last_layer", False)
     if "compile" in setting:
         monkeypatch.setattr(EncoderPasses, "saves_padding", False)
-    plain = attempt(checkpoint, replace(ROWS[row], arguments={}), LOSSES[loss], "trainer").steps
+    plain = attempt(checkpoint, replace(ROWS[row], arguments={}), loss, "trainer").steps
     other = observe(row, loss).steps
     assert len(plain) == len(other) == 3
     for one, two in zip(plain, other, strict=True):
@@ -313,19 +328,17 @@ def test_what_changes_the_way_changes_no_value(checkpoint, observe, setting, los
 @pytest.mark.parametrize(
     ("family", "refused"),
     [
-        ("funnel", {"InfoCSE": "no list of 4", "its stage 1": "no list of 4",
-                    "DiffCSE": "no masked-LM head", "Combined": "no list of 4"}),
-        ("xlnet", {"InfoCSE": "no masked-LM head",
-                   "its stage 1": "no masked-LM head", "DiffCSE": "no masked-LM head",
-                   "Combined": "no masked-LM head"}),
-        ("deberta", dict.fromkeys(("InfoCSE", "its stage 1", "DiffCSE", "Combined"), "'legacy': True")),
+        ("funnel", {**dict.fromkeys(WITH_MLM, "no list of 4"), "diffcse": "no masked-LM head"}),
+        ("xlnet", dict.fromkeys(WITH_MLM, "no masked-LM head")),
+        ("deberta", dict.fromkeys(WITH_MLM, "'legacy': True")),
     ],
 )  # fmt: skip
 def test_odd_families_are_refused_when_the_loss_is_built(checkpoint, family, refused):
     options = {"legacy": False} if family == "deberta" else {}
     transformer = Transformer(str(checkpoint(family)), config_kwargs=options)
     model = SentenceTransformer(modules=[transformer, Pooling(32, "mean")], device="cpu").train()
-    for name, (loss_class, options, _, _, columns) in LOSSES.items():
+    for name, (options, columns) in LOSSES.items():
+        loss_class = ALL[name].loss_class
         if name in refused:
             with pytest.raises(ValueError, match=refused[name]) as caught:
                 loss_class(model, **options)
@@ -335,11 +348,11 @@ def test_odd_families_are_refused_when_the_loss_is_built(checkpoint, family, ref
             terms = loss_class(model, **options)(batch)
             terms.backward()
             assert math.isfinite(terms.item())
-    assert all(module.training for module in model.modules())  # trials leave the encoder as it was
+    assert all(module.training for module in model.modules())  # probing leaves the encoder as it was
 
 
 @pytest.mark.parametrize("family", ["modernbert", "qwen"])
-def test_the_cure_for_missing_dropout_works(checkpoint, family):
+def test_the_remedy_for_missing_dropout_works(checkpoint, family):
     folder = str(checkpoint(family))
 
     def build(**settings):
@@ -349,9 +362,9 @@ def test_the_cure_for_missing_dropout_works(checkpoint, family):
 
     with pytest.warns(UserWarning, match="Load it with dropout") as caught:
         stc.SimCSELoss(build())
-    cure = re.search(r"config_kwargs=(\{.*\})\)", str(caught[0].message))[1]
-    assert "0.1" in cure
-    model = build(**{name: float(value) for name, value in re.findall(r"'(\w+)': ([\d.]+)", cure)})
+    remedy = re.search(r"config_kwargs=(\{.*\})\)", str(caught[0].message))[1]
+    assert "0.1" in remedy
+    model = build(**{name: float(value) for name, value in re.findall(r"'(\w+)': ([\d.]+)", remedy)})
     stc.SimCSELoss(model)
     first, second = (model(model.preprocess(TEXTS[:2]))["sentence_embedding"] for _ in range(2))
     assert not torch.allclose(first, second)

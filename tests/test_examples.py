@@ -60,9 +60,9 @@ def test_quickstart(example, checkpoint, tmp_path, capsys, name):
 def test_conisi_antonyms(example, checkpoint, tmp_path, capsys):
     example("conisi_antonyms", checkpoint("bert"), "corpus.txt", "out")
     assert saved(tmp_path / "out")
-    told = capsys.readouterr().out
-    assert "'constructed':" in told
-    assert "had no antonym" in told
+    printed = capsys.readouterr().out
+    assert "'constructed':" in printed
+    assert "had no antonym" in printed
 
 
 @pytest.mark.parametrize("other", [True, False])

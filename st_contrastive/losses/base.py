@@ -284,8 +284,8 @@ class ContrastiveLoss(TextLoss):
         return self.share(count) * total / count.clamp(min=1)
 
     def through(self, head: nn.Module, vectors: Tensor) -> Tensor:
-        """``head(vectors)`` in the head's precision. With ``gather_across_devices``, BatchNorm's statistics are those of
-        all devices' rows.
+        """``head(vectors)`` in the head's precision, with the rows of all devices in BatchNorm's statistics if
+        ``gather_across_devices``.
 
         Args:
             head: (n, d) to (n, d').

@@ -15,6 +15,7 @@ from nltk.corpus.reader.wordnet import WordNetCorpusReader
 from st_contrastive.augmentations import AntonymReplacement, Lexicon, wordnet
 from st_contrastive.augmentations.inflection import Inflections
 from tests.miniature_wordnet import SYNSETS, write_database
+from tests.selection import crossed
 
 ANTONYMS = [
     ("An easy day.", "A difficult night."),
@@ -106,7 +107,7 @@ def test_a_forked_worker_reads_files_of_its_own():
     assert found == [(expected, False)] * 2
 
 
-@pytest.mark.parametrize("damage", ["empty", "zip", "half"])
+@pytest.mark.parametrize("damage", crossed(["empty", "zip", "half"], quick="half".__eq__))
 def test_a_damaged_wordnet_is_one_error(tmp_path, damage):
     corpora = tmp_path / "data" / "corpora"
     corpora.mkdir(parents=True)
@@ -122,6 +123,7 @@ def test_a_damaged_wordnet_is_one_error(tmp_path, damage):
     assert "python -m nltk.downloader wordnet" in last
 
 
+@pytest.mark.long
 def test_a_database_without_counts_is_read(tmp_path):
     (write_database(tmp_path / "dict") / "cntlist.rev").unlink()
     code = FIND + "import sys; from st_contrastive.augmentations import Lexicon; print(Lexicon().antonym('hot'))"
@@ -248,19 +250,13 @@ def test_real_wordnet(real_reader):
     assert {text: replace(text, random.Random(0)) for text in pairs} == pairs
 
 
-def test_share_and_speed_on_wikipedia(real_reader, data_folder):
-    import time
-
+def test_share_on_wikipedia(real_reader, data_folder):
     from st_contrastive.inputs import read_corpus
 
     path = data_folder / "en_wiki" / "wiki_en.00.txt.gz"
-    sentences = read_corpus(path, limit=20_000).sentences
+    sentences = read_corpus(path, limit=10_000).sentences
     replace = AntonymReplacement(lexicon=Lexicon(real_reader))
-    warm = [replace(text, random.Random(0)) for text in sentences[10_000:]]
-    started = time.process_time()
-    made = [replace(text, random.Random(0)) for text in sentences[:10_000]]
-    rate = len(made) / (time.process_time() - started)
-    share = sum(one != two for one, two in zip(made, sentences, strict=False)) / len(made)
-    assert len(warm) == 10_000
+    made = [replace(text, random.Random(0)) for text in sentences]
+    share = sum(one != two for one, two in zip(made, sentences, strict=True)) / len(made)
+    assert len(made) == 10_000
     assert 0.7 < share < 0.9
-    assert rate > 2_500  # with 10,000 sentences of warm-up only, on whatever machine this is

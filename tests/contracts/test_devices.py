@@ -1,4 +1,4 @@
-"""Every loss on a pretend GPU: the CPU's numbers, no meeting of two devices, and few moments of waiting.
+"""Every loss on a pretend GPU: the CPU's numbers, all tensors on one device, and few waits for it.
 
 docs/synchronisations.md holds what these tests count: ``pytest tests/contracts/test_devices.py --write-table`` writes
 it anew.
@@ -35,8 +35,9 @@ from st_contrastive.evaluation.retrieval import ranked
 from st_contrastive.evaluation.transfer import TransferSplit, features
 from st_contrastive.training import load_loss_state, save_loss_state
 from tests import foreign
-from tests.contracts.test_losses import CASES, columns
+from tests.contracts.test_losses import CASES, ONE_OF_EACH, columns
 from tests.pretend_device import DEVICE, PretendTensor, pretend_device, watching
+from tests.selection import crossed
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "synchronisations.md"
 FRATERNAL = "twins-fraternal"
@@ -181,7 +182,7 @@ def trained(name, model, german, sentences, device):
     return found, waits
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", crossed(RUNS, quick=lambda name: name in (*ONE_OF_EACH, FRATERNAL)))
 def test_a_gpu_computes_what_the_cpu_does_and_waits_as_documented(build, german, sentences, name, documented):
     model = build("bert-mlm")
     other = copy.deepcopy(model)
@@ -211,7 +212,8 @@ def test_the_document_tells_of_these_losses_alone(request):
 
 
 @pytest.mark.parametrize(
-    "name", ["conisi-other", "twins", "twins-momentum", "momentum", "infocse-rtd", "diffcse", "combined", "pretraining"]
+    "name",
+    crossed([*ONE_OF_EACH, FRATERNAL, "twins-momentum"], quick=("twins", "momentum", "pretraining").__contains__),
 )
 def test_state_is_restored_onto_the_device(build, german, sentences, tmp_path, name):
     model = build("bert-mlm")

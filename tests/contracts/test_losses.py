@@ -19,53 +19,59 @@ from st_contrastive import (
     ConIsILoss,
     DiffCSELoss,
     InfoCSELoss,
-    MomentumContrastLoss,
     SimCSELoss,
     TwinsLoss,
 )
 from st_contrastive.encoder import require_trainable
 from st_contrastive.losses.base import TextLoss
+from tests.methods import method_of
+from tests.selection import crossed
 
-CASES = {
-    "simcse": (SimCSELoss, {}, 1, ["contrastive"]),
-    "simcse-pairs": (SimCSELoss, {}, 2, ["contrastive"]),
-    "simcse-no-head": (SimCSELoss, {"head": False}, 1, ["contrastive"]),
-    "simcse-mlm": (SimCSELoss, {"mlm_weight": 0.1, "mask_rate": 0.4}, 1, ["contrastive", "mlm"]),
-    "simcse-mlm-pairs": (SimCSELoss, {"mlm_weight": 0.1}, 2, ["contrastive", "mlm"]),
-    "conisi-other": (ConIsILoss, {}, 1, ["contrastive", "interactive"]),
-    "conisi-subword": (ConIsILoss, {"strategy": "subword"}, 1, ["contrastive", "interactive"]),
-    "conisi-given": (ConIsILoss, {"strategy": "given", "interaction_dim": 1}, 2, ["contrastive", "interactive"]),
-    "twins": (TwinsLoss, {}, 2, ["identical", "fraternal", "twins"]),
-    "twins-one-column": (TwinsLoss, {}, 1, ["identical"]),
-    "twins-mean": (TwinsLoss, {"train_pooling": "mean"}, 2, ["identical", "fraternal", "twins"]),
-    "twins-own": (TwinsLoss, {"train_pooling": None, "queue_batches": 1, "forgetting_rate": 0.0}, 2,
+#: Options of the loss whose name the case begins with, how many text columns it is given, and its terms.
+OPTIONS = {
+    "simcse": ({}, 1, ["contrastive"]),
+    "simcse-pairs": ({}, 2, ["contrastive"]),
+    "simcse-no-head": ({"head": False}, 1, ["contrastive"]),
+    "simcse-mlm": ({"mlm_weight": 0.1, "mask_rate": 0.4}, 1, ["contrastive", "mlm"]),
+    "simcse-mlm-pairs": ({"mlm_weight": 0.1}, 2, ["contrastive", "mlm"]),
+    "conisi-other": ({}, 1, ["contrastive", "interactive"]),
+    "conisi-subword": ({"strategy": "subword"}, 1, ["contrastive", "interactive"]),
+    "conisi-given": ({"strategy": "given", "interaction_dim": 1}, 2, ["contrastive", "interactive"]),
+    "twins": ({}, 2, ["identical", "fraternal", "twins"]),
+    "twins-one-column": ({}, 1, ["identical"]),
+    "twins-mean": ({"train_pooling": "mean"}, 2, ["identical", "fraternal", "twins"]),
+    "twins-own": ({"train_pooling": None, "queue_batches": 1, "forgetting_rate": 0.0}, 2,
                   ["identical", "fraternal", "twins"]),
-    "twins-embeddings": (TwinsLoss, {"margin_from": "embeddings", "freeze_embeddings": False,
-                                     "unpaired_tokens": "weighted"}, 2, ["identical", "fraternal", "twins"]),
-    "twins-no-margin": (TwinsLoss, {"twins_weight": 0.0}, 2, ["identical", "fraternal"]),
-    "twins-momentum": (TwinsLoss, {"key_momentum": 0.9}, 1, ["identical"]),
-    "momentum": (MomentumContrastLoss, {"queue_size": 7}, 1, ["contrastive"]),
-    "momentum-moco": (MomentumContrastLoss, {"positives": "momentum", "head": False}, 2, ["contrastive"]),
-    "infocse": (InfoCSELoss, {"mlm_weight": 0.1}, 1, ["contrastive", "mlm"]),
-    "infocse-first": (InfoCSELoss, {"masked_views": "first", "head": "tanh", "mlm_weight": 0.1}, 1,
+    "twins-embeddings": ({"margin_from": "embeddings", "freeze_embeddings": False,
+                          "unpaired_tokens": "weighted"}, 2, ["identical", "fraternal", "twins"]),
+    "twins-no-margin": ({"twins_weight": 0.0}, 2, ["identical", "fraternal"]),
+    "twins-momentum": ({"key_momentum": 0.9}, 1, ["identical"]),
+    "momentum": ({"queue_size": 7}, 1, ["contrastive"]),
+    "momentum-moco": ({"positives": "momentum", "head": False}, 2, ["contrastive"]),
+    "infocse": ({"mlm_weight": 0.1}, 1, ["contrastive", "mlm"]),
+    "infocse-first": ({"masked_views": "first", "head": "tanh", "mlm_weight": 0.1}, 1,
                       ["contrastive", "mlm"]),
-    "infocse-literal": (InfoCSELoss, {"weighting": "loss", "mlm_weight": 0.1, "tied_head": True,
-                                      "lower_dropout": True, "most_logits": 200}, 1, ["contrastive", "mlm"]),
-    "infocse-no-detach": (InfoCSELoss, {"detach": False, "mlm_weight": 0.1, "contrastive_weight": 0.5}, 1,
+    "infocse-literal": ({"weighting": "loss", "mlm_weight": 0.1, "tied_head": True,
+                         "lower_dropout": True, "most_logits": 200}, 1, ["contrastive", "mlm"]),
+    "infocse-no-detach": ({"detach": False, "mlm_weight": 0.1, "contrastive_weight": 0.5}, 1,
                           ["contrastive", "mlm"]),
-    "infocse-rtd": (InfoCSELoss, {"mlm_weight": 0.1, "rtd_weight": 0.1}, 1, ["contrastive", "mlm", "rtd"]),
-    "diffcse": (DiffCSELoss, {"rtd_weight": 0.1}, 1, ["contrastive", "rtd"]),
-    "diffcse-gradient": (DiffCSELoss, {"rtd_weight": 0.1, "weighting": "gradient", "sampling": True,
-                                       "vector": "encoder"}, 1, ["contrastive", "rtd"]),
-    "combined": (CombinedLoss, {"mlm_weight": 0.1, "interaction_weight": 0.3}, 1,
+    "infocse-rtd": ({"mlm_weight": 0.1, "rtd_weight": 0.1}, 1, ["contrastive", "mlm", "rtd"]),
+    "diffcse": ({"rtd_weight": 0.1}, 1, ["contrastive", "rtd"]),
+    "diffcse-gradient": ({"rtd_weight": 0.1, "weighting": "gradient", "sampling": True,
+                          "vector": "encoder"}, 1, ["contrastive", "rtd"]),
+    "combined": ({"mlm_weight": 0.1, "interaction_weight": 0.3}, 1,
                  ["contrastive", "interactive", "mlm"]),
-    "combined-dropout": (CombinedLoss, {"positives": "dropout", "interaction_weight": 0.0, "mlm_weight": 0.0}, 1,
+    "combined-dropout": ({"positives": "dropout", "interaction_weight": 0.0, "mlm_weight": 0.0}, 1,
                          ["contrastive"]),
-    "pretraining": (AuxiliaryMLMPretrainingLoss, {}, 1, ["mlm", "auxiliary_mlm"]),
-    "pretraining-words": (AuxiliaryMLMPretrainingLoss, {"whole_words": True, "tied_head": False, "mask_rate": 0.4,
-                                                        "most_logits": 200, "auxiliary_weight": 0.5}, 1,
+    "pretraining": ({}, 1, ["mlm", "auxiliary_mlm"]),
+    "pretraining-words": ({"whole_words": True, "tied_head": False, "mask_rate": 0.4,
+                           "most_logits": 200, "auxiliary_weight": 0.5}, 1,
                           ["mlm", "auxiliary_mlm"]),
 }  # fmt: skip
+ONE_OF_EACH = (
+    "simcse", "conisi-other", "twins", "infocse-rtd", "diffcse", "momentum", "combined", "pretraining",
+)  # fmt: skip
+CASES = {name: (method_of(name).loss_class, *case) for name, case in OPTIONS.items()}
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
@@ -74,9 +80,13 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=CASES)
-def case(request):
-    return CASES[request.param]
+#: The other cases run with ``make test-long``.
+a_case_of_each_loss = pytest.mark.parametrize("name", crossed(CASES, quick=ONE_OF_EACH.__contains__))
+
+
+@pytest.fixture
+def case(name):
+    return CASES[name]
 
 
 def columns(model, sentences, count):
@@ -97,6 +107,7 @@ def test_constructs_with_the_model_alone_and_says_what_it_cites(build, loss_clas
     assert next(iter(inspect.signature(loss_class).parameters)) == "model"
 
 
+@a_case_of_each_loss
 def test_config_round_trips(build, case):
     loss_class, options, _, _ = case
     model = build()
@@ -107,6 +118,7 @@ def test_config_round_trips(build, case):
     assert loss_class(model, **config).get_config_dict() == config
 
 
+@pytest.mark.parametrize("name", CASES)
 def test_terms_are_finite_scalars_and_their_sum_is_the_loss(build, no_dropout, sentences, case):
     loss_class, options, count, names = case
     model = build(dropout=False)
@@ -124,6 +136,7 @@ def test_terms_are_finite_scalars_and_their_sum_is_the_loss(build, no_dropout, s
     assert terms.total.item() == pytest.approx(total.item())
 
 
+@a_case_of_each_loss
 def test_everything_that_is_trained_gets_a_gradient(build, sentences, case):
     loss_class, options, count, _ = case
     model = build()
@@ -137,6 +150,7 @@ def test_everything_that_is_trained_gets_a_gradient(build, sentences, case):
             assert parameter.grad.abs().sum() > 0, name
 
 
+@a_case_of_each_loss
 def test_evaluation_changes_nothing(build, sentences, case):
     loss_class, options, count, _ = case
     model = build()
@@ -170,20 +184,27 @@ def test_training_changes_what_it_should(build, sentences):
         assert not torch.equal(loss.state_dict()[key], before)
 
 
+ODD = {
+    "one": ["rain falls"],
+    "identical": ["rain falls"] * 4,
+    "empty": ["", "", ""],
+    "one-empty": [""],
+    "one-token": ["a", "b", "c"],
+    "long": ["rain " * 600, "cat", ""],
+}
+
+
 @pytest.mark.parametrize(
-    "texts",
-    [
-        ["rain falls"],
-        ["rain falls"] * 4,
-        ["", "", ""],
-        [""],
-        ["a", "b", "c"],
-        ["rain " * 600, "cat", ""],
-    ],
-    ids=["one", "identical", "empty", "one-empty", "one-token", "long"],
+    ("name", "odd"),
+    crossed(
+        CASES,
+        ODD,
+        quick=lambda name, odd: name == "infocse-rtd" or (odd in ("one", "empty", "long") and name in ONE_OF_EACH),
+    ),
 )
-def test_odd_batches_are_finite(build, case, texts):
+def test_odd_batches_are_finite(build, case, odd):
     loss_class, options, count, names = case
+    texts = ODD[odd]
     model = build()
     loss = loss_class(model, **options)
     for _ in range(2):  # the second meets what the first left behind
@@ -207,7 +228,14 @@ def test_one_row_leaves_batch_norm_as_it_is(build):
         assert all(torch.equal(loss.state_dict()[key], value) for key, value in before.items())
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize(
+    ("name", "pooling"),
+    crossed(
+        CASES,
+        ["cls", "mean", "max"],
+        quick=lambda name, pooling: name == "simcse" or (pooling == "mean" and name in ONE_OF_EACH),
+    ),
+)
 def test_poolings_dense_and_normalize(checkpoint, sentences, case, pooling):
     from sentence_transformers.base.modules import Dense
 
@@ -219,6 +247,7 @@ def test_poolings_dense_and_normalize(checkpoint, sentences, case, pooling):
     assert transformer.model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
 
 
+@a_case_of_each_loss
 def test_left_padding_gives_what_right_padding_gives(build, no_dropout, sentences, case):
     loss_class, options, count, _ = case
     model = build(dropout=False)
@@ -237,6 +266,7 @@ def test_left_padding_gives_what_right_padding_gives(build, no_dropout, sentence
     assert values[0] == pytest.approx(values[1], rel=1e-5)
 
 
+@a_case_of_each_loss
 @pytest.mark.filterwarnings("ignore:model has bfloat16 weights")
 def test_half_precision_trains(build, no_dropout, sentences, case):
     loss_class, options, count, _ = case
@@ -260,6 +290,7 @@ def test_half_precision_trains(build, no_dropout, sentences, case):
     assert all(term.isfinite() for term in terms.values())
 
 
+@a_case_of_each_loss
 @pytest.mark.parametrize("trained", [True, False])
 def test_float16_weights_are_refused_where_they_are_trained(build, case, trained):
     model = build().half()
@@ -282,6 +313,7 @@ def test_weights_and_readings_that_learn_little_are_warned_of(build):
         require_trainable(build("qwen", "lasttoken"))
 
 
+@a_case_of_each_loss
 @pytest.mark.parametrize("count", [0, 3])
 def test_wrong_number_of_columns(build, sentences, case, count):
     loss_class, options, _, _ = case
@@ -390,16 +422,16 @@ def test_parts_of_the_model_and_strangers_are_refused(build, checkpoint):
     assert not any(name.startswith("_") for name in loss.state_dict())
 
 
-def test_a_model_without_dropout_is_told(build):
+def test_a_model_without_dropout_is_warned_of(build):
     for loss_class in (SimCSELoss, TwinsLoss, InfoCSELoss):
         with pytest.warns(UserWarning, match=f"{loss_class.__name__} takes the encoder's dropout"):
             loss_class(build(dropout=False))
 
 
-def test_a_model_without_a_tokenizer_is_told(checkpoint, tmp_path):
+def test_a_model_without_a_tokenizer_is_refused(checkpoint, tmp_path):
     import shutil
 
-    folder = tmp_path / "bare"
+    folder = tmp_path / "no-tokenizer"
     shutil.copytree(checkpoint("bert"), folder)
     for file in folder.glob("*token*"):
         file.unlink()
@@ -409,6 +441,7 @@ def test_a_model_without_a_tokenizer_is_told(checkpoint, tmp_path):
             case[0](model)
 
 
+@a_case_of_each_loss
 def test_truncated_dimensions_and_prompts(build, sentences, case):
     loss_class, options, count, names = case
     model = build(pooling="mean")
@@ -433,6 +466,7 @@ def test_the_vector_that_is_asked_leaves_the_prompt_out_as_the_model_does(build,
     assert not torch.allclose(pool(model, encoded[0], "mean"), encoded[0].sentences)
 
 
+@a_case_of_each_loss
 def test_gradient_checkpointing_and_the_users_hooks(build, no_dropout, sentences, case):
     loss_class, options, count, _ = case
     values = []

@@ -330,7 +330,7 @@ def test_code_that_is_not_needed_is_passed_over(checkpoint, corpus, tmp_path, ma
     assert main([*given, "--data", str(corpus), "--output", output, "--max-steps", "1", "--batch-size", "4"]) == 0
 
 
-def test_weights_that_are_no_safetensors_are_refused_with_the_cure(checkpoint, tmp_path, corpus, capsys):
+def test_weights_that_are_no_safetensors_are_refused_with_the_remedy(checkpoint, tmp_path, corpus, capsys):
     from safetensors.torch import load_file
 
     folder = tmp_path / "old"

@@ -31,6 +31,7 @@ def smoke(path, chosen, monkeypatch):
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
 
 
+@pytest.mark.long
 def test_each_kind_of_cell_is_measured(tmp_path, monkeypatch):
     found = smoke(tmp_path / "gpu.json", ONE_OF_EACH.__contains__, monkeypatch)
     assert list(found) == list(ONE_OF_EACH)
@@ -43,6 +44,12 @@ def test_each_kind_of_cell_is_measured(tmp_path, monkeypatch):
         "last layer whole", "rows grouped by length", "numbers read at once",
     }  # fmt: skip
     assert found["end to end: Twins 4 bf16"]["0 workers"]["measured_steps"] == 2
+
+
+def test_a_cell_is_measured(tmp_path, monkeypatch):
+    (found,) = smoke(tmp_path / "gpu.json", ONE_OF_EACH[0].__eq__, monkeypatch).values()
+    assert "failed" not in found, found["where"]
+    assert all(value > 0 for value in found["ms"].values())
 
 
 @pytest.mark.slow

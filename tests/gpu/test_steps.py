@@ -245,13 +245,13 @@ def test_a_step_waits_where_it_is_documented(build, german, sentences, device, n
     assert places, "torch reports no wait at all, not even those in transformers"
 
 
-def test_waits_are_told_by_their_place(monkeypatch):
+def test_a_wait_is_named_by_its_place(monkeypatch):
     modes = []
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
     with watching_cuda() as waits:
         warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
         warnings.warn("something else", stacklevel=1)
-    assert [wait.place for wait in waits] == [f"{__name__}.test_waits_are_told_by_their_place"]
+    assert [wait.place for wait in waits] == [f"{__name__}.test_a_wait_is_named_by_its_place"]
     assert modes == ["warn", "default"]
 
 

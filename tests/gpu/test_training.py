@@ -8,24 +8,22 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformerTrainingArguments
 
-import st_contrastive as stc
 from st_contrastive.training import ContrastiveTrainer
 from tests.gpu.cases import CUDA, chosen
+from tests.methods import ALL, method_of
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
 ]
+#: Options of the loss; each is given one column.
 LOSSES = {
-    "simcse": (stc.SimCSELoss, {}, stc.text_dataset),
-    "conisi": (stc.ConIsILoss, {}, stc.conisi_dataset),
-    "twins": (stc.TwinsLoss, {"queue_batches": 2}, stc.twins_dataset),
-    "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1, "rtd_weight": 0.1}, stc.text_dataset),
-    "infocse-mini": (stc.InfoCSELoss, {"mlm_weight": 0.1, "mini_batch_size": 2}, stc.text_dataset),
-    "momentum": (stc.MomentumContrastLoss, {"queue_size": 7}, stc.text_dataset),
-    "diffcse": (stc.DiffCSELoss, {}, stc.text_dataset),
-    "combined": (stc.CombinedLoss, {"mlm_weight": 0.1, "interaction_weight": 0.3}, stc.conisi_dataset),
-    "pretraining": (stc.AuxiliaryMLMPretrainingLoss, {}, stc.text_dataset),
+    **{name: {} for name in ALL},
+    "twins": {"queue_batches": 2},
+    "infocse": {"mlm_weight": 0.1, "rtd_weight": 0.1},
+    "infocse-mini": {"mlm_weight": 0.1, "mini_batch_size": 2},
+    "momentum": {"queue_size": 7},
+    "combined": {"mlm_weight": 0.1, "interaction_weight": 0.3},
 }
 WAYS = {
     "fp32": {},
@@ -45,7 +43,7 @@ def train(build, sentences, device, tmp_path):
     """``train(name, folder, resume, **options)``: the trainer after six steps of four sentences."""
 
     def run(name, folder, resume=None, **options):
-        loss_class, arguments, dataset = LOSSES[name]
+        method = method_of(name)
         given = SentenceTransformerTrainingArguments(
             str(tmp_path / folder),
             **{
@@ -64,8 +62,8 @@ def train(build, sentences, device, tmp_path):
         given._n_gpu = min(given.n_gpu, 1)  # with more, the Trainer would take DataParallel
         torch.manual_seed(0)
         model = build("bert-mlm")
-        loss = loss_class(model.to(device), **arguments)
-        trainer = ContrastiveTrainer(model, args=given, train_dataset=dataset(sentences * 4), loss=loss)
+        loss = method.loss_class(model.to(device), **LOSSES[name])
+        trainer = ContrastiveTrainer(model, args=given, train_dataset=method.dataset(sentences * 4), loss=loss)
         trainer.train(resume_from_checkpoint=resume)
         return trainer, {key: value.detach().cpu().clone() for key, value in loss.state_dict().items()}
 
@@ -83,7 +81,9 @@ def test_the_trainer_trains(train, name, way):
     assert all(bool(value.isfinite().all()) for value in state.values() if value.is_floating_point())
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"] if CUDA else ["fp32"])
+@pytest.mark.parametrize(
+    "precision", ["fp32", "bf16", "fp16"] if CUDA else [pytest.param("fp32", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("name", chosen(LOSSES, "twins"))
 def test_a_resumed_run_ends_bit_for_bit_as_one_that_was_not(train, tmp_path, deterministic, name, precision):
     options = WAYS[precision]

@@ -118,6 +118,7 @@ print(growth // 1024)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "extra"), [("text_dataset", "()"), ("conisi_dataset", "(lambda text, rng: text[::-1],)")]
 )

@@ -298,7 +298,7 @@ def test_frozen_layers_have_no_gradient_and_no_optimizer_state(build, sentences,
     from sentence_transformers import SentenceTransformerTrainer
 
     from st_contrastive import text_dataset
-    from tests.test_doors import trainer_arguments
+    from tests.test_training_loops import trainer_arguments
 
     model = build("bert-mlm")
     loss = InfoCSELoss(model, mlm_weight=0.1, rtd_weight=0.1)

@@ -10,7 +10,8 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface, DataCollatorWithFlattening
 
 from st_contrastive.encoder import tokenizer_of, unpadded
-from tests.contracts.test_losses import CASES
+from tests.contracts.test_losses import CASES, ONE_OF_EACH
+from tests.selection import crossed
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
@@ -59,8 +60,10 @@ def gradients(loss, batch):
 
 
 #: RoBERTa's positions begin elsewhere.
-TAKEN = [(case, "bert", None) for case in CASES]
-TAKEN += [(case, "roberta", size) for case in ("simcse", "conisi-other", "infocse") for size in (None, 2)]
+TAKEN = [
+    *crossed(CASES, ["bert"], [None], quick=lambda case, *_: case in ONE_OF_EACH),
+    *crossed(["simcse", "conisi-other", "infocse"], ["roberta"], [None, 2], quick=lambda case, *_: case == "infocse"),
+]
 
 
 @pytest.mark.parametrize(("case", "family", "mini_batch_size"), TAKEN)

@@ -82,7 +82,7 @@ def test_the_papers_numbers():
     assert recipe("moco-bert-base").loss_arguments["queue_size"] == 65536
 
 
-def test_what_is_told_is_what_runs():
+def test_what_is_described_is_what_runs():
     one = recipe("mini-infocse")
     for what in (
         "learning_rate 3e-05, not 7e-06",
@@ -92,23 +92,23 @@ def test_what_is_told_is_what_runs():
     ):
         assert what in [line.rpartition(": ")[2] for line in one.describe().splitlines()]
     # What was changed differs in another way now, which stands above.
-    told = one.describe(
+    text = one.describe(
         {**one.options, "learning_rate": 1e-3, "max_steps": 3}, {**one.loss_arguments, "temperature": 0.05}
     )
-    assert [line for line in told.splitlines() if "differs" in line] == [
+    assert [line for line in text.splitlines() if "differs" in line] == [
         "  differs: all-MiniLM-L6-v2, which is a sentence encoder already",
         "  differs: against infocse-bert-base: mlm_weight 0.1, not 1e-05",
         "  differs: against infocse-bert-base: no stage 1",
     ]
     one_epoch = recipe("infocse-bert-base").describe({"bf16": True, "epochs": 1, "auxiliary": "x"}, stage1=False)
     assert not [word for word in ("float16", "two epochs", "stage 1 makes") if word in one_epoch]
-    told = one.describe(
+    text = one.describe(
         {**one.options, "learning_rate": 1e-3}, {**one.loss_arguments, "mask_rate": 0.15, "rtd_weight": 0.01}
     )
-    assert "learning_rate = 0.001  (given; the recipe has 3e-05, ours" in told
-    assert "mask_rate = 0.15  (given; the recipe has 0.4, InfoCSE, section 5.3 and table 7)" in told
-    assert "rtd_weight = 0.01  (given)" in told
-    assert "seed = 42  (the Trainer's)" in told
+    assert "learning_rate = 0.001  (given; the recipe has 3e-05, ours" in text
+    assert "mask_rate = 0.15  (given; the recipe has 0.4, InfoCSE, section 5.3 and table 7)" in text
+    assert "rtd_weight = 0.01  (given)" in text
+    assert "seed = 42  (the Trainer's)" in text
     assert "  stage 1 mask_rate = 0.15  (InfoCSE, sections 2 and 3.1" in recipe("infocse-bert-base").describe()
     without = recipe("infocse-bert-base").describe(stage1=False)
     assert "  stage 1 learning_rate" not in without
@@ -120,7 +120,7 @@ def test_what_is_told_is_what_runs():
     assert recipe("twins-chinese").options["limit"] == 100_000
     for name, one in RECIPES.items():
         full = name.replace("mini-", "") + "-bert-base"
-        if name.startswith("mini-") and full in RECIPES:  # the same loss, but for what is told
+        if name.startswith("mini-") and full in RECIPES:  # the same loss, but for the differences that it names
             theirs = RECIPES[full].loss_arguments
             for argument, value in one.loss_arguments.items():
                 assert value == theirs.get(argument) or f"{argument} {value}" in one.describe(), (name, argument)
@@ -163,12 +163,12 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
     if one.stage1:
         words += ["--max-length", "16"]
     assert main(words) == 0, capsys.readouterr().err
-    told = capsys.readouterr().out
+    text = capsys.readouterr().out
     changed = {"model", "batch_size", "max_steps", "dev", "translations", "translation_encoder", "generator"}
     kept = [part.text for part in one.differs if not changed.intersection(part.of)]
     assert kept
-    assert all(f"  differs: {part}\n" in told for part in kept)
-    assert f"batch_size = 4  (given; the recipe has {one.options['batch_size']}, " in told
+    assert all(f"  differs: {part}\n" in text for part in kept)
+    assert f"batch_size = 4  (given; the recipe has {one.options['batch_size']}, " in text
     # Trained on 32 tokens or fewer, it reads as many as before.
     assert SentenceTransformer(str(tmp_path / "out")).max_seq_length == Transformer(encoder).max_seq_length
     record = json.loads((tmp_path / "out" / "training_run.json").read_text())
@@ -184,8 +184,8 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
     for key, value in one.loss_arguments.items():
         assert record["loss"][key] == value
     if one.stage1:
-        assert "Stage 1" in told
-        assert "stage 1 batch_size = 4  (given; the recipe has 64" in told
+        assert "Stage 1" in text
+        assert "stage 1 batch_size = 4  (given; the recipe has 64" in text
         made = json.loads((tmp_path / "out-stage1" / "training_run.json").read_text())
         stage1 = made["options"]
         assert (stage1["batch_size"], stage1["max_length"]) == (4, 16)  # and not more than fits
@@ -215,10 +215,10 @@ def test_claims_about_the_papers():
             ):
                 assert setting.source.startswith("ConIsI, table 3")
                 assert ("does not cover" in setting.source) != of_s, name
-        told = one.describe()
-        assert "bert-base-chinese" not in told
-        assert "which translator the paper used is not said" not in told
-        assert "the paper does not say" not in told, name
+        text = one.describe()
+        assert "bert-base-chinese" not in text
+        assert "which translator the paper used is not said" not in text
+        assert "the paper does not say" not in text, name
     assert "encoder from --model" not in recipe("infocse-bert-base").describe()
     assert "starts the joint stage from Luyu/condenser" in recipe("infocse-bert-base").describe()
     assert "Baidu Translator API" in recipe("twins-chinese").describe()
@@ -275,9 +275,9 @@ def test_epochs_go_before_a_recipes_steps(checkpoint, files, tmp_path, capsys):
     corpus, _, _ = files
     words = ["train", "--recipe", "mini-simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
     assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "5", "--epochs", "2"]) == 0
-    told = capsys.readouterr().out
-    assert "max_steps = None  (given; the recipe has 150" in told
-    assert "epochs = 2  (given)" in told
+    text = capsys.readouterr().out
+    assert "max_steps = None  (given; the recipe has 150" in text
+    assert "epochs = 2  (given)" in text
     assert json.loads((tmp_path / "out" / "training_run.json").read_text())["steps"] == 4
     for more, steps in (
         (["--epochs", "1"], 2),

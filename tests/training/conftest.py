@@ -4,17 +4,10 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformerTrainingArguments
 
-from tests.methods import method_of
+from tests.methods import every_method, method_of
 
 #: Options of the loss, and text columns.
-METHODS = {
-    "simcse": ({}, 1),
-    "conisi": ({}, 1),
-    "twins": ({"queue_batches": 2}, 2),
-    "infocse": ({"mlm_weight": 0.1}, 1),
-    "diffcse": ({}, 1),
-    "pretraining": ({}, 1),
-}
+CASES = every_method(twins={"queue_batches": 2}, infocse={"mlm_weight": 0.1})
 
 
 @pytest.fixture
@@ -45,7 +38,7 @@ def made(build, sentences):
     """``made(method, **options)``: loss, and dataset."""
 
     def make(method="conisi", family="bert-mlm", **changes):
-        options, columns = METHODS[method]
+        options, columns = CASES[method]
         torch.manual_seed(0)
         loss = method_of(method).loss_class(build(family), **{**options, **changes})
         return loss, method_of(method).dataset(*[sentences, sentences[::-1]][:columns])

@@ -10,7 +10,7 @@ from torch import nn
 
 import st_contrastive as stc
 from st_contrastive.training import LossStateError, load_loss_state, save_loss_state
-from tests.training.conftest import METHODS
+from tests.training.conftest import CASES
 
 FILE = "loss_state.safetensors"
 
@@ -30,7 +30,7 @@ def step(loss, data):
                 parameter += 0.01 * torch.randn_like(parameter)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CASES)
 def test_what_is_saved_is_what_is_read(made, tmp_path, method):
     loss, data = made(method)
     step(loss, data)

@@ -1,4 +1,4 @@
-"""Every loss through every door: fit, the Trainer, old_fit, a plain loop; saved, and loaded without this package."""
+"""Every loss under fit, the Trainer, old_fit and a plain loop; saved, and loaded without this package."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from torch.utils.data import DataLoader
 
 import st_contrastive as stc
-from tests.methods import method_of
+from tests.conftest import without_the_package
+from tests.methods import every_method, method_of
+from tests.selection import crossed
 
 #: Options of the loss, and text columns.
-METHODS = {
-    "simcse": ({}, 1),
-    "conisi": ({}, 1),
+CASES = {
+    **every_method(twins={"queue_batches": 2}, infocse={"mlm_weight": 0.1}),
     "conisi-given": ({"strategy": "given"}, 2),
-    "twins": ({"queue_batches": 2}, 2),
     "twins-one": ({}, 1),
-    "infocse": ({"mlm_weight": 0.1}, 1),
-    "diffcse": ({}, 1),
-    "pretraining": ({}, 1),
 }
 
 #: What `fit` and `old_fit` are called with alike.
@@ -39,11 +36,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(params=METHODS)
-def case(request):
-    return request.param
-
-
 @pytest.fixture
 def method(case):
     return method_of(case)
@@ -51,13 +43,13 @@ def method(case):
 
 @pytest.fixture
 def options(case):
-    return METHODS[case][0]
+    return CASES[case][0]
 
 
 @pytest.fixture
 def texts(sentences, case):
     # 9 rows in batches of 4: the last batch is one row.
-    return [sentences[:9], sentences[:0:-1]][: METHODS[case][1]]
+    return [sentences[:9], sentences[:0:-1]][: CASES[case][1]]
 
 
 def first_weight(model):
@@ -81,7 +73,9 @@ def copies(loss):
     return [parameter.detach().clone() for parameter in owned(loss)]
 
 
-@pytest.mark.parametrize("log_terms", [True, False])
+@pytest.mark.parametrize(
+    ("case", "log_terms"), crossed(CASES, [True, False], quick=lambda case, log_terms: log_terms != (case == "simcse"))
+)
 def test_fit(build, method, options, texts, tmp_path, monkeypatch, log_terms):
     monkeypatch.chdir(tmp_path)
     model = build()
@@ -103,10 +97,11 @@ def test_fit(build, method, options, texts, tmp_path, monkeypatch, log_terms):
     assert '"log_terms": ' in card
 
 
-def test_saved_models_load_where_the_package_is_not(build, sentences, tmp_path):
-    """After a step with each loss, in a process that can't import this package: the same embeddings."""
+@pytest.mark.parametrize("own_process", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_saved_models_load_where_the_package_is_not(build, sentences, tmp_path, own_process):
+    """After a step with each loss, where this package can't be imported: the same embeddings."""
     expected = {}
-    for name, (options, columns) in METHODS.items():
+    for name, (options, columns) in CASES.items():
         model = build()
         loss = method_of(name).loss_class(model, **options)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -114,6 +109,12 @@ def test_saved_models_load_where_the_package_is_not(build, sentences, tmp_path):
         optimizer.step()
         model.save_pretrained(str(tmp_path / name))
         expected[name] = model.eval().encode(sentences)
+    if not own_process:
+        with without_the_package():
+            for name, vectors in expected.items():
+                found = SentenceTransformer(str(tmp_path / name), device="cpu").encode(sentences)
+                np.testing.assert_allclose(found, vectors, atol=1e-6)
+        return
     script = (
         "import sys; sys.modules['st_contrastive'] = None\n"
         "import numpy as np\n"
@@ -123,7 +124,7 @@ def test_saved_models_load_where_the_package_is_not(build, sentences, tmp_path):
         f"    np.save({str(tmp_path)!r} + '/' + name + '.npy', model.encode({sentences!r}))"
     )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-    assert len(expected) == len(METHODS)
+    assert len(expected) == len(CASES)
     for name, vectors in expected.items():
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), vectors, atol=1e-6)
 
@@ -143,8 +144,15 @@ def trainer_arguments(folder, **changes):
     return SentenceTransformerTrainingArguments(**options)
 
 
-@pytest.mark.parametrize("log_terms", [True, False])
-@pytest.mark.parametrize("lazily", [True, False])
+@pytest.mark.parametrize(
+    ("case", "log_terms", "lazily"),
+    crossed(
+        CASES,
+        [True, False],
+        [True, False],
+        quick=lambda case, log_terms, lazily: (log_terms, lazily) == (True, case != "simcse"),
+    ),
+)
 def test_trainer_with_evaluation_between(build, method, options, texts, tmp_path, log_terms, lazily):
     model = build()
     before, made = first_weight(model), []
@@ -176,7 +184,9 @@ def test_trainer_with_evaluation_between(build, method, options, texts, tmp_path
             assert any(f"eval_{name}" in entry for entry in trainer.state.log_history)
 
 
-@pytest.mark.parametrize("log_terms", [True, False])
+@pytest.mark.parametrize(
+    ("case", "log_terms"), crossed(CASES, [True, False], quick=lambda case, log_terms: case == "infocse" and log_terms)
+)
 def test_old_fit(build, method, options, texts, tmp_path, log_terms):
     model = build()
     before, loss = first_weight(model), method.loss_class(model, **options, log_terms=log_terms)
@@ -190,7 +200,9 @@ def test_old_fit(build, method, options, texts, tmp_path, log_terms):
     assert SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts[0]).shape == (9, 32)
 
 
-@pytest.mark.parametrize("log_terms", [True, False])
+@pytest.mark.parametrize(
+    ("case", "log_terms"), crossed(CASES, [True, False], quick=lambda case, log_terms: log_terms != (case == "simcse"))
+)
 def test_plain_loop(build, method, options, texts, log_terms):
     model = build()
     before, loss = first_weight(model), method.loss_class(model, **options, log_terms=log_terms)
