@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from st_contrastive.objectives import masked_lm_in_chunks
 from tests import foreign
 from tests.tokenizers import TOKENIZERS
 
@@ -234,3 +235,9 @@ _LONGEST = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in _LONGEST)
+
+
+@pytest.fixture
+def limit_logits(monkeypatch):
+    """``limit_logits(count)``: above so many, the losses compute masked-LM cross-entropy in chunks."""
+    return lambda count: monkeypatch.setitem(masked_lm_in_chunks.__kwdefaults__, "most_logits", count)

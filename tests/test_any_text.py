@@ -55,7 +55,7 @@ LOSSES = {
     "conisi-given": ({"strategy": "given"}, 2),
     "twins": ({"queue_batches": 2}, 2),
     "twins-one": ({}, 1),
-    "infocse": ({"mlm_weight": 0.1, "rtd_weight": 0.1}, 1),
+    "infocse": ({"mlm_weight": 0.1, "ablation": stc.InfoCSEAblation(rtd_weight=0.1)}, 1),
     "diffcse": ({"rtd_weight": 0.1, "sampling": True}, 1),
     "pretraining": ({"whole_words": True}, 1),
 }

@@ -15,7 +15,7 @@ from st_contrastive.cli._training import (
     checkpoint_folder,
     train_and_save,
 )
-from st_contrastive.methods import PRETRAINING
+from st_contrastive.methods import PRETRAINING, build_loss
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     model = trained_model(args.model, args.pooling, PRETRAINING.pooling, recipe=bool(args.recipe))
     own_length = cut_texts(model, args.model, args.max_length)
     try:
-        loss = PRETRAINING.loss_class(model, **options)
+        loss = build_loss(PRETRAINING.loss_class, model, **options)
         dataset = PRETRAINING.dataset(sentences)
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error

@@ -19,7 +19,7 @@ from st_contrastive.cli._training import (
     checkpoint_folder,
     train_and_save,
 )
-from st_contrastive.methods import METHODS
+from st_contrastive.methods import METHODS, build_loss
 from st_contrastive.recipes import recipe
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _built(
             fraternal = FraternalEmbedding.from_pretrained(args.translation_encoder, model, max_length=args.max_length)
             print(f"{args.translation_encoder}: {fraternal.alignment}")
             named["fraternal"] = fraternal
-        return model, own_length, method.loss_class(model, **options, **named)
+        return model, own_length, build_loss(method.loss_class, model, **options, **named)
     except (OSError, TypeError, ValueError) as error:
         raise UserError(first_line(error)) from error
 

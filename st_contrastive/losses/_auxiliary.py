@@ -77,7 +77,6 @@ def masked_lm_of(
     *,
     encoder: PreTrainedModel | None,
     gradient_scale: float,
-    most_logits: int,
 ) -> Tensor:
     """Cross-entropy of the masked tokens that the network predicts from the sentence vectors.
 
@@ -88,7 +87,6 @@ def masked_lm_of(
         vectors: (M, d), the sentence vectors.
         encoder: whose lower layers are run in place of the frozen copy's, with gradient; or None.
         gradient_scale: of the gradient into the vectors.
-        most_logits: computed at a time.
     """
 
     def predict(rows: dict[str, Any]) -> tuple[Tensor, ...]:
@@ -104,7 +102,6 @@ def masked_lm_of(
         {**texts, "vectors": vectors},
         auxiliary.logits,
         vocabulary=auxiliary.signature[1],
-        most_logits=most_logits,
     )
 
 
@@ -115,7 +112,6 @@ def masked_lm_by_groups(
     logits: Callable[[Tensor], Tensor],
     *,
     vocabulary: int,
-    most_logits: int,
 ) -> Tensor:
     """Cross-entropy of the masked tokens of ``texts``, whose rows go through the network in groups.
 
@@ -125,11 +121,8 @@ def masked_lm_by_groups(
         texts: the text tensors, and as ``masked`` what was made of them.
         logits: (M, d) to (M, V), the masked-LM head.
         vocabulary: V.
-        most_logits: computed at a time.
     """
     found = loss.by_groups(predict, texts)
     states, targets = (torch.cat(parts) for parts in zip(*found, strict=True))
     # One call of the head: its matrix is as large as the rest, and so would be each group's gradient of it.
-    return loss.share(len(targets)) * masked_lm_in_chunks(
-        states, targets, logits, vocabulary=vocabulary, most_logits=most_logits
-    )
+    return loss.share(len(targets)) * masked_lm_in_chunks(states, targets, logits, vocabulary=vocabulary)

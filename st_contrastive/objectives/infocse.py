@@ -14,6 +14,10 @@ from st_contrastive.objectives._numerics import full_precision, without_autocast
 #: Label of a position that is not predicted, as in transformers and PyTorch.
 IGNORED = -100
 
+#: Above this many vocabulary logits, cross-entropy is computed in chunks: they take 256 MiB in float32, and as much
+#: again for their gradient.
+MOST_LOGITS = 2**26
+
 
 def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
     r"""Masked-LM cross-entropy over the masked positions, eq. 5 to 7 of InfoCSE (Wu et al., EMNLP Findings 2022).
@@ -49,7 +53,12 @@ def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def masked_lm_in_chunks(
-    hidden: Tensor, labels: Tensor, project: Callable[[Tensor], Tensor], *, vocabulary: int, most_logits: int
+    hidden: Tensor,
+    labels: Tensor,
+    project: Callable[[Tensor], Tensor],
+    *,
+    vocabulary: int,
+    most_logits: int = MOST_LOGITS,
 ) -> Tensor:
     """:func:`masked_lm` of ``project(hidden)``, of which no more than ``most_logits`` numbers are held at a time.
 

@@ -20,7 +20,11 @@ LOSSES = {
     "simcse": (stc.SimCSELoss, {}, stc.simcse_dataset),
     "conisi": (stc.ConIsILoss, {}, stc.conisi_dataset),
     "twins": (stc.TwinsLoss, {"queue_batches": 2}, stc.twins_dataset),
-    "infocse": (stc.InfoCSELoss, {"mlm_weight": 0.1, "rtd_weight": 0.1}, stc.infocse_dataset),
+    "infocse": (
+        stc.InfoCSELoss,
+        {"mlm_weight": 0.1, "ablation": stc.InfoCSEAblation(rtd_weight=0.1)},
+        stc.infocse_dataset,
+    ),
     "infocse-mini": (stc.InfoCSELoss, {"mlm_weight": 0.1, "mini_batch_size": 2}, stc.infocse_dataset),
     "momentum": (stc.MomentumContrastLoss, {"queue_size": 7}, stc.simcse_dataset),
     "diffcse": (stc.DiffCSELoss, {}, stc.simcse_dataset),

@@ -34,7 +34,7 @@ GATHERING = {
     "twins": ({"queue_batches": 2}, 2),
     "twins-german": ({"queue_batches": 2}, 1),
     "infocse": ({"mlm_weight": 0.3}, 1),
-    "infocse-rtd": ({"mlm_weight": 0.3, "rtd_weight": 0.2, "weighting": "loss"}, 1),
+    "infocse-rtd": ({"mlm_weight": 0.3, "weighting": "loss", "ablation": stc.InfoCSEAblation(rtd_weight=0.2)}, 1),
     "diffcse": ({"rtd_weight": 0.2}, 1),
     "momentum": ({"queue_size": 7, "positives": "momentum"}, 2),
     "combined": ({"strategy": "given", "mlm_weight": 0.3, "interaction_weight": 0.4}, 2),
