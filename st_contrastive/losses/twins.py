@@ -60,14 +60,14 @@ class TwinsAblation:
             "full": that token's embedding. "weighted": the embedding times its share, epsilon or 1 - epsilon, which is
             eq. 3 with zero for the other. The default keeps the length of the vectors there that of an embedding, which
             the encoder expects when it adds positions.
-        key_momentum: None keeps the anchors themselves in the queue. A number m keeps in their place the vectors of a
-            momentum encoder (MoCo's), which follows the encoder with this momentum. The paper's comparison
-            ("MoCo w/ ME", Fig. 4c) replaces the whole queue mechanism, forgetting included: that is
-            ``key_momentum=0.995, forgetting_rate=0``, the newest keys of the momentum encoder at weight 1 each (0.995
-            is ESimCSE's momentum, MoCo's is 0.999; the paper names none). With ``forgetting_rate`` above 0 these keys
-            are forgotten as eq. 4 has it, so that the keys are the only difference. The positive is h+ of the trained
-            encoder in both (eq. 6); ``MomentumContrastLoss(positives="momentum")`` takes the momentum encoder's. It
-            costs a second encoder and another pass.
+        key_momentum: momentum of an encoder (MoCo's) whose vectors the queue keeps in place of the anchors, at least 0
+            and below 1; None keeps the anchors. The paper's comparison ("MoCo w/ ME", Fig. 4c) replaces the whole queue
+            mechanism, forgetting included: that is ``key_momentum=0.995`` with the loss's ``forgetting_rate=0``, the
+            newest keys of the momentum encoder at weight 1 each (0.995 is ESimCSE's momentum, MoCo's is 0.999; the
+            paper names none). With ``forgetting_rate`` above 0 these keys are forgotten as eq. 4 has it, so that the
+            keys are the only difference. The positive is h+ of the trained encoder in both (eq. 6);
+            ``MomentumContrastLoss(positives="momentum")`` takes the momentum encoder's. It costs a second encoder and
+            another pass.
 
     Raises:
         ValueError: a value is out of range; the message says what would fit.
@@ -134,7 +134,7 @@ class TwinsLoss(ContrastiveLoss):
             Table 4 and Fig. 4b; with ``queue_batches=0`` "w/o TL, HQ", Table 2). A term that is left out has no key
             among the terms, and what it alone needs is not computed; with ``fraternal_weight`` and ``twins_weight`` at
             0 the translations are not read.
-        train_pooling: pooling of the vectors that are trained. None takes the model's own sentence embeddings. The
+        train_pooling: pooling of the vectors that are trained; None takes the model's own sentence embeddings. The
             paper trains on "cls" and evaluates the mean of the last layer. Where the model's own Pooling has
             ``include_prompt=False``, a prompt's tokens are left out here too, and in M. Under a causal decoder, whose
             first token sees nothing but itself, take None, "mean" or "lasttoken".
