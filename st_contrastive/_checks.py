@@ -12,12 +12,11 @@ def require_count(name: str, value: int) -> None:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
 
 
-def require_number(name: str, value: float, *, most: float | None = None, below: float | None = None) -> None:
-    """Require a finite number of at least 0, and at most ``most``, or less than ``below``, where that is given."""
+def require_number(name: str, value: float, *, most: float | None = None) -> None:
+    """Require a finite number of at least 0, and at most ``most`` where that is given."""
     in_range = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
-    if not in_range or (most is not None and value > most) or (below is not None and value >= below):
+    if not in_range or (most is not None and value > most):
         span = "at least 0" if most is None else f"from 0 to {most:g}"
-        span += "" if below is None else f" and below {below:g}"
         raise ValueError(f"{name} must be a number {span}, got {value!r}.")
 
 
@@ -27,16 +26,16 @@ def require_flag(name: str, value: bool) -> None:
         raise ValueError(f"{name} must be True or False, got {value!r}.")
 
 
-def require_instance(name: str, value: object, kind: type[Any]) -> None:
-    """Require an object of the class, or None."""
-    if value is not None and not isinstance(value, kind):
-        raise TypeError(f"{name} must be of type {kind.__name__}, or None; got {type(value).__name__}.")
-
-
 def require_choice(name: str, value: str | None, choices: Sequence[str | None]) -> None:
     """Require one of the choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+
+
+def require_instance(name: str, value: object, kind: type[Any]) -> None:
+    """Require an object of the class, or None."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be of type {kind.__name__}, or None; got {type(value).__name__}.")
 
 
 def first_line(error: BaseException) -> str:

@@ -96,7 +96,9 @@ class TwinsAblation:
         require_flag("freeze_embeddings", self.freeze_embeddings)
         require_choice("unpaired_tokens", self.unpaired_tokens, ("full", "weighted"))
         if self.key_momentum is not None:
-            require_number("key_momentum", self.key_momentum, below=1)
+            require_number("key_momentum", self.key_momentum, most=1)
+            if self.key_momentum == 1:
+                raise ValueError("key_momentum must be below 1, got 1: the momentum encoder would never move.")
 
 
 @final

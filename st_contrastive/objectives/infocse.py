@@ -13,9 +13,8 @@ from st_contrastive.objectives._numerics import full_precision, without_autocast
 
 #: Label of a position that is not predicted, as in transformers and PyTorch.
 IGNORED = -100
-
-#: Above this many vocabulary logits, cross-entropy is computed in chunks: they take 256 MiB in float32, and as much
-#: again for their gradient.
+#: Logits computed at a time: 256 MiB in float32, or 2,200 masked positions under BERT's vocabulary. Most batches fit,
+#: and larger ones do not need more memory.
 MOST_LOGITS = 2**26
 
 
