@@ -131,7 +131,7 @@ def twins_information(
 ) -> dict[str, float]:
     """Mutual information of an anchor with its twins under dropout, in nats: I(h, h+) and I(h, h-) of the Twins paper.
 
-    Eq. 10 and Table 4. h is what the loss trains (its ``train_pooling``), [CLS] in the paper.
+    Eq. 10 and Table 4. h is what the loss trains, [CLS] in the paper, whatever the model's own pooling is.
 
     The bound of :func:`~st_contrastive.objectives.mutual_information`, at most log N of the N rows: compare figures of
     the same rows alone.
