@@ -38,7 +38,7 @@ from st_contrastive.objectives import info_nce, interaction, masked_lm, twins_ma
 METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any], bool]] = {
     "SimCSE": (stc.SimCSELoss, {}, False),
     "ConIsI": (stc.ConIsILoss, {}, False),
-    "Twins": (stc.TwinsLoss, {}, True),
+    "Twins": (stc.TwinsLoss, {"train_pooling": "cls"}, True),
     "InfoCSE": (stc.InfoCSELoss, {}, False),
 }
 FORMS = ("ours", "bare", "naive", "host's")

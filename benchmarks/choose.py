@@ -71,13 +71,14 @@ class Method:
         ]
 
 
+_TWINS = {"train_pooling": "cls"}
 #: Twins on one column is its identical twins alone: it has no other term to weigh.
 METHODS = {
     "infocse": Method(stc.InfoCSELoss, stc.text_dataset, "mlm_weight", (1e-5, 1e-3, 0.1), stage1=True),
-    "twins-german": Method(stc.TwinsLoss, stc.twins_dataset, "twins_weight", (1.0, 0.3, 0.1), columns=2),
+    "twins-german": Method(stc.TwinsLoss, stc.twins_dataset, "twins_weight", (1.0, 0.3, 0.1), _TWINS, columns=2),
     "conisi-s": Method(stc.ConIsILoss, stc.conisi_dataset, "interaction_weight", (0.8, 0.3, 0.1)),
     "simcse": Method(stc.SimCSELoss, stc.text_dataset),
-    "twins": Method(stc.TwinsLoss, stc.twins_dataset),
+    "twins": Method(stc.TwinsLoss, stc.twins_dataset, fixed=_TWINS),
 }
 
 

@@ -32,7 +32,7 @@ from benchmarks._forms import translations
 from benchmarks._results import read, software, write
 from benchmarks._training import build
 from st_contrastive.inputs import documentation_sentences, read_corpus
-from st_contrastive.methods import METHODS
+from st_contrastive.methods import METHODS, build_loss
 from st_contrastive.recipes import RECIPES, Recipe
 
 #: Layers, width, heads, inner width, vocabulary. RoBERTa counts as BERT with its vocabulary.
@@ -151,7 +151,7 @@ def counted(name: str, texts: list[str]) -> list[dict[str, Any]]:
             stage1 = stc.AuxiliaryMLMPretrainingLoss(fresh(), log_terms=False, **chosen.stage1_loss_arguments)
             settings = {key: setting.value for key, setting in chosen.stage1.items()}
             rows.append(row(f"{name}, stage 1", chosen, stage1, texts, settings))
-        loss = method.loss_class(fresh(), log_terms=False, **arguments)
+        loss = build_loss(method.loss_class, fresh(), log_terms=False, **arguments)
         return [*rows, row(name, chosen, loss, texts, options)]
 
 

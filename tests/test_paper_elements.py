@@ -159,6 +159,12 @@ def parse(command: str, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
     return found[0]
 
 
+def _annotation(loss_class: Any, name: str) -> Any:
+    """Of an argument of the loss, or of a field of its ``ablation``."""
+    signatures = [inspect.signature(one).parameters for one in (loss_class, loss_class.ablation_class) if one]
+    return next(parameters[name].annotation for parameters in signatures if name in parameters)
+
+
 def check_settings(args: argparse.Namespace, command: str) -> None:
     """``--loss-arg`` gives arguments that the command's loss has, and recipes are known ones."""
     from st_contrastive.cli._common import loss_arguments
@@ -173,7 +179,7 @@ def check_settings(args: argparse.Namespace, command: str) -> None:
         methods = [METHODS[args.method]]
     for method in methods:
         for name, value in loss_arguments(method, given).items():
-            hint = str(inspect.signature(method.loss_class).parameters[name].annotation)
+            hint = str(_annotation(method.loss_class, name))
             if "Literal" in hint:
                 assert value is None or repr(value) in hint.replace('"', "'"), f"{name} takes {hint}, not {value!r}"
     assert methods or not given

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from st_contrastive.cli._arguments import UserError
-from st_contrastive.methods import ARGUMENTS, Method
+from st_contrastive.methods import ARGUMENTS, Method, argument_defaults
 
 #: Arguments of losses that are no values: objects, and what the Trainer alone needs.
-_OBJECTS = ("model", "detector", "log_terms")
+_OBJECTS = ("detector", "log_terms")
 
 
 def settable(method: Method) -> list[str]:
     """Arguments of the method's loss that the command line can set to a value."""
-    names = inspect.signature(method.loss_class).parameters
-    return [name for name in names if name not in (*_OBJECTS, *method.checkpoints)]
+    excluded = (*_OBJECTS, *method.checkpoints)
+    return [name for name in argument_defaults(method.loss_class) if name not in excluded]
 
 
 def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:

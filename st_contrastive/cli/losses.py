@@ -10,7 +10,7 @@ import textwrap
 
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._text import columns
-from st_contrastive.methods import METHODS, PRETRAINING, Method
+from st_contrastive.methods import METHODS, PRETRAINING, Method, argument_defaults
 
 _ALL = {**METHODS, PRETRAINING.name: PRETRAINING}
 
@@ -45,8 +45,10 @@ def described(method: Method) -> str:
 
     text = _docstring(method)
     about = arguments_of(text)
-    parameters = inspect.signature(method.loss_class).parameters
-    names = {name: f"  {name} = {parameters[name].default!r}" for name in settable(method)}
+    if method.loss_class.ablation_class is not None:
+        about |= arguments_of(inspect.getdoc(method.loss_class.ablation_class) or "")
+    defaults = argument_defaults(method.loss_class)
+    names = {name: f"  {name} = {defaults[name]!r}" for name in settable(method)}
     width = max(map(len, names.values())) + 2
     page = max(60, min(100, shutil.get_terminal_size().columns))
     lines = [f"{method.name}: {method.loss}", *textwrap.wrap(sentence(text), page), ""]

@@ -13,7 +13,7 @@ from st_contrastive.cli._training import (
     add_optimisation,
     train_and_save,
 )
-from st_contrastive.methods import PRETRAINING
+from st_contrastive.methods import PRETRAINING, build_loss
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     model = trained_model(args.model, args.pooling, PRETRAINING.pooling, recipe=bool(args.recipe))
     own_length = cut_texts(model, args.model, args.max_length)
     with user_error(OSError, TypeError, ValueError):
-        loss = PRETRAINING.loss_class(model, **options)
+        loss = build_loss(PRETRAINING.loss_class, model, **options)
         dataset = PRETRAINING.dataset(sentences)
     train_and_save(
         args, folder, checkpoints, PRETRAINING, model, dataset, loss, own_length, save_beside=loss.save_auxiliary

@@ -16,7 +16,7 @@ from st_contrastive.cli._training import (
     add_optimisation,
     train_and_save,
 )
-from st_contrastive.methods import METHODS
+from st_contrastive.methods import METHODS, build_loss
 from st_contrastive.recipes import Recipe, recipe
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _model_and_loss(
             fraternal = FraternalEmbedding.from_pretrained(args.translation_encoder, model, max_length=args.max_length)
             print(f"{args.translation_encoder}: {fraternal.alignment}")
             networks["fraternal"] = fraternal
-        return model, own_length, method.loss_class(model, **options, **networks)
+        return model, own_length, build_loss(method.loss_class, model, **options, **networks)
 
 
 def _warn_of_long_queue(loss: Any, batch_size: int, sentences: int) -> None:

@@ -4,11 +4,11 @@ from st_contrastive.losses.base import ContrastiveLoss, LossTerms, TextLoss
 from st_contrastive.losses.combined import CombinedLoss
 from st_contrastive.losses.conisi import ConIsILoss
 from st_contrastive.losses.diffcse import DiffCSELoss
-from st_contrastive.losses.infocse import InfoCSELoss
+from st_contrastive.losses.infocse import InfoCSEAblation, InfoCSELoss
 from st_contrastive.losses.momentum import MomentumContrastLoss
 from st_contrastive.losses.pretraining import AuxiliaryMLMPretrainingLoss
 from st_contrastive.losses.simcse import SimCSELoss
-from st_contrastive.losses.twins import TwinsLoss
+from st_contrastive.losses.twins import TwinsAblation, TwinsLoss
 
 __all__ = [
     "AuxiliaryMLMPretrainingLoss",
@@ -16,10 +16,12 @@ __all__ = [
     "ConIsILoss",
     "ContrastiveLoss",
     "DiffCSELoss",
+    "InfoCSEAblation",
     "InfoCSELoss",
     "LossTerms",
     "MomentumContrastLoss",
     "SimCSELoss",
     "TextLoss",
+    "TwinsAblation",
     "TwinsLoss",
 ]

@@ -43,18 +43,17 @@ class ConditionedLoss(ContrastiveLoss):
         weighting: str,
         contrastive_weight: float,
         gather_across_devices: bool,
-        log_terms: bool,
         mini_batch_size: int | None,
+        log_terms: bool,
     ) -> None:
         super().__init__(
             model,
             temperature=temperature,
             gather_across_devices=gather_across_devices,
-            log_terms=log_terms,
             mini_batch_size=mini_batch_size,
+            log_terms=log_terms,
         )
         require_choice("head", head, (*_HEADS, None))
-        require_choice("vector", vector, ("encoder", "head"))
         require_choice("weighting", weighting, ("loss", "gradient"))
         width = embedding_width(model)
         if vector == "head" and (head is None or width != token_width(model)):

@@ -23,7 +23,7 @@ class Pairs(nn.Module):
         self,
         model: SentenceTransformer,
         strategy: str,
-        replacement_rate: float,
+        replacement_rate: float = 0.15,
         unreplaced: Literal["original", "mask"] = "original",
     ) -> None:
         super().__init__()

@@ -90,6 +90,8 @@ class TextLoss(EncoderPasses, ABC):
     columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
     #: Whether the rows of all ranks are one batch.
     gather_across_devices = False
+    #: The dataclass of a loss's argument ``ablation``, where it has one.
+    ablation_class: type[Any] | None = None
     #: Arguments that a resumed run may change: they do not alter what is trained, or only name the source of state that
     #: a checkpoint restores.
     may_change: tuple[str, ...] = ("log_terms",)
@@ -123,8 +125,13 @@ class TextLoss(EncoderPasses, ABC):
         return loss
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The constructor's arguments but for the model, for the model card and for building the loss again."""
-        arguments: dict[str, Any] = vars(self)["_arguments"]
+        """The constructor's arguments but for the model, with the fields of ``ablation`` in its place.
+
+        For the model card, and for :func:`st_contrastive.methods.build_loss`, which builds the loss again from them.
+        """
+        arguments: dict[str, Any] = dict(vars(self)["_arguments"])
+        if self.ablation_class is not None:
+            arguments |= vars(arguments.pop("ablation") or self.ablation_class())
         return {k: os.fspath(v) if isinstance(v, os.PathLike) else v for k, v in arguments.items()}
 
     @property
@@ -226,10 +233,10 @@ class ContrastiveLoss(TextLoss):
         model: a SentenceTransformer that starts with a token-level Transformer module.
         temperature: tau of InfoNCE, positive.
         gather_across_devices: take the other devices' sentences as negatives too.
-        log_terms: see :class:`TextLoss`.
         mini_batch_size: sentences that go through the encoder at a time, each in all of its views; None takes the whole
             batch. The backward pass then holds one mini-batch at a time, and each is encoded twice, as in GradCache
             (Gao et al., 2021, arXiv 2101.06983). The gradient is that of the whole batch.
+        log_terms: see :class:`TextLoss`.
     """
 
     may_change: tuple[str, ...] = ("log_terms", "mini_batch_size")
@@ -240,8 +247,8 @@ class ContrastiveLoss(TextLoss):
         *,
         temperature: float,
         gather_across_devices: bool,
-        log_terms: bool,
         mini_batch_size: int | None,
+        log_terms: bool,
     ) -> None:
         number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
         if not number or not 0 < temperature < float("inf"):

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_choice, require_count, require_number
+from st_contrastive._checks import require_choice, require_number
 from st_contrastive.components import AuxiliaryMLM, InteractionHead, NegativeQueue, TanhHead, TokenCorruption
 from st_contrastive.encoder import Encoded, Rows, embedding_width, encoder_of, pool_as_model, tokenizer_of
 from st_contrastive.losses._auxiliary import auxiliary_network
@@ -45,18 +45,15 @@ class CombinedLoss(ContrastiveLoss):
         interaction_weight: lambda_i, 0 to 1. At 0 no pair Z is encoded. It needs ``positives="pair"``.
         queue_batches: how many past batches are kept, as in ``TwinsLoss``; 0 keeps none.
         forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches.
-        mlm_weight: lambda_m, on the gradient that enters the encoder (``weighting="gradient"`` of ``InfoCSELoss``). At
-            0 there is no auxiliary network.
+        mlm_weight: lambda_m, on the gradient that enters the encoder; the term is logged without it
+            (``weighting="gradient"`` of ``InfoCSELoss``). At 0 there is no auxiliary network.
         mask_rate: share of the tokens that are masked.
-        strategy: how the constructed sentence is made, as ``ConIsILoss`` takes it.
-        replacement_rate: share of the subwords that strategy "subword" chooses.
-        interaction_dim: length of r, as ``ConIsILoss`` takes it.
+        strategy: how the constructed sentence is made, as ``ConIsILoss`` takes it, with that loss's defaults for the
+            rest.
         gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
-        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         mini_batch_size: encode so many sentences at a time, and twice, to hold less in memory; the gradient stays that
             of the whole batch.
-        most_logits: above this many vocabulary logits, cross-entropy is computed in chunks.
-        unreplaced: as ``ConIsILoss`` takes it.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     Raises:
         OSError: ``auxiliary`` does not exist, or is damaged.
@@ -86,11 +83,12 @@ class CombinedLoss(ContrastiveLoss):
         (['contrastive', 'interactive', 'mlm'], 2)
     """
 
-    may_change = (*ContrastiveLoss.may_change, "auxiliary", "most_logits")
+    may_change = (*ContrastiveLoss.may_change, "auxiliary")
 
     def __init__(
         self,
         model: SentenceTransformer,
+        *,
         auxiliary: str | os.PathLike[str] | AuxiliaryMLM | None = None,
         temperature: float = 0.05,
         positives: Literal["pair", "dropout"] = "pair",
@@ -100,19 +98,13 @@ class CombinedLoss(ContrastiveLoss):
         mlm_weight: float = 1e-5,
         mask_rate: float = 0.4,
         strategy: Literal["other", "subword", "given"] = "other",
-        replacement_rate: float = 0.15,
-        interaction_dim: int | None = None,
         gather_across_devices: bool = False,
-        log_terms: bool = True,
-        *,
         mini_batch_size: int | None = None,
-        most_logits: int = 2**26,
-        unreplaced: Literal["original", "mask"] = "original",
+        log_terms: bool = True,
     ) -> None:
         require_choice("positives", positives, ("pair", "dropout"))
         require_number("interaction_weight", interaction_weight, most=1)
         require_number("mlm_weight", mlm_weight)
-        require_count("most_logits", most_logits)
         if positives == "dropout" and interaction_weight > 0:
             raise ValueError(
                 f"interaction_weight={interaction_weight} compares pairs of sentences: it needs positives='pair'. Take "
@@ -122,15 +114,15 @@ class CombinedLoss(ContrastiveLoss):
             model,
             temperature=temperature,
             gather_across_devices=gather_across_devices,
-            log_terms=log_terms,
             mini_batch_size=mini_batch_size,
+            log_terms=log_terms,
         )
         self.positives, self.interaction_weight, self.mlm_weight = positives, interaction_weight, mlm_weight
-        self.queue_batches, self.forgetting_rate, self.most_logits = queue_batches, forgetting_rate, most_logits
+        self.queue_batches, self.forgetting_rate = queue_batches, forgetting_rate
         width = embedding_width(model)
-        self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)
+        self.pairs = Pairs(model, strategy)
         self.columns = self.pairs.columns
-        self.head: nn.Module = InteractionHead(width, interaction_dim) if positives == "pair" else TanhHead(width)
+        self.head: nn.Module = InteractionHead(width) if positives == "pair" else TanhHead(width)
         self.queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
         self.auxiliary: AuxiliaryMLM | None = None
         if mlm_weight > 0:

@@ -34,24 +34,24 @@ class ConIsILoss(ContrastiveLoss):
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
+        temperature: tau. The head's BatchNorm spreads a batch, so that its contrast is easy from the start: on
+            all-MiniLM-L6-v2, 0.15 did better than the default, which is SimCSE's.
         strategy: how c is made. "other": another sentence of the batch (ConIsI-s). "subword": a share of the subwords
             is chosen, each becomes a random one 80 % of the time (ConIsI-o1; see ``unreplaced``). "given": the second
             column (ConIsI-o2 takes sentences with antonyms there).
-        temperature: tau. The head's BatchNorm spreads a batch, so that its contrast is easy from the start: on
-            all-MiniLM-L6-v2, 0.15 did better than the default, which is SimCSE's.
         interaction_weight: lambda, 0 to 1. The paper: 0.8 for BERT-base, 0.1 for RoBERTa-base and BERT-large. At 0
             the pairs Z are not encoded.
         replacement_rate: share of the subwords that strategy "subword" chooses. The paper does not give it.
-        interaction_dim: length of r. None takes the embedding's width, as the paper declares it; 1 is the scalar
-            reading.
-        gather_across_devices: take the other devices' sentences as negatives too.
-        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
-        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
-            gradient stays that of the whole batch.
         unreplaced: what becomes of the other 20 % of the subwords that strategy "subword" chooses. The paper masks the
             chosen ones, and replaces "the masked token with a random token 80% of the time, leaving the masked token
             unchanged 20% of the time" (section 3.2.1), which can be read in two ways: "original" keeps the subword,
             "mask" leaves the mask token in its place.
+        interaction_dim: length of r. None takes the embedding's width, as the paper declares it; 1 is the scalar
+            reading.
+        gather_across_devices: take the other devices' sentences as negatives too.
+        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
+            gradient stays that of the whole batch.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -89,23 +89,23 @@ class ConIsILoss(ContrastiveLoss):
     def __init__(
         self,
         model: SentenceTransformer,
-        strategy: Literal["other", "subword", "given"] = "other",
+        *,
         temperature: float = 0.05,
+        strategy: Literal["other", "subword", "given"] = "other",
         interaction_weight: float = 0.8,
         replacement_rate: float = 0.15,
+        unreplaced: Literal["original", "mask"] = "original",
         interaction_dim: int | None = None,
         gather_across_devices: bool = False,
-        log_terms: bool = True,
         mini_batch_size: int | None = None,
-        *,
-        unreplaced: Literal["original", "mask"] = "original",
+        log_terms: bool = True,
     ) -> None:
         super().__init__(
             model,
             temperature=temperature,
             gather_across_devices=gather_across_devices,
-            log_terms=log_terms,
             mini_batch_size=mini_batch_size,
+            log_terms=log_terms,
         )
         require_number("interaction_weight", interaction_weight, most=1)
         self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)

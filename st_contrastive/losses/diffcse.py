@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_flag, require_number
+from st_contrastive._checks import require_choice, require_flag, require_number
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
 from st_contrastive.encoder import Rows, embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.losses._conditioned import ConditionedLoss
@@ -35,16 +35,16 @@ class DiffCSELoss(ConditionedLoss):
         rtd_weight: lambda. At 0 the detector is not run.
         mask_rate: share of the tokens that the generator fills in.
         sampling: draw the tokens from the generator's distribution; False takes the likeliest, as the authors' code.
+        weighting: "loss" multiplies the term, as the authors; "gradient" scales its gradient where it enters the
+            encoder, and logs the term unweighted. See ``InfoCSELoss``.
         head: what stands on top of the embeddings for the contrastive term, in training only: "projector", two linear
             layers with BatchNorm, as the authors; "tanh", SimCSE's Linear and Tanh; None, nothing.
-        gather_across_devices: take the other devices' sentences as negatives too.
-        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
-        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
-            gradient stays that of the whole batch.
-        weighting: "loss" multiplies the term, as the authors; "gradient" scales its gradient where it enters the
-            encoder. See ``InfoCSELoss``.
         vector: the discriminator gets what the "head" makes, as in the authors' code, or the vector of the "encoder".
             None takes the head's where there is a head and its vectors are as wide as the token vectors.
+        gather_across_devices: take the other devices' sentences as negatives too.
+        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
+            gradient stays that of the whole batch.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     Generator and discriminator are copies of the encoder with its adapters (LoRA), if any, merged.
     The discriminator reads the edited sentence once for each dropout view, each with its own edits and vector.
@@ -84,21 +84,22 @@ class DiffCSELoss(ConditionedLoss):
     def __init__(
         self,
         model: SentenceTransformer,
+        *,
         generator: str | os.PathLike[str] | PreTrainedModel | MaskedLMHead | None = None,
         temperature: float = 0.05,
         rtd_weight: float = 0.005,
         mask_rate: float = 0.3,
         sampling: bool = False,
-        head: Literal["projector", "tanh"] | None = "projector",
-        gather_across_devices: bool = False,
-        log_terms: bool = True,
-        *,
         weighting: Literal["loss", "gradient"] = "loss",
+        head: Literal["projector", "tanh"] | None = "projector",
         vector: Literal["encoder", "head"] | None = None,
+        gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
+        log_terms: bool = True,
     ) -> None:
         require_number("rtd_weight", rtd_weight)
         require_flag("sampling", sampling)
+        require_choice("vector", vector, ("encoder", "head", None))
         width = embedding_width(model) if isinstance(model, SentenceTransformer) else 0
         super().__init__(
             model,
@@ -108,8 +109,8 @@ class DiffCSELoss(ConditionedLoss):
             weighting=weighting,
             contrastive_weight=1.0,
             gather_across_devices=gather_across_devices,
-            log_terms=log_terms,
             mini_batch_size=mini_batch_size,
+            log_terms=log_terms,
         )
         generator = os.fspath(generator) if isinstance(generator, os.PathLike) else generator
         self.rtd_weight = rtd_weight

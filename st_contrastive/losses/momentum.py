@@ -38,9 +38,9 @@ class MomentumContrastLoss(ContrastiveLoss):
         positives: whose vectors the positives are.
         head: put SimCSE's Linear and Tanh on top of the embeddings, in training only.
         gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
-        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
             gradient stays that of the whole batch.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -79,21 +79,22 @@ class MomentumContrastLoss(ContrastiveLoss):
     def __init__(
         self,
         model: SentenceTransformer,
+        *,
         temperature: float = 0.05,
         momentum: float = 0.995,
         queue_size: int = 160,
         positives: Literal["encoder", "momentum"] = "encoder",
         head: bool = True,
         gather_across_devices: bool = False,
-        log_terms: bool = True,
         mini_batch_size: int | None = None,
+        log_terms: bool = True,
     ) -> None:
         super().__init__(
             model,
             temperature=temperature,
             gather_across_devices=gather_across_devices,
-            log_terms=log_terms,
             mini_batch_size=mini_batch_size,
+            log_terms=log_terms,
         )
         require_choice("positives", positives, ("encoder", "momentum"))
         require_flag("head", head)

@@ -10,7 +10,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive._checks import require_count, require_flag, require_number
+from st_contrastive._checks import require_flag, require_number
 from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
 from st_contrastive.encoder import Rows, encoder_of, pool_as_model, tokenizer_of
 from st_contrastive.encoder.layers import capturing_states
@@ -39,11 +39,10 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         extra_layers: how many layers it has of its own. They start as copies of the encoder's uppermost.
         whole_words: mask words rather than tokens. For vocabularies that mark the inside of words ("##") or the space
             before them.
-        tied_head: the head's decoder is the encoder's embedding matrix, as in BERT; False trains a matrix of its own.
-        most_logits: above this many vocabulary logits, cross-entropy is computed in chunks.
-        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
         auxiliary_weight: w, above 0, of the auxiliary network's term. The paper has "the hyperparameter to balance the
             two MLM losses" (section 4.2) and does not publish it; eq. 6 is the plain sum.
+        tied_head: the head's decoder is the encoder's embedding matrix, as in BERT; False trains a matrix of its own.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -66,20 +65,18 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
     """
 
     columns = {1: "sentences"}
-    may_change = ("log_terms", "most_logits")
 
     def __init__(
         self,
         model: SentenceTransformer,
+        *,
         mask_rate: float = 0.15,
         split_layer: int | None = None,
         extra_layers: int = 2,
         whole_words: bool = False,
-        tied_head: bool = True,
-        most_logits: int = 2**26,
-        log_terms: bool = True,
-        *,
         auxiliary_weight: float = 1.0,
+        tied_head: bool = True,
+        log_terms: bool = True,
     ) -> None:
         super().__init__(model, log_terms=log_terms)
         require_number("auxiliary_weight", auxiliary_weight)
@@ -90,7 +87,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             )
         require_flag("whole_words", whole_words)
         require_flag("tied_head", tied_head)
-        require_count("most_logits", most_logits)
         encoder = encoder_of(model)
         self.masking = TokenCorruption.masking(
             tokenizer_of(model),
@@ -104,7 +100,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         )
         self.network.require_live(encoder, layers=False)
         self._base_name = str(encoder.config._name_or_path or "")
-        self.most_logits, self.auxiliary_weight = most_logits, auxiliary_weight
+        self.auxiliary_weight = auxiliary_weight
         self._ready()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:

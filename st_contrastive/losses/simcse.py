@@ -24,17 +24,17 @@ class SimCSELoss(ContrastiveLoss):
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.
         temperature: tau.
-        head: put the paper's Linear and Tanh on top of the embeddings, in training only.
-        gather_across_devices: take the other devices' sentences as negatives too.
-        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
-        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
-            gradient stays that of the whole batch.
         mlm_weight: weight of the paper's auxiliary masked-LM objective, for which the encoder reads a masked copy of
             each sentence (of the first column) in another pass, and predicts the masked tokens from its own last
             states. At 0 there is none. SimCSE's authors take 0.1, for transfer tasks: there it gains (85.81 to 86.64,
             Table 10 of InfoCSE) what it loses on the STS Benchmark (86.2 to 85.7 or 85.1, by weight, Table 1).
             ``InfoCSELoss`` is meant to gain without the loss.
         mask_rate: share of the tokens that are masked for it.
+        head: put the paper's Linear and Tanh on top of the embeddings, in training only.
+        gather_across_devices: take the other devices' sentences as negatives too.
+        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
+            gradient stays that of the whole batch.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     The masked-LM head is the checkpoint's where it has one, otherwise a new one. It is tied to the encoder's embedding
     matrix, unless the checkpoint has a matrix of its own for it.
@@ -75,14 +75,14 @@ class SimCSELoss(ContrastiveLoss):
     def __init__(
         self,
         model: SentenceTransformer,
-        temperature: float = 0.05,
-        head: bool = True,
-        gather_across_devices: bool = False,
-        log_terms: bool = True,
-        mini_batch_size: int | None = None,
         *,
+        temperature: float = 0.05,
         mlm_weight: float = 0.0,
         mask_rate: float = 0.15,
+        head: bool = True,
+        gather_across_devices: bool = False,
+        mini_batch_size: int | None = None,
+        log_terms: bool = True,
     ) -> None:
         require_number("mlm_weight", mlm_weight)
         require_number("mask_rate", mask_rate, most=1)
@@ -90,8 +90,8 @@ class SimCSELoss(ContrastiveLoss):
             model,
             temperature=temperature,
             gather_across_devices=gather_across_devices,
-            log_terms=log_terms,
             mini_batch_size=mini_batch_size,
+            log_terms=log_terms,
         )
         require_flag("head", head)
         self.head = TanhHead(embedding_width(model)) if head else None

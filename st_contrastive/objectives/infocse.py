@@ -17,9 +17,6 @@ IGNORED = -100
 #: and larger ones do not need more memory.
 MOST_LOGITS = 2**26
 
-#: Logits computed at a time; 2^26 take 256 MiB in float32.
-MOST_LOGITS = 2**26
-
 
 def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
     r"""Masked-LM cross-entropy over the masked positions, eq. 5 to 7 of InfoCSE (Wu et al., EMNLP Findings 2022).

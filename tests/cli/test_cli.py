@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import inspect
 import io
 import json
 import logging
@@ -29,7 +28,7 @@ from st_contrastive.cli._progress import Progress
 from st_contrastive.cli._quiet import quiet
 from st_contrastive.evaluation import read_sts
 from st_contrastive.inputs import conisi_dataset
-from st_contrastive.methods import METHODS, PRETRAINING
+from st_contrastive.methods import METHODS, PRETRAINING, argument_defaults
 from st_contrastive.recipes import RECIPES
 from tests import foreign
 from tests.conftest import SENTENCES
@@ -56,7 +55,9 @@ def test_train_then_evaluate(checkpoint, corpus, sts, tmp_path, capsys, method):
     assert [path.name for path in output.parent.iterdir()] == [method]  # nothing of the work is left
     pooling = json.loads((output / "1_Pooling" / "config.json").read_text())["pooling_mode"]
     assert pooling == ("mean" if method == "twins" else "cls")
-    assert json.loads((output / "training_run.json").read_text())["loss"]["temperature"] == 0.1
+    loss = json.loads((output / "training_run.json").read_text())["loss"]
+    assert loss["temperature"] == 0.1
+    assert method != "twins" or loss["train_pooling"] is None  # the model's own, which is the mean
     report = tmp_path / "report.json"
     assert main(["evaluate", str(output), "--suite", "sts", "--eval-data", str(sts), "--json", str(report)]) == 0
     assert "tiny" in capsys.readouterr().out
@@ -165,14 +166,14 @@ def test_pretrain_then_train_with_what_it_wrote(checkpoint, corpus, tmp_path, ca
 
 @pytest.mark.parametrize("method", [*METHODS.values(), PRETRAINING], ids=lambda method: method.title)
 def test_loss_arg_reaches_every_argument_of_a_loss(method):
-    """The keyword-only ones too; but for those that are objects, or have options of their own."""
-    parameters = inspect.signature(method.loss_class).parameters
-    own = {"model", "auxiliary", "fraternal", "generator", "detector", "log_terms"}
-    assert set(settable(method)) == set(parameters) - own
+    """Those of its ablation too; but for those that are objects, or have options of their own."""
+    own = {"auxiliary", "fraternal", "generator", "detector", "log_terms"}
+    assert set(settable(method)) == set(argument_defaults(method.loss_class)) - own
     for name in settable(method):
         assert loss_arguments(method, [f"{name}=0.25"]) == {name: 0.25}
-    if method.title == "SimCSE":
-        assert parameters["mlm_weight"].kind is inspect.Parameter.KEYWORD_ONLY
+    if method.name == "twins":
+        assert "margin_from" in settable(method)
+        assert "ablation" not in settable(method)
 
 
 def test_options_of_the_loss_train_simcse_with_its_masked_lm(checkpoint, corpus, tmp_path):
@@ -250,9 +251,12 @@ def test_train_twins_on_translations(checkpoint, corpus, tmp_path):
     [
         ({"--data": "nowhere.txt"}, "nowhere.txt can't be read"),
         ({"--model": "/no/such/model"}, "--model /no/such/model: it can't be loaded"),
-        ({"--loss-arg": "warmth=1"}, "--loss-arg warmth=1: ConIsILoss has no argument warmth, only strategy, temper"),
+        (
+            {"--loss-arg": "warmth=1"},
+            "--loss-arg warmth=1: ConIsILoss has no argument warmth, only temperature, strategy",
+        ),
         ({"--loss-arg": "warmth"}, "--loss-arg warmth: give NAME=VALUE"),
-        ({"--queue-batches": "2"}, "--queue-batches 2: ConIsILoss has no argument queue_batches, only strategy"),
+        ({"--queue-batches": "2"}, "--queue-batches 2: ConIsILoss has no argument queue_batches, only temperature"),
         ({"--temperature": "-1"}, "temperature must be a positive number, got -1"),
         ({"--loss-arg": "interaction_weight=2"}, "interaction_weight must be a number from 0 to 1, got 2"),
         ({"--loss-arg": "strategy=given"}, "strategy=given"),
@@ -434,9 +438,9 @@ def test_a_loss_has_its_arguments_with_defaults(method, capsys):
     for given in (method.name, method.loss):
         assert main(["losses", given]) == 0
         out = capsys.readouterr().out
-    parameters = inspect.signature(method.loss_class).parameters
+    defaults = argument_defaults(method.loss_class)
     for name in settable(method):
-        line = rf"^  {name} = {re.escape(repr(parameters[name].default))} +\S{{2}}"
+        line = rf"^  {name} = {re.escape(repr(defaults[name]))} +\S{{2}}"
         assert re.search(line, out, re.MULTILINE), name
     assert main(["losses", "bert"]) == 2
     assert "there is no loss 'bert'; give one of simcse" in capsys.readouterr().err

@@ -82,7 +82,7 @@ def test_information_of_twins(build, sentences):
     found = {}
     for rate in (0.0, 0.1, 0.5):
         model = build(pooling="mean")
-        loss = TwinsLoss(model)
+        loss = TwinsLoss(model, train_pooling="cls")
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = rate

@@ -8,6 +8,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformerTrainingArguments
 
+from st_contrastive import InfoCSEAblation
 from st_contrastive.training import ContrastiveTrainer
 from tests.gpu.cases import CUDA, chosen
 from tests.methods import ALL, method_of
@@ -20,7 +21,7 @@ pytestmark = [
 LOSSES = {
     **{name: {} for name in ALL},
     "twins": {"queue_batches": 2},
-    "infocse": {"mlm_weight": 0.1, "rtd_weight": 0.1},
+    "infocse": {"mlm_weight": 0.1, "ablation": InfoCSEAblation(rtd_weight=0.1)},
     "infocse-mini": {"mlm_weight": 0.1, "mini_batch_size": 2},
     "momentum": {"queue_size": 7},
     "combined": {"mlm_weight": 0.1, "interaction_weight": 0.3},

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss
+from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSEAblation, InfoCSELoss
 from st_contrastive.encoder.copies import own_copy
 
 pytestmark = pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")
@@ -104,7 +104,7 @@ def test_quantised_weights_are_refused(build):
 
 def test_weights_under_an_adapter_that_a_loss_would_train_are_refused(adapted):
     with pytest.raises(ValueError, match=r"an adapter has replaced it.*detach=True"):
-        InfoCSELoss(adapted(), detach=False)
+        InfoCSELoss(adapted(), ablation=InfoCSEAblation(detach=False))
     on_embeddings = adapted(lora(target_modules=["word_embeddings"]))
     with pytest.raises(ValueError, match="Keep adapters away from the embeddings"):
         AuxiliaryMLMPretrainingLoss(on_embeddings)

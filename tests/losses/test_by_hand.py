@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoTokenizer
 
-from st_contrastive import ConIsILoss, InfoCSELoss, SimCSELoss, TwinsLoss
+from st_contrastive import ConIsILoss, InfoCSEAblation, InfoCSELoss, SimCSELoss, TwinsAblation, TwinsLoss
 from st_contrastive.components import CorruptedTokens
 
 TAU = 0.05
@@ -82,7 +82,7 @@ def test_simcse(double, sentences, family, pooling):
 def test_conisi_given(double, sentences, family, interaction_dim):
     model = double(family)
     constructed = [sentence.replace("the", "no") + " never" for sentence in sentences]
-    loss = ConIsILoss(model, "given", interaction_weight=0.3, interaction_dim=interaction_dim).double()
+    loss = ConIsILoss(model, strategy="given", interaction_weight=0.3, interaction_dim=interaction_dim).double()
     tokenizer, head = model.tokenizer, loss.head
     rows = [dict(tokenizer(s)) for s in sentences]
     rows += [dict(tokenizer(s, s)) for s in sentences]
@@ -99,7 +99,7 @@ def test_conisi_given(double, sentences, family, interaction_dim):
 def test_conisi_constructs_what_it_says(double, sentences, strategy):
     """The sentences that the loss composed are taken from its composer; their form and the term are checked."""
     model = double()
-    loss = ConIsILoss(model, strategy, replacement_rate=0.3).double()
+    loss = ConIsILoss(model, strategy=strategy, replacement_rate=0.3).double()
     composed, compose = [], loss.pairs.composer.forward
 
     def spy(first, second):
@@ -151,8 +151,7 @@ def test_twins_with_queue_over_unequal_batches(double, sentences, family, margin
         fusion_rate=0.7,
         queue_batches=2,
         forgetting_rate=0.3,
-        margin_from=margin_from,
-        unpaired_tokens=unpaired_tokens,
+        ablation=TwinsAblation(margin_from=margin_from, unpaired_tokens=unpaired_tokens),
     ).double()
     # The second column is longer, shorter and empty in turn.
     translations = [" ".join(reversed(s.split())) + " und noch mehr" * (i % 2) for i, s in enumerate(sentences)]
@@ -209,7 +208,12 @@ def by_hand_views(model, english, german, rate, margin_from, unpaired_tokens):
 def test_infocse(double, sentences, masked_views, pooling):
     model = double(pooling=pooling)
     loss = InfoCSELoss(
-        model, mlm_weight=0.5, split_layer=2, extra_layers=1, masked_views=masked_views, weighting="loss"
+        model,
+        mlm_weight=0.5,
+        split_layer=2,
+        extra_layers=1,
+        weighting="loss",
+        ablation=InfoCSEAblation(masked_views=masked_views),
     ).double()
     for part in loss.auxiliary.modules():
         if isinstance(part, torch.nn.Dropout):

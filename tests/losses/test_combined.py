@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 from st_contrastive import (
     CombinedLoss,
     ConIsILoss,
+    InfoCSEAblation,
     InfoCSELoss,
     MomentumContrastLoss,
     SimCSELoss,
@@ -75,9 +76,9 @@ def test_the_queue_is_twins(build, sentences, no_dropout):
 def test_the_network_is_infocses(build, sentences, no_dropout):
     """The same network, on one masked copy: the same masked-LM term, and the same gradient into the encoder."""
     model = build(dropout=False)
-    infocse = InfoCSELoss(model, mlm_weight=0.7, masked_views="first", contrastive_weight=0.0)
+    infocse = InfoCSELoss(model, mlm_weight=0.7, ablation=InfoCSEAblation(masked_views="first", contrastive_weight=0.0))
     combined = CombinedLoss(
-        model, infocse.auxiliary, positives="dropout", interaction_weight=0, queue_batches=0, mlm_weight=0.7
+        model, auxiliary=infocse.auxiliary, positives="dropout", interaction_weight=0, queue_batches=0, mlm_weight=0.7
     )
     no_dropout(infocse)
     gradients = []

@@ -11,7 +11,8 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
-from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsLoss, twins_dataset, twins_examples
+from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsAblation, TwinsLoss, twins_dataset, twins_examples
+from st_contrastive.methods import build_loss
 from tests import foreign
 from tests.conftest import without_the_package
 from tests.filters import TRAINING
@@ -98,7 +99,7 @@ def test_fusion_is_that_of_the_loop(build, german, family):
 def test_the_translation_matters_and_the_matrix_is_frozen(build, german, sentences):
     model = build(dropout=False)
     fraternal = FraternalEmbedding.from_pretrained(german, model)
-    loss = TwinsLoss(model, fraternal=fraternal, queue_batches=0, freeze_embeddings=False)
+    loss = TwinsLoss(model, fraternal=fraternal, queue_batches=0, ablation=TwinsAblation(freeze_embeddings=False))
     features = [model.preprocess(sentences)]
     right = loss([dict(features[0])], batch(twins_dataset(sentences, foreign.GERMAN, fraternal=fraternal)))
     wrong = loss([dict(features[0])], batch(twins_dataset(sentences, foreign.GERMAN[::-1], fraternal=fraternal)))
@@ -109,7 +110,7 @@ def test_the_translation_matters_and_the_matrix_is_frozen(build, german, sentenc
     matrix = model.transformers_model.get_input_embeddings().weight
     assert matrix.grad.abs().sum() > 0
     assert loss.get_config_dict()["fraternal"] is fraternal
-    assert TwinsLoss(model, **loss.get_config_dict()).fraternal is fraternal
+    assert build_loss(TwinsLoss, model, **loss.get_config_dict()).fraternal is fraternal
 
 
 def train(way, model, loss, data, folder, workers=0, **options):

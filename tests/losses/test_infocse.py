@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss, SimCSELoss
+from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSEAblation, InfoCSELoss, SimCSELoss
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector
 from st_contrastive.encoder.layers import layers_of
 from st_contrastive.objectives import replaced_tokens
@@ -74,7 +74,9 @@ def test_the_weight_scales_the_term_or_its_gradient_into_the_encoder(model, sent
     weight, found = 0.01, {}
     for weighting, mlm_weight in (("loss", weight), ("gradient", weight), ("loss", 1.0)):
         torch.manual_seed(1)
-        loss = InfoCSELoss(model, weighting=weighting, mlm_weight=mlm_weight, rtd_weight=mlm_weight)
+        loss = InfoCSELoss(
+            model, weighting=weighting, mlm_weight=mlm_weight, ablation=InfoCSEAblation(rtd_weight=mlm_weight)
+        )
         for names in (["mlm"], ["rtd"]):
             found[weighting, mlm_weight, names[0]] = terms_and_gradients(model, loss, sentences, names)
     for name in ("mlm", "rtd"):
@@ -100,7 +102,7 @@ def test_without_contrast_the_auxiliary_term_alone_teaches(model, sentences):
     torch.manual_seed(1)
     both = InfoCSELoss(model, mlm_weight=0.5)
     torch.manual_seed(1)
-    alone = InfoCSELoss(model, mlm_weight=0.5, contrastive_weight=0.0)
+    alone = InfoCSELoss(model, mlm_weight=0.5, ablation=InfoCSEAblation(contrastive_weight=0.0))
     terms, gradients = terms_and_gradients(model, alone, sentences)
     assert terms["contrastive"] == 0
     assert_equal(encoders(gradients), encoders(terms_and_gradients(model, both, sentences, ["mlm"])[1]))
@@ -110,7 +112,7 @@ def test_without_detaching_the_lower_layers_learn_from_the_masked_text(model, se
     found = {}
     for detach in (True, False):
         torch.manual_seed(1)
-        loss = InfoCSELoss(model, mlm_weight=0.5, detach=detach)
+        loss = InfoCSELoss(model, mlm_weight=0.5, ablation=InfoCSEAblation(detach=detach))
         found[detach] = terms_and_gradients(model, loss, sentences, ["mlm"])
     assert found[False][0]["mlm"] == pytest.approx(found[True][0]["mlm"], rel=1e-12)  # the copy is still like it
     lowest, highest = (f"model.0.model.encoder.layer.{layer}.output.dense.weight" for layer in (0, 3))
@@ -126,7 +128,7 @@ def test_without_detaching_every_gradient_into_the_encoder_is_scaled(build, sent
     model, found = build(f"{family}-mlm", dropout=False).double(), {}
     for weighting in ("loss", "gradient"):
         torch.manual_seed(1)
-        loss = InfoCSELoss(model, mlm_weight=1e-3, weighting=weighting, detach=False)
+        loss = InfoCSELoss(model, mlm_weight=1e-3, weighting=weighting, ablation=InfoCSEAblation(detach=False))
         found[weighting] = encoders(terms_and_gradients(model, loss, sentences, ["mlm"])[1])
     # ModernBERT's rotary angles are float32.
     assert_equal(found["gradient"], found["loss"], rtol=1e-5, atol=1e-11)
@@ -135,7 +137,9 @@ def test_without_detaching_every_gradient_into_the_encoder_is_scaled(build, sent
 @pytest.mark.parametrize("head", ["projector", "tanh"])
 @pytest.mark.parametrize("vector", ["encoder", "head"])
 def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector, head, monkeypatch):
-    loss = InfoCSELoss(model, mlm_weight=0.5, rtd_weight=0.5, vector=vector, head=head).double()
+    loss = InfoCSELoss(
+        model, mlm_weight=0.5, head=head, ablation=InfoCSEAblation(rtd_weight=0.5, vector=vector)
+    ).double()
     loss.saves_padding = False  # else the rows come in groups
     given = []
     states, detect = loss.auxiliary.states, loss.detector.forward
@@ -156,7 +160,7 @@ def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector
 
 def test_with_detection_alone_it_is_diffcse(model, sentences):
     torch.manual_seed(1)
-    infocse = InfoCSELoss(model, mlm_weight=0, rtd_weight=0.3, weighting="loss")
+    infocse = InfoCSELoss(model, mlm_weight=0, weighting="loss", ablation=InfoCSEAblation(rtd_weight=0.3))
     torch.manual_seed(1)
     diffcse = DiffCSELoss(model, rtd_weight=0.3, vector="encoder")
     diffcse.head, diffcse.detector = infocse.head, infocse.detector
@@ -206,7 +210,7 @@ def test_a_weight_of_zero_runs_no_network(model, sentences, monkeypatch):
 
 
 def test_gradient_norms(model, sentences):
-    loss = InfoCSELoss(model, mlm_weight=1e-5, rtd_weight=0.1).double()
+    loss = InfoCSELoss(model, mlm_weight=1e-5, ablation=InfoCSEAblation(rtd_weight=0.1)).double()
     loss.saves_padding = False  # one pass, whose states are kept
     torch.manual_seed(2)
     norms = loss.gradient_norms(model.preprocess(sentences))
@@ -287,7 +291,7 @@ def test_the_generator_takes_the_head_that_was_trained(model, build, tmp_path):
     with torch.no_grad():
         stage1.network.head.network.cls.predictions.transform.dense.weight.fill_(0.5)
     stage1.save_auxiliary(tmp_path)
-    loss = InfoCSELoss(plain, auxiliary=tmp_path, rtd_weight=0.1)
+    loss = InfoCSELoss(plain, auxiliary=tmp_path, ablation=InfoCSEAblation(rtd_weight=0.1))
     dense = loss.detector.generator_head.network.cls.predictions.transform.dense.weight
     assert (dense == 0.5).all()
     assert not dense.requires_grad
@@ -301,7 +305,7 @@ def test_frozen_layers_have_no_gradient_and_no_optimizer_state(build, sentences,
     from tests.test_training_loops import trainer_arguments
 
     model = build("bert-mlm")
-    loss = InfoCSELoss(model, mlm_weight=0.1, rtd_weight=0.1)
+    loss = InfoCSELoss(model, mlm_weight=0.1, ablation=InfoCSEAblation(rtd_weight=0.1))
     trainer = SentenceTransformerTrainer(
         model=model, args=trainer_arguments(tmp_path), train_dataset=text_dataset(sentences), loss=loss
     )
@@ -367,14 +371,14 @@ def test_a_detector_of_another_encoder(model, checkpoint):
         AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     )
     with pytest.raises(ValueError, match="detector was made from"):
-        InfoCSELoss(model, rtd_weight=0.1, detector=stranger)
+        InfoCSELoss(model, ablation=InfoCSEAblation(rtd_weight=0.1, detector=stranger))
     with pytest.raises(ValueError, match="rtd_weight above 0"):
-        InfoCSELoss(model, detector=stranger)
+        InfoCSELoss(model, ablation=InfoCSEAblation(detector=stranger))
 
 
 def test_a_frozen_encoder_leaves_the_detector_to_train_and_has_no_norms(model, sentences):
     model.requires_grad_(False)
-    loss = InfoCSELoss(model, mlm_weight=0.1, rtd_weight=0.1).double()
+    loss = InfoCSELoss(model, mlm_weight=0.1, ablation=InfoCSEAblation(rtd_weight=0.1)).double()
     assert all(p.requires_grad for p in loss.detector.discriminator.parameters())
     with pytest.raises(ValueError, match="no parameter that is trained"):
         loss.gradient_norms(model.preprocess(sentences))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
-from st_contrastive import MomentumContrastLoss, SimCSELoss, TwinsLoss, text_dataset
+from st_contrastive import MomentumContrastLoss, SimCSELoss, TwinsAblation, TwinsLoss, text_dataset
 from st_contrastive.components import KeyQueue, MomentumEncoder
 from tests.filters import TRAINING
 
@@ -170,7 +170,8 @@ def test_the_other_form_is_the_positive_and_the_sentence_the_key(build, sentence
 def test_twins_keys_of_a_momentum_encoder(build, sentences):
     """The queue holds what the slow copy makes of the batch, under the loss's pooling; else it holds the anchors."""
     model = build(pooling="mean", dropout=False)
-    loss = TwinsLoss(model, key_momentum=0.5, queue_batches=1, forgetting_rate=0.0)
+    options = {"queue_batches": 1, "forgetting_rate": 0.0, "train_pooling": "cls"}
+    loss = TwinsLoss(model, **options, ablation=TwinsAblation(key_momentum=0.5))
     slow = copy.deepcopy(model)
     model[0].model.embeddings.word_embeddings.weight.data *= 3
     for own, live in zip(slow.parameters(), model.parameters(), strict=True):
@@ -179,11 +180,11 @@ def test_twins_keys_of_a_momentum_encoder(build, sentences):
     with torch.no_grad():
         expected = slow(dict(model.preprocess(sentences)))["token_embeddings"][:, 0]
     torch.testing.assert_close(loss.queue.keys[0], expected, rtol=1e-4, atol=1e-5)
-    plain = TwinsLoss(model, queue_batches=1, forgetting_rate=0.0)
+    plain = TwinsLoss(model, **options)
     plain([model.preprocess(sentences)])
     assert not torch.allclose(plain.queue.keys[0], expected, atol=1e-2)
     with pytest.raises(ValueError, match="key_momentum makes the queue's keys"):
-        TwinsLoss(model, queue_batches=0, key_momentum=0.5)
+        TwinsLoss(model, queue_batches=0, ablation=TwinsAblation(key_momentum=0.5))
 
 
 def test_bad_arguments(build):

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from st_contrastive import FraternalEmbedding, MomentumContrastLoss, TwinsLoss, twins_dataset
+from st_contrastive import FraternalEmbedding, MomentumContrastLoss, TwinsAblation, TwinsLoss, twins_dataset
 from st_contrastive.encoder import encode
 from st_contrastive.losses import twins as twins_module
+from st_contrastive.methods import build_loss
 from tests import foreign
 
 pytestmark = [
@@ -42,7 +43,7 @@ def made(build, german, sentences):
                 english, ["der see ist kalt und still", "spät", "", "regen"], fraternal=options["fraternal"]
             )
             columns, labels = columns[:1], torch.tensor(data["label"][:])
-        return TwinsLoss(model, queue_batches=queue_batches, **options).double(), columns, labels
+        return build_loss(TwinsLoss, model, queue_batches=queue_batches, **options).double(), columns, labels
 
     return make
 
@@ -252,12 +253,12 @@ def test_weights_that_leave_nothing_are_refused(build, sentences):
     model = build()
     zero = {"identical_weight": 0, "fraternal_weight": 0, "twins_weight": 0}
     with pytest.raises(ValueError, match="twins_weight are all 0"):
-        TwinsLoss(model, **zero)
+        build_loss(TwinsLoss, model, **zero)
     with pytest.raises(ValueError, match="identical_weight above 0; got 3 and 0"):
-        TwinsLoss(model, key_momentum=0.9, identical_weight=0)
+        TwinsLoss(model, ablation=TwinsAblation(key_momentum=0.9, identical_weight=0))
     assert model.transformers_model.get_input_embeddings().weight.requires_grad  # what fails changes nothing
     with pytest.raises(ValueError, match=r"identical_weight is 0\. Give"):
-        TwinsLoss(model, identical_weight=0)([model.preprocess(sentences)])
+        TwinsLoss(model, ablation=TwinsAblation(identical_weight=0))([model.preprocess(sentences)])
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -282,7 +283,7 @@ def test_freeze_embeddings_false_leaves_the_layer_as_it_is(build, sentences):
     for trained in (True, False):
         model = build()
         matrix = model.transformers_model.get_input_embeddings().weight.requires_grad_(trained)
-        loss = TwinsLoss(model, queue_batches=0, freeze_embeddings=False)
+        loss = TwinsLoss(model, queue_batches=0, ablation=TwinsAblation(freeze_embeddings=False))
         assert matrix.requires_grad is trained
         loss([model.preprocess(sentences), model.preprocess(sentences[::-1])]).backward()
         assert (matrix.grad is not None) is trained
@@ -294,7 +295,7 @@ def test_freezing_all_that_is_trained_is_refused(build):
     with pytest.raises(ValueError, match=r"nothing else of the model is trained\. Take freeze_embeddings=False"):
         TwinsLoss(model)
     assert matrix.requires_grad
-    TwinsLoss(model, freeze_embeddings=False)
+    TwinsLoss(model, ablation=TwinsAblation(freeze_embeddings=False))
     TwinsLoss(model.requires_grad_(False))  # nothing is trained: as it was given
 
 
@@ -305,7 +306,7 @@ def test_freezing_behind_ddp_is_refused(build):
         wrapped = DistributedDataParallel(model)
         with pytest.raises(ValueError, match="Build the loss before the model is wrapped"):
             TwinsLoss(wrapped)
-        assert not TwinsLoss(wrapped, freeze_embeddings=False).freeze_embeddings
+        assert not TwinsLoss(wrapped, ablation=TwinsAblation(freeze_embeddings=False)).freeze_embeddings
         model.transformers_model.get_input_embeddings().requires_grad_(False)
         TwinsLoss(wrapped)
     finally:
@@ -316,9 +317,9 @@ def test_freezing_behind_ddp_is_refused(build):
 def test_the_embedding_modules_output_is_wanted_for_its_margin_alone(build, sentences, family):
     model = build(family, "mean")
     with pytest.raises(ValueError, match="can't give the embedding layer's output"):
-        TwinsLoss(model, margin_from="embeddings")
+        TwinsLoss(model, ablation=TwinsAblation(margin_from="embeddings"))
     columns = [model.preprocess(sentences), model.preprocess(sentences[::-1])]
-    for options in ({}, {"margin_from": "embeddings", "twins_weight": 0}):
+    for options in ({}, {"ablation": TwinsAblation(margin_from="embeddings"), "twins_weight": 0}):
         terms = TwinsLoss(model, train_pooling="mean", **options)(fresh(columns))
         terms.backward()
         assert math.isfinite(terms.item())
@@ -349,7 +350,9 @@ def test_what_is_trained_leaves_the_prompt_out_as_the_model_does(
     assert all("prompt_length" in column for column in columns)
     found = []
     for train_pooling in (pooling, None):
-        loss = TwinsLoss(model, train_pooling=train_pooling, queue_batches=1, key_momentum=key_momentum).double()
+        loss = TwinsLoss(
+            model, train_pooling=train_pooling, queue_batches=1, ablation=TwinsAblation(key_momentum=key_momentum)
+        ).double()
         loss(fresh(columns))
         found.append(loss(fresh(columns)))
     for name, term in found[0].items():
@@ -360,7 +363,9 @@ def test_what_is_trained_leaves_the_prompt_out_as_the_model_does(
 def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, margin_from):
     model = build(pooling="mean", dropout=False)
     model[1].include_prompt = False
-    loss = TwinsLoss(model, train_pooling="mean", queue_batches=0, margin_from=margin_from).double()
+    loss = TwinsLoss(
+        model, train_pooling="mean", queue_batches=0, ablation=TwinsAblation(margin_from=margin_from)
+    ).double()
     columns = [model.preprocess([text], prompt="the red ") for text in ("a man reads", "rain falls")]
     length = int(columns[0]["prompt_length"])
     seen = []
@@ -389,7 +394,9 @@ def info_nce(anchors, positives, keys):
 def test_a_queue_without_forgetting_is_plain_info_nce(build, sentences, key_momentum):
     """Fig. 4c, "MoCo w/ ME": the newest keys of the momentum encoder at weight 1, first in, first out."""
     model = build(dropout=False).double()
-    loss = TwinsLoss(model, queue_batches=2, forgetting_rate=0, key_momentum=key_momentum).double()
+    loss = TwinsLoss(
+        model, queue_batches=2, forgetting_rate=0, ablation=TwinsAblation(key_momentum=key_momentum)
+    ).double()
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     slow = copy.deepcopy(model).eval()
     past = []
@@ -425,8 +432,8 @@ def test_momentum_keys_without_forgetting_are_esimcses(build, sentences):
     """One column of as many rows in each batch: the losses agree over steps that move the weights."""
     values = []
     for loss_class, options in (
-        (TwinsLoss, {"queue_batches": 2, "forgetting_rate": 0, "train_pooling": None, "key_momentum": 0.6,
-                     "freeze_embeddings": False}),
+        (TwinsLoss, {"queue_batches": 2, "forgetting_rate": 0,
+                     "ablation": TwinsAblation(key_momentum=0.6, freeze_embeddings=False)}),
         (MomentumContrastLoss, {"queue_size": 6, "momentum": 0.6, "head": False, "positives": "encoder"}),
     ):  # fmt: skip
         model = build(pooling="mean", dropout=False)
