@@ -6,10 +6,11 @@ Reads a JSON object from standard input, ``folders`` (name to folder) and ``sent
 import json
 import sys
 
-from sentence_transformers import SentenceTransformer
+if __name__ == "__main__":
+    from sentence_transformers import SentenceTransformer
 
-request = json.load(sys.stdin)
-models = {name: SentenceTransformer(folder, trust_remote_code=False) for name, folder in request["folders"].items()}
-if any(name.partition(".")[0] == "st_contrastive" for name in sys.modules):
-    raise RuntimeError("loading a saved model imported st_contrastive; it must load without")
-print(json.dumps({name: model.encode(request["sentences"]).tolist() for name, model in models.items()}))
+    request = json.load(sys.stdin)
+    models = {name: SentenceTransformer(path, trust_remote_code=False) for name, path in request["folders"].items()}
+    if any(name.partition(".")[0] == "st_contrastive" for name in sys.modules):
+        raise RuntimeError("loading a saved model imported st_contrastive; it must load without")
+    print(json.dumps({name: model.encode(request["sentences"]).tolist() for name, model in models.items()}))

@@ -264,7 +264,7 @@ def test_train_twins_on_translations(checkpoint, corpus, tmp_path):
         ({"--output": "."}, "holds something that is not a saved model"),
         ({"--output": "corpus.txt/x"}, "corpus.txt is a file"),
         ({"--max-length": "200"}, "--max-length 200"),
-        ({"--max-length": "2"}, "--max-length 2 leaves no token of the text: give 3 at least"),
+        ({"--max-length": "2"}, "--max-length 2 leaves no token of the text: give at least 3"),
         ({"--loss-arg": "temperature=1e999"}, "temperature must be a positive number, got inf"),
         ({"--loss-arg": "interaction_dim=1.5"}, "interaction_dim must be a whole number"),
     ],

@@ -316,7 +316,7 @@ def test_a_module_behind_the_encoder_springs_no_trap(checkpoint, corpus, tmp_pat
     given = ["train", "--method", "simcse", "--model", str(folder), "--data", str(corpus), "--pooling", "keep"]
     assert main([*given, "--output", str(tmp_path / "out")]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert f"--model {folder}: it can't be loaded: a file of its weights is a pickle of more than tensors" in line
+    assert f"--model {folder}: it can't be loaded: its weights are a pickle that holds more than tensors" in line
 
 
 def test_code_that_is_not_needed_is_passed_over(checkpoint, corpus, tmp_path, marker):
