@@ -129,8 +129,8 @@ def check_gradients(bert, german):
             for ours, theirs in zip(own_queue.entries(), queue.entries(), strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
         if dist.get_rank() == 0:
-            told = ", ".join(f"{part} {error:.1e}" for part, error in errors.items())
-            print(f"{case} {name} {dtype} agrees: {told}", flush=True)
+            details = ", ".join(f"{part} {error:.1e}" for part, error in errors.items())
+            print(f"{case} {name} {dtype} agrees: {details}", flush=True)
 
 
 TRAINED = {
@@ -243,13 +243,13 @@ def check_callback(bert, folder):
 def check_fit(bert, folder):
     os.environ["ACCELERATE_USE_CPU"] = "true"  # fit has no argument that says so
     model, loss, _, examples = made("conisi", bert)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(
             [(DataLoader(examples, batch_size=2), loss)], epochs=5, warmup_steps=0, show_progress_bar=False,
             checkpoint_path=str(folder / "fit"), checkpoint_save_steps=1000,
         )  # fmt: skip
-    assert sum("neither clipped nor saved" in str(warning.message) for warning in told) == 1
+    assert sum("neither clipped nor saved" in str(warning.message) for warning in caught) == 1
     assert_same_on_all_ranks(loss, but=["running"])
     if dist.get_rank() == 0:
         print("fit: no drift, warned once", flush=True)

@@ -37,19 +37,19 @@ def run(checkpoint, tmp_path_factory):
 @pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_several_ranks_give_the_gradient_of_one(run, ranks):
     """Equal and unequal shares of a batch, with queue and BatchNorm, in float64 and float32."""
-    told = run([*TORCHRUN, str(ranks)], "gradients")
+    output = run([*TORCHRUN, str(ranks)], "gradients")
     for case in ("simcse", "simcse-mlm", "conisi", "twins", "twins-german", "infocse", "infocse-rtd", "diffcse"):
-        assert told.count(f"{case} equal torch.float64 agrees: encoder") == 1
-        assert told.count(f"{case} uneven torch.float64 agrees: encoder") == 1
-        assert told.count(f"{case} equal torch.float32 agrees: encoder") == 1
-    assert told.count("owned") == 3 * 8
+        assert output.count(f"{case} equal torch.float64 agrees: encoder") == 1
+        assert output.count(f"{case} uneven torch.float64 agrees: encoder") == 1
+        assert output.count(f"{case} equal torch.float32 agrees: encoder") == 1
+    assert output.count("owned") == 3 * 8
 
 
 def test_training_on_two_ranks_and_on_one_after(run):
     """No drift in 20 steps with evaluation in between, resumed to the bit; then one process goes on."""
-    told = run([*TORCHRUN, "2"], "train")
+    output = run([*TORCHRUN, "2"], "train")
     for case in ("conisi", "twins", "twins-apart", "infocse", "pretraining"):
-        assert f"{case}: no drift, resumed to the bit" in told
+        assert f"{case}: no drift, resumed to the bit" in output
     for other in (
         "callback: no drift",
         "fit: no drift, warned once",
@@ -57,7 +57,7 @@ def test_training_on_two_ranks_and_on_one_after(run):
         "evaluated before: refused",
         "mini-batches: the gradient of the whole batch",
     ):
-        assert other in told
+        assert other in output
     assert run([sys.executable], "resume").count("resumed alone") == 5
 
 
@@ -66,5 +66,5 @@ def test_accelerate_launch_with_three_ranks(run):
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "3"]
     # With --cpu it starts several processes through MPI alone; so it does as torchrun, and none asks for a GPU.
     launcher += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    told = run(launcher, "train", "three")
-    assert told.count("no drift") == 8
+    output = run(launcher, "train", "three")
+    assert output.count("no drift") == 8

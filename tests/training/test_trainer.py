@@ -70,10 +70,10 @@ def test_without_it_a_resumed_run_is_another_and_says_so_once(made, arguments, e
     expected = ended(loss)
     loss, data = made()
     checkpoint = str(Path(arguments().output_dir) / "checkpoint-4")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         SentenceTransformerTrainer(loss.model, arguments(), data, loss=loss).train(resume_from_checkpoint=checkpoint)
-    messages = [str(warning.message) for warning in told if "resumed at step 4" in str(warning.message)]
+    messages = [str(warning.message) for warning in caught if "resumed at step 4" in str(warning.message)]
     assert len(messages) == 1
     assert "ConIsILoss" in messages[0]
     assert "ContrastiveTrainer" in messages[0]
@@ -251,7 +251,7 @@ def test_all_gradients_are_clipped_in_one_norm(made, arguments, kind, accumulate
 
 
 def test_sentence_transformers_alone_does_not_clip_what_a_loss_owns(made, arguments):
-    """What the callback is for; when this fails, the host has learned it."""
+    """The reason for the callback: when this fails, sentence-transformers clips it itself."""
     loss, data = made("conisi")
     seen = Gradients()
     options = {"max_steps": 1, "max_grad_norm": 1e-3, "save_strategy": "no"}
@@ -542,10 +542,10 @@ def test_fit_resumes_through_the_two_functions(made, sentences, tmp_path, ended,
     loss, _ = made("twins")
     load_loss_state(loss, "checkpoints/checkpoint-3")
     assert len(loss.queue) > 0
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(loss, 3, resume=True)
-    assert not any("resumed at step" in str(warning.message) for warning in told)
+    assert not any("resumed at step" in str(warning.message) for warning in caught)
     assert_equal(expected, ended(loss))
     shutil.rmtree("checkpoints/checkpoint-6")
     loss, _ = made("twins")
@@ -553,7 +553,7 @@ def test_fit_resumes_through_the_two_functions(made, sentences, tmp_path, ended,
         fit(loss, 3, resume=True)
 
 
-def test_logged_terms_go_on_between_two_logs(made, arguments):
+def test_logged_terms_continue_between_two_logs(made, arguments):
     """The checkpoint of step 2 falls between the logs of steps 0 and 3."""
     loss, data = made("infocse")
     trainer = ContrastiveTrainer(loss.model, arguments(logging_steps=3), data, loss=loss)
