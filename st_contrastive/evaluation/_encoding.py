@@ -25,7 +25,7 @@ def encoded(
         texts: the texts.
         batch_size: of encoding.
         progress: show a bar.
-        role: "query" or "document" calls the model's ``encode_query`` or ``encode_document`` where it has one, which
+        role: "query" or "document" calls the model's ``encode_query`` or ``encode_document`` if it has one, which
             puts its prompts before the texts.
     """
     different = list(dict.fromkeys(texts))

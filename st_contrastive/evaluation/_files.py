@@ -26,7 +26,7 @@ def require_folder(folder: str | Path, content: str) -> Path:
     """The folder as a path.
 
     Raises:
-        EvaluationDataError: it is no folder; the message says which content it must have.
+        EvaluationDataError: it is not a folder; the message says what it must hold.
     """
     root = Path(folder)
     if not root.is_dir():

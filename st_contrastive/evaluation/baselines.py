@@ -14,7 +14,7 @@ from st_contrastive.evaluation._encoding import Encoder, encoded
 
 
 class _Baseline(ABC):
-    """The three encoding methods of sentence-transformers, by one that is told the texts' role."""
+    """Implements sentence-transformers' three encoding methods with one that takes the role of the texts."""
 
     @abstractmethod
     def _vectors(self, sentences: list[str], role: str, batch_size: int, progress: bool) -> Any:

@@ -25,7 +25,7 @@ from st_contrastive.evaluation.report import Report, Score
 
 #: The papers' seven tasks in the order of their tables.
 PAPERS_TASKS = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
-#: SentEval's values of C, the regularisation, of which the best on the validation folds is taken.
+#: SentEval's values of C, the inverse regularisation; the best on the validation folds is taken.
 REGULARISATION = tuple(2.0**power for power in range(-2, 4))
 #: The same for tasks with a test set whose C is chosen by folds of train (TREC, MRPC).
 REGULARISATION_OF_TEST = tuple(2.0**power for power in range(-1, 6))
@@ -196,7 +196,7 @@ def _by_folds(folds: int, seed: int, jobs: int = 1, grid: Sequence[float] = REGU
 
 
 def _on_dev(train: tuple[Any, Any], dev: tuple[Any, Any], seed: int, jobs: int) -> Any:
-    """Logistic regression with the best C on dev, trained on train alone."""
+    """Logistic regression with the best C on dev, trained only on train."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import PredefinedSplit
 

@@ -125,7 +125,7 @@ def twins_information(
 
 @contextmanager
 def _under_dropout(model: torch.nn.Module) -> Iterator[None]:
-    """While open, the model is in training mode, without gradients; only its running averages stay as they are."""
+    """While open, the model is in training mode, without gradients; only its running averages stay unchanged."""
     modes = {module: module.training for module in model.modules()}
     try:
         model.train()  # also for attention, which applies dropout by its own mode

@@ -32,7 +32,7 @@ def _restore_limit(args: TrainingArguments) -> bool:
 
 
 class LossStateCallback(TrainerCallback):
-    """Clips, synchronises and saves what a loss owns beside the encoder: heads, queues, auxiliary networks.
+    """Clips, synchronises and saves what a loss owns besides the encoder: heads, queues, auxiliary networks.
 
     sentence-transformers only trains it. With this callback:
 
@@ -147,12 +147,12 @@ class LossStateCallback(TrainerCallback):
                 warnings.warn(f"The best model comes with the loss state of the last step: {error}", stacklevel=2)
         self.release(args)
 
-    def save(self, checkpoint: Path, args: TrainingArguments, beside: dict[str, Tensor]) -> None:
+    def save(self, checkpoint: Path, args: TrainingArguments, trainers: dict[str, Tensor]) -> None:
         """Write the loss state: all of it by the process that saves, the rank's own tensors by each of the others."""
         if args.should_save:
-            loss_state.write(self.loss, checkpoint, beside)
+            loss_state.write(self.loss, checkpoint, trainers)
         elif distributed.rank() > 0:
-            loss_state.write(self.loss, checkpoint, beside, own_rank=True)
+            loss_state.write(self.loss, checkpoint, trainers, own_rank=True)
 
     def release(self, args: TrainingArguments) -> None:
         """Restore the loss and the arguments to what they were before training, also after an error."""

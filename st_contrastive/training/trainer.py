@@ -111,7 +111,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self._tr_loss = logs["loss"]
         mean = self._tr_loss.detach().clone()
         distributed.average([mean])
-        # The mean loss reported at the end is that of this run alone.
+        # The mean loss reported at the end is only that of this run.
         self._total_loss_scalar = -float(mean)
         self._globalstep_last_logged = int(logs["last_log"])
         self.accum_loss_components["train"] = {

@@ -256,7 +256,7 @@ def test_all_gradients_are_clipped_in_one_norm(made, arguments, kind, accumulate
 
 
 def test_sentence_transformers_alone_does_not_clip_what_a_loss_owns(made, arguments):
-    """What the callback is for; when this fails, sentence-transformers does it itself."""
+    """The reason for the callback: when this fails, sentence-transformers clips it itself."""
     loss, data = made("conisi")
     seen = Gradients()
     options = {"max_steps": 1, "max_grad_norm": 1e-3, "save_strategy": "no"}
@@ -558,7 +558,7 @@ def test_fit_resumes_through_the_two_functions(made, sentences, tmp_path, ended,
         fit(loss, 3, resume=True)
 
 
-def test_logged_terms_go_on_between_two_logs(made, arguments):
+def test_logged_terms_continue_between_two_logs(made, arguments):
     """The checkpoint of step 2 falls between the logs of steps 0 and 3."""
     loss, data = made("infocse")
     trainer = ContrastiveTrainer(loss.model, arguments(logging_steps=3), data, loss=loss)
