@@ -9,6 +9,7 @@ from transformers import AutoModel
 from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSEAblation, InfoCSELoss, SimCSELoss
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector
 from st_contrastive.encoder.layers import layers_of
+from st_contrastive.methods import build_loss
 from st_contrastive.objectives import replaced_tokens
 
 pytestmark = [
@@ -349,7 +350,7 @@ def test_arguments_beside_a_given_network_are_not_dropped(model):
     assert InfoCSELoss(model, auxiliary=given, split_layer=1).auxiliary is given
     for name, value in (("split_layer", 3), ("extra_layers", 2), ("tied_head", True), ("lower_dropout", True)):
         with pytest.raises(ValueError, match=f"{name} is .*, asked for {value}"):
-            InfoCSELoss(model, auxiliary=given, **{name: value})
+            build_loss(InfoCSELoss, model, auxiliary=given, **{name: value})
 
 
 def test_the_first_stage_keeps_its_network_to_itself(model):

@@ -79,7 +79,11 @@ def test_losses_by_name_and_any_loss_of_sentence_transformers(made, tmp_path):
         (("conisi", {}), ("simcse", {}), "the state of ConIsILoss, the loss is SimCSELoss"),
         (("conisi", {}), ("conisi", {"temperature": 0.1}), "temperature is 0.1, saved with 0.05"),
         (("twins", {}), ("twins", {"queue_batches": 3, "forgetting_rate": 0.2}), "queue_batches is 3, saved with 2"),
-        (("infocse", {}), ("infocse", {"mask_rate": 0.2, "detach": False}), "mask_rate is 0.2.*; detach is False"),
+        (
+            ("infocse", {}),
+            ("infocse", {"mask_rate": 0.2, "ablation": stc.InfoCSEAblation(detach=False)}),
+            "mask_rate is 0.2.*; detach is False",
+        ),
         (("infocse", {}), ("infocse", {"head": None}), "head is None, saved with 'projector'"),
     ],
 )
