@@ -298,7 +298,7 @@ class ContrastiveLoss(TextLoss):
             head: (n, d) to (n, d').
             vectors: (k N, d), k views of this device's N sentences.
         """
-        vectors = vectors.to(next(head.parameters()).dtype)  # a model in half precision, a head in float32
+        vectors = vectors.to(next(head.parameters(), vectors).dtype)  # a model in half precision, a head in float32
         if len(self.rows.each) == 1 or not any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
             return cast(Tensor, head(vectors))
         views = vectors.shape[0] // self.rows.own

@@ -265,7 +265,7 @@ def test_no_loading_call_springs_a_trap(trap, build):
     # A head of the checkpoint's own is looked for; without one, a new one is made, or it is said that there is none.
     encoder.config._name_or_path = str(trap)
     if "evil" in (trap / "config.json").read_text():
-        with pytest.raises(ValueError, match="no masked-LM head that can be taken"):
+        with pytest.raises(ValueError, match="no suitable masked-LM head"):
             MaskedLMHead.for_encoder(encoder)
     else:
         assert MaskedLMHead.for_encoder(encoder).source == "new"
