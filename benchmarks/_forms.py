@@ -182,7 +182,7 @@ def _naive(method: str, loss: Any, texts: Sequence[str]) -> Tensor:
         cut = [tokenizer.decode(row, skip_special_tokens=True) for row in tokenised(texts)["input_ids"]]
         anchor = loss.head(cls(tokenised(texts)))
         same, other = (loss.head(cls(tokenised(cut, second))) for second in (cut, others))
-        scores = (loss.head.interaction(pair) for pair in (same, other))
+        scores = (loss.classifier(pair) for pair in (same, other))
         weight = loss.interaction_weight
         return (1 - weight) * info_nce(anchor, same, temperature=loss.temperature) + weight * interaction(*scores)
     if method == "Twins":

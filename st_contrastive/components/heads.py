@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import cast
 
-from torch import Tensor, nn
+from torch import nn
 
 from st_contrastive._checks import require_count
 
@@ -24,39 +23,32 @@ class TanhHead(nn.Sequential):
         super().__init__(OrderedDict(linear=nn.Linear(width, width), tanh=nn.Tanh()))
 
 
-class InteractionHead(nn.Module):
-    """ConIsI's head g (eq. 2), and its classifier f (eq. 6, 7) on top of the same weights.
+class InteractionHead(nn.Sequential):
+    """ConIsI's predictor g(x) = ELU(BatchNorm(W1 x + b1)), (N, d) to (N, d) (eq. 2).
 
-    g(x) = ELU(BatchNorm(W1 x + b1)); f(x) = W3 g(x) + b3.
-
-    Args:
-        width: d of the sentence embeddings; W1 is d x d.
-        interaction_dim: length of r = f(x). None takes d, as the paper declares it.
+    Call it once for all views: the rows of a call share their BatchNorm statistics.
 
     Example:
         >>> import torch
-        >>> head = InteractionHead(8, interaction_dim=1)
-        >>> projected = head(torch.randn(6, 8))
-        >>> projected.shape, head.interaction(projected).shape
-        (torch.Size([6, 8]), torch.Size([6, 1]))
+        >>> InteractionHead(8)(torch.randn(6, 8)).shape
+        torch.Size([6, 8])
     """
 
-    def __init__(self, width: int, interaction_dim: int | None = None) -> None:
-        super().__init__()
+    def __init__(self, width: int) -> None:
         require_count("width", width)
-        if interaction_dim is not None:
-            require_count("interaction_dim", interaction_dim)
-        self.linear = nn.Linear(width, width)
-        self.norm = nn.BatchNorm1d(width)
-        self.classifier = nn.Linear(width, width if interaction_dim is None else interaction_dim)
+        super().__init__(OrderedDict(linear=nn.Linear(width, width), norm=nn.BatchNorm1d(width), elu=nn.ELU()))
 
-    def forward(self, embeddings: Tensor) -> Tensor:
-        """g: (N, d) to (N, d). One call for all views: its rows share their BatchNorm statistics."""
-        return nn.functional.elu(self.norm(self.linear(embeddings)))
 
-    def interaction(self, projected: Tensor) -> Tensor:
-        """f, from the result of ``forward``: (N, d) to (N, interaction_dim)."""
-        return cast(Tensor, self.classifier(projected))
+def interaction_classifier(width: int, interaction_dim: int | None = None) -> nn.Linear:
+    """ConIsI's classifier on g, r = W3 g(x) + b3 (eq. 6, 7), (N, d) to (N, interaction_dim).
+
+    Args:
+        width: d.
+        interaction_dim: length of r. None takes d, as the paper declares it.
+    """
+    if interaction_dim is not None:
+        require_count("interaction_dim", interaction_dim)
+    return nn.Linear(width, width if interaction_dim is None else interaction_dim)
 
 
 class Projector(nn.Sequential):

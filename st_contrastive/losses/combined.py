@@ -13,7 +13,14 @@ from torch import Tensor, nn
 
 from st_contrastive import distributed
 from st_contrastive._checks import require_choice, require_number
-from st_contrastive.components import AuxiliaryMLM, InteractionHead, NegativeQueue, TanhHead, TokenCorruption
+from st_contrastive.components import (
+    AuxiliaryMLM,
+    InteractionHead,
+    NegativeQueue,
+    TanhHead,
+    TokenCorruption,
+    interaction_classifier,
+)
 from st_contrastive.encoder import Encoded, Rows, embedding_width, encoder_of, pool_as_model, tokenizer_of
 from st_contrastive.losses._auxiliary import auxiliary_network
 from st_contrastive.losses._citations import CONISI, INFOCSE, TWINS
@@ -123,6 +130,7 @@ class CombinedLoss(ContrastiveLoss):
         self.pairs = Pairs(model, strategy)
         self.columns = self.pairs.columns
         self.head: nn.Module = InteractionHead(width) if positives == "pair" else TanhHead(width)
+        self.classifier = interaction_classifier(width) if positives == "pair" else None
         self.queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
         self.auxiliary: AuxiliaryMLM | None = None
         if mlm_weight > 0:
@@ -149,8 +157,8 @@ class CombinedLoss(ContrastiveLoss):
         negatives = (None, None) if self.queue is None else self.queue.entries()
         contrastive = self.contrast(anchors, positives, *negatives)
         terms = {"contrastive": (1 - self.interaction_weight) * contrastive}
-        if distinct is not None and isinstance(self.head, InteractionHead):
-            scores = self.head.interaction(projected[rows:]).chunk(2)
+        if distinct is not None and self.classifier is not None:
+            scores = self.classifier(projected[rows:]).chunk(2)
             interactive = self.share(distinct.sum()) * interaction(*scores, valid=distinct)
             terms["interactive"] = self.interaction_weight * interactive
         if self.auxiliary is not None and masked is not None:

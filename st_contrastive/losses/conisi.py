@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive._checks import require_number
-from st_contrastive.components import InteractionHead
+from st_contrastive.components import InteractionHead, interaction_classifier
 from st_contrastive.encoder import Rows, embedding_width
 from st_contrastive.losses._citations import CONISI
 from st_contrastive.losses._pairs import Pairs
@@ -115,7 +115,8 @@ class ConIsILoss(ContrastiveLoss):
         self.replacement_rate = replacement_rate
         self.unreplaced = unreplaced
         self.interaction_dim = interaction_dim
-        self.head = InteractionHead(embedding_width(model), interaction_dim)
+        self.head = InteractionHead(embedding_width(model))
+        self.classifier = interaction_classifier(embedding_width(model), interaction_dim)
         self._ready()
 
     @property
@@ -133,7 +134,7 @@ class ConIsILoss(ContrastiveLoss):
         anchors, positives = projected[:rows], projected[rows : 2 * rows]
         contrastive = self.contrast(anchors, positives)
         if distinct is not None:
-            scores = self.head.interaction(projected[rows:])
+            scores = self.classifier(projected[rows:])
             interactive = self.share(distinct.sum()) * interaction(*scores.chunk(2), valid=distinct)
         else:
             interactive = torch.zeros_like(contrastive)

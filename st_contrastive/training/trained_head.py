@@ -104,7 +104,6 @@ def _candidates(state: dict[str, Tensor]) -> Iterator[nn.Module]:
     if "linear.weight" in state:
         width = state["linear.weight"].shape[1]
         yield TanhHead(width)
-        if "classifier.bias" in state:
-            yield InteractionHead(width, len(state["classifier.bias"]))
+        yield InteractionHead(width)
     if "inner.weight" in state:
         yield Projector(state["inner.weight"].shape[1])

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from st_contrastive.components import InteractionHead, Projector, TanhHead
+from st_contrastive.components import InteractionHead, Projector, TanhHead, interaction_classifier
 
 
 def batch_norm(x, weight, bias, eps=1e-5):
@@ -12,15 +12,15 @@ def batch_norm(x, weight, bias, eps=1e-5):
 
 
 def test_interaction_head_is_the_papers_equation():
-    head = InteractionHead(6, interaction_dim=2).double()
+    head = InteractionHead(6).double()
     torch.nn.init.normal_(head.norm.weight)
     torch.nn.init.normal_(head.norm.bias)
     x = torch.randn(5, 6, dtype=torch.float64)
     hidden = F.elu(batch_norm(x @ head.linear.weight.T + head.linear.bias, head.norm.weight, head.norm.bias))
     projected = head(x)
     torch.testing.assert_close(projected, hidden)
-    torch.testing.assert_close(head.interaction(projected), hidden @ head.classifier.weight.T + head.classifier.bias)
-    assert InteractionHead(6).interaction(torch.zeros(1, 6)).shape == (1, 6)
+    assert interaction_classifier(6)(projected.float()).shape == (5, 6)
+    assert interaction_classifier(6, 2)(projected.float()).shape == (5, 2)
 
 
 def test_projector_is_the_authors():
@@ -44,4 +44,4 @@ def test_bad_widths(value):
     with pytest.raises(ValueError, match="width"):
         TanhHead(value)
     with pytest.raises(ValueError, match="interaction_dim"):
-        InteractionHead(4, interaction_dim=value)
+        interaction_classifier(4, interaction_dim=value)

@@ -89,7 +89,7 @@ def test_conisi_given(double, sentences, family, interaction_dim):
     rows += [dict(tokenizer(s, c)) for s, c in zip(sentences, constructed, strict=True)]
     hidden = row_vectors(model, rows) @ head.linear.weight.T + head.linear.bias
     x, y, z = F.elu(batch_norm(hidden, head.norm)).chunk(3)
-    scores = [part @ head.classifier.weight.T + head.classifier.bias for part in (y, z)]
+    scores = [part @ loss.classifier.weight.T + loss.classifier.bias for part in (y, z)]
     interactive = (scores[0].exp() / (scores[0].exp() + scores[1].exp())).log().neg().mean()
     expected = {"contrastive": 0.7 * nce(x, y), "interactive": 0.3 * interactive}
     check(loss(features(model, sentences, constructed)), expected)
@@ -136,7 +136,7 @@ def test_conisi_constructs_what_it_says(double, sentences, strategy):
     ]
     hidden = row_vectors(model, rows) @ head.linear.weight.T + head.linear.bias
     x, y, z = F.elu(batch_norm(hidden, head.norm)).chunk(3)
-    interactive = F.softplus(head.classifier(z) - head.classifier(y)).mean()
+    interactive = F.softplus(loss.classifier(z) - loss.classifier(y)).mean()
     check(terms, {"contrastive": 0.2 * nce(x, y), "interactive": 0.8 * interactive})
 
 

@@ -50,6 +50,7 @@ def test_without_queue_and_network_it_is_conisi(build, sentences, strategy):
     conisi = ConIsILoss(model, **options)
     combined = CombinedLoss(model, queue_batches=0, mlm_weight=0.0, **options)
     combined.head.load_state_dict(conisi.head.state_dict())
+    combined.classifier.load_state_dict(conisi.classifier.state_dict())
     assert_same(model, combined, conisi, sentences)
 
 

@@ -136,7 +136,7 @@ def test_a_checkpoint_is_scored_with_its_head_and_without(checkpoint, sentences,
         words = ["evaluate", made, "--eval-data", str(sts), "--splits", "test", "--json", str(report), *more]
         capsys.readouterr()
         assert main(words) == 0
-        note = f"{made} is scored under the head that its loss trained on top."
+        note = f"{made} is scored under the head that its loss trained."
         assert (note in capsys.readouterr().out) == bool(more)
         written = json.loads(report.read_text())
         assert written["notes"] == ([note] if more else written["notes"])
