@@ -253,7 +253,7 @@ def test_train_twins_on_translations(checkpoint, corpus, tmp_path):
         ({"--model": "/no/such/model"}, "--model /no/such/model: it can't be loaded"),
         (
             {"--loss-arg": "warmth=1"},
-            "--loss-arg warmth=1: ConIsILoss has no argument warmth, only temperature, strategy",
+            "--loss-arg warmth=1: ConIsILoss has no argument warmth, only temperature, str",
         ),
         ({"--loss-arg": "warmth"}, "--loss-arg warmth: give NAME=VALUE"),
         ({"--queue-batches": "2"}, "--queue-batches 2: ConIsILoss has no argument queue_batches, only temperature"),
