@@ -71,7 +71,7 @@ def require_texts(name: str, values: Iterable[str]) -> Iterator[str]:
     # These iterate over column names, or in no fixed order.
     if isinstance(values, (Mapping, Set)) or hasattr(values, "columns") or hasattr(values, "column_names"):
         raise TypeError(
-            f"{name} is a {type(values).__name__}; give a sequence of strings, such as one column of a table: "
+            f"{name} is a {type(values).__name__}; give a sequence of strings, such as one column of it: "
             "table['sentence']."
         )
     return _checked_texts(name, values)
@@ -80,7 +80,7 @@ def require_texts(name: str, values: Iterable[str]) -> Iterator[str]:
 def _checked_texts(name: str, values: Iterable[str]) -> Iterator[str]:
     index = -1
     for index, value in enumerate(values):
-        hint = " Give one column of the rows, such as dataset['sentence']." if isinstance(value, dict) else ""
+        hint = " Give one column of the table, such as table['sentence']." if isinstance(value, dict) else ""
         require_string(f"{name}[{index}]", value, hint)
         require_encodable(f"{name}[{index}]", value)
         yield value

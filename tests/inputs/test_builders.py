@@ -1,16 +1,16 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
+from pathlib import Path
 
 import pandas
 import pytest
 from datasets import Dataset, DatasetDict
 
 import st_contrastive as stc
-from st_contrastive.inputs import documentation_sentences
+from st_contrastive.inputs import _tables, documentation_sentences
 
 ONE, TWO = ["a cat", "a dog"], ["eine Katze", "ein Hund"]
 BUILDERS = {
@@ -60,32 +60,32 @@ def test_columns_of_tables_are_taken():
         assert stc.text_dataset(column)["sentence"][:] == ONE
 
 
-BUILD_AND_END = """
-import os, signal, sys
-from pathlib import Path
-from st_contrastive import text_dataset
+def build_and_end(cache, killed):
+    _tables.HF_DATASETS_CACHE = cache
+    _tables._folder.cache_clear()
+    data = stc.text_dataset(ONE)
+    folder, owner = Path(_tables._folder()), os.getpid()
+    if os.fork() == 0:
+        _tables._remove(str(folder), owner)  # as when a worker process of the Trainer ends
+        os._exit(0)
+    os.wait()
+    assert folder.parent == cache
+    assert data.cache_files == [{"filename": str(next(folder.iterdir()))}]
+    if killed:
+        os.kill(owner, signal.SIGKILL)
+    _tables._remove(str(folder), owner)  # a forked process runs no exit handlers
 
-data = text_dataset(["a", "b"])
-folder = Path(data.cache_files[0]["filename"]).parent
-if os.fork() == 0:
-    sys.exit()  # runs the exit handlers of its parent
-os.wait()
-assert folder.is_dir() and data["sentence"][:] == ["a", "b"]
-if sys.argv[1] == "killed":
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
 
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks and kills processes")
-def test_the_folder_of_a_dataset_goes_with_its_process_alone(tmp_path):
-    """A killed process leaves its folder, which is in nobody's way."""
-    folders = tmp_path / "cache"
-    for end, code, left in (("killed", -signal.SIGKILL, 1), ("killed", -signal.SIGKILL, 2), ("normal", 0, 2)):
-        command = [sys.executable, "-W", "ignore", "-c", BUILD_AND_END, end]
-        environment = {**os.environ, "HF_DATASETS_CACHE": str(folders)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        assert len(list(folders.iterdir())) == left
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it is forked while it has threads
+def test_the_folder_of_datasets_is_removed_with_its_process(tmp_path):
+    """A killed process leaves its folder, which does not disturb the next one."""
+    context = multiprocessing.get_context("fork")
+    for killed, left in ((True, 1), (True, 2), (False, 2)):
+        process = context.Process(target=build_and_end, args=(tmp_path, killed))
+        process.start()
+        process.join()
+        assert process.exitcode == (-signal.SIGKILL if killed else 0)
+        assert len(list(tmp_path.iterdir())) == left
 
 
 def test_documentation_is_prose_and_reproducible():

@@ -148,7 +148,7 @@ def test_bad_columns_are_named(tmp_path):
         twins_examples(["a", "b"], lambda batch: ["A"])
     with pytest.raises(TypeError, match=r"translations\(\.\.\.\)\[1\] must be a string, got NoneType"):
         twins_examples(["a", "b"], lambda batch: ["A", None])
-    with pytest.raises(TypeError, match=r"sentences\[0\] must be a string, got dict.*Give one column of it"):
+    with pytest.raises(TypeError, match=r"sentences\[0\] must be a string, got dict.*Give one column of the table"):
         twins_examples([{"sentence": "a"}], ["A"])
     with pytest.raises(TypeError, match=r"translations\[0\] must be a string, got float"):
         twins_examples(["a"], [float("nan")])
