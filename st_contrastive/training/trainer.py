@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -124,7 +124,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         return {**terms, "loss": self._tr_loss, "last_log": torch.tensor(self._globalstep_last_logged)}
 
     def _state_of(self, checkpoint: Path) -> TrainerState:
-        state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        state: TrainerState = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         if 0 < self.args.max_steps < state.global_step:
             raise ValueError(
                 f"resume_from_checkpoint {checkpoint} is at step {state.global_step}, max_steps is "
@@ -199,7 +199,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
                 self.state.save_to_json(str(written / TRAINER_STATE_NAME))
 
 
-def _complete_checkpoint(folder: Path, asked: str | bool) -> Path:
+def _complete_checkpoint(folder: Path, asked: str | Literal[True]) -> Path:
     if asked is True:
         newest = last_complete(folder)
         if newest is None:
