@@ -54,7 +54,7 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     assert told.count("task ") == len(suites)
     found = scores(report)
     assert len(found) == 3 + 1 + 5 + 3 + 6
-    assert "sts12 test has 45 pairs, the papers' 3,108" in told
+    assert "sts12 test has 45 pairs, but the papers' set has 3,108" in told
     for suite in suites:
         own = tmp_path / f"{suite}.json"
         assert main([*words, str(own), "--suite", suite]) == 0

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
@@ -329,20 +330,29 @@ def check_mini_batches(bert):
         print("mini-batches: the gradient of the whole batch", flush=True)
 
 
+class FirstState(TrainerCallback):
+    """Keeps the loss's state when training begins."""
+
+    def __init__(self, loss):
+        self.loss, self.state = loss, {}
+
+    def on_train_begin(self, *_, **__):
+        self.state = state_of(self.loss)
+
+
 def check_resumed_alone(bert, folder):
-    """One process goes on with what several wrote."""
+    """One process continues with what several wrote."""
     for case in TRAINED:
         model, loss, data, _ = made(case, bert)
         checkpoint = folder / case / "checkpoint-10"
-        trainer = ContrastiveTrainer(model, arguments(folder / "alone", max_steps=25), data, data, loss)
-        trainer._load_from_checkpoint(str(checkpoint))
-        from safetensors.torch import load_file
-
-        saved, state = load_file(checkpoint / "loss_state.safetensors"), state_of(loss)
-        owned = [name for name in state if not name.startswith("model.")]
-        assert owned
-        assert all(torch.equal(state[name], saved[f"loss:{name}"]) for name in owned)
+        first = FirstState(loss)
+        options = arguments(folder / "alone", max_steps=25)
+        trainer = ContrastiveTrainer(model, options, data, data, loss, callbacks=[first])
         trainer.train(resume_from_checkpoint=str(checkpoint))
+        saved = load_file(checkpoint / "loss_state.safetensors")
+        owned = [name for name in first.state if not name.startswith("model.")]
+        assert owned
+        assert all(torch.equal(first.state[name], saved[f"loss:{name}"]) for name in owned)
         assert trainer.state.global_step == 25
         assert all(math.isfinite(log["loss"]) for log in trainer.state.log_history if "loss" in log)
         print(f"{case}: resumed alone", flush=True)
