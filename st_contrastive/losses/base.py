@@ -345,7 +345,7 @@ class ContrastiveLoss(TextLoss):
             vectors: (k N, d), k views of this device's N sentences.
         """
         views = vectors.shape[0] // self.rows.own
-        vectors = vectors.to(next(head.parameters()).dtype)  # a model in half precision, a head in float32
+        vectors = vectors.to(next(head.parameters(), vectors).dtype)  # a model in half precision, a head in float32
         together, offset = distributed.gather(vectors, [views * count for count in self.rows.each])
         return cast(Tensor, head(together)[offset : offset + vectors.shape[0]])
 
