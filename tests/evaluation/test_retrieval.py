@@ -345,6 +345,7 @@ def test_missing_things(tmp_path):
         evaluate_retrieval(Letters(), tmp_path)
 
 
+@pytest.mark.long
 def test_the_known_97_pairs(data_folder):
     from st_contrastive.evaluation import read_sts
 

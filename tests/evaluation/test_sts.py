@@ -214,6 +214,7 @@ def test_the_hubs_sets(monkeypatch):
 LARGE = ("sts12", "sts13")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", [pytest.param(t, marks=[pytest.mark.slow] * (t in LARGE)) for t in KNOWN])
 def test_known_values_of_minilm(data_folder, task):
     """Published to two decimals; a harness that reads the files right meets them to 0.02."""
