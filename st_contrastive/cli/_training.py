@@ -198,6 +198,7 @@ def train_and_save(
     from st_contrastive.cli._record import RunRecord, digests
     from st_contrastive.training import KeepBest, LengthBatchSampler, LossStateError
     from st_contrastive.training.checkpoints import last_complete
+    from st_contrastive.training.mixing import SHARES, mixture, require_plain
 
     with work_folder(folder) as work:
         with user_error(ValueError):
@@ -230,7 +231,13 @@ def train_and_save(
         with user_error(OSError, LossStateError):
             record = RunRecord(args, files, loss, model, evaluator)
             metric = None if evaluator is None else f"{evaluator.name}_{evaluator.primary_metric}"
-            best = None if metric is None else KeepBest(metric)
+            keep = getattr(args, "keep", 1.0)  # pretrain-infocse has no such option
+            chosen = {"shares": SHARES, "evaluator": evaluator} if keep == "best" else {}
+            best = None if metric is None else KeepBest(metric, **chosen)
+            start = {}
+            if keep not in (1, "best"):
+                require_plain(model, "--model")
+                start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
             size = Path(args.data).stat().st_size
             callbacks = [record, Progress(metric), *([] if best is None else [best])]
             trainer = make_trainer(
@@ -238,15 +245,20 @@ def train_and_save(
             )
             trainer.train(resume_from_checkpoint=str(newest) if newest else None)
             log = trainer.state.log_history
-            shares = [entry["fallback_share"] for entry in log if "fallback_share" in entry]
-            if shares:
+            fallbacks = [entry["fallback_share"] for entry in log if "fallback_share" in entry]
+            if fallbacks:
                 print(
-                    f"{100 * sum(shares) / len(shares):.0f} % of the rows in {len(shares)} logged batches had no "
+                    f"{100 * sum(fallbacks) / len(fallbacks):.0f} % of the rows in {len(fallbacks)} logged batches had no "
                     "constructed sentence that differs from their own, and took another row's (as ConIsI-s does)."
                 )
             _warn_if_diverged(model, log)
             if best is not None and best.value is not None:
                 print(f"Best of the evaluations: {100 * best.value:.2f} at step {best.step}.")
+            if best is not None and best.choice is not None:
+                print(best.choice)
+            if start:
+                model.load_state_dict(mixture(model.state_dict(), start, keep))
+                print(f"The saved weights are {keep:g} of the trained ones and {1 - keep:g} of those before.")
         saved = work / "model"
         with saving(folder):
             trained_length, model.max_seq_length = model.max_seq_length, own_length

@@ -40,6 +40,11 @@ def recipe_name(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def kept_share(text: str) -> float | str:
+    """A share from 0 to 1, or "best"."""
+    return text if text == "best" else share(text)
+
+
 def recipe_defaults(chosen: str) -> dict[str, Any]:
     """The recipe's settings, as defaults of this command's options."""
     found = recipe(chosen)
@@ -89,6 +94,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     evaluation.add_argument(
         "--evaluate-steps", type=whole, default=125, metavar="N", help="evaluate every N steps; default: 125"
     )
+    evaluation.add_argument(
+        "--keep",
+        type=kept_share,
+        default=1.0,
+        metavar="SHARE",
+        help="save this share of the trained weights and the rest of those before, or 'best' on --dev; default: 1",
+    )
     add_checkpoints(parser)
     parser.set_defaults(run=run, stage1=None)  # the folder of the first stage, once there is one
 
@@ -126,6 +138,8 @@ def run(args: argparse.Namespace) -> int:
     elif options.get("strategy") == "given":
         raise UserError("strategy=given needs constructed sentences: add --antonyms, or use it from Python.")
     evaluator = _evaluator(args)
+    if args.keep == "best" and evaluator is None:
+        raise UserError("--keep best chooses the share on development data: give --dev FILE, or a number.")
     columns = [*read_columns(args), *_augmentations(args)]
     if chosen is not None:
         if "epochs" in args.given and "max_steps" not in args.given:

@@ -190,6 +190,26 @@ def weights_of(folder):
     return load_file(folder / "model.safetensors").keys()
 
 
+def test_keep_mixes_the_saved_weights_with_those_before(checkpoint, corpus, sts, tmp_path, capsys):
+    start = BertModel.from_pretrained(checkpoint("bert")).state_dict()
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus), "--batch-size", "4"]
+    words += ["--max-steps", "2", "--learning-rate", "1e-3"]
+    dev = ["--dev", str(sts / "tiny" / "test.jsonl"), "--evaluate-steps", "1"]
+    for name, options in (("whole", []), ("quarter", ["--keep", "0.25"]), ("best", ["--keep", "best", *dev])):
+        assert main([*words, "--output", str(tmp_path / name), *options]) == 0
+    out = capsys.readouterr().out
+    assert "The saved weights are 0.25 of the trained ones and 0.75 of those before." in out
+    assert "Share of the trained weights: " in out
+    whole, quarter = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "quarter"))
+    moved = [name for name in whole if name in start and not torch.equal(whole[name], start[name])]
+    assert len(moved) > 20
+    for name in moved:
+        torch.testing.assert_close(quarter[name], 0.75 * start[name] + 0.25 * whole[name], rtol=0, atol=1e-6)
+    assert main([*words, "--output", str(tmp_path / "none"), "--keep", "best"]) == 2
+    assert "--keep best chooses the share on development data" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
 def test_train_diffcse_with_a_generator_by_name(checkpoint, corpus, tmp_path, capsys):
     arguments = ["train", "--method", "diffcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
     arguments += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--max-steps", "1"]
