@@ -25,6 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before anything asks for WordNet."""
     if config.getoption("--write-table"):
         config.option.markexpr = "not slow"  # a table is written when all of it was found
+    os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # scikit-learn's own processes take long to start
     from st_contrastive.augmentations import wordnet
 
     folder = tempfile.TemporaryDirectory(prefix="miniature-wordnet-")
