@@ -347,11 +347,7 @@ def test_translations_do_not_go_over_what_is_not_theirs(corpus, seq2seq, tmp_pat
     partial = tmp_path / f"{name}.partial"
     for place, content, message in (
         (output, b"my diary, without a line end", "exists and can't be read as a file of pairs"),
-        (
-            output,
-            gzip.compress(b'{"sentence": "mine"}\n' * 99)[:-9],
-            "exists and is not of this corpus" if name.endswith(".gz") else "exists and can't be read",
-        ),
+        (output, gzip.compress(b'{"sentence": "mine"}\n' * 99)[:-9], "exists and"),
         (partial, b"my diary, without a line end", "was begun with other settings: my diary"),
         (partial, b"my diary\n", "was begun with other settings: my diary"),
     ):
