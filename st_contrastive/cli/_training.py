@@ -248,8 +248,8 @@ def train_and_save(
             fallbacks = [entry["fallback_share"] for entry in log if "fallback_share" in entry]
             if fallbacks:
                 print(
-                    f"{100 * sum(fallbacks) / len(fallbacks):.0f} % of the rows in {len(fallbacks)} logged batches had no "
-                    "constructed sentence that differs from their own, and took another row's (as ConIsI-s does)."
+                    f"{100 * sum(fallbacks) / len(fallbacks):.0f} % of the rows in {len(fallbacks)} logged batches had "
+                    "no constructed sentence that differs from their own, and took another row's (as ConIsI-s does)."
                 )
             _warn_if_diverged(model, log)
             if best is not None and best.value is not None:

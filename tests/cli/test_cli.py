@@ -192,7 +192,17 @@ def weights_of(folder):
 
 def test_keep_mixes_the_saved_weights_with_those_before(checkpoint, corpus, sts, tmp_path, capsys):
     start = BertModel.from_pretrained(checkpoint("bert")).state_dict()
-    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus), "--batch-size", "4"]
+    words = [
+        "train",
+        "--method",
+        "simcse",
+        "--model",
+        str(checkpoint("bert")),
+        "--data",
+        str(corpus),
+        "--batch-size",
+        "4",
+    ]
     words += ["--max-steps", "2", "--learning-rate", "1e-3"]
     dev = ["--dev", str(sts / "tiny" / "test.jsonl"), "--evaluate-steps", "1"]
     for name, options in (("whole", []), ("quarter", ["--keep", "0.25"]), ("best", ["--keep", "best", *dev])):
