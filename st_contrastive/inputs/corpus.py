@@ -7,7 +7,7 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,17 +33,15 @@ class CorpusReport:
     cleaned: int = 0  # sentences from which control characters were removed
 
     def __str__(self) -> str:
-        notes = {
-            "blank": "blank",
-            "too_long": "too long",
-            "undecodable": "not UTF-8",
-            "without_partner": "left out with their partner",
+        reasons = {
+            "blank": self.blank,
+            "too long": self.too_long,
+            "not UTF-8": self.undecodable,
+            "left out with their partner": self.without_partner,
         }
-        counts = asdict(self)
-        left_out = [f"{counts[key]:,} {note}" for key, note in notes.items() if counts[key]]
         text = f"{self.taken:,} of {self.lines:,} lines taken"
-        if left_out:
-            text += f"; left out: {', '.join(left_out)}"
+        if left_out := ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count):
+            text += f"; left out: {left_out}"
         return text + (f"; {self.cleaned:,} had control characters removed" if self.cleaned else "")
 
 
@@ -112,7 +110,7 @@ class CorpusStream:
     @property
     def report(self) -> CorpusReport:
         """What became of the lines read so far."""
-        return self._counts.report()
+        return CorpusReport(**self._counts)
 
 
 def stream_corpus(path: str | Path, *, limit: int | None = None, max_characters: int = MAX_CHARACTERS) -> CorpusStream:
@@ -171,16 +169,11 @@ class LineCounts(Counter[str]):
         self["cleaned"] += sentence != plain
         return sentence
 
-    def report(self) -> CorpusReport:
-        """The counts so far."""
-        return CorpusReport(**self)
-
     def require_sentence(self, path: Path) -> None:
         """Refuse a file without any sentence."""
         if not self["taken"]:
-            raise CorpusError(
-                f"{path} holds no sentence ({self.report()}). It must be UTF-8 text, one sentence per line."
-            )
+            report = CorpusReport(**self)
+            raise CorpusError(f"{path} holds no sentence ({report}). It must be UTF-8 text, one sentence per line.")
 
 
 def _printed(character: str) -> str:

@@ -81,7 +81,7 @@ def read_parallel(
             counts["without_partner"] += 1
     counts["taken"] = len(pairs)
     counts.require_sentence(path)
-    return ParallelCorpus([pair[0] for pair in pairs], [pair[1] for pair in pairs], counts.report())
+    return ParallelCorpus([pair[0] for pair in pairs], [pair[1] for pair in pairs], CorpusReport(**counts))
 
 
 def is_pairs_file(path: str | Path) -> bool:
