@@ -25,12 +25,12 @@ def percent(value: float | None) -> str:
 
 
 def short_run(through: dict[str, dict[str, Any]]) -> Table:
-    """``benchmarks.short_run`` through both doors; the terms' sum is ``fit``'s."""
-    rows = {door: {row["method"]: row for row in found["rows"]} for door, found in through.items()}
+    """``benchmarks.short_run`` through both loops; the terms' sum is ``fit``'s."""
+    rows = {loop: {row["method"]: row for row in found["rows"]} for loop, found in through.items()}
     lines = []
     for method in rows["fit"]:
-        doors = [rows["fit"]] if method == "untrained" else [rows["fit"], rows["trainer"]]
-        scores = [percent(own[method][split]) for own in doors for split in ("dev", "test")]
+        loops = [rows["fit"]] if method == "untrained" else [rows["fit"], rows["trainer"]]
+        scores = [percent(own[method][split]) for own in loops for split in ("dev", "test")]
         tenths = [rows["fit"][method].get(part) for part in ("first_tenth", "last_tenth")]
         terms = ["" if tenth is None else f"{sum(tenth.values()):.4f}" for tenth in tenths]
         lines.append([_METHODS.get(method, method), *scores, *[""] * (4 - len(scores)), *terms])
@@ -119,10 +119,10 @@ def fraternal(found: dict[str, Any]) -> Table:
 
 
 def fraternal_batch64(found: dict[str, Any]) -> Table:
-    rows = {(row["arm"], row.get("door")): row for row in found["rows"]}
+    rows = {(row["arm"], row.get("loop")): row for row in found["rows"]}
     lines = []
     for arm in _ARMS:
-        own = [rows.get((arm, door), {}) for door in ("trainer", "fit")]
+        own = [rows.get((arm, loop), {}) for loop in ("trainer", "fit")]
         lines.append([arm, *(percent(row.get(split)) for row in own for split in ("dev", "test"))])
     return ["", "dev, Trainer", "test, Trainer", "dev, `fit`", "test, `fit`"], lines
 

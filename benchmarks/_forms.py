@@ -1,4 +1,4 @@
-"""One training step of each method in several forms: ours, the bare passes it needs, and the naive way to write it.
+"""One training step of each method in several forms: ours, the passes that it needs, and the straightforward form.
 
 Ours: the loss, on what the stock collator makes of the texts.
 
@@ -41,7 +41,7 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any], bool]] = {
     "Twins": (stc.TwinsLoss, {"train_pooling": "cls"}, True),
     "InfoCSE": (stc.InfoCSELoss, {}, False),
 }
-FORMS = ("ours", "bare", "naive", "host's")
+FORMS = ("ours", "passes", "straightforward", "library")
 Pass = Callable[[Sequence[str]], Tensor]
 
 
@@ -78,12 +78,12 @@ def form(
     set_seed(42)
     model = (encoder(shape, length) if model is None else model).to(device)
     make, options, _ = METHODS[method]
-    if kind == "host's":
+    if kind == "library":
         loss: Any = MultipleNegativesRankingLoss(model)
     else:
         loss = make(model, log_terms=False, **options)
     loss.train()
-    run = {"ours": _ours, "bare": _bare, "naive": _naive, "host's": _hosts}[kind]
+    run = {"ours": _ours, "passes": _passes_only, "straightforward": _straightforward, "library": _library}[kind]
     return Form(loss, lambda texts: run(method, loss, texts))
 
 
@@ -116,11 +116,11 @@ def _ours(method: str, loss: Any, texts: Sequence[str]) -> Tensor:
     return loss([_moved(loss.model, column) for column in _columns(method, texts)])
 
 
-def _hosts(_: str, loss: Any, texts: Sequence[str]) -> Tensor:
+def _library(_: str, loss: Any, texts: Sequence[str]) -> Tensor:
     return loss([_moved(loss.model, texts), _moved(loss.model, texts)], None)
 
 
-def _bare(method: str, loss: Any, texts: Sequence[str]) -> Tensor:
+def _passes_only(method: str, loss: Any, texts: Sequence[str]) -> Tensor:
     model = loss.model
     columns = [_moved(model, column) for column in _columns(method, texts)]
     ids, mask = columns[0]["input_ids"], columns[0]["attention_mask"]
@@ -157,7 +157,7 @@ def _auxiliary(loss: Any, ids: Tensor, mask: Tensor) -> Tensor:
     return hidden
 
 
-def _naive(method: str, loss: Any, texts: Sequence[str]) -> Tensor:
+def _straightforward(method: str, loss: Any, texts: Sequence[str]) -> Tensor:
     model = loss.model
     tokenizer, network, device = model.tokenizer, model[0].model, model.device
 
@@ -186,7 +186,7 @@ def _naive(method: str, loss: Any, texts: Sequence[str]) -> Tensor:
         weight = loss.interaction_weight
         return (1 - weight) * info_nce(anchor, same, temperature=loss.temperature) + weight * interaction(*scores)
     if method == "Twins":
-        return _naive_twins(loss, tokenised(texts), tokenised(translations(texts)))
+        return _straightforward_twins(loss, tokenised(texts), tokenised(translations(texts)))
     views = [tokenised(texts) for _ in range(2)]
     vectors = [cls(view) for view in views]
     total = info_nce(*loss.head(torch.cat(vectors)).chunk(2), temperature=loss.temperature)
@@ -203,7 +203,7 @@ def _naive(method: str, loss: Any, texts: Sequence[str]) -> Tensor:
     return total
 
 
-def _naive_twins(loss: Any, sentence: dict[str, Tensor], translation: dict[str, Tensor]) -> Tensor:
+def _straightforward_twins(loss: Any, sentence: dict[str, Tensor], translation: dict[str, Tensor]) -> Tensor:
     network = loss.model[0].model
     words = network.embeddings.word_embeddings
     own, foreign = words(sentence["input_ids"]), words(translation["input_ids"])

@@ -41,10 +41,10 @@ def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]
     found = groups(cells, start)
     known = result["untrained"].get(start, {})
     scored = [cell["scores"] for own in found.values() for cell in own.values()]
-    told = [scores for scores in known.values() if any(named_so(scores, end) for end in ENDS)]
+    output = [scores for scores in known.values() if any(named_so(scores, end) for end in ENDS)]
     columns = []
     for column, end, times, digits in COLUMNS:
-        has = [named_so(scores, end) for scores in (*scored, *told)]
+        has = [named_so(scores, end) for scores in (*scored, *output)]
         if any(has):
             columns.append((column, set.intersection(*filter(None, has)), times, digits))
 
@@ -57,7 +57,7 @@ def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]
 
     lines = []
     for pooling in dict.fromkeys([*known, *(pooling_of(first(own)) for own in found.values())]):
-        if known.get(pooling) in told:
+        if known.get(pooling) in output:
             lines.append(line(["untrained", named(pooling), ""], [known[pooling]]))
         lines += [
             line([title(own), named(pooling), str(len(own))], [cell["scores"] for cell in own.values()])

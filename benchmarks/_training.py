@@ -1,4 +1,4 @@
-"""What the training benchmarks share: MiniLM under [CLS] pooling, both doors, and a record of the terms."""
+"""What the training benchmarks share: MiniLM under [CLS] pooling, both training loops, and a record of the terms."""
 
 from __future__ import annotations
 

@@ -196,8 +196,8 @@ def main() -> None:
         )
     if args.json:
         arguments = {key: value for key, value in vars(args).items() if key in ("sts", "split", "rate", "seeds")}
-        told = {"arguments": arguments, "translations": found and found[1], "rows": rows}
-        write(args.json, told)
+        output = {"arguments": arguments, "translations": found and found[1], "rows": rows}
+        write(args.json, output)
         plot(rows, Path(args.json).with_suffix(".png"), f"{args.sts} {args.split}")
 
 

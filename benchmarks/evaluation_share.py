@@ -39,10 +39,10 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
     train = step(made, "fp32")
     evaluator = STSEvaluator(args.dev)
     pairs = evaluator.pairs
-    hosts = EmbeddingSimilarityEvaluator(list(pairs.first), list(pairs.second), list(pairs.scores), batch_size=64)
+    library = EmbeddingSimilarityEvaluator(list(pairs.first), list(pairs.second), list(pairs.scores), batch_size=64)
     given = batches(args)
     train(given[0])  # a cold step does not count
-    shares: dict[str, list[float]] = {"ours": [], "host's": []}
+    shares: dict[str, list[float]] = {"ours": [], "library": []}
     steps: list[float] = []
     for turn in range(args.repeats):
         model.train()
@@ -51,7 +51,7 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
         names = list(shares) if turn % 2 else list(shares)[::-1]
         for name in names:
             shares[name].append(
-                share(seconds(lambda n=name: (evaluator if n == "ours" else hosts)(model)), of_step, args.every)
+                share(seconds(lambda n=name: (evaluator if n == "ours" else library)(model)), of_step, args.every)
             )
         steps.append(of_step)
     return {

@@ -27,12 +27,12 @@ from st_contrastive.inputs import read_parallel
 ARMS = ("one column", "same tokenizer", "German embedding")
 
 
-def run(arm: str, door: str, seed: int, corpus: Any, args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+def run(arm: str, loop: str, seed: int, corpus: Any, args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     set_seed(seed)
     model = build(args.length)
     fraternal = FraternalEmbedding.from_pretrained(args.german, model) if arm == "German embedding" else None
     loss = Recorder(TwinsLoss(model, fraternal=fraternal, train_pooling="cls"))
-    make = twins_examples if door == "fit" else twins_dataset
+    make = twins_examples if loop == "fit" else twins_dataset
     data = make(
         corpus.sentences,
         None if arm == "one column" else corpus.translations,
@@ -41,11 +41,11 @@ def run(arm: str, door: str, seed: int, corpus: Any, args: argparse.Namespace) -
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as out, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if door == "fit":
+        if loop == "fit":
             by_fit(model, loss, data, args, out)
         else:
             by_trainer(model, loss, data, args, out, seed)
-    row = {"arm": arm, "door": door, "seed": seed, "steps": len(loss.history)}
+    row = {"arm": arm, "loop": loop, "seed": seed, "steps": len(loss.history)}
     row.update(seconds=round(time.perf_counter() - started, 1), terms=tenths(loss.history))
     if fraternal is not None and fraternal.alignment is not None:
         row["alignment"] = asdict(fraternal.alignment)
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--german", required=True, help="the German checkpoint; see benchmarks.german_embedding")
     parser.add_argument("--sts", required=True, help="folder with stsb/dev and stsb/test")
     parser.add_argument("--json", required=True, help="where the results go; what is there is not run again")
-    parser.add_argument("--doors", nargs="+", default=["trainer"], choices=["fit", "trainer"])
+    parser.add_argument("--loops", nargs="+", default=["trainer"], choices=["fit", "trainer"])
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=ARMS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=150)
@@ -77,17 +77,17 @@ def main() -> None:
         base = build(args.length)
         rows.append({"arm": "untrained", "dev": sts_spearman(base, dev), "test": sts_spearman(base, test)})
     for seed in args.seeds:
-        for door in args.doors:
+        for loop in args.loops:
             for arm in args.arms:
-                if any((row.get("arm"), row.get("door"), row.get("seed")) == (arm, door, seed) for row in rows):
+                if any((row.get("arm"), row.get("loop"), row.get("seed")) == (arm, loop, seed) for row in rows):
                     continue
-                model, row = run(arm, door, seed, corpus, args)
+                model, row = run(arm, loop, seed, corpus, args)
                 row.update(dev=sts_spearman(model, dev), test=sts_spearman(model, test))
                 rows.append(row)
                 print(row, flush=True)
                 write(args.json, {"arguments": arguments, "rows": rows})
-    for door in args.doors:
-        print(f"{door}:\n{lined(_experiments.fraternal({'rows': [row for row in rows if row.get('door') == door]}))}")
+    for loop in args.loops:
+        print(f"{loop}:\n{lined(_experiments.fraternal({'rows': [row for row in rows if row.get('loop') == loop]}))}")
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ class Bench:
 
     def compiled(self, method: str, size: int) -> dict[str, Any]:
         torch._dynamo.reset()
-        kinds = ("ours", "bare", "host's") if method == "SimCSE" else ("ours", "bare")
+        kinds = ("ours", "passes", "library") if method == "SimCSE" else ("ours", "passes")
         forms = {kind: self._form(method, kind) for kind in kinds}
         for made in forms.values():
             made.loss.model[0].model.compile(backend="inductor" if self.device == "cuda" else "eager")
@@ -380,7 +380,7 @@ class Bench:
         model = self._model()
         if method not in OTHERS:
             made = form(method, kind, "base", self.scale.length, self.device, model)
-            if kind == "naive":  # which asks for the tokenizer itself
+            if kind == "straightforward":  # which asks for the tokenizer itself
                 model[0].processor = SimpleNamespace(tokenizer=TokenisedOnce(model.tokenizer, model.device))
             return made
         make, options = OTHERS[method]
@@ -391,8 +391,8 @@ class Bench:
         """All forms of a method; those of the last one are kept."""
         if method != self._method:
             self._forget()
-            kinds = ["ours"] if method in OTHERS else ["ours", "bare", "naive"]
-            kinds += ["host's"] if method == "SimCSE" else []
+            kinds = ["ours"] if method in OTHERS else ["ours", "passes", "straightforward"]
+            kinds += ["library"] if method == "SimCSE" else []
             self._forms = {kind: self._form(method, kind) for kind in kinds}
             self._method = method
         return self._forms

@@ -142,8 +142,8 @@ def queued(texts: Sequence[str], sizes: Sequence[int], repeats: int) -> dict[str
             least, own = (statistics.median(seconds(given) for _ in range(5)) for given in (None, queue))
             if turn:
                 shares[size].append((own - least) / whole)
-    told = {size: [round(pick(own), 4) for pick in (statistics.median, min, max)] for size, own in shares.items()}
-    return {"grows": "queue", "method": "Twins", "values": list(sizes), "share_of_step": list(told.values())}
+    output = {size: [round(pick(own), 4) for pick in (statistics.median, min, max)] for size, own in shares.items()}
+    return {"grows": "queue", "method": "Twins", "values": list(sizes), "share_of_step": list(output.values())}
 
 
 def main() -> None:

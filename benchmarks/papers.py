@@ -112,10 +112,10 @@ def dry_run(runs: list[Run], state: dict[str, Any]) -> None:
 
 def within(words: Sequence[str], seconds: float) -> tuple[str, str]:
     """Run ``python -m words`` for so long at most: "done", "cut short" or "failed", and the end of what it said."""
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as told:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         # In a group of its own, so that what it starts is stopped with it.
         process = subprocess.Popen(
-            [sys.executable, "-m", *words], stdout=told, stderr=subprocess.STDOUT, start_new_session=True
+            [sys.executable, "-m", *words], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
             code = process.wait(timeout=max(seconds, 0))
@@ -125,8 +125,8 @@ def within(words: Sequence[str], seconds: float) -> tuple[str, str]:
         finally:
             if process.poll() is None:
                 _stop(process)
-        told.seek(0)
-        return state, told.read()[-1500:]
+        output.seek(0)
+        return state, output.read()[-1500:]
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -157,18 +157,18 @@ def go_on(runs: list[Run], path: str, minutes: float, *, retry: bool = False) ->
             return len(todo) - place
         print(f"{run.name} ...", flush=True)
         started = time.monotonic()
-        found, told = within(run.words, left)
+        found, output = within(run.words, left)
         before = state.get(run.name, {})
         state[run.name] = {
             "state": found,
             "seconds": round(before.get("seconds", 0) + time.monotonic() - started, 1),
             "calls": before.get("calls", 0) + 1,
-            **({"told": told} if found == "failed" else {}),
+            **({"output": output} if found == "failed" else {}),
         }
         write(path, state)
         print(f"{run.name}: {found}", flush=True)
         if found == "failed":
-            print(told, flush=True)
+            print(output, flush=True)
         if found == "cut short":
             return len(todo) - place
         if found == "failed" and run.starts_others:

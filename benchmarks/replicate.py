@@ -33,11 +33,11 @@ RESULTS = Path(__file__).parent / "results" / "replicate.json"
 def commit() -> str:
     """The commit that runs, with a mark if files differ from it; "" where there is no repository."""
     here = Path(__file__).parent
-    told = [
+    output = [
         subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=False).stdout.strip()
         for words in (["rev-parse", "--short=10", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
     ]
-    return told[0] + ("+" if told[0] and told[1] else "")
+    return output[0] + ("+" if output[0] and output[1] else "")
 
 
 def key(cell: dict[str, Any]) -> tuple[Any, ...]:

@@ -67,15 +67,15 @@ def main() -> None:
             rows.append({"batches": name, "seed": seed, **scores, "seconds": round(time.perf_counter() - started)})
             print(rows[-1], flush=True)
             write(args.json, {"arguments": arguments(args), "rows": rows})
-    told = {}
+    output = {}
     for name in left:
         own = [row for row in rows if row["batches"] == name]
-        told[name] = {"padded": round(left[name], 3)}
+        output[name] = {"padded": round(left[name], 3)}
         for split in ("dev", "test"):
             values = [100 * row[split] for row in own]
-            told[name][split] = [round(statistics.mean(values), 2), round(statistics.stdev(values), 2)]
-    print(told)
-    write(args.json, {"arguments": arguments(args), "summary": told, "rows": rows})
+            output[name][split] = [round(statistics.mean(values), 2), round(statistics.stdev(values), 2)]
+    print(output)
+    write(args.json, {"arguments": arguments(args), "summary": output, "rows": rows})
 
 
 if __name__ == "__main__":

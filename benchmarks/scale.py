@@ -4,7 +4,7 @@
     python -m benchmarks.scale flat --data wiki.txt.gz --steps 300 --json scale.json
 
 ``start`` writes a file of a million lines (the data's, each line numbered, again and again) and takes it through each
-door in a process of its own: seconds until the first step ends, and how far resident memory grew meanwhile, beside what
+training loop in a process of its own: seconds until the first step ends, and how far resident memory grew meanwhile, beside what
 the model and one step take by themselves. A small encoder stands for the real one, so that this is not the step's
 time. ``flat`` trains Twins with its queue and compares the steps' times over the run.
 """
@@ -34,7 +34,7 @@ from benchmarks._training import build
 from st_contrastive.inputs import documentation_sentences, read_corpus, stream_corpus
 from st_contrastive.training import ContrastiveTrainer
 
-DOORS = ("dataset", "fit")
+LOOPS = ("dataset", "fit")
 
 
 def small(length: int, layers: int = 1) -> SentenceTransformer:
@@ -73,13 +73,13 @@ def arguments(folder: str, steps: int, batch_size: int, workers: int = 0) -> Sen
 
 
 def one(args: argparse.Namespace) -> None:
-    """From the file to the first step through one door, after a step on a few sentences."""
+    """From the file to the first step through one loop, after a step on a few sentences."""
     model = small(32)
     with tempfile.TemporaryDirectory() as folder:
         few = stc.text_dataset(["A cat sleeps.", "It rains."] * 32)
         SentenceTransformerTrainer(model, arguments(folder, 1, 64), few, loss=stc.SimCSELoss(model)).train()
         before, started = resident(), time.perf_counter()
-        if args.door == "dataset":
+        if args.loop == "dataset":
             data = stc.text_dataset(stream_corpus(args.data))
             rows = len(data)
             watch = Watch()
@@ -105,11 +105,11 @@ def start(args: argparse.Namespace) -> dict[str, Any]:
         path = Path(folder, "million.txt")
         with path.open("w", encoding="utf-8") as file:
             file.writelines(f"{number} {lines[number % len(lines)]}\n" for number in range(args.rows))
-        for door in DOORS:
-            command = [sys.executable, "-m", "benchmarks.scale", "one", "--data", str(path), "--door", door]
+        for loop in LOOPS:
+            command = [sys.executable, "-m", "benchmarks.scale", "one", "--data", str(path), "--loop", loop]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
-            found[door] = json.loads(done.stdout.splitlines()[-1])
-            print(door, found[door], flush=True)
+            found[loop] = json.loads(done.stdout.splitlines()[-1])
+            print(loop, found[loop], flush=True)
     return found
 
 
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--data", help="sentences, one a line; default: Python's documentation")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--door", default=DOORS[0], choices=DOORS, help=argparse.SUPPRESS)
+    parser.add_argument("--loop", default=LOOPS[0], choices=LOOPS, help=argparse.SUPPRESS)
     parser.add_argument("--json", help="where the results go")
     args = parser.parse_args()
     warnings.filterwarnings("ignore", message="TwinsLoss was given one column")

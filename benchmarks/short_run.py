@@ -1,4 +1,4 @@
-"""Does each loss train? STS-B dev before and after a short run, through both doors of sentence-transformers.
+"""Does each loss train? STS-B dev before and after a short run, through both training loops of sentence-transformers.
 
 python -m benchmarks.short_run --data wiki.txt.gz --sts sts/ --json short_run.json
 """
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--sts", required=True, help="folder with stsb/dev and stsb/test")
     parser.add_argument("--json", help="where the results go")
     parser.add_argument("--methods", nargs="+", default=list(SHOWN), choices=list(METHODS))
-    parser.add_argument("--doors", nargs="+", default=["fit", "trainer"], choices=["fit", "trainer"])
+    parser.add_argument("--loops", nargs="+", default=["fit", "trainer"], choices=["fit", "trainer"])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--length", type=int, default=32)
@@ -42,7 +42,7 @@ def main() -> None:
         {"method": "untrained", "dev": sts_spearman(base, dev), "test": sts_spearman(base, test)}
     ]
     print(rows[0], flush=True)
-    for door in args.doors:
+    for loop in args.loops:
         for method in args.methods:
             make = METHODS[method]
             set_seed(args.seed)
@@ -50,7 +50,7 @@ def main() -> None:
             loss = Recorder(make.loss_class(model))
             started = time.perf_counter()
             with tempfile.TemporaryDirectory() as out:
-                if door == "fit":
+                if loop == "fit":
                     by_fit(model, loss, make.examples(sentences), args, out)
                 else:
                     by_trainer(model, loss, make.dataset(sentences), args, out, args.seed)
@@ -60,7 +60,7 @@ def main() -> None:
             rows.append(
                 {
                     "method": method,
-                    "door": door,
+                    "loop": loop,
                     "steps": len(loss.history),
                     "first_tenth": means[0],
                     "last_tenth": means[1],

@@ -1,4 +1,4 @@
-"""What a training step of each loss costs: time, tokens, arithmetic and memory, beside bare, naive and the host's form.
+"""What a training step of each loss costs: time, tokens, arithmetic and memory, beside other forms of the same step.
 
     python -m benchmarks.speed time --data wiki.txt.gz --encoder minilm --batch-size 64 --json speed_time.json
     python -m benchmarks.speed flops --data wiki.txt.gz --json speed_flops.json

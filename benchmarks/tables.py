@@ -72,9 +72,9 @@ def timed() -> str:
                 str(row["turns"]),
                 f"{row['seconds']['ours']:.2f}",
                 f"{row['tokens_a_second']:,}",
-                over(ratios["bare"]),
-                faster(ratios["naive"]),
-                faster(ratios["host's"]) if "host's" in ratios else "",
+                over(ratios["passes"]),
+                faster(ratios["straightforward"]),
+                faster(ratios["library"]) if "library" in ratios else "",
             ]
         )
     columns = ["turns", "seconds per step", "tokens/s", *RATIOS]
@@ -89,8 +89,8 @@ def flops() -> str:
             [
                 setting(row),
                 row["method"],
-                *(f"{row['gflop'][kind]:,.0f}" for kind in ("ours", "bare", "naive")),
-                f"{row['gflop']['naive'] / own:.2f}",
+                *(f"{row['gflop'][kind]:,.0f}" for kind in ("ours", "passes", "straightforward")),
+                f"{row['gflop']['straightforward'] / own:.2f}",
             ]
         )
     return table("encoder, batch | loss | ours, GFLOP | encoder alone | unoptimised | unoptimised over ours", rows)
@@ -106,8 +106,8 @@ def memory() -> str:
                 [
                     row["method"],
                     title,
-                    *(f"{found[kind][stage]:,}" for kind in ("ours", "bare", "naive")),
-                    f"{found['ours'][stage] / found['naive'][stage]:.2f}",
+                    *(f"{found[kind][stage]:,}" for kind in ("ours", "passes", "straightforward")),
+                    f"{found['ours'][stage] / found['straightforward'][stage]:.2f}",
                     f"{mini[stage]:,}",
                 ]
             )
@@ -169,10 +169,10 @@ def short() -> str:
             [
                 SHAPES[row["encoder"]],
                 row["method"],
-                f"{ratios['bare']['median']:.2f}",
-                f"{1 / ratios['naive']['median']:.2f}",
-                f"{mib['ours']['steps'] / mib['naive']['steps']:.2f}" if row["encoder"] == "minilm" else "",
-                f"{1 / ratios[HOST]['median']:.2f}" if HOST in ratios else "",
+                f"{ratios['passes']['median']:.2f}",
+                f"{1 / ratios['straightforward']['median']:.2f}",
+                f"{mib['ours']['steps'] / mib['straightforward']['steps']:.2f}" if row["encoder"] == "minilm" else "",
+                f"{1 / ratios[LIBRARY]['median']:.2f}" if LIBRARY in ratios else "",
             ]
         )
     columns = [*RATIOS[:2], "memory over the unoptimised form", RATIOS[2]]
@@ -273,7 +273,7 @@ def expected(shown: re.Pattern[str] = re.compile(".*")) -> str:
 
 
 def short_runs() -> str:
-    return lined(_experiments.short_run({door: read(f"short_run_{door}") for door in ("fit", "trainer")}))
+    return lined(_experiments.short_run({loop: read(f"short_run_{loop}") for loop in ("fit", "trainer")}))
 
 
 def experiment(made: Callable[[dict[str, Any]], _experiments.Table]) -> Callable[[], str]:
@@ -284,13 +284,13 @@ def experiment(made: Callable[[dict[str, Any]], _experiments.Table]) -> Callable
 def share() -> str:
     rows = []
     for row in read("evaluation_share"):
-        found = [100 * statistics.median(row["share"][kind]) for kind in ("ours", "host's")]
+        found = [100 * statistics.median(row["share"][kind]) for kind in ("ours", "library")]
         rows.append([SHAPES[row["encoder"]], f"{row['seconds_a_step']:.2f}", *(f"{value:.1f} %" for value in found)])
     return table("encoder | seconds per step | `STSEvaluator` | `EmbeddingSimilarityEvaluator`", rows)
 
 
-HOST = "host's"
-#: Of the forms that the raw results call bare, naive and the host's; benchmarks/README.md says what each is.
+LIBRARY = "library"
+#: Of the forms that the raw results call passes, straightforward and library; benchmarks/README.md says what each is.
 RATIOS = ("time over the encoder alone", "speed over the unoptimised form", "speed over sentence-transformers' loss")
 #: How the names of scores end, and which module makes the table of cells that have such.
 MADE_OF: dict[tuple[str, ...], Any] = {(" spearman",): _replicated, (" ndcg@10",): _adapted, _spaces.ENDS: _spaces}
@@ -338,11 +338,11 @@ def picture(path: Path) -> None:
     found = [setting(row) for row in rows]
     settings = [name for name in dict.fromkeys(found) if found.count(name) == len(methods)]
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=False)
-    for axis, kind, title in ((axes[0], "naive", RATIOS[1]), (axes[1], "bare", RATIOS[0])):
+    for axis, kind, title in ((axes[0], "straightforward", RATIOS[1]), (axes[1], "passes", RATIOS[0])):
         for place, name in enumerate(settings):
             own = {row["method"]: row["ours_over"][kind] for row in rows if setting(row) == name}
             medians = [own[method]["median"] for method in methods]
-            heights = [1 / value for value in medians] if kind == "naive" else medians
+            heights = [1 / value for value in medians] if kind == "straightforward" else medians
             spots = [index + 0.25 * (place - len(settings) / 2) for index in range(len(methods))]
             axis.bar(spots, heights, width=0.23, label=name)
         axis.axhline(1, color="black", linewidth=0.8)

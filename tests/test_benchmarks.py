@@ -32,11 +32,11 @@ def test_translations_are_as_long_as_the_sentences():
 
 
 @pytest.mark.parametrize("method", ["SimCSE", "Twins"])
-def test_the_naive_form_is_the_loss(method):
+def test_the_straightforward_form_is_the_loss(method):
     """Where nothing is drawn but dropout: the same value and gradient, on real text."""
     texts = ["A cat sleeps on the mat.", "It rains in Oslo.", "The cost of a step is what it multiplies."]
     found = []
-    for kind in ("ours", "naive"):
+    for kind in ("ours", "straightforward"):
         made = form(method, kind, "minilm", 16)
         loss = made.loss
         switch_off_dropout(loss)

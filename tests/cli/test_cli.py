@@ -107,13 +107,13 @@ def test_a_run_that_was_cut_short_goes_on(checkpoint, corpus, tmp_path, capsys, 
             assert (whole / name).read_bytes() == (again / name).read_bytes()
     rest = ["--output", str(tmp_path / "other"), "--resume"]
     assert main([*arguments, *rest]) == 0  # it was over already
-    for option, told in (
+    for option, output in (
         (["--learning-rate", "1e-3"], "--learning-rate was"),
         (["--loss-arg", "mask_rate=0.3" if command == ["pretrain-infocse"] else "temperature=1"], "--loss-arg"),
         (["--max-steps", "3"], "--max-steps was 5"),
     ):
         assert main([*arguments, "--output", str(tmp_path / "more"), "--resume", *option]) == 2
-        assert told in capsys.readouterr().err
+        assert output in capsys.readouterr().err
     corpus.write_text("Another sentence of its own.\n" * 9)  # under the same name
     assert main([*arguments, "--output", str(tmp_path / "more"), "--resume"]) == 2
     assert "--data's SHA-256 was" in capsys.readouterr().err
@@ -632,7 +632,7 @@ def test_a_saved_model_keeps_its_pooling(build, corpus, tmp_path, capsys):
     model.save_pretrained(str(tmp_path / "mine"))
     words = ["train", "--method", "simcse", "--model", str(tmp_path / "mine"), "--data", str(corpus), "--overwrite"]
     words += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--max-steps", "1"]
-    for more, modules, told in (
+    for more, modules, output in (
         ([], ["Transformer", "Pooling", "Normalize"], ""),
         (["--pooling", "cls"], ["Transformer", "Pooling"], "Pooling cls takes the place of Pooling mean, Normalize"),
     ):
@@ -641,8 +641,8 @@ def test_a_saved_model_keeps_its_pooling(build, corpus, tmp_path, capsys):
         assert [type(module).__name__ for module in saved] == modules
         assert saved[1].pooling_mode == ("cls" if more else "mean")
         said = capsys.readouterr().out
-        assert told in said
-        assert bool(told) == ("takes the place of" in said)
+        assert output in said
+        assert bool(output) == ("takes the place of" in said)
 
 
 @pytest.mark.filterwarnings("ignore:SimCSELoss takes the encoder's dropout")

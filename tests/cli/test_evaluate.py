@@ -50,11 +50,11 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     suites = ["sts", "transfer", "retrieval", "in-domain", "geometry"]
     words = ["evaluate", model, "--eval-data", str(data), "--folds", "2", "--json"]
     assert main([*words, str(report), "--suite", *suites]) == 0
-    told = capsys.readouterr().out
-    assert told.count("task ") == len(suites)
+    output = capsys.readouterr().out
+    assert output.count("task ") == len(suites)
     found = scores(report)
     assert len(found) == 3 + 1 + 5 + 3 + 6
-    assert "sts12 test has 45 pairs, but the papers' set has 3,108" in told
+    assert "sts12 test has 45 pairs, but the papers' set has 3,108" in output
     for suite in suites:
         own = tmp_path / f"{suite}.json"
         assert main([*words, str(own), "--suite", suite]) == 0
@@ -84,10 +84,10 @@ def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
         "retrieval",
     ]
     assert main(words) == 2
-    told = capsys.readouterr()
-    assert "transfer: " in told.err
-    assert "all.jsonl, line 1 is not JSON" in told.err
-    assert "ndcg@10" in told.out
+    output = capsys.readouterr()
+    assert "transfer: " in output.err
+    assert "all.jsonl, line 1 is not JSON" in output.err
+    assert "ndcg@10" in output.out
     found = scores(report)
     assert len(found) == 3 + 5
     assert ("stsb", "test", "spearman") in found

@@ -160,10 +160,10 @@ def test_no_network_means_no_first_stage_either(words, checkpoint, tmp_path, rec
     words[2] = recipe
     monkeypatch.setattr(pretrain, "run", lambda args: pytest.fail("stage 1 was run"))
     assert main([*words, "--auxiliary", "none"]) == 0, capsys.readouterr().err
-    told = capsys.readouterr().out
-    assert ("auxiliary = None  (given)" in told) == (recipe == "infocse-bert-base")
-    assert ("no stage 1" in told) == (recipe == "mini-infocse")  # as the recipe has it
-    assert "  stage 1 learning_rate" not in told
+    output = capsys.readouterr().out
+    assert ("auxiliary = None  (given)" in output) == (recipe == "infocse-bert-base")
+    assert ("no stage 1" in output) == (recipe == "mini-infocse")  # as the recipe has it
+    assert "  stage 1 learning_rate" not in output
     assert not (tmp_path / "out-stage1").exists()
     assert furthest(weights(tmp_path / "out"), weights(checkpoint("bert-mlm"))) < 1e-9
     record = record_of(tmp_path / "out")

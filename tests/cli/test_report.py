@@ -117,12 +117,12 @@ def test_runs_that_went_wrong(checkpoint, sentences, tmp_path, capsys):
         "_short": ["--max-steps", "2"],
         r"$\frac$": ["--max-steps", "20", "--learning-rate", "1e30"],
     }
-    told = {}
+    output = {}
     for name, more in names.items():
         assert main([*words, "--output", str(tmp_path / name), *more]) == 0
-        told[name] = capsys.readouterr().err
-    assert re.search(r"diverged: the loss is not a number at step \d+\. The saved weights are not", told[r"$\frac$"])
-    assert "diverged" not in told["long"]
+        output[name] = capsys.readouterr().err
+    assert re.search(r"diverged: the loss is not a number at step \d+\. The saved weights are not", output[r"$\frac$"])
+    assert "diverged" not in output["long"]
     page = tmp_path / "report.html"
     assert main(["report", *(str(tmp_path / name) for name in names), "--html", str(page)]) == 0
     text = page.read_text(encoding="utf-8")

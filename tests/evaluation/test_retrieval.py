@@ -161,13 +161,13 @@ def test_prompts_of_queries_and_documents(tmp_path):
             return self.encode(texts, **options)
 
         def encode_document(self, texts, **options):
-            self.told = texts
+            self.output = texts
             return self.encode(texts, **options)
 
     model = Prompted()
     evaluate_retrieval(model, made(tmp_path))
     assert len(model.asked) == len(set(model.asked))
-    assert len(model.told) > len(model.asked) > 1
+    assert len(model.output) > len(model.asked) > 1
 
 
 def test_documents_in_parts_are_ranked_as_at_once(monkeypatch):

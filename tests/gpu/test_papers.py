@@ -26,16 +26,16 @@ def test_the_plan_is_of_recipes_at_the_papers_steps():
 def test_a_dry_run_prints_the_commands_and_makes_nothing(tmp_path, capsys):
     out = str(tmp_path / "papers")
     assert papers.main([*GIVEN, out, "--dry-run"]) == 0
-    told = capsys.readouterr().out
-    assert "1 language-base: to do" in told
-    assert f"python -m benchmarks.language_base --data wiki.txt --sts data/sts --out {out}/language-base" in told
-    assert "2 simcse-bert-base 42: to do" in told
-    assert "twins-bert-base 42: left out: needs --translations" in told
+    output = capsys.readouterr().out
+    assert "1 language-base: to do" in output
+    assert f"python -m benchmarks.language_base --data wiki.txt --sts data/sts --out {out}/language-base" in output
+    assert "2 simcse-bert-base 42: to do" in output
+    assert "twins-bert-base 42: left out: needs --translations" in output
     assert not (tmp_path / "papers").exists()
     papers.main([*GIVEN, out, "--dry-run", "--base", "bert=folder", "--translations", "de.txt", "--fraternal", "none"])
-    told = capsys.readouterr().out
-    assert "left out" not in told
-    assert "language_base" not in told
+    output = capsys.readouterr().out
+    assert "left out" not in output
+    assert "language_base" not in output
 
 
 def test_the_commands_are_ones_that_replicate_and_train_take(tmp_path, monkeypatch):
@@ -94,7 +94,7 @@ def test_slices_go_on_where_they_stopped(tmp_path, monkeypatch):
     state = json.loads((tmp_path / "state.json").read_text(encoding="utf-8"))
     states = {name: one["state"] for name, one in state.items()}
     assert states == {"good": "done", "bad": "failed", "slow": "cut short"}
-    assert state["bad"]["told"] == "it went wrong"
+    assert state["bad"]["output"] == "it went wrong"
     assert papers.go_on(runs, path, 0) == 2  # no time for any
     assert papers.go_on(runs, path, 5) == 0
     state = json.loads((tmp_path / "state.json").read_text(encoding="utf-8"))
@@ -112,8 +112,8 @@ def test_a_command_is_stopped_with_what_it_started(tmp_path):
         with pytest.raises(ProcessLookupError):
             os.kill(int(note.read_text()), 0)
     assert papers.within(["timeit", "-n", "1", "-r", "1", "pass"], 300)[0] == "done"
-    state, told = papers.within(["no_such_module"], 300)
-    assert (state, "No module named no_such_module" in told) == ("failed", True)
+    state, output = papers.within(["no_such_module"], 300)
+    assert (state, "No module named no_such_module" in output) == ("failed", True)
 
 
 def test_no_run_starts_from_an_encoder_that_was_not_made(tmp_path):
