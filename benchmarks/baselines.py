@@ -154,8 +154,8 @@ class DCLRLoss(ContrastiveLoss):
         width = model.get_embedding_dimension()
         self.head = TanhHead(width) if head else None
         self._excluded = torch.zeros(2, device=model.device)
-        self._warn_without_dropout()
-        self._ready()
+        self.warn_without_dropout()
+        self.finish_setup()
 
     @property
     def excluded_share(self) -> float:

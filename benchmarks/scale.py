@@ -4,9 +4,9 @@
     python -m benchmarks.scale flat --data wiki.txt.gz --steps 300 --json scale.json
 
 ``start`` writes a file of a million lines (the data's, each line numbered, again and again) and takes it through each
-training loop in a process of its own: seconds until the first step ends, and how far resident memory grew meanwhile, beside what
-the model and one step take by themselves. A small encoder stands for the real one, so that this is not the step's
-time. ``flat`` trains Twins with its queue and compares the steps' times over the run.
+training loop in a process of its own: seconds until the first step ends, and how far resident memory grew meanwhile,
+beside what the model and one step take by themselves. A small encoder stands for the real one, so that this is not the
+step's time. ``flat`` trains Twins with its queue and compares the steps' times over the run.
 """
 
 from __future__ import annotations

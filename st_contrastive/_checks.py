@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -92,6 +94,14 @@ def require_instance(name: str, value: object, kind: type[Any]) -> None:
     """Require an object of the class, or None."""
     if value is not None and not isinstance(value, kind):
         raise TypeError(f"{name} must be of type {kind.__name__}, or None; got {type(value).__name__}.")
+
+
+def warn(message: str) -> None:
+    """Warn at the line outside this package and torch that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("st_contrastive", "torch"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
 
 
 def first_line(error: BaseException) -> str:

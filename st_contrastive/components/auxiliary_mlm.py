@@ -16,10 +16,10 @@ from st_contrastive._checks import first_line, require_count
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.encoder.copies import has_adapters, own_copy
 from st_contrastive.encoder.layers import (
+    can_be_narrowed,
     capturing_states,
     editing_input,
     entering_states,
-    first_states_can_be_narrowed,
     layer_stack,
     layers_of,
     narrowed,
@@ -69,7 +69,7 @@ class AuxiliaryMLM(nn.Module):
         self.lower_dropout = lower_dropout
         self.network.requires_grad_(False)
         self._extra.requires_grad_(True)
-        self._narrows = first_states_can_be_narrowed(network)
+        self._narrows = can_be_narrowed(network)
         self.eval()
         self._probe()
         self.train(True)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import first_line
+from st_contrastive.encoder.model import encoder_of
 from st_contrastive.encoder.probe import agree, probing
 
 
@@ -100,64 +100,29 @@ def embedding_outputs(encoder: PreTrainedModel) -> Iterator[list[Tensor]]:
     """While open, the list collects the embedding layer's output of every forward pass, detached."""
     captured: list[Tensor] = []
 
-    def note(hidden: Tensor) -> Tensor:
+    def record(hidden: Tensor) -> Tensor:
         captured.append(hidden.detach())
         return hidden
 
-    with editing_embeddings(encoder, note):
+    with editing_embeddings(encoder, record):
         yield captured
-
-
-class _Reached(Exception):  # noqa: N818
-    """Ends a probing pass once the lowest layer is reached."""
-
-
-@torch.no_grad()
-def require_embedding_outputs(encoder: PreTrainedModel) -> None:
-    """Refuse an encoder whose embedding layer's output can't be read, or that takes no embeddings as its input.
-
-    The probing pass ends before the lowest layer. It costs little and leaves the encoder as it is.
-
-    Raises:
-        ValueError: the message says which encoders work.
-    """
-    shapes: list[torch.Size] = []
-
-    def end(hidden: Tensor) -> Tensor:
-        shapes.append(hidden.shape)
-        raise _Reached
-
-    ids = torch.tensor([[1, 2, 3], [1, 2, 3]], device=encoder.device)
-    failure = "no such output enters its lowest layer"
-    try:
-        with probing(encoder, encoder.device), editing_embeddings(encoder, end):
-            encoder(inputs_embeds=encoder.get_input_embeddings()(ids), attention_mask=torch.ones_like(ids))
-    except _Reached:
-        pass
-    except Exception as error:  # whatever a family's code raises
-        failure = f"{type(error).__name__}: {first_line(error)}"
-    if not shapes or shapes[0][:2] != ids.shape:
-        raise ValueError(
-            f"{type(encoder).__name__} can't give the embedding layer's output that margin_from='embeddings' reads "
-            f"({failure}). Take an encoder such as BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."
-        )
 
 
 @contextmanager
 def capturing_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Tensor]]:
-    """While open, the list collects the hidden states behind the lowest ``number`` layers, with their gradient.
+    """While open, the list collects the hidden states after the lowest ``number`` layers, with their gradient.
 
     They are read where they enter the next layer, because some families compute something between two layers.
     """
     captured: list[Tensor] = []
     layers = layers_of(encoder)
 
-    def note(hidden: Tensor) -> Tensor:
+    def record(hidden: Tensor) -> Tensor:
         captured.append(hidden)
         return hidden
 
     if number < len(layers):
-        with editing_input(layers[number], note):
+        with editing_input(layers[number], record):
             yield captured
         return
     handle = layers[-1].register_forward_hook(
@@ -242,18 +207,19 @@ def _feed_forward(layer: nn.Module) -> list[nn.Module]:
     return [children[name] for name in ("ffn", "mlp") if name in children][:1]
 
 
-def first_states_can_be_narrowed(encoder: PreTrainedModel) -> bool:
-    """Whether narrowing the last layer to the first tokens leaves their last states as they are.
+def can_be_narrowed(model: nn.Module) -> bool:
+    """Whether narrowing the encoder's last layer to the first tokens leaves their last states as they are.
 
     Two passes on a few tokens show it, whatever the encoder's family.
     """
+    encoder = model if isinstance(model, PreTrainedModel) else encoder_of(model)
     try:
         last = layers_of(encoder)[-1]
     except ValueError:  # layers that share their weights
         return False
     if not _position_wise(last):
         return False
-    if hasattr(encoder, "set_attention_type"):  # a short pass would change BigBird's attention for good
+    if hasattr(encoder, "set_attention_type"):  # BigBird's attention depends on the length of the texts
         return False
 
     def states() -> Tensor:

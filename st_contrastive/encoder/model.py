@@ -8,7 +8,6 @@ from typing import cast
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from sentence_transformers.util import is_sentence_transformer_model
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -25,7 +24,8 @@ def wrapper_chain(model: nn.Module) -> list[nn.Module]:
     """
     found = [model]
     while not isinstance(found[-1], SentenceTransformer):
-        inner = getattr(found[-1], "module", None) or getattr(found[-1], "_orig_mod", None)
+        # A compiled module passes "module" on to what it compiled: look at its own attribute first.
+        inner = getattr(found[-1], "_orig_mod", None) or getattr(found[-1], "module", None)
         if not isinstance(inner, nn.Module):
             raise TypeError(f"model must be a SentenceTransformer, got {type(found[-1]).__name__}.")
         found.append(inner)
@@ -82,11 +82,6 @@ def input_embedding_width(model: nn.Module) -> int:
     return cast(Tensor, encoder_of(model).get_input_embeddings().weight).shape[1]
 
 
-def is_saved_model(name: str) -> bool:
-    """Whether a folder or hub name is a saved SentenceTransformer, and not a plain checkpoint."""
-    return bool(is_sentence_transformer_model(name))
-
-
 def max_positions(model: nn.Module) -> int | None:
     """Most tokens that the encoder has positions for; None where it tells no limit."""
     table = position_table(model)
@@ -115,14 +110,14 @@ def has_dropout(model: nn.Module) -> bool:
 
 
 def dropout_setting(model: nn.Module) -> str:
-    """What the encoder's family calls its layers' dropout in the configuration; BERT's word where none is known."""
+    """The name of the layers' dropout in the encoder's configuration; hidden_dropout_prob where none is found."""
     settings = encoder_of(model).config.to_dict()
     names = ("hidden_dropout_prob", "hidden_dropout", "dropout", "embedding_dropout", "attention_dropout")
     return next((name for name in names if name in settings), names[0])
 
 
 def is_causal(model: nn.Module) -> bool:
-    """Whether the encoder's tokens see those before them alone, as far as its configuration and layers tell."""
+    """Whether tokens attend only to earlier tokens, judged by the encoder's configuration and layers."""
     encoder = encoder_of(model)
     if getattr(encoder.config, "is_causal", None) is False or getattr(
         encoder.config, "use_bidirectional_attention", None
@@ -134,9 +129,9 @@ def is_causal(model: nn.Module) -> bool:
 POOLING_MODES: tuple[str, ...] = tuple(Pooling.POOLING_MODES)
 
 
-#: What sentence-transformers puts behind a pooling that reads the pooled vector alone.
+#: Modules of sentence-transformers that read only the pooled vector.
 _BEHIND_POOLING = ("Normalize", "Dense", "LayerNorm", "Dropout")
-_HOSTS = "sentence_transformers."
+_PACKAGE = "sentence_transformers."
 
 
 def embeds_first_token(model: nn.Module) -> bool:
@@ -145,7 +140,7 @@ def embeds_first_token(model: nn.Module) -> bool:
     if not behind or type(behind[0]) is not Pooling or behind[0].pooling_mode not in ("cls", ("cls",), ["cls"]):
         return False
     kinds = [type(module) for module in behind[1:]]
-    return all(kind.__name__ in _BEHIND_POOLING and kind.__module__.startswith(_HOSTS) for kind in kinds)
+    return all(kind.__name__ in _BEHIND_POOLING and kind.__module__.startswith(_PACKAGE) for kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -172,6 +167,11 @@ class Wrapping:
     parallel: bool = False
     synchronises_buffers: bool = False
 
+    @property
+    def intercepted(self) -> bool:
+        """Whether something other than the model's own code runs or watches its passes."""
+        return self.compiled or self.hooked or self.replayed or self.parallel
+
     @classmethod
     def of(cls, model: nn.Module) -> Wrapping:
         """The wrapping of a model, as it is now.
@@ -181,17 +181,16 @@ class Wrapping:
         """
         if _is_replaced(text_module(model)):
             raise ValueError(
-                "A loss around this one, such as AdaptiveLayerLoss, keeps the layers' states in the batch, and this "
-                "loss takes copies of the batch. Train this loss by itself."
+                "A loss around this one, such as AdaptiveLayerLoss, passes layer states through the batch's dict, "
+                "which this loss copies. Train this loss by itself."
             )
         *wrappers, inner = wrapper_chain(model)
         compiled = any(_is_compiled(vars(wrapper)) for wrapper in wrappers)
         checkpointed = any(_is_checkpointed(vars(wrapper)) for wrapper in wrappers)
         hooked = batch_statistics = False
         pending: list[nn.Module | None] = [inner]
-        while (
-            pending
-        ):  # at every step, over all modules: reading their dictionaries is four times as fast as attributes
+        # At every step, over all modules: reading their dictionaries is four times as fast as reading attributes.
+        while pending:
             module = pending.pop()
             if module is None:
                 continue

@@ -1,4 +1,4 @@
-"""Running the encoder: several views in one pass, pooling, rows in groups, and passes that are recomputed.
+"""Forward passes: merging views, pooling, rows in groups of similar length, and recomputed mini-batches.
 
 Written for sentence-transformers 6.2: this is the one module that uses its semi-private ``merge_feature_batches``.
 """
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from st_contrastive.encoder import unpadded
-from st_contrastive.encoder.layers import first_states_can_be_narrowed, layers_of, narrowed
+from st_contrastive.encoder.layers import can_be_narrowed, layers_of, narrowed
 from st_contrastive.encoder.model import Wrapping, embeds_first_token, encoder_of, unwrap, wrapper_chain
 from st_contrastive.encoder.probe import ignores_padding
 from st_contrastive.encoder.rows import Rows, cheapest_chunks, chunks, in_order
@@ -69,10 +69,10 @@ def encode(model: nn.Module, views: Sequence[Rows], *, observed: bool = False) -
     Args:
         model: the model, with or without wrappers.
         views: each a batch of rows.
-        observed: hooks on the encoder's layers must see the pass. torch.compile is then not used: code that was
-            compiled without a hook runs without it.
+        observed: set if the caller has hooks on the encoder's layers. It switches torch.compile off, which ignores
+            hooks that were registered after compilation.
     """
-    if _recomputing.get():  # DDP expects one backward pass for each forward pass, and must not see this one
+    if _recomputing.get():  # bypasses DDP, which expects one backward pass for each forward pass
         model = next(
             module for module in wrapper_chain(model) if isinstance(module, (SentenceTransformer, nn.DataParallel))
         )
@@ -113,7 +113,7 @@ def _from_output(output: dict[str, Any]) -> Encoded:
 def _recomputed(function: Function, *args: Any) -> tuple[Tensor, ...]:
     """``function(*args)`` under activation checkpointing: it runs again in the backward pass.
 
-    Compiled code is not used, since it may hold other tensors in the second run, and :func:`encode` can tell that run.
+    Both runs are eager: compiled code may save other tensors in the second run, which ``_recomputing`` marks.
     """
 
     def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
@@ -138,10 +138,6 @@ def uncompiled() -> AbstractContextManager[Any]:
     return nullcontext() if stance is None else cast(AbstractContextManager[Any], stance("force_eager"))
 
 
-def _can_be_narrowed(model: nn.Module) -> bool:
-    return first_states_can_be_narrowed(encoder_of(model))
-
-
 @dataclass(frozen=True)
 class _Groups:
     """The rows of one or more batches in groups.
@@ -158,7 +154,7 @@ class _Groups:
 
 
 class EncoderPasses(nn.Module):
-    """The encoder passes that a loss makes, at the least cost: no padding, and no state that nobody reads.
+    """The encoder passes that a loss makes, without padding and without last-layer states that nobody reads.
 
     Values stay the same up to rounding. With dropout, the same batch draws other random numbers.
     """
@@ -175,8 +171,7 @@ class EncoderPasses(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._wrapping = Wrapping()
-        self._probed: tuple[nn.Module | None, Any] = (None, None)
-        self._answers: dict[Callable[[nn.Module], bool], bool] = {}
+        self._probed: dict[Callable[[nn.Module], bool], tuple[nn.Module, Any, bool]] = {}
 
     @property
     def reads(self) -> Literal["sentences", "first token", "tokens"]:
@@ -188,7 +183,12 @@ class EncoderPasses(nn.Module):
         """:func:`encode`, with the last layer narrowed to the first tokens where nothing else is read."""
         # Pooling may skip a prompt's tokens, and in a flat batch first tokens lie anywhere.
         plain = all("prompt_length" not in view.extras and view.flat is None for view in views)
-        narrow = plain and self._may_narrow and self._probe(_can_be_narrowed)
+        if observed and self._wrapping.parallel:
+            raise ValueError(
+                "This loss reads the states of single layers, which DataParallel's replicas would mix. Start one "
+                "process for each device (torchrun), or show the trainer one device (CUDA_VISIBLE_DEVICES=0)."
+            )
+        narrow = plain and self._may_narrow and self._probe(can_be_narrowed)
         with narrowed(layers_of(encoder_of(self.model))[-1]) if narrow else nullcontext():
             return encode(self.model, views, observed=observed)
 
@@ -201,7 +201,7 @@ class EncoderPasses(nn.Module):
 
         Args:
             function: takes the batches, and treats each row by itself. It may run again in the backward pass.
-            batches: of as many rows each.
+            batches: all with the same number of rows.
         """
         groups = self._groups(batches)
         if groups is None:
@@ -209,7 +209,7 @@ class EncoderPasses(nn.Module):
         return in_order(self._each(function, batches, groups), groups.order)
 
     def by_groups(self, function: Function, *batches: Rows) -> list[tuple[Tensor, ...]]:
-        """As :meth:`by_rows`, for results that are not one entry for each row: a list of each group's results."""
+        """As :meth:`by_rows`, but returns each group's results, not merged."""
         groups = self._groups(batches)
         return [function(*batches)] if groups is None else self._each(function, batches, groups)
 
@@ -245,23 +245,22 @@ class EncoderPasses(nn.Module):
         return self.mini_batch_size is not None and len(batch) > self.mini_batch_size
 
     def _inspect_encoder(self) -> None:
-        """Find out what can be saved. Called at every step: the encoder may have been wrapped or changed since."""
+        """Find out which shortcuts are valid. Called at every step: the encoder may have been wrapped meanwhile."""
         self._wrapping = Wrapping.of(self.model)
         # Probed here, before any hook of a pass is set.
         if self._may_narrow:
-            self._probe(_can_be_narrowed)
+            self._probe(can_be_narrowed)
         if self._may_group or self.mini_batch_size is not None:
             self._probe(ignores_padding)
 
     def _probe(self, question: Callable[[nn.Module], bool]) -> bool:
-        """A question to the model, asked once for each encoder and kind of attention."""
+        """The answer of ``question(model)``, kept for each encoder and attention implementation."""
         encoder = encoder_of(self.model)
-        probed = encoder, getattr(encoder.config, "_attn_implementation", None)
-        if self._probed[0] is not encoder or self._probed[1] != probed[1]:
-            self._probed, self._answers = probed, {}
-        if question not in self._answers:
-            self._answers[question] = question(self.model)
-        return self._answers[question]
+        attention = getattr(encoder.config, "_attn_implementation", None)
+        probed = self._probed.get(question)
+        if probed is None or probed[0] is not encoder or probed[1] != attention:
+            probed = self._probed[question] = encoder, attention, question(self.model)
+        return probed[2]
 
     @property
     def _may_narrow(self) -> bool:
@@ -269,18 +268,14 @@ class EncoderPasses(nn.Module):
         reads_first = self.reads == "first token" or (self.reads == "sentences" and embeds_first_token(self.model))
         # Compiled code ignores new hooks, a checkpointed layer would be recomputed whole, hooks of others would see
         # other states, and DataParallel's replicas share their hooks.
-        excluded = (
-            wrapping.compiled or wrapping.checkpointed or wrapping.hooked or wrapping.replayed or wrapping.parallel
-        )
-        return self.narrows_last_layer and reads_first and not excluded
+        return self.narrows_last_layer and reads_first and not (wrapping.intercepted or wrapping.checkpointed)
 
     @property
     def _may_group(self) -> bool:
         wrapping = self._wrapping
         # Code would be compiled again for every width; hooks, and other ranks that wait for each pass, expect one pass;
         # and rows that depend on each other must stay together.
-        excluded = wrapping.compiled or wrapping.hooked or wrapping.replayed or wrapping.parallel
-        if excluded or wrapping.synchronises_buffers or wrapping.batch_statistics:
+        if wrapping.intercepted or wrapping.synchronises_buffers or wrapping.batch_statistics:
             return False
         return unwrap(self.model).device.type == "cpu" if self.saves_padding is None else self.saves_padding
 

@@ -1,10 +1,10 @@
-"""Probes: passes on a few tokens show what an encoder can do, so that no family has to be known by name."""
+"""Probes: passes on a few tokens that show what an encoder can do, instead of a list of families."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +28,17 @@ def in_evaluation(encoder: nn.Module) -> Iterator[None]:
 def probing(network: nn.Module, device: torch.device) -> Iterator[None]:
     """While open, passes draw no random numbers and keep nothing for a backward pass.
 
-    Autocast is off, because it would cache cast weights without their gradient.
+    Autocast is off, because it would cache casts made without a gradient.
     """
+    # A short text switches BigBird's attention, which would stay switched.
+    switching = [(part, part.attention_type) for part in network.modules() if hasattr(part, "set_attention_type")]
     with in_evaluation(network), torch.no_grad(), torch.autocast(device.type, enabled=False):
-        yield
+        try:
+            yield
+        finally:
+            for part, kind in switching:
+                if part.attention_type != kind:
+                    cast(Any, part).set_attention_type(kind)
 
 
 def agree(one: Tensor, other: Tensor) -> bool:

@@ -1,8 +1,8 @@
-"""Preparing a model when a loss is built: models that no loss can train are refused, and embeddings frozen."""
+"""Checks of a model when a loss is built, and freezing of its token embeddings."""
 
 from __future__ import annotations
 
-import warnings
+from contextlib import ExitStack
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from st_contrastive._checks import first_line
+from st_contrastive._checks import first_line, warn
+from st_contrastive.encoder.layers import embedding_outputs
 from st_contrastive.encoder.model import (
     embeds_first_token,
     encoder_of,
@@ -28,7 +29,7 @@ def require_text_encoder(model: nn.Module) -> None:
 
     Raises:
         TypeError: the model does not start with a token-level Transformer module.
-        ValueError: it has no tokenizer, or one that knows no word.
+        ValueError: it has no tokenizer, or one without a vocabulary.
     """
     first = text_module(model)
     if not isinstance(first.tokenizer, PreTrainedTokenizerBase):
@@ -39,13 +40,14 @@ def require_text_encoder(model: nn.Module) -> None:
     if len(first.tokenizer) <= len(set(first.tokenizer.all_special_ids)):
         # transformers makes such a tokenizer of a folder without tokenizer files.
         raise ValueError(
-            f"model's tokenizer ({type(first.tokenizer).__name__}) knows no word: its folder has no tokenizer files. "
+            f"model's tokenizer ({type(first.tokenizer).__name__}) has no vocabulary besides special tokens: its "
+            "folder has no tokenizer files. "
             "Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
         )
 
 
 def require_trainable(model: SentenceTransformer) -> None:
-    """Refuse weights that training would destroy. Warn of weights that hardly move, and of a decoder read at [CLS].
+    """Refuse weights that training would destroy. Warn of weights that hardly move, and of a decoder's first token.
 
     Raises:
         ValueError: weights that are trained are float16, or the model has no limit to cut texts at.
@@ -53,7 +55,7 @@ def require_trainable(model: SentenceTransformer) -> None:
     if unwrap(model).max_seq_length is None:
         limit = max_positions(model)
         raise ValueError(
-            "model.max_seq_length is None, and the tokenizer needs a number to cut texts at: set model.max_seq_length"
+            "model.max_seq_length is None, so that texts would not be truncated: set model.max_seq_length"
             + (f", at most {limit}, the positions that the encoder has." if limit else ".")
         )
     kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
@@ -64,16 +66,14 @@ def require_trainable(model: SentenceTransformer) -> None:
             "the trainer fp16=True or bf16=True."
         )
     if torch.bfloat16 in kinds:
-        warnings.warn(
+        warn(
             "model has bfloat16 weights, in which most small updates round away. Load it with model_kwargs={'dtype': "
-            "torch.float32}, and give the trainer bf16=True to save time.",
-            stacklevel=5,
+            "torch.float32}, and give the trainer bf16=True to save time."
         )
     if embeds_first_token(model) and is_causal(model):
-        warnings.warn(
+        warn(
             "model is a decoder that is read at its first token, which sees no other: sentences that begin alike get "
-            "one vector. End it with Pooling(width, 'lasttoken') or 'mean'.",
-            stacklevel=5,
+            "one vector. End it with Pooling(width, 'lasttoken') or 'mean'."
         )
 
 
@@ -101,24 +101,31 @@ def freeze_token_embeddings(model: SentenceTransformer) -> None:
     layer.requires_grad_(False)
 
 
-@torch.no_grad()
-def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
-    """Refuse an encoder that can't be fed with embeddings, in place of token ids.
+def require_embeddings_as_input(encoder: PreTrainedModel, *, outputs: bool = False) -> None:
+    """Refuse an encoder that does not accept embeddings in place of token ids.
+
+    Args:
+        encoder: the encoder.
+        outputs: whether the embedding layer's output must be readable too.
 
     Raises:
-        ValueError: it can't.
+        ValueError: the message says which encoders work.
     """
     ids = torch.ones((2, 8), dtype=torch.long, device=encoder.device)  # Funnel fails on shorter rows
     try:
-        with probing(encoder, encoder.device):
+        with ExitStack() as stack:
+            stack.enter_context(probing(encoder, encoder.device))
+            captured = stack.enter_context(embedding_outputs(encoder)) if outputs else []
             states = encoder(inputs_embeds=encoder.get_input_embeddings()(ids), attention_mask=torch.ones_like(ids))[0]
+        shapes = [states.shape, *(output.shape for output in captured)]
     except Exception as error:  # whatever a family's code raises
         failure = f"{type(error).__name__}: {first_line(error)}"
     else:
-        if states.shape[:2] == ids.shape:
+        if len(shapes) > outputs and all(shape[:2] == ids.shape for shape in shapes):
             return
-        failure = f"states of shape {tuple(states.shape)} from {tuple(ids.shape)} embeddings"
+        failure = f"from {tuple(ids.shape)} embeddings it makes states of the shapes {[tuple(one) for one in shapes]}"
+    readable = " or can't give its embedding layer's output" if outputs else ""
     raise ValueError(
-        f"{type(encoder).__name__} can't be fed with the fused embeddings of a fraternal twin ({failure}). Take an "
-        "encoder such as BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."
+        f"{type(encoder).__name__} does not accept embeddings as input{readable}, as TwinsLoss needs ({failure}). Take "
+        "an encoder such as BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."
     )

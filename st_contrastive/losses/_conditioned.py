@@ -79,7 +79,7 @@ class ConditionedLoss(ContrastiveLoss):
         return () if self.vector == "head" else tuple(pool_as_model(self.model, view) for view in encoded)
 
     def _projected(self, sentences: Tensor, given: Tensor | None) -> Views:
-        contrasted = sentences if self.head is None else self.through(self.head, sentences)
+        contrasted = sentences if self.head is None else self.apply_head(self.head, sentences)
         return Views(contrasted, contrasted if given is None else given)
 
     def _contrastive(self, views: Views) -> Tensor:

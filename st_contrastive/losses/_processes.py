@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from st_contrastive import distributed
+from st_contrastive._checks import warn
 from st_contrastive.encoder import Rows
 from st_contrastive.losses._calling_trainer import Run
 from st_contrastive.losses._state import owned_state
@@ -37,10 +37,9 @@ def begin_run(loss: TextLoss, run: Run, *, restored: bool) -> None:
         "callbacks=[st_contrastive.training.LossStateCallback(loss)]"
     )
     if run.resumed_at and not restored:
-        warnings.warn(
+        warn(
             f"Training was resumed at step {run.resumed_at} without the state that {name} owns, which starts anew. "
-            f"{remedy}; with fit, call load_loss_state(loss, checkpoint) before.",
-            stacklevel=5,
+            f"{remedy}; with fit, call load_loss_state(loss, checkpoint) before."
         )
     if distributed.world_size() > 1:
         if run.losses > 1:
@@ -52,10 +51,9 @@ def begin_run(loss: TextLoss, run: Run, *, restored: bool) -> None:
             raise ValueError("load_loss_state was called on some of the devices only: call it on all.")
         if not restored:
             distributed.broadcast(owned.values())
-        warnings.warn(
+        warn(
             f"{name} owns state that is neither clipped nor saved in checkpoints here, on "
-            f"{distributed.world_size()} devices; its gradients are averaged over them. {remedy}.",
-            stacklevel=5,
+            f"{distributed.world_size()} devices; its gradients are averaged over them. {remedy}."
         )
 
 

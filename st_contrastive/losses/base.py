@@ -1,10 +1,9 @@
-"""The base classes of the losses: how they are called, what they own and when that changes, and their InfoNCE term."""
+"""Base classes of the losses: calling convention, owned state (heads, queues, networks), and the InfoNCE term."""
 
 from __future__ import annotations
 
 import inspect
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -15,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_count, require_flag
+from st_contrastive._checks import require_count, require_flag, warn
 from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder import (
     EncoderPasses,
@@ -61,8 +60,8 @@ class LossTerms(dict[str, Tensor]):
 class TextLoss(EncoderPasses, ABC):
     """Base of all losses: checks the columns, prepares the step, and returns the terms or their sum.
 
-    **A subclass** calls ``super().__init__``, builds its components, calls :meth:`_ready` last, sets :attr:`columns`
-    and implements :meth:`compute_terms`. Its contract:
+    **A subclass** calls ``super().__init__``, builds its components, calls :meth:`finish_setup` last, sets
+    :attr:`columns` and implements :meth:`compute_terms`. Its contract:
 
     - *What may run twice.* A function given to :meth:`by_rows` or :meth:`by_groups` may run again in the backward pass,
       and on groups of rows in any order. It changes no state.
@@ -72,11 +71,11 @@ class TextLoss(EncoderPasses, ABC):
     - *When state may change.* What the loss owns (heads, queues, auxiliary networks) changes in training only, where
       :attr:`is_learning` is True. sentence-transformers leaves a loss in training mode while it evaluates and switches
       only the encoder, so that the encoder's mode and PyTorch's gradient mode decide.
-    - *Several processes.* A mean over this process's rows is multiplied by ``self.rows.share``, a mean over other
-      things by :meth:`ContrastiveLoss.share`; a head with BatchNorm is called by :meth:`ContrastiveLoss.through`. The
-      terms then average over the processes to those of one process with all rows. What the loss owns starts as rank
-      0's, and its gradients are averaged in the backward pass, because DDP knows of the encoder only. One norm to clip
-      by, and checkpoints, are the trainer's: see :mod:`st_contrastive.training`.
+    - *Several processes.* A mean over this process's rows is multiplied by ``self.row_counts.share``, a mean over other
+      things by :meth:`ContrastiveLoss.share`; heads are called by :meth:`ContrastiveLoss.apply_head`. The terms then
+      average over the processes to those of one process with all rows. What the loss owns starts as rank 0's, and its
+      gradients are averaged in the backward pass, because DDP knows of the encoder only. Clipping and checkpoints are
+      the trainer's job: see :mod:`st_contrastive.training`.
 
     Args:
         model: a SentenceTransformer that starts with a token-level Transformer module.
@@ -101,7 +100,7 @@ class TextLoss(EncoderPasses, ABC):
         require_flag("log_terms", log_terms)
         require_text_encoder(model)
         require_trainable(model)
-        # The trainer puts its DDP or compiled wrapper under this name.
+        # The trainer replaces this attribute by its DDP or compiled wrapper.
         self.model = model
         self.log_terms = log_terms
         self._positions = position_table(model)
@@ -109,7 +108,7 @@ class TextLoss(EncoderPasses, ABC):
         self._state_was_restored = False
         self._averages_gradients = True
         self._run: Run | None = None
-        self.rows = RowCounts(0)
+        self.row_counts = RowCounts(0)
 
     @abstractmethod
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
@@ -118,7 +117,7 @@ class TextLoss(EncoderPasses, ABC):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Keep the constructor's arguments, for :meth:`get_config_dict`."""
         loss = super().__new__(cls)
-        with suppress(TypeError):  # __init__ refuses arguments that do not fit; copying gives none
+        with suppress(TypeError):  # __init__ reports wrong arguments; copying passes none
             bound = inspect.signature(cls.__init__).bind(loss, *args, **kwargs)
             bound.apply_defaults()
             vars(loss)["_arguments"] = {k: v for k, v in bound.arguments.items() if k not in ("self", "model")}
@@ -147,11 +146,11 @@ class TextLoss(EncoderPasses, ABC):
     def forward(
         self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
     ) -> dict[str, Tensor] | Tensor:
-        """Terms, or their sum, of one batch. Labels are used where a loss says so, by TwinsLoss with ``fraternal``.
+        """Terms, or their sum, of one batch. Only TwinsLoss with ``fraternal`` reads the labels.
 
         Raises:
-            ValueError: the columns are not as many as the loss takes, or not tokenised text, or a text is longer than
-                the encoder has positions for.
+            ValueError: the number of columns is wrong, a column is not tokenised text, or a text is longer than the
+                encoder has positions for.
         """
         if self.is_learning and not self._state_is_kept:
             self._begin(present_run())
@@ -193,22 +192,20 @@ class TextLoss(EncoderPasses, ABC):
     def _prepare(self, rows: Rows) -> None:
         """Set what this step's computation depends on: row counts, modes, and how the encoder may be run."""
         together = self.gather_across_devices and distributed.world_size() > 1
-        self.rows = RowCounts(len(rows), rows.mask.device if together else None)
+        self.row_counts = RowCounts(len(rows), rows.mask.device if together else None)
         self._set_modes(alone=len(rows) == 1 and not together)
         self._inspect_encoder()
 
     def _set_modes(self, *, alone: bool) -> None:
         """Put what the loss owns in the mode of this step.
 
-        A loader's last batch may be one sentence, whose few views have no useful variance. BatchNorm then uses its
-        running statistics and keeps them.
+        For a single sentence, the batch's variance is meaningless: BatchNorm then uses its running statistics.
         """
         for part in self._owned():
             part.train(self.is_learning)
-            if alone:
-                for module in part.modules():
-                    if isinstance(module, nn.BatchNorm1d):
-                        module.eval()
+            for module in part.modules():
+                if alone and isinstance(module, nn.BatchNorm1d):
+                    module.eval()
 
     def _begin(self, run: Run) -> None:
         if run != self._run:
@@ -219,7 +216,7 @@ class TextLoss(EncoderPasses, ABC):
     def _owned(self) -> list[nn.Module]:
         return [part for name, part in self.named_children() if name != "model"]
 
-    def _ready(self) -> None:
+    def finish_setup(self) -> None:
         """Move what the loss owns to the encoder's device, so that a training loop need not."""
         for part in self._owned():
             part.to(self.model.device)
@@ -269,8 +266,8 @@ class ContrastiveLoss(TextLoss):
         negative_weights: Tensor | None = None,
     ) -> Tensor:
         """InfoNCE at the loss's temperature, with ``gather_across_devices`` against the positives of all devices."""
-        positives, offset = distributed.gather(positives, self.rows.each)
-        return self.rows.share * info_nce(
+        positives, offset = distributed.gather(positives, self.row_counts.each)
+        return self.row_counts.share * info_nce(
             anchors,
             positives,
             temperature=self.temperature,
@@ -281,7 +278,7 @@ class ContrastiveLoss(TextLoss):
 
     def share(self, count: Tensor | int) -> Tensor | float:
         """As ``rows.share``, for a mean over ``count`` other things, such as masked tokens."""
-        if len(self.rows.each) == 1:
+        if len(self.row_counts.each) == 1:
             return 1.0
         return distributed.share(torch.as_tensor(count, device=self.model.device))
 
@@ -290,7 +287,7 @@ class ContrastiveLoss(TextLoss):
         total, count = (torch.stack(part).sum() for part in zip(*sums, strict=True))
         return self.share(count) * total / count.clamp(min=1)
 
-    def through(self, head: nn.Module, vectors: Tensor) -> Tensor:
+    def apply_head(self, head: nn.Module, vectors: Tensor) -> Tensor:
         """``head(vectors)`` in the head's precision, with the rows of all devices in BatchNorm's statistics if
         ``gather_across_devices``.
 
@@ -298,12 +295,16 @@ class ContrastiveLoss(TextLoss):
             head: (n, d) to (n, d').
             vectors: (k N, d), k views of this device's N sentences.
         """
-        vectors = vectors.to(next(head.parameters(), vectors).dtype)  # a model in half precision, a head in float32
-        if len(self.rows.each) == 1 or not any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
+        vectors = vectors.to(next(head.parameters(), vectors).dtype)  # the model may be bfloat16 and the head float32
+        if len(self.row_counts.each) == 1 or not any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
             return cast(Tensor, head(vectors))
-        views = vectors.shape[0] // self.rows.own
-        together, offset = distributed.gather(vectors, [views * count for count in self.rows.each])
+        views = vectors.shape[0] // self.row_counts.own
+        together, offset = distributed.gather(vectors, [views * count for count in self.row_counts.each])
         return cast(Tensor, head(together)[offset : offset + vectors.shape[0]])
+
+    def two_views(self, columns: list[Rows]) -> Tensor:
+        """Sentence vectors (2N, d): those of the first column, and then a second view, of the last column."""
+        return torch.cat(self.by_rows(lambda *views: self.sentences_of(views[0], views[-1]), *columns))
 
     def masked_lm(
         self,
@@ -313,7 +314,7 @@ class ContrastiveLoss(TextLoss):
         *,
         vocabulary: int,
     ) -> Tensor:
-        """Mean cross-entropy of the masked tokens, 0-d, whose rows go through a network in groups.
+        """Mean cross-entropy of the masked tokens, 0-d. The network runs on groups of rows; its head runs once.
 
         Args:
             rows: texts with ``masked`` tokens.
@@ -332,11 +333,10 @@ class ContrastiveLoss(TextLoss):
         # One call of the head for all groups: a gradient of its matrix for each would need much memory.
         return self.share(len(targets)) * masked_lm_in_chunks(hidden, targets, logits, vocabulary=vocabulary)
 
-    def _warn_without_dropout(self) -> None:
+    def warn_without_dropout(self) -> None:
         if not has_dropout(self.model):
-            warnings.warn(
+            warn(
                 f"{type(self).__name__} takes the encoder's dropout as its only augmentation, and this encoder has "
                 "none, so that both views of a sentence are the same. Load it with dropout, for instance "
-                f"Transformer(name, config_kwargs={{{dropout_setting(self.model)!r}: 0.1}}).",
-                stacklevel=3,
+                f"Transformer(name, config_kwargs={{{dropout_setting(self.model)!r}: 0.1}})."
             )

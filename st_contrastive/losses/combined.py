@@ -139,8 +139,8 @@ class CombinedLoss(ContrastiveLoss):
             )
             self.auxiliary = auxiliary_network(model, auxiliary, None, None, tied_head=False, lower_dropout=False)
         if positives == "dropout":
-            self._warn_without_dropout()
-        self._ready()
+            self.warn_without_dropout()
+        self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         rows = len(columns[0])
@@ -152,7 +152,7 @@ class CombinedLoss(ContrastiveLoss):
             others = self.by_rows(self.sentences_of, composed)[0]
         else:
             sentences, others, *given = self.by_rows(self._two_views, columns[0])
-        projected = self.through(self.head, torch.cat([sentences, others]))
+        projected = self.apply_head(self.head, torch.cat([sentences, others]))
         anchors, positives = projected[:rows], projected[rows : 2 * rows]
         negatives = (None, None) if self.queue is None else self.queue.entries()
         contrastive = self.contrast(anchors, positives, *negatives)
@@ -166,7 +166,7 @@ class CombinedLoss(ContrastiveLoss):
             conditioned, vocabulary = replace(masked, vectors=given[0]), self.auxiliary.signature[1]
             terms["mlm"] = self.masked_lm(conditioned, states, self.auxiliary.logits, vocabulary=vocabulary)
         if self.queue is not None and self.is_learning:
-            self.queue.push(distributed.gather(anchors.detach(), self.rows.each)[0])
+            self.queue.push(distributed.gather(anchors.detach(), self.row_counts.each)[0])
         return terms
 
     @property

@@ -117,7 +117,7 @@ class ConIsILoss(ContrastiveLoss):
         self.interaction_dim = interaction_dim
         self.head = InteractionHead(embedding_width(model))
         self.classifier = interaction_classifier(embedding_width(model), interaction_dim)
-        self._ready()
+        self.finish_setup()
 
     @property
     def fallback_share(self) -> float | None:
@@ -130,7 +130,7 @@ class ConIsILoss(ContrastiveLoss):
         composed, distinct = self.pairs(columns, interacting=self.interaction_weight > 0)
         # One call of the head: the rows of all views share their BatchNorm statistics.
         vectors = [self.by_rows(self.sentences_of, texts)[0] for texts in (columns[0], composed)]
-        projected = self.through(self.head, torch.cat(vectors))
+        projected = self.apply_head(self.head, torch.cat(vectors))
         anchors, positives = projected[:rows], projected[rows : 2 * rows]
         contrastive = self.contrast(anchors, positives)
         if distinct is not None:

@@ -121,8 +121,8 @@ class DiffCSELoss(ConditionedLoss):
             mask_rate=mask_rate,
             sampling=sampling,
         )
-        self._warn_without_dropout()
-        self._ready()
+        self.warn_without_dropout()
+        self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         masked = columns[0].corrupted(self.detector.masking, 2) if self.rtd_weight > 0 else None

@@ -73,7 +73,7 @@ class InfoCSEAblation:
         require_number("rtd_weight", self.rtd_weight)
         require_instance("detector", self.detector, ReplacedTokenDetector)
         if self.detector is not None and self.rtd_weight == 0:
-            raise ValueError("detector is used with rtd_weight above 0; the papers take 0.005.")
+            raise ValueError("detector needs rtd_weight above 0; the papers take 0.005.")
 
 
 @final
@@ -212,8 +212,8 @@ class InfoCSELoss(ConditionedLoss):
         self.mlm_weight, self.rtd_weight = mlm_weight, ablation.rtd_weight
         self.masked_views, self.detach = ablation.masked_views, ablation.detach
         self.detector = _detector(model, ablation, None if auxiliary is None else self.auxiliary)
-        self._warn_without_dropout()
-        self._ready()
+        self.warn_without_dropout()
+        self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         column = columns[0]
@@ -246,27 +246,33 @@ class InfoCSELoss(ConditionedLoss):
         features = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in features.items()}
         column = Rows.of(features, self.model)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
-        with torch.enable_grad():
-            self.rows = RowCounts(len(column))
-            self._set_modes(alone=len(column) == 1)
-            # A pass for each view, so that each pass's tokens lead to all terms.
-            encoded = [encode(self.model, [column])[0] for _ in range(2)]
-            pooled = self._pooled(encoded)
-            views = self._projected(torch.cat([v.sentences for v in encoded]), torch.cat(pooled) if pooled else None)
-            if not all(view.tokens.requires_grad for view in encoded):
-                raise ValueError("The encoder has no parameter that is trained: there is no gradient to measure.")
-            terms = {"contrastive": self._contrastive(views), "mlm": self._masked_lm(self._masked(column), views, 1.0)}
-            if self.detector is not None:
-                edited = column.corrupted(self.detector.masking, 2)
-                terms["rtd"] = self._rtd(self.detector, edited, views, 1.0)
-            norms = {}
-            for name, term in terms.items():
-                gradients = torch.autograd.grad(
-                    term, [view.tokens for view in encoded], retain_graph=True, materialize_grads=True
-                )
-                norms[name] = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
-        for name, value in self.named_buffers():  # running statistics: nothing was trained
-            value.copy_(buffers[name])
+        self.row_counts = RowCounts(len(column))
+        self._set_modes(alone=len(column) == 1)
+        self._inspect_encoder()
+        try:
+            with torch.enable_grad():
+                return self._gradient_norms(column)
+        finally:  # nothing was trained
+            for name, value in self.named_buffers():
+                value.copy_(buffers[name])
+
+    def _gradient_norms(self, column: Rows) -> dict[str, float]:
+        # A pass for each view, so that its tokens are in the graph of all terms.
+        encoded = [encode(self.model, [column])[0] for _ in range(2)]
+        pooled = self._pooled(encoded)
+        views = self._projected(torch.cat([v.sentences for v in encoded]), torch.cat(pooled) if pooled else None)
+        if not all(view.tokens.requires_grad for view in encoded):
+            raise ValueError("The encoder has no trainable parameter: there is no gradient to measure.")
+        terms = {"contrastive": self._contrastive(views), "mlm": self._masked_lm(self._masked(column), views, 1.0)}
+        if self.detector is not None:
+            edited = column.corrupted(self.detector.masking, 2)
+            terms["rtd"] = self._rtd(self.detector, edited, views, 1.0)
+        norms = {}
+        for name, term in terms.items():
+            gradients = torch.autograd.grad(
+                term, [view.tokens for view in encoded], retain_graph=True, materialize_grads=True
+            )
+            norms[name] = float(torch.stack([gradient.norm() for gradient in gradients]).norm())
         return norms
 
     def _masked(self, column: Rows) -> Rows:

@@ -105,8 +105,8 @@ class MomentumContrastLoss(ContrastiveLoss):
         self.head = TanhHead(width) if head else None
         self.momentum_encoder = MomentumEncoder(self._followed(), momentum)
         self.queue = None if queue_size == 0 else KeyQueue(width, queue_size)
-        self._warn_without_dropout()
-        self._ready()
+        self.warn_without_dropout()
+        self.finish_setup()
 
     def _followed(self) -> list[nn.Module]:
         return [*unwrap(self.model), *([] if self.head is None else [self.head])]
@@ -119,16 +119,16 @@ class MomentumContrastLoss(ContrastiveLoss):
             (vectors,) = self.by_rows(self.sentences_of, columns[0])
             anchors, positives = self._headed(vectors), keys
         else:
-            vectors = torch.cat(self.by_rows(lambda *views: self.sentences_of(views[0], views[-1]), *columns))
+            vectors = self.two_views(columns)
             anchors, positives = self._headed(vectors).chunk(2)
             keys = self._keys(columns[0]) if self.queue is not None and self.is_learning else None
         contrastive = self.contrast(anchors, positives, *negatives)
         if keys is not None and self.queue is not None and self.is_learning:
-            self.queue.push(distributed.gather(keys, self.rows.each)[0])
+            self.queue.push(distributed.gather(keys, self.row_counts.each)[0])
         return {"contrastive": contrastive}
 
     def _headed(self, vectors: Tensor) -> Tensor:
-        return vectors if self.head is None else self.through(self.head, vectors)
+        return vectors if self.head is None else self.apply_head(self.head, vectors)
 
     def _keys(self, column: Rows) -> Tensor:
         """The momentum encoder's vectors of a batch, after its step."""

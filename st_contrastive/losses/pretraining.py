@@ -101,7 +101,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self.network.require_live(encoder, layers=False)
         self._base_name = str(encoder.config._name_or_path or "")
         self.auxiliary_weight = auxiliary_weight
-        self._ready()
+        self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         found = self.by_groups(self._states, columns[0].corrupted(self.masking))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import cast, final
 
-import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
@@ -103,14 +102,14 @@ class SimCSELoss(ContrastiveLoss):
                 tokenizer_of(model), mask_rate, vocabulary=int(encoder.config.vocab_size)
             )
             self.mlm_head = MaskedLMHead.for_encoder(encoder, tied=None)
-        self._warn_without_dropout()
-        self._ready()
+        self.warn_without_dropout()
+        self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         masked = None if self.mlm_head is None else columns[0].corrupted(self.masking)
-        vectors = torch.cat(self.by_rows(lambda *views: self.sentences_of(views[0], views[-1]), *columns))
+        vectors = self.two_views(columns)
         if self.head is not None:
-            vectors = self.through(self.head, vectors)
+            vectors = self.apply_head(self.head, vectors)
         anchors, positives = vectors.chunk(2)
         terms = {"contrastive": self.contrast(anchors, positives)}
         if self.mlm_head is not None and masked is not None:

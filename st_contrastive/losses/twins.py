@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Literal, final
 
@@ -12,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_choice, require_flag, require_instance, require_number
+from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, warn
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
 from st_contrastive.components.fusion import fused_embeddings
 from st_contrastive.encoder import (
@@ -32,7 +31,7 @@ from st_contrastive.encoder import (
     token_width,
     unwrap,
 )
-from st_contrastive.encoder.layers import embedding_outputs, require_embedding_outputs
+from st_contrastive.encoder.layers import embedding_outputs
 from st_contrastive.losses._citations import TWINS
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import twins_margin
@@ -237,10 +236,9 @@ class TwinsLoss(ContrastiveLoss):
         self.freeze_embeddings = ablation.freeze_embeddings
         self.unpaired_tokens = ablation.unpaired_tokens
         self.key_momentum = key_momentum = ablation.key_momentum
-        if twins_weight > 0 and self.margin_from == "embeddings":
-            require_embedding_outputs(encoder_of(model))
-        elif self._uses_translations:
-            require_embeddings_as_input(encoder_of(model))
+        if self._uses_translations:
+            outputs = twins_weight > 0 and self.margin_from == "embeddings"
+            require_embeddings_as_input(encoder_of(model), outputs=outputs)
         self.fraternal = fraternal
         self.fusion_rate = fusion_rate
         self.queue_batches = queue_batches
@@ -259,15 +257,14 @@ class TwinsLoss(ContrastiveLoss):
             self.momentum_encoder = MomentumEncoder(list(unwrap(model)), key_momentum)
         self._warned = False
         if train_pooling == "cls" and is_causal(model):
-            warnings.warn(
+            warn(
                 "TwinsLoss trains the first token's vector (train_pooling='cls'), and in a decoder that token sees no "
-                "other: sentences that begin alike get one vector. Take train_pooling='lasttoken' or 'mean'.",
-                stacklevel=2,
+                "other: sentences that begin alike get one vector. Take train_pooling='lasttoken' or 'mean'."
             )
         if self.freeze_embeddings:  # last: a constructor that fails leaves the model as it is
             freeze_token_embeddings(model)
-        self._warn_without_dropout()
-        self._ready()
+        self.warn_without_dropout()
+        self.finish_setup()
 
     @property
     def _uses_translations(self) -> bool:
@@ -292,9 +289,9 @@ class TwinsLoss(ContrastiveLoss):
             fraternal = found[2 if self._uses_identical_twin else 1]
             terms["fraternal"] = self.fraternal_weight * self.contrast(found[0], fraternal)
         if translation is not None and self.twins_weight > 0:
-            terms["twins"] = self.twins_weight * self.rows.share * twins_margin(*found)
+            terms["twins"] = self.twins_weight * self.row_counts.share * twins_margin(*found)
         if self.queue is not None and self.is_learning:
-            self.queue.push(distributed.gather(self._keys(columns[0], found[0]), self.rows.each)[0])
+            self.queue.push(distributed.gather(self._keys(columns[0], found[0]), self.row_counts.each)[0])
         return terms
 
     @torch.no_grad()
@@ -307,7 +304,7 @@ class TwinsLoss(ContrastiveLoss):
         return self.by_rows(lambda rows: self._vectors([encode_with(copies, rows)]), sentences)[0]
 
     def _encode(self, sentence: Rows, translation: Rows | None = None) -> tuple[Tensor, ...]:
-        """Vectors of the views that the terms need, and with the Twins loss the three means behind M after them."""
+        """Vectors of the views that the terms need; with the Twins loss, then the mean embeddings that M is made of."""
         if translation is None:
             return self._vectors(self.encode([sentence, sentence]))
         anchor, fused = self._fused(sentence, translation)
@@ -331,8 +328,8 @@ class TwinsLoss(ContrastiveLoss):
             encoded = self.encode(views, observed=True)
         if not captured:
             raise ValueError(
-                "The encoder did not run: a loss around TwinsLoss, such as MatryoshkaLoss, returned the kept output of "
-                "an earlier pass, without the embedding layer's. Train TwinsLoss by itself."
+                "The encoder did not run: a loss around TwinsLoss, such as MatryoshkaLoss, reuses an earlier pass, so "
+                "that the embedding layer's output is missing. Train TwinsLoss by itself."
             )
         return encoded, list(torch.cat(captured).chunk(len(views)))
 
@@ -397,8 +394,7 @@ class TwinsLoss(ContrastiveLoss):
     def _translations(self, columns: list[Rows], labels: Tensor | None) -> Rows | None:
         """The translations, from the labels or the second column; None where there are none."""
         if self.fraternal is not None:
-            if labels is None:
-                labels = torch.empty(0)  # refused, with the remedy
+            labels = torch.empty(0) if labels is None else labels  # read() refuses it and names the remedy
             limits = (unwrap(self.model).max_seq_length, max_positions(self.model))
             limit = min((limit for limit in limits if limit is not None), default=None)
             ids, mask = self.fraternal.read(labels.to(self.fraternal.weight.device), limit)
@@ -446,10 +442,9 @@ class TwinsLoss(ContrastiveLoss):
             )
         if self._uses_translations and not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 "TwinsLoss was given one column: without translations there is no fraternal twin. It trains on "
-                "identical twins and the queue only. Give (sentence, translation) columns for the whole loss.",
-                stacklevel=4,
+                "identical twins and the queue only. Give (sentence, translation) columns for the whole loss."
             )
 
     @property

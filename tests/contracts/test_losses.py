@@ -135,6 +135,16 @@ def place(name):
     return 1 if name == "temperature" else 3 if name in HEADS else 2
 
 
+@pytest.mark.filterwarnings("default")
+@LOSSES
+def test_a_warning_of_the_constructor_points_at_the_callers_line(build, loss_class):
+    model = build()
+    model.bfloat16()
+    with pytest.warns(UserWarning, match="bfloat16 weights") as caught:
+        loss_class(model)
+    assert {warning.filename for warning in caught if "bfloat16 weights" in str(warning.message)} == {__file__}
+
+
 @LOSSES
 def test_arguments_are_few_keyword_only_and_in_one_order(loss_class):
     model, *arguments = inspect.signature(loss_class).parameters.values()

@@ -395,3 +395,18 @@ def test_gradient_norms_leave_the_statistics(build, sentences):
         with torch.no_grad():
             assert loss.gradient_norms(model.preprocess(sentences))["mlm"] > 0
     assert all(torch.equal(value, before[name]) for name, value in loss.state_dict().items())
+
+
+def test_gradient_norms_that_fail_leave_the_running_statistics(model, sentences, monkeypatch):
+    loss = InfoCSELoss(model.train(), mlm_weight=0.1)
+    before = {name: value.clone() for name, value in loss.named_buffers()}
+
+    def fail(*args, **kwargs):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(loss, "masked_lm", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        loss.gradient_norms(model.preprocess(sentences))
+    assert before
+    for name, value in loss.named_buffers():
+        assert torch.equal(value, before[name]), name

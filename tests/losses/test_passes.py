@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from sentence_transformers.sentence_transformer.modules import CNN, Pooling
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import BigBirdConfig, BigBirdModel
 
 from st_contrastive.components import CorruptedTokens, TanhHead
-from st_contrastive.encoder import encode, encoder_of
+from st_contrastive.encoder import encode, encoder_of, require_embeddings_as_input, wrapper_chain
 from st_contrastive.encoder import passes as _passes
-from st_contrastive.encoder.layers import first_states_can_be_narrowed
+from st_contrastive.encoder.layers import can_be_narrowed
+from st_contrastive.encoder.model import Wrapping
 from st_contrastive.encoder.rows import cheapest_chunks, chunks
 from tests.contracts.test_losses import CASES, ONE_OF_EACH, columns
 from tests.selection import crossed
@@ -229,7 +231,7 @@ def test_the_last_layer_is_narrowed_where_that_is_right(build, sentences, family
     model = build(family, dropout=False)
     loss = CASES["simcse-no-head"][0](model, head=False)
     encoder = encoder_of(model)
-    assert first_states_can_be_narrowed(encoder) == (family != "xlnet")
+    assert can_be_narrowed(encoder) == (family != "xlnet")
     batch = [model.preprocess(sentences)]
     seen = []
     last = [
@@ -268,7 +270,7 @@ def test_what_reads_more_than_the_first_token_is_not_narrowed(build, sentences, 
     loss = CASES["simcse"][0](build())
     encoder_of(loss.model).config._attn_implementation = "eager"
     loss(columns(loss.model, sentences, 1))  # probed again
-    assert loss._probed[1] == "eager"
+    assert {attention for _, attention, _ in loss._probed.values()} == {"eager"}
 
 
 class Scaled(torch.nn.Module):
@@ -393,7 +395,27 @@ def test_probing_leaves_the_encoder_as_it_was(build):
             raise AssertionError
 
     model[0].model.__class__ = Switches
-    assert not first_states_can_be_narrowed(model[0].model)
+    assert not can_be_narrowed(model[0].model)
+
+
+def test_wrappers_are_found_under_compiled_ones(build):
+    model = build()
+    parallel = torch.nn.DataParallel(model)
+    compiled = torch.compile(parallel)
+    assert wrapper_chain(compiled) == [compiled, parallel, model]
+    assert Wrapping.of(compiled).parallel
+    assert Wrapping.of(compiled).compiled
+
+
+def test_a_probe_gives_an_encoder_its_attention_back():
+    config = BigBirdConfig(
+        vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, block_size=4
+    )
+    encoder = BigBirdModel(config, add_pooling_layer=False)
+    assert encoder.attention_type == "block_sparse"
+    require_embeddings_as_input(encoder)
+    assert encoder.attention_type == "block_sparse"
+    assert encoder.encoder.attention_type == "block_sparse"
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(0, 100))
