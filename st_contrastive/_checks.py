@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -98,8 +98,8 @@ def require_instance(name: str, value: object, kind: type[Any]) -> None:
 
 def warn(message: str) -> None:
     """Warn at the line outside this package and torch that led here."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("st_contrastive", "torch"):
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("st_contrastive", "torch"):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, stacklevel=level)
 

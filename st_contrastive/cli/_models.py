@@ -10,11 +10,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
-from sentence_transformers.util import is_sentence_transformer_model
 
 from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError
-from st_contrastive.encoder import is_causal, max_positions, tokenizer_of
+from st_contrastive.encoder import is_causal, is_saved_model, max_positions, tokenizer_of
 
 #: Without it, transformers asks at the terminal whether to run a checkpoint's code.
 _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
@@ -47,7 +46,7 @@ def load_model(name: str, *, pooling: str = "keep", training: bool = False) -> S
     try:
         # A saved model has settings that its encoder keeps, such as the number of tokens it reads.
         model = None
-        if pooling == "keep" or is_sentence_transformer_model(name):
+        if pooling == "keep" or is_saved_model(name):
             model = SentenceTransformer(
                 name, trust_remote_code=False, model_kwargs=dict(weights), processor_kwargs=dict(_NO_CODE)
             )
@@ -79,7 +78,7 @@ def trained_model(name: str, asked: str | None, paper: str, *, recipe: bool = Fa
 
     A saved model keeps its own pooling, except under a recipe. Modules that are replaced are printed.
     """
-    pooling = asked or ("keep" if not recipe and is_sentence_transformer_model(_installed(name)) else paper)
+    pooling = asked or ("keep" if not recipe and is_saved_model(_installed(name)) else paper)
     model = load_model(name, pooling=pooling, training=True)
     if asked is None and pooling == "cls" and is_causal(model):
         print(f"{name} is a decoder: it is trained on the last token, because the first sees no other (--pooling).")

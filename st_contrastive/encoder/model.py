@@ -8,6 +8,7 @@ from typing import cast
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import is_sentence_transformer_model
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -80,6 +81,11 @@ def token_width(model: nn.Module) -> int:
 def input_embedding_width(model: nn.Module) -> int:
     """Width of the embedding matrix, which some families (ALBERT, ELECTRA) project to that of the layers."""
     return cast(Tensor, encoder_of(model).get_input_embeddings().weight).shape[1]
+
+
+def is_saved_model(name: str) -> bool:
+    """Whether a folder or hub name is a saved SentenceTransformer, and not a plain checkpoint."""
+    return bool(is_sentence_transformer_model(name))
 
 
 def max_positions(model: nn.Module) -> int | None:

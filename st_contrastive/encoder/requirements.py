@@ -55,7 +55,7 @@ def require_trainable(model: SentenceTransformer) -> None:
     if unwrap(model).max_seq_length is None:
         limit = max_positions(model)
         raise ValueError(
-            "model.max_seq_length is None, so that texts would not be truncated: set model.max_seq_length"
+            "model.max_seq_length is None, so that texts would not be truncated: set it to a number"
             + (f", at most {limit}, the positions that the encoder has." if limit else ".")
         )
     kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
@@ -124,7 +124,7 @@ def require_embeddings_as_input(encoder: PreTrainedModel, *, outputs: bool = Fal
         if len(shapes) > outputs and all(shape[:2] == ids.shape for shape in shapes):
             return
         failure = f"from {tuple(ids.shape)} embeddings it makes states of the shapes {[tuple(one) for one in shapes]}"
-    readable = " or can't give its embedding layer's output" if outputs else ""
+    readable = ", or does not give its embedding layer's output" if outputs else ""
     raise ValueError(
         f"{type(encoder).__name__} does not accept embeddings as input{readable}, as TwinsLoss needs ({failure}). Take "
         "an encoder such as BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."

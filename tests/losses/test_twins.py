@@ -316,7 +316,7 @@ def test_freezing_behind_ddp_is_refused(build):
 @pytest.mark.parametrize("family", ["funnel", "xlnet"])
 def test_the_embedding_modules_output_is_wanted_for_its_margin_alone(build, sentences, family):
     model = build(family, "mean")
-    with pytest.raises(ValueError, match="can't give the embedding layer's output"):
+    with pytest.raises(ValueError, match="does not give its embedding layer's output"):
         TwinsLoss(model, ablation=TwinsAblation(margin_from="embeddings"))
     columns = [model.preprocess(sentences), model.preprocess(sentences[::-1])]
     for options in ({}, {"ablation": TwinsAblation(margin_from="embeddings"), "twins_weight": 0}):
@@ -333,7 +333,7 @@ def test_an_encoder_that_takes_no_embeddings_is_refused(build, monkeypatch):
         raise AssertionError
 
     monkeypatch.setattr(encoder, "forward", forward)
-    with pytest.raises(ValueError, match=r"BertModel can't be fed with the fused embeddings .*TypeError"):
+    with pytest.raises(ValueError, match=r"BertModel does not accept embeddings as input, .*TypeError"):
         TwinsLoss(model)
 
 
