@@ -82,6 +82,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
         assert len(list(tmp_path.iterdir())) == left
 
 
+@pytest.mark.long
 def test_documentation_is_prose_and_reproducible():
     sentences = documentation_sentences()
     assert len(sentences) > 5000
