@@ -88,6 +88,7 @@ def test_the_folder_of_datasets_is_removed_with_its_process(tmp_path):
         assert len(list(tmp_path.iterdir())) == left
 
 
+@pytest.mark.long
 def test_documentation_is_prose_and_reproducible():
     sentences = documentation_sentences()
     assert len(sentences) > 5000
