@@ -29,14 +29,14 @@ class RowCounts:
     """The number of rows that each process has of one batch, which may differ in the last batch.
 
     Args:
-        rows: this process's.
-        device: the device to exchange the counts on, if the rows of all processes are one batch. None if this process's
-            rows are a batch of their own.
+        rows: this process's; also the attribute ``own``.
+        device: the device to exchange the counts on, if the rows of all processes are one batch; None if not.
     """
 
     def __init__(self, rows: int, device: torch.device | None = None) -> None:
         self._gathered: HostValue | None = None
         self._each = [rows]
+        self.own = rows
         if device is not None and world_size() > 1:
             own = torch.full((1,), rows, device=device)
             counts = [torch.zeros_like(own) for _ in range(world_size())]
@@ -51,17 +51,12 @@ class RowCounts:
         return self._each
 
     @property
-    def own(self) -> int:
-        """This process's rows."""
-        return self.each[rank()] if len(self.each) > 1 else self.each[0]
-
-    @property
     def share(self) -> float:
         """This process's rows divided by the mean of all processes' rows: 1 except in a smaller last batch.
 
-        Means over each process's rows, times their shares, average to the mean over all rows.
+        A mean over this process's rows, times this, averages over the processes to the mean over all rows.
         """
-        return self.own * len(self.each) / sum(self.each) if len(self.each) > 1 else 1.0
+        return self.own * len(self.each) / sum(self.each)
 
 
 def gather(tensor: Tensor, rows: Sequence[int]) -> tuple[Tensor, int]:

@@ -27,12 +27,11 @@ class InfoCSEAblation:
     Args:
         masked_views: "both" masks each dropout view on its own, each with its own sentence vector (the authors' code);
             "first" masks one copy (the paper's text).
-        contrastive_weight: weight of the contrastive term; 0 leaves the auxiliary terms alone ("w/o contrastive").
+        contrastive_weight: weight of the contrastive term; 0 leaves only the auxiliary terms ("w/o contrastive").
         detach: keep the masked-LM gradient out of the lower layers. False runs the masked text through the encoder's
-            own lower layers, with gradient ("w/o gradient detach"); not under adapters such as LoRA, which stand in
-            the way of those layers' weights.
-        vector: the auxiliary networks get the vector of the "encoder", before the head, or what the "head" makes of it,
-            which must then be as wide as the token vectors.
+            own lower layers, with gradient ("w/o gradient detach"); not supported with adapters such as LoRA.
+        vector: condition the auxiliary networks on the vector of the "encoder", before the head, or on the output of
+            the "head", which must then be as wide as the token vectors.
         tied_head: take the embedding matrix of the auxiliary network's frozen copy for the masked-LM head's decoder;
             False trains a matrix of its own, as the authors' code. That of a saved network starts as it was saved.
         lower_dropout: keep dropout on in the frozen layers; the authors do for large encoders.
@@ -91,26 +90,22 @@ class InfoCSELoss(ConditionedLoss):
             :meth:`~st_contrastive.AuxiliaryMLMPretrainingLoss.save_auxiliary` wrote, a Condenser checkpoint's folder or
             ``model.pt``, or an :class:`~st_contrastive.components.AuxiliaryMLM`. None makes an untrained one from the
             encoder's own lower half and uppermost layers ("w/o pre-training", Table 4).
-        temperature: tau. The projector's BatchNorm spreads a batch, so that its contrast is easy from the start: on
-            all-MiniLM-L6-v2, 0.1 did better than the default, which is the paper's.
+        temperature: tau. The projector's BatchNorm makes the contrastive task easy from the start: on all-MiniLM-L6-v2,
+            0.1 did better than the default, which is the authors'.
         mlm_weight: lambda. At 0 the auxiliary network is not run ("w/o MLM").
         mask_rate: share of the tokens that are masked.
         weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
-            the encoder; the networks themselves train at full scale. The logged ``mlm`` and ``rtd`` are then the
-            cross-entropies without their weights, and so is their part of the logged ``loss``, which the networks
-            minimise; the encoder minimises the same sum with the weights. "loss" multiplies the term, as eq. 7 is
-            written: what is logged is the product. The encoder learns from the same gradient in both. With a weight
-            of 1e-5 in the loss, however, most of the network's own gradients are smaller than Adam's epsilon in
-            float32, and nearly all of them vanish in float16: hence the default.
+            the encoder. The networks train at full scale, and ``mlm`` and ``rtd`` are logged without their weights,
+            also in ``loss``. "loss" multiplies the term by its weight, as eq. 7 is written. The encoder's gradient is the
+            same in both. With a weight of 1e-5 in the loss, however, most of the network's own gradients are smaller
+            than Adam's epsilon in float32, and nearly all of them vanish in float16: hence the default.
         split_layer: how many lower layers the auxiliary network copies and freezes. None takes half of them, or as many
             as ``auxiliary`` has.
         extra_layers: how many trainable layers it has. None takes two, or as many as ``auxiliary`` has.
         head: what stands on top of the embeddings for the contrastive term, in training only. "projector" is the
             authors' code: two linear layers with BatchNorm. "tanh" is SimCSE's Linear and Tanh, which the paper's text
             asks for ("a pooler layer", section 2). None is no head. Against ``SimCSELoss``, whose head is "tanh",
-            "projector" changes two things at once, the head and the masked-LM term; "tanh" tells them apart. From an
-            encoder with weak sentence embeddings, None with temperature 0.05 brought 2 points of Spearman x 100 over
-            "projector" with 0.1 (150 steps, one seed): which of the two did it was not measured.
+            "projector" changes two things at once, the head and the masked-LM term; "tanh" changes only the term.
         ablation: what only ablations change, and replaced-token detection, an :class:`InfoCSEAblation`. None takes its
             defaults.
         gather_across_devices: take the other devices' sentences as negatives too.
@@ -124,8 +119,8 @@ class InfoCSELoss(ConditionedLoss):
     The sentence vector is the [CLS] vector for a model with [CLS] pooling. With another pooling it is that pooling's
     vector, since that is what will be used.
 
-    Under adapters (LoRA) the encoder trains these alone; the auxiliary network is a copy with the adapters merged,
-    whose extra layers are trained whole.
+    Under adapters (LoRA) only the encoder's adapters are trained; the auxiliary network is a copy with the adapters
+    merged, whose extra layers are trained whole.
 
     With ``gather_across_devices`` the projector's BatchNorm takes its statistics over the rows of all devices, so that
     several devices give the gradient of one with all sentences; without, each takes those of its own rows.

