@@ -208,7 +208,7 @@ def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) 
 
 def evaluate_sts(
     model: Encoder,
-    folder: str | Path | None,
+    folder: str | Path | None = None,
     *,
     name: str = "model",
     splits: Sequence[str] = SPLITS,
@@ -216,12 +216,12 @@ def evaluate_sts(
     batch_size: int = 64,
     progress: bool = False,
 ) -> Report:
-    """Score a model on every set in a folder, or on the papers' seven from the hub.
+    """Score a model on every set in a folder, or on the papers' seven from the Hugging Face Hub.
 
     Args:
         model: anything with ``encode``.
-        folder: ``<set>/<split>.jsonl[.gz]``, see :func:`read_sts`. All sets in it are scored. None takes the papers'
-            sets from the hub, which has only "all" of SICK-R, and no subsets.
+        folder: ``<set>/<split>.jsonl[.gz]``, see :func:`read_sts`. All sets in it are scored. None loads the
+            papers' sets from the Hugging Face Hub, which has only "all" of SICK-R, and no subsets.
         name: the model's name in the report.
         splits: which splits are scored if a set has them. SICK-R is scored on its 4,927 test pairs, as in the papers,
             and on "all", MTEB's 9,927, if all of its files are there.

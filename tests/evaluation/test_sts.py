@@ -198,7 +198,7 @@ def test_the_hubs_sets(monkeypatch):
         return {"sentence1": ["a", "ab", "a"], "sentence2": ["a", "a", "b"], "score": [5, 3, 0]}
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    report = evaluate_sts(Letters(), None)
+    report = evaluate_sts(Letters())
     assert [(s.task, s.split) for s in report.scores] == [
         ("sts12", "test"), ("sts13", "test"), ("sts14", "test"), ("sts15", "test"), ("sts16", "test"), ("stsb", "dev"),
         ("stsb", "test"), ("sickr", "all"),
