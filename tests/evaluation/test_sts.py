@@ -206,7 +206,7 @@ def test_the_hubs_sets(monkeypatch):
     assert ("mteb/stsbenchmark-sts", "validation") in asked
     assert ("mteb/sickr-sts", "test") in asked
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: 1 / 0)
-    with pytest.raises(EvaluationDataError, match="can't be had from the hub"):
+    with pytest.raises(EvaluationDataError, match="can't be loaded from the Hugging Face Hub"):
         evaluate_sts(Letters(), None)
 
 
