@@ -1,6 +1,6 @@
 """ConIsI-o2, with antonyms from WordNet: python examples/conisi_antonyms.py MODEL corpus.txt out.
 
-WordNet comes with ``python -m nltk.downloader wordnet`` or Debian's package ``wordnet-base``.
+Install WordNet with ``python -m nltk.downloader wordnet`` or Debian's package ``wordnet-base``.
 """
 
 import sys
@@ -21,5 +21,5 @@ args = SentenceTransformerTrainingArguments(
     f"{output}-run", num_train_epochs=1, per_device_train_batch_size=64, learning_rate=3e-5, report_to="none"
 )
 ContrastiveTrainer(model, args, dataset, loss=loss).train()
-print(f"{loss.fallback_share:.0%} of the last batch had no antonym, and took another sentence")
+print(f"{loss.fallback_share:.0%} of the last batch had no antonym and took another sentence")
 model.save_pretrained(output)

@@ -1,8 +1,12 @@
-"""InfoCSE in its two stages: python examples/infocse_two_stages.py MODEL corpus.txt out."""
+"""InfoCSE in its two stages: python examples/infocse_two_stages.py MODEL corpus.txt out.
+
+MODEL is a plain masked-LM checkpoint, such as bert-base-uncased, which is trained with [CLS] pooling as in the paper.
+"""
 
 import sys
 
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, text_dataset
 from st_contrastive.inputs import read_corpus
@@ -10,6 +14,7 @@ from st_contrastive.training import ContrastiveTrainer
 
 name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
+model[1] = Pooling(model.get_embedding_dimension(), "cls")
 sentences = read_corpus(corpus).sentences
 dataset = text_dataset(sentences)
 common = {"per_device_train_batch_size": 64, "report_to": "none"}
@@ -18,6 +23,7 @@ common = {"per_device_train_batch_size": 64, "report_to": "none"}
 args = SentenceTransformerTrainingArguments(f"{output}-stage1-run", num_train_epochs=1, learning_rate=1e-4, **common)
 stage1 = AuxiliaryMLMPretrainingLoss(model)
 ContrastiveTrainer(model, args, dataset, loss=stage1).train()
+model.save_pretrained(f"{output}-stage1")
 stage1.save_auxiliary(f"{output}-stage1")
 
 # The weight at which the masked-LM gradient is a tenth of the contrastive one, measured on one batch.
@@ -26,7 +32,7 @@ norms = InfoCSELoss(model, auxiliary=auxiliary).gradient_norms(model.preprocess(
 weight = 0.1 * norms["contrastive"] / norms["mlm"]
 print(norms, weight)
 
-# Stage 2: both start as stage 1 left them; learning rate and epochs are those of the paper's recipe.
+# Stage 2 continues from both; learning rate and epochs are those of the infocse-bert-base recipe.
 args = SentenceTransformerTrainingArguments(f"{output}-stage2-run", num_train_epochs=2, learning_rate=7e-6, **common)
 loss = InfoCSELoss(model, auxiliary=auxiliary, mlm_weight=weight)
 ContrastiveTrainer(model, args, dataset, loss=loss).train()

@@ -1,7 +1,7 @@
 """MTEB's own scores of a model: python examples/mteb_scores.py MODEL RESULTS TASK [DATA].
 
 RESULTS is a folder for MTEB's result files, TASK a task such as STSBenchmark. DATA is a folder with local files of the
-task, such as sts/stsb/test.jsonl.gz; without it the task comes from the hub. It needs the extra eval.
+task, such as sts/stsb/test.jsonl; without it, MTEB loads the task from the Hugging Face Hub. Needs the extra 'eval'.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """A run that can be killed and started again: python examples/resume.py MODEL corpus.txt out.
 
-Start it again with the same arguments, and it goes on from the newest complete checkpoint in out-run.
+Started again with the same arguments, it continues from the newest complete checkpoint in out-run.
 """
 
 import sys

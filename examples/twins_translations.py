@@ -1,7 +1,7 @@
 """Twins with translations: python examples/twins_translations.py MODEL pairs.tsv out [FOREIGN_MODEL].
 
 Each line of pairs.tsv is a sentence, a tab and its translation. FOREIGN_MODEL is a checkpoint of the other language,
-whose tokenizer and embedding layer read the translations; a multilingual MODEL needs none.
+whose tokenizer and embedding layer handle the translations; a multilingual MODEL needs none.
 """
 
 import sys

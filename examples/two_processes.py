@@ -1,7 +1,7 @@
 """Two processes, one batch: torchrun --nproc-per-node 2 examples/two_processes.py MODEL corpus.txt out.
 
-Each process has its own GPU, or its share of the CPU; each encodes half of the sentences of a step, and scores them
-against the sentences of both.
+Each process has its own GPU, or its share of the CPU. It encodes half of a step's sentences and contrasts them with the
+sentences of both processes.
 """
 
 import sys
@@ -20,7 +20,7 @@ args = SentenceTransformerTrainingArguments(
     per_device_train_batch_size=32,
     learning_rate=3e-5,
     report_to="none",
-    use_cpu=not torch.cuda.is_available(),  # else two processes without GPUs would not find each other
+    use_cpu=not torch.cuda.is_available(),  # two processes without GPUs can't find each other otherwise
 )
 model = SentenceTransformer(name, device=str(args.device))
 loss = ConIsILoss(model, temperature=0.15, interaction_weight=0.1, gather_across_devices=True)

@@ -33,7 +33,7 @@ ALL = "all"
 SICK_ALL = 9927
 _HUB = {name: (f"mteb/{name}-sts", {"test": "test"}) for name in list(PAPERS_SETS)[:5]} | {
     "stsb": ("mteb/stsbenchmark-sts", {"train": "train", "dev": "validation", "test": "test"}),
-    "sickr": ("mteb/sickr-sts", {ALL: "test"}),  # the hub's test split is all of SICK
+    "sickr": ("mteb/sickr-sts", {ALL: "test"}),  # its test split there is all of SICK
 }
 
 #: The sets that SentEval divides into subsets.
@@ -181,7 +181,7 @@ def read_split(files: Iterable[Path]) -> STSPairs:
 
 
 def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) -> dict[tuple[str, str], STSPairs]:
-    """The papers' sets from the hub, by set and split. The hub's SICK-R is the split "all", of 9,927 pairs.
+    """The papers' sets from the Hugging Face Hub, by set and split. Its SICK-R is the split "all", of 9,927 pairs.
 
     Raises:
         EvaluationDataError: a set can't be loaded.
@@ -196,9 +196,10 @@ def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) 
                 continue
             try:
                 rows = load_dataset(repository, split=has[split])
-            except Exception as error:  # the network's, the hub's or a file's
+            except Exception as error:  # the network's, the Hub's or a file's
                 raise EvaluationDataError(
-                    f"{repository} can't be had from the hub ({type(error).__name__}): name local files of it."
+                    f"{repository} can't be loaded from the Hugging Face Hub ({type(error).__name__}): name local "
+                    "files of it."
                 ) from error
             found[name, split] = STSPairs(
                 tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(map(float, rows["score"]))
@@ -208,7 +209,7 @@ def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) 
 
 def evaluate_sts(
     model: Encoder,
-    folder: str | Path | None,
+    folder: str | Path | None = None,
     *,
     name: str = "model",
     splits: Sequence[str] = SPLITS,
@@ -216,12 +217,12 @@ def evaluate_sts(
     batch_size: int = 64,
     progress: bool = False,
 ) -> Report:
-    """Score a model on every set in a folder, or on the papers' seven from the hub.
+    """Score a model on every set in a folder, or on the papers' seven from the Hugging Face Hub.
 
     Args:
         model: anything with ``encode``.
-        folder: ``<set>/<split>.jsonl[.gz]``, see :func:`read_sts`. All sets in it are scored. None takes the papers'
-            sets from the hub, which has only "all" of SICK-R, and no subsets.
+        folder: ``<set>/<split>.jsonl[.gz]``, see :func:`read_sts`. All sets in it are scored. None loads the
+            papers' sets from the Hugging Face Hub, which has only "all" of SICK-R, and no subsets.
         name: the model's name in the report.
         splits: which splits are scored if a set has them. SICK-R is scored on its 4,927 test pairs, as in the papers,
             and on "all", MTEB's 9,927, if all of its files are there.

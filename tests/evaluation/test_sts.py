@@ -198,7 +198,7 @@ def test_the_hubs_sets(monkeypatch):
         return {"sentence1": ["a", "ab", "a"], "sentence2": ["a", "a", "b"], "score": [5, 3, 0]}
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    report = evaluate_sts(Letters(), None)
+    report = evaluate_sts(Letters())
     assert [(s.task, s.split) for s in report.scores] == [
         ("sts12", "test"), ("sts13", "test"), ("sts14", "test"), ("sts15", "test"), ("sts16", "test"), ("stsb", "dev"),
         ("stsb", "test"), ("sickr", "all"),
@@ -206,7 +206,7 @@ def test_the_hubs_sets(monkeypatch):
     assert ("mteb/stsbenchmark-sts", "validation") in asked
     assert ("mteb/sickr-sts", "test") in asked
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: 1 / 0)
-    with pytest.raises(EvaluationDataError, match="can't be had from the hub"):
+    with pytest.raises(EvaluationDataError, match="can't be loaded from the Hugging Face Hub"):
         evaluate_sts(Letters(), None)
 
 
