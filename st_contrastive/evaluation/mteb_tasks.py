@@ -58,7 +58,7 @@ def evaluate_mteb(
         from mteb.cache import ResultCache
         from mteb.models import SentenceTransformerEncoderWrapper
     except ImportError as error:
-        raise ImportError("MTEB's tasks need mteb: pip install 'st_contrastive[eval]'.") from error
+        raise ImportError("MTEB's tasks need mteb: install st_contrastive with its extra 'eval'.") from error
 
     made = [_task(mteb, task) for task in dict.fromkeys(tasks)]
     folders = {task.metadata.name: None if data is None else _folder(Path(data), task) for task in made}

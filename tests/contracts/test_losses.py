@@ -74,9 +74,8 @@ OPTIONS = {
     "pretraining-words": ({"mask_rate": 0.4, "whole_words": True, "auxiliary_weight": 0.5, "tied_head": False}, 1,
                           ["mlm", "auxiliary_mlm"]),
 }  # fmt: skip
-ONE_OF_EACH = (
-    "simcse", "conisi-other", "twins", "infocse-rtd", "diffcse", "momentum", "combined", "pretraining",
-)  # fmt: skip
+#: The first case of each loss; of InfoCSE, the one with all of its terms.
+ONE_OF_EACH = tuple({**{method_of(name).name: name for name in reversed(OPTIONS)}, "infocse": "infocse-rtd"}.values())
 CASES = {name: (method_of(name).loss_class, *case) for name, case in OPTIONS.items()}
 #: Cases whose masked-LM cross-entropy is computed in chunks, as over a large vocabulary.
 IN_CHUNKS = ("infocse-literal", "pretraining-words")
