@@ -97,8 +97,8 @@ class InfoCSELoss(ConditionedLoss):
         weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
             the encoder. The networks train at full scale, and ``mlm`` and ``rtd`` are logged without their weights,
             also in ``loss``. "loss" multiplies the term by its weight, as eq. 7 is written. The encoder's gradient is
-            the same in both. With a weight of 1e-5 in the loss, however, most of the network's own gradients are smaller
-            than Adam's epsilon in float32, and nearly all of them vanish in float16: hence the default.
+            the same in both. With a weight of 1e-5 in the loss, however, most of the network's own gradients are
+            smaller than Adam's epsilon in float32, and nearly all of them vanish in float16: hence the default.
         split_layer: how many lower layers the auxiliary network copies and freezes. None takes half of them, or as many
             as ``auxiliary`` has.
         extra_layers: how many trainable layers it has. None takes two, or as many as ``auxiliary`` has.
