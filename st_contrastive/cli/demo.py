@@ -230,7 +230,7 @@ def _embeddings_in_new_process(folders: dict[str, str], sentences: list[str]) ->
     """Embeddings by the saved models, from a process that does not import this package."""
     request = {"folders": folders, "sentences": sentences}
     # Not run as a file: Python would then find this folder's `evaluate` before the installed package of that name.
-    script = Path(__file__).with_name("_load_saved.py").read_text(encoding="utf-8")
+    script = Path(__file__).with_name("_demo_reload.py").read_text(encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-c", script], input=json.dumps(request), capture_output=True, text=True, check=False
     )

@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from st_contrastive.encoder import unpadded
+from st_contrastive.encoder import flat_batches
 from st_contrastive.encoder.layers import can_be_narrowed, layers_of, narrowed
 from st_contrastive.encoder.model import Wrapping, embeds_first_token, encoder_of, unwrap, wrapper_chain
 from st_contrastive.encoder.probe import ignores_padding
@@ -96,12 +96,12 @@ def encode_with(modules: Iterable[nn.Module], rows: Rows) -> Encoded:
     return _from_output(features)
 
 
-def _encoded(model: nn.Module, features: dict[str, Any], flat: unpadded.FlatForm | None) -> Encoded:
+def _encoded(model: nn.Module, features: dict[str, Any], flat: flat_batches.FlatForm | None) -> Encoded:
     if flat is None:
         return _from_output(model(features))
-    flat_features, places = unpadded.flattened(features, flat)
+    flat_features, places = flat_batches.flattened(features, flat)
     output, mask = model(flat_features), features["attention_mask"]
-    tokens = unpadded.rows_of(output["token_embeddings"], places, mask)
+    tokens = flat_batches.rows_of(output["token_embeddings"], places, mask)
     return Encoded(output["sentence_embedding"], tokens, mask, output.get("prompt_length"))
 
 

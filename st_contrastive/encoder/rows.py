@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from st_contrastive.distributed import HostValue
-from st_contrastive.encoder import unpadded
+from st_contrastive.encoder import flat_batches
+from st_contrastive.encoder.flat_batches import FlatForm
 from st_contrastive.encoder.model import text_module, tokenizer_of
-from st_contrastive.encoder.unpadded import FlatForm
 
 #: The text tensors that a transformers model takes. A column's dict holds more: strings, and what a model writes there.
 TEXT_KEYS = ("input_ids", "attention_mask", "token_type_ids")
@@ -78,7 +78,7 @@ class Rows:
         if "cu_seq_lens_q" in features:  # all texts in one row, without padding
             # A name of sentence-transformers' own, which its preprocessing reads.
             first_position = int(getattr(text_module(model), "_flatten_position_offset", 0))
-            features, flat = unpadded.in_rows(features, tokenizer_of(model).pad_token_id or 0, first_position)
+            features, flat = flat_batches.in_rows(features, tokenizer_of(model).pad_token_id or 0, first_position)
         ids, mask = features.get("input_ids"), features.get("attention_mask")
         if not isinstance(ids, Tensor) or ids.ndim != 2 or not isinstance(mask, Tensor):
             raise ValueError(

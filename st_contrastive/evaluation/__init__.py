@@ -1,7 +1,7 @@
 """Scores anything with ``encode``."""
 
+from st_contrastive.evaluation._data_files import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder
-from st_contrastive.evaluation._files import EvaluationDataError
 from st_contrastive.evaluation.baselines import FirstLastAverage, Whitened
 from st_contrastive.evaluation.geometry import (
     SimilarityByScore,

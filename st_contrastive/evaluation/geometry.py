@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from st_contrastive._checks import require_count
+from st_contrastive.evaluation._data_files import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, encoded
-from st_contrastive.evaluation._files import EvaluationDataError
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs, similarities
 from st_contrastive.evaluation.twins import dropout_views, has_dropout_views

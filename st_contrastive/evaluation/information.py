@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from st_contrastive._checks import require_temperature
+from st_contrastive.evaluation._data_files import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, encoded
-from st_contrastive.evaluation._files import EvaluationDataError
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
 from st_contrastive.evaluation.twins import dropout_views, fraternal_views, has_dropout_views

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from st_contrastive._files import sha256
-from st_contrastive.evaluation._files import EvaluationDataError, folders_in, require_folder
+from st_contrastive.evaluation._data_files import EvaluationDataError, folders_in, require_folder
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.retrieval_data import read_retrieval
 from st_contrastive.evaluation.sts import ALL, SICK_ALL, plain, read_split, split_files

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from st_contrastive.evaluation._data_files import EvaluationDataError, require_folder
 from st_contrastive.evaluation._encoding import Encoder, encoded, unit
-from st_contrastive.evaluation._files import EvaluationDataError, require_folder
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.retrieval_data import RetrievalSet, judgements_file, read_retrieval, retrieval_sets
 from st_contrastive.evaluation.sts import STSPairs

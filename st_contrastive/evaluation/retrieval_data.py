@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from st_contrastive.evaluation._files import (
+from st_contrastive.evaluation._data_files import (
     EvaluationDataError,
     find,
     folders_in,

@@ -11,8 +11,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from st_contrastive._checks import require_choice
-from st_contrastive.evaluation._encoding import Encoder, encoded, unit
-from st_contrastive.evaluation._files import (
+from st_contrastive.evaluation._data_files import (
     SPLIT_NAMES,
     EvaluationDataError,
     find,
@@ -22,6 +21,7 @@ from st_contrastive.evaluation._files import (
     require_folder,
     text,
 )
+from st_contrastive.evaluation._encoding import Encoder, encoded, unit
 from st_contrastive.evaluation.report import Report, Score
 
 #: The seven sets of the papers' tables in their order, with the number of test pairs in SentEval's versions.

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from st_contrastive._checks import require_count
-from st_contrastive.evaluation._encoding import Encoder, encoded
-from st_contrastive.evaluation._files import (
+from st_contrastive.evaluation._data_files import (
     SPLIT_NAMES,
     EvaluationDataError,
     find,
@@ -21,6 +20,7 @@ from st_contrastive.evaluation._files import (
     require_folder,
     text,
 )
+from st_contrastive.evaluation._encoding import Encoder, encoded
 from st_contrastive.evaluation.report import Report, Score
 
 #: The papers' seven tasks in the order of their tables.

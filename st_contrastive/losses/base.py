@@ -25,8 +25,8 @@ from st_contrastive.encoder import (
     require_text_encoder,
     require_trainable,
 )
+from st_contrastive.losses._averaged_gradients import begin_run, with_averaged_gradients
 from st_contrastive.losses._calling_trainer import Run, present_run
-from st_contrastive.losses._processes import begin_run, with_averaged_gradients
 from st_contrastive.objectives import info_nce, masked_lm_in_chunks
 
 

@@ -73,10 +73,10 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         given = [part for part in self.callback_handler.callbacks if isinstance(part, LossStateCallback)]
-        self.loss_state = given[0] if given else LossStateCallback(self.loss)
+        self.state_callback = given[0] if given else LossStateCallback(self.loss)
         if not given:
-            self.add_callback(self.loss_state)
-        self.loss_state.trainer = self
+            self.add_callback(self.state_callback)
+        self.state_callback.trainer = self
         self._saving_in: Path | None = None  # the work folder while a checkpoint is written
         self._saved_logs: dict[str, Tensor] = {}
 
@@ -101,7 +101,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             return super().train(str(checkpoint), *args, **kwargs)
         finally:
             self._saved_logs = {}
-            self.loss_state.release(self.args)
+            self.state_callback.release(self.args)
 
     def restore_logs(self) -> None:
         """Called by the callback after transformers has set the sums to zero: restore those since the last log."""
@@ -161,7 +161,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self._saving_in = written.parent
         try:
             super()._save_checkpoint(model, trial)
-            self.loss_state.save(written, self.args, self._logs())
+            self.state_callback.save(written, self.args, self._logs())
             self._name_best(run, written)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:

@@ -500,14 +500,14 @@ def test_sharding_is_refused(made, arguments, monkeypatch, tmp_path):
     trainer = ContrastiveTrainer(loss.model, arguments(save_strategy="no"), data, loss=loss)
     monkeypatch.setattr(trainer.args, "deepspeed_plugin", object(), raising=False)
     with pytest.raises(ValueError, match="DeepSpeed shards"):
-        trainer.loss_state.on_train_begin(trainer.args, trainer.state, trainer.control, model=loss.model)
+        trainer.state_callback.on_train_begin(trainer.args, trainer.state, trainer.control, model=loss.model)
     monkeypatch.undo()
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         for layer in loss.model[0].model.encoder.layer:
             fully_shard(layer, mesh=dist.device_mesh.init_device_mesh("cpu", (1,)))
         with pytest.raises(ValueError, match=r"FSDP shards.*Train under plain DDP"):
-            trainer.loss_state.on_train_begin(trainer.args, trainer.state, trainer.control, model=loss.model)
+            trainer.state_callback.on_train_begin(trainer.args, trainer.state, trainer.control, model=loss.model)
     finally:
         dist.destroy_process_group()
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, DataCollatorWithFlattening
 
-from st_contrastive.encoder import tokenizer_of, unpadded
+from st_contrastive.encoder import tokenizer_of
 from tests.contracts.test_losses import CASES, ONE_OF_EACH
 from tests.selection import crossed
 
@@ -97,12 +97,12 @@ def test_flat_batches_give_what_padded_ones_give(build, no_dropout, sentences, c
 def test_a_flat_batch_and_back(build, sentences):
     model = unpadding(build())
     flat = model.preprocess(sentences)
-    rows, form = unpadded.in_rows(flat, 0, 0)
+    rows, form = flat_batches.in_rows(flat, 0, 0)
     model[0].can_flatten_inputs = False
     padded = model.preprocess(sentences)
     assert torch.equal(rows["input_ids"], padded["input_ids"])
     assert torch.equal(rows["attention_mask"], padded["attention_mask"])
-    again, places = unpadded.flattened(rows, form)
+    again, places = flat_batches.flattened(rows, form)
     assert {key for key in flat if key != "token_type_ids"} <= set(again)
     for key, value in flat.items():
         if isinstance(value, torch.Tensor):
@@ -110,7 +110,7 @@ def test_a_flat_batch_and_back(build, sentences):
         elif key.startswith("max_length"):
             assert again[key] == value
     vectors = torch.randn(1, len(places), 4)
-    back = unpadded.rows_of(vectors, places, rows["attention_mask"])
+    back = flat_batches.rows_of(vectors, places, rows["attention_mask"])
     assert torch.equal(back[rows["attention_mask"] != 0], vectors[0])
     assert not back[rows["attention_mask"] == 0].any()
     assert tokenizer_of(model).pad_token_id == 0
