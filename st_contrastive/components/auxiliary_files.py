@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import warnings
-import zlib
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from transformers.utils.hub import cached_file
 
 from st_contrastive._checks import first_line
-from st_contrastive._files import complete_file
+from st_contrastive._files import complete_file, crc32
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM
 from st_contrastive.components.fingerprint import fingerprint
 from st_contrastive.components.masked_lm_head import MaskedLMHead
@@ -76,7 +75,7 @@ def save_auxiliary(
         # Both files are complete before either gets its name.
         with complete_file(folder / CONFIG_NAME) as config_file, complete_file(folder / WEIGHTS_NAME) as weights:
             save_model(auxiliary, str(weights))
-            config["weights_crc32"] = _checksum(weights)
+            config["weights_crc32"] = crc32([weights])
             config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
@@ -223,7 +222,7 @@ def _load(path: Any, config: dict[str, Any], encoder: PreTrainedModel, *, lower_
     weights = _find(path, WEIGHTS_NAME)
     if weights is None:
         raise FileNotFoundError(f"auxiliary {path} holds {CONFIG_NAME} but no {WEIGHTS_NAME}.")
-    if _checksum(weights) != config["weights_crc32"]:
+    if crc32([weights]) != config["weights_crc32"]:
         raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} is damaged, or not the one that was saved with {CONFIG_NAME}.")
     try:
         shape: PretrainedConfig = type(AutoConfig.for_model(config["model_type"])).from_dict(config["network"])
@@ -250,15 +249,6 @@ def _load(path: Any, config: dict[str, Any], encoder: PreTrainedModel, *, lower_
         details = " ".join(line.strip() for line in str(error).splitlines()[:2])
         raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} can't be loaded ({details:.300}).") from error
     return auxiliary
-
-
-def _checksum(file: Path) -> int:
-    """CRC-32 of a file, which ties the weights to their configuration."""
-    value = 0
-    with file.open("rb") as stream:
-        while block := stream.read(2**24):
-            value = zlib.crc32(block, value)
-    return value
 
 
 def _condenser_layers(file: Path) -> list[dict[str, Tensor]]:

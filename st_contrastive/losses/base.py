@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_count, require_flag, warn
+from st_contrastive._checks import require_count, require_flag, require_temperature, warn
 from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder import (
     EncoderPasses,
@@ -247,9 +247,7 @@ class ContrastiveLoss(TextLoss):
         mini_batch_size: int | None,
         log_terms: bool,
     ) -> None:
-        number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
-        if not number or not 0 < temperature < float("inf"):
-            raise ValueError(f"temperature must be a positive number, got {temperature!r}; the papers use 0.05.")
+        require_temperature(temperature)
         require_flag("gather_across_devices", gather_across_devices)
         super().__init__(model, log_terms=log_terms)
         if mini_batch_size is not None:

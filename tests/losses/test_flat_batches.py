@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface, DataCollatorWithFlattening
 
-from st_contrastive.encoder import tokenizer_of
+from st_contrastive.encoder import flat_batches, tokenizer_of
 from tests.contracts.test_losses import CASES, ONE_OF_EACH
 from tests.selection import crossed
 
