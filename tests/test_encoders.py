@@ -326,8 +326,8 @@ def test_what_changes_the_way_changes_no_value(checkpoint, observe, setting, los
 @pytest.mark.parametrize(
     ("family", "refused"),
     [
-        ("funnel", {**dict.fromkeys(WITH_MLM, "no list of 4"), "diffcse": "no masked-LM head"}),
-        ("xlnet", dict.fromkeys(WITH_MLM, "no masked-LM head")),
+        ("funnel", {**dict.fromkeys(WITH_MLM, "no list of 4"), "diffcse": "no suitable masked-LM head"}),
+        ("xlnet", dict.fromkeys(WITH_MLM, "no suitable masked-LM head")),
         ("deberta", dict.fromkeys(WITH_MLM, "'legacy': True")),
     ],
 )  # fmt: skip
