@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from st_contrastive._files import complete_file
 
 
 def read(path: str | None, empty: Any) -> Any:
@@ -19,9 +20,8 @@ def read(path: str | None, empty: Any) -> Any:
 def write(path: str | None, result: Any) -> None:
     """Where a path was asked for; what was there stays whole until it is replaced."""
     if path:
-        partial = Path(f"{path}.{os.getpid()}.partial")
-        partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        partial.replace(path)
+        with complete_file(Path(path)) as partial:
+            partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def arguments(args: argparse.Namespace) -> dict[str, Any]:

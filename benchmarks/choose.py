@@ -31,6 +31,7 @@ from transformers import TrainerCallback, TrainerState, set_seed
 import st_contrastive as stc
 from benchmarks._results import arguments, read, software, write
 from benchmarks._training import build
+from st_contrastive._files import work_folder
 from st_contrastive.evaluation import STSEvaluator
 from st_contrastive.inputs import read_corpus, read_parallel
 from st_contrastive.training import ContrastiveTrainer
@@ -146,11 +147,10 @@ def stage1(args: argparse.Namespace) -> str:
         run = training_arguments(Path(args.runs, "stage1.run"), args, args.stage1_steps, 1e-4, save_strategy="no")
         data = stc.text_dataset(read_corpus(args.data, limit=args.limit).sentences)
         ContrastiveTrainer(model, run, data, loss=loss).train()
-        work = Path(args.runs, "stage1.partial")
-        shutil.rmtree(work, ignore_errors=True)
-        model.save_pretrained(str(work))
-        loss.save_auxiliary(work)
-        work.replace(folder)
+        with work_folder(folder) as work:
+            model.save_pretrained(str(work / "model"))
+            loss.save_auxiliary(work / "model")
+            (work / "model").replace(folder)
     return str(folder)
 
 

@@ -14,7 +14,6 @@ all, and scored once.
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
 import time
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from transformers import set_seed
 import st_contrastive as stc
 from benchmarks._results import arguments, read, software, write
 from benchmarks._training import build
+from st_contrastive._files import work_folder
 from st_contrastive.evaluation import RetrievalSet, read_retrieval, read_sts, sts_files, sts_spearman
 from st_contrastive.evaluation.retrieval import ndcg, ranked
 from st_contrastive.evaluation.retrieval_data import judgements_file
@@ -94,10 +94,9 @@ def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]
         )
         loss = build_loss(loss_class, model, **chosen.loss_arguments)
         ContrastiveTrainer(model, run, dataset(sentences), loss=loss).train()
-        work = folder.with_name(f"{folder.name}.partial")
-        shutil.rmtree(work, ignore_errors=True)
-        model.save_pretrained(str(work))
-        work.replace(folder)
+        with work_folder(folder) as work:
+            model.save_pretrained(str(work / "model"))
+            (work / "model").replace(folder)
     model = build(args.length, str(folder))
     model.max_seq_length = args.retrieval_length
     return model

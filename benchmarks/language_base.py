@@ -22,9 +22,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import random
-import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -47,6 +45,7 @@ from transformers import (
 )
 
 from benchmarks._results import arguments, software, write
+from st_contrastive._files import complete_file, work_folder
 from st_contrastive.components import TokenCorruption
 from st_contrastive.evaluation import FirstLastAverage, STSPairs, read_sts, sts_files, sts_spearman
 from st_contrastive.inputs import read_corpus
@@ -242,16 +241,6 @@ def settings(args: argparse.Namespace, sentences: list[str]) -> dict[str, Any]:
     return {**kept, "data": files, "sentences": digest}
 
 
-def save(path: Path, state: dict[str, Any]) -> None:
-    """Complete, or as it was."""
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
 def train(args: argparse.Namespace) -> None:
     out = Path(args.out)
     if (out / "model").is_dir():
@@ -277,7 +266,8 @@ def train(args: argparse.Namespace) -> None:
                 row = {"step": run.step, "train": sum(losses) / len(losses) if losses else None, **run.evaluated()}
                 row["seconds"] = round(time.perf_counter() - begun, 1)
                 run.curve.append(row)
-                save(checkpoint, run.state())
+                with complete_file(checkpoint, durable=True) as partial:
+                    torch.save(run.state(), partial)
                 losses, begun = [], time.perf_counter()
                 print(" ".join(f"{name} {value:.4g}" for name, value in row.items() if value is not None), flush=True)
             about = {"settings": settings(args, run.sentences), "stop_loss": args.stop_loss, **software()}
@@ -285,11 +275,10 @@ def train(args: argparse.Namespace) -> None:
         if run.is_over():
             break
         losses.append(run.learn())
-    work = out / "model.partial"
-    shutil.rmtree(work, ignore_errors=True)
-    run.model.save_pretrained(work)
-    run.tokenizer.save_pretrained(work)
-    work.replace(out / "model")
+    with work_folder(out / "model") as work:
+        run.model.save_pretrained(work / "model")
+        run.tokenizer.save_pretrained(work / "model")
+        (work / "model").replace(out / "model")
     checkpoint.unlink()
     print(f"Saved to {out / 'model'}.")
 

@@ -56,7 +56,7 @@ class RowCounts:
 
         A mean over this process's rows, times this, averages over the processes to the mean over all rows.
         """
-        return self.own * len(self.each) / sum(self.each)
+        return self.own * len(self.each) / sum(self.each) if len(self.each) > 1 else 1.0
 
 
 def gather(tensor: Tensor, rows: Sequence[int]) -> tuple[Tensor, int]:

@@ -84,12 +84,17 @@ def _facts(method: Method, record: dict[str, Any], size: int, sentences: int) ->
     found["Settings"] = ", ".join([f"{record['steps']:,} steps", *settings])
     if options.get("loss_arg"):
         found["Loss arguments"] = ", ".join(f"`{one}`" for one in options["loss_arg"])
+    weights = "those of the last step"
     if before is not None and best.get("value") is not None:
         pairs = f"`{options['dev']}`" if options.get("dev") else "the STS Benchmark's development split"
         found["Development score"] = (
-            f"{100 * before:.2f} before training, {100 * best['value']:.2f} at step {best['step']}, "
-            f"whose weights these are (Spearman x 100 on {pairs})"
+            f"{100 * before:.2f} before training, {100 * best['value']:.2f} at step {best['step']} "
+            f"(Spearman x 100 on {pairs})"
         )
+        weights = f"those of step {best['step']}"
+    if record["share"] < 1:
+        weights = f"{record['share']:g} of {weights}, and {1 - record['share']:g} of those before training"
+    found["Weights"] = weights
     found["Made with"] = f"st_contrastive {__version__}"
     return found
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from st_contrastive.cli._arguments import UserError
+from st_contrastive.cli._arguments import UserError, option_name
 from st_contrastive.methods import ARGUMENTS, Method, argument_defaults
 
 #: Arguments of losses that are no values: objects, and what the Trainer alone needs.
@@ -31,7 +31,7 @@ def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise UserError(f"--loss-arg {item}: give NAME=VALUE.")
         if name not in settable(method):
-            option = f"--{name.replace('_', '-')} {value}" if name in ARGUMENTS else f"--loss-arg {item}"
+            option = f"{option_name(name)} {value}" if name in ARGUMENTS else f"--loss-arg {item}"
             raise UserError(f"{option}: {method.loss} has no argument {name}, only {', '.join(settable(method))}.")
         arguments[name] = _value(value)
     return arguments

@@ -90,8 +90,8 @@ class RunRecord(TrainerCallback):
     def _seconds(self) -> float:
         return round(time.perf_counter() - self._started, 1)
 
-    def write(self, folder: Path, state: TrainerState, best: KeepBest | None) -> dict[str, Any]:
-        """Write the record into the folder of the saved model, and return it."""
+    def write(self, folder: Path, state: TrainerState, best: KeepBest | None, share: float = 1.0) -> dict[str, Any]:
+        """Write the record into the folder of the saved model, and return it; ``share`` is that of trained weights."""
         config = {key: _plain(value) for key, value in self.loss.get_config_dict().items()}
         record = {
             "options": self.options,
@@ -103,6 +103,7 @@ class RunRecord(TrainerCallback):
             "queue": [(entry["step"], entry["queue"]) for entry in state.log_history if "queue" in entry],
             "dev_before": _plain(self.dev_before),
             "best": None if best is None else {"step": best.step, "value": _plain(best.value)},
+            "share": share,
             "similarities": {"before": self.before, "after": self._similarities()},
             "device": str(self.model.device),
             "peak_mib": _peak_mib(self.model.device),

@@ -185,11 +185,13 @@ def train_and_save(
     *,
     save_beside: Callable[[Path], None] | None = None,
     evaluator: Any = None,
+    keep: float | str = 1.0,
 ) -> None:
     """Run the Trainer, and put the saved model, with what ``save_beside`` adds, into ``folder``.
 
-    With an evaluator, the weights are those of the best evaluation. The saved model reads ``own_length`` tokens of a
-    text, as it did before it was trained on shorter ones.
+    With an evaluator, the weights are those of the best evaluation. ``keep`` is the share of the trained weights in
+    the saved ones, the rest being those before training, or "best" on the evaluator's data. The saved model reads
+    ``own_length`` tokens of a text, as it did before it was trained on shorter ones.
     """
     from sentence_transformers.base.sampler import BatchSamplers
 
@@ -202,6 +204,8 @@ def train_and_save(
 
     with work_folder(folder) as work:
         with user_error(ValueError):
+            if keep != 1:
+                require_plain(model, "--model")
             arguments = training_arguments(
                 args,
                 model,
@@ -231,12 +235,10 @@ def train_and_save(
         with user_error(OSError, LossStateError):
             record = RunRecord(args, files, loss, model, evaluator)
             metric = None if evaluator is None else f"{evaluator.name}_{evaluator.primary_metric}"
-            keep = getattr(args, "keep", 1.0)  # pretrain-infocse has no such option
             chosen = {"shares": SHARES, "evaluator": evaluator} if keep == "best" else {}
             best = None if metric is None else KeepBest(metric, **chosen)
             start = {}
-            if keep not in (1, "best"):
-                require_plain(model, "--model")
+            if isinstance(keep, float) and keep < 1:
                 start = {name: tensor.clone() for name, tensor in model.state_dict().items()}
             size = Path(args.data).stat().st_size
             callbacks = [record, Progress(metric), *([] if best is None else [best])]
@@ -254,9 +256,12 @@ def train_and_save(
             _warn_if_diverged(model, log)
             if best is not None and best.value is not None:
                 print(f"Best of the evaluations: {100 * best.value:.2f} at step {best.step}.")
+            share = 1.0
             if best is not None and best.choice is not None:
+                share = best.choice.share
                 print(best.choice)
-            if start:
+            if isinstance(keep, float) and start:
+                share = keep
                 model.load_state_dict(mixture(model.state_dict(), start, keep))
                 print(f"The saved weights are {keep:g} of the trained ones and {1 - keep:g} of those before.")
         saved = work / "model"
@@ -264,7 +269,7 @@ def train_and_save(
             trained_length, model.max_seq_length = model.max_seq_length, own_length
             model.save_pretrained(str(saved))
             model.max_seq_length = trained_length
-            written = record.write(saved, trainer.state, best)
+            written = record.write(saved, trainer.state, best, share)
             _card.add_facts(saved, method, written, size=size, sentences=len(dataset))
             if save_beside is not None:
                 save_beside(saved)

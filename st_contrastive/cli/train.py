@@ -156,7 +156,9 @@ def run(args: argparse.Namespace) -> int:
     _warn_of_long_queue(loss, args.batch_size, len(columns[0]))
     with user_error(OSError, TypeError, ValueError):
         dataset = method.dataset(*columns, **({"fraternal": loss.fraternal} if args.translation_encoder else {}))
-    train_and_save(args, folder, checkpoints, method, model, dataset, loss, own_length, evaluator=evaluator)
+    train_and_save(
+        args, folder, checkpoints, method, model, dataset, loss, own_length, evaluator=evaluator, keep=args.keep
+    )
     return 0
 
 

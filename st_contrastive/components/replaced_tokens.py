@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-import warnings
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from st_contrastive._checks import first_line
+from st_contrastive._checks import first_line, warn
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import scale_gradient
 from st_contrastive.components.fingerprint import fingerprint
@@ -139,10 +138,9 @@ class ReplacedTokenDetector(nn.Module):
                     f"{type(generator).__name__}."
                 )
             if head.source == "new":
-                warnings.warn(
+                warn(
                     "The encoder's checkpoint has no masked-LM head, so its copy fills in tokens at random. Name a "
-                    "generator with the same tokenizer, or the folder that AuxiliaryMLMPretrainingLoss(...) saved.",
-                    stacklevel=3,
+                    "generator with the same tokenizer, or the folder that AuxiliaryMLMPretrainingLoss(...) saved."
                 )
         return cls(masking, network, head, own_copy(encoder), sampling=sampling)
 

@@ -22,6 +22,7 @@ from st_contrastive.encoder.model import (
     token_width,
     tokenizer_of,
     unwrap,
+    vocabulary_size,
     wrapper_chain,
 )
 from st_contrastive.encoder.passes import Encoded, EncoderPasses, encode, encode_with, pool, pool_as_model
@@ -61,5 +62,6 @@ __all__ = [
     "token_width",
     "tokenizer_of",
     "unwrap",
+    "vocabulary_size",
     "wrapper_chain",
 ]

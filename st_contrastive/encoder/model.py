@@ -83,6 +83,11 @@ def input_embedding_width(model: nn.Module) -> int:
     return cast(Tensor, encoder_of(model).get_input_embeddings().weight).shape[1]
 
 
+def vocabulary_size(model: nn.Module) -> int:
+    """The number of tokens that the encoder knows."""
+    return int(encoder_of(model).config.vocab_size)
+
+
 def is_saved_model(name: str) -> bool:
     """Whether a folder or hub name is a saved SentenceTransformer, and not a plain checkpoint."""
     return bool(is_sentence_transformer_model(name))

@@ -116,7 +116,9 @@ class Rows:
 
     def corrupted(self, corruption: Callable[[Tensor, Tensor], CorruptedTokens], times: int = 1) -> Rows:
         """``times`` copies of the rows, one after the other, with what the corruption makes of them as ``masked``."""
-        texts = {key: torch.cat([value] * times) for key, value in self.texts.items()}
+        texts = self.texts
+        if times > 1:
+            texts = {key: torch.cat([value] * times) for key, value in texts.items()}
         return replace(self, texts=texts, masked=corruption(texts["input_ids"], texts["attention_mask"]))
 
     def masked_copy(self) -> tuple[Rows, Tensor]:

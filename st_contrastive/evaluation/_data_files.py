@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from st_contrastive._checks import first_line
+from st_contrastive._checks import first_line, require_encodable
 
 #: Endings of a file with one JSON object a line.
 ENDINGS = (".jsonl", ".jsonl.gz", ".json")
@@ -103,11 +103,9 @@ def text(row: dict[str, Any], field: str, where: str) -> str:
     if not isinstance(value, str):
         raise EvaluationDataError(f"{where}: {field} must be a string, got {value!r:.80}.")
     try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise EvaluationDataError(
-            f"{where}: {field} holds half of a surrogate pair, which no tokenizer takes."
-        ) from None
+        require_encodable(f"{where}: {field}", value)
+    except ValueError as error:
+        raise EvaluationDataError(str(error)) from None
     return value
 
 

@@ -5,9 +5,31 @@ from __future__ import annotations
 import os
 
 from sentence_transformers import SentenceTransformer
+from torch import nn
+from transformers import PreTrainedModel
 
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary
 from st_contrastive.encoder import encoder_of, tokenizer_of
+
+
+def require_same_encoder(argument: str, given: nn.Module, copied: PreTrainedModel, encoder: PreTrainedModel) -> None:
+    """Refuse a network that was made from an encoder of another family, vocabulary or width.
+
+    Args:
+        argument: the argument's name, for the message.
+        given: the network.
+        copied: the part of it that is a copy of an encoder.
+        encoder: the loss's encoder.
+
+    Raises:
+        ValueError: they differ.
+    """
+    theirs, own = AuxiliaryMLM.signature_of(copied), AuxiliaryMLM.signature_of(encoder)
+    if theirs != own:
+        raise ValueError(
+            f"{argument} was made from an encoder of (family, vocabulary, width) {theirs}, this one is {own}: make it "
+            f"with {type(given).__name__}.from_encoder from the same checkpoint."
+        )
 
 
 def auxiliary_network(
@@ -46,11 +68,7 @@ def auxiliary_network(
         )
     if not isinstance(given, AuxiliaryMLM):
         raise TypeError(f"auxiliary must be a folder's name, an AuxiliaryMLM or None, got {type(given).__name__}.")
-    if given.signature != (own := AuxiliaryMLM.signature_of(encoder)):
-        raise ValueError(
-            f"auxiliary was made from an encoder of (family, vocabulary, width) {given.signature}, this one is {own}: "
-            "make it with AuxiliaryMLM.from_encoder from the same checkpoint."
-        )
+    require_same_encoder("auxiliary", given, given.network, encoder)
     for name, wanted, has in (
         ("split_layer", split_layer, given.split_layer),
         ("extra_layers", extra_layers, given.extra_layers),

@@ -203,9 +203,10 @@ class TextLoss(EncoderPasses, ABC):
         """
         for part in self._owned():
             part.train(self.is_learning)
-            for module in part.modules():
-                if alone and isinstance(module, nn.BatchNorm1d):
-                    module.eval()
+            if alone:
+                for module in part.modules():
+                    if isinstance(module, nn.BatchNorm1d):
+                        module.eval()
 
     def _begin(self, run: Run) -> None:
         if run != self._run:
@@ -275,7 +276,7 @@ class ContrastiveLoss(TextLoss):
         )
 
     def share(self, count: Tensor | int) -> Tensor | float:
-        """As ``rows.share``, for a mean over ``count`` other things, such as masked tokens."""
+        """As ``row_counts.share``, for a mean over ``count`` other things, such as masked tokens."""
         if len(self.row_counts.each) == 1:
             return 1.0
         return distributed.share(torch.as_tensor(count, device=self.model.device))

@@ -21,7 +21,7 @@ from st_contrastive.components import (
     TokenCorruption,
     interaction_classifier,
 )
-from st_contrastive.encoder import Encoded, Rows, embedding_width, encoder_of, pool_as_model, tokenizer_of
+from st_contrastive.encoder import Encoded, Rows, embedding_width, pool_as_model, tokenizer_of, vocabulary_size
 from st_contrastive.losses._auxiliary import auxiliary_network
 from st_contrastive.losses._citations import CONISI, INFOCSE, TWINS
 from st_contrastive.losses._pairs import Pairs
@@ -134,9 +134,7 @@ class CombinedLoss(ContrastiveLoss):
         self.queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
         self.auxiliary: AuxiliaryMLM | None = None
         if mlm_weight > 0:
-            self.masking = TokenCorruption.masking(
-                tokenizer_of(model), mask_rate, vocabulary=AuxiliaryMLM.signature_of(encoder_of(model))[1]
-            )
+            self.masking = TokenCorruption.masking(tokenizer_of(model), mask_rate, vocabulary=vocabulary_size(model))
             self.auxiliary = auxiliary_network(model, auxiliary, None, None, tied_head=False, lower_dropout=False)
         if positives == "dropout":
             self.warn_without_dropout()
@@ -163,8 +161,9 @@ class CombinedLoss(ContrastiveLoss):
             terms["interactive"] = self.interaction_weight * interactive
         if self.auxiliary is not None and masked is not None:
             states = partial(self.auxiliary.masked_states, gradient_scale=self.mlm_weight)
-            conditioned, vocabulary = replace(masked, vectors=given[0]), self.auxiliary.signature[1]
-            terms["mlm"] = self.masked_lm(conditioned, states, self.auxiliary.logits, vocabulary=vocabulary)
+            conditioned = replace(masked, vectors=given[0])
+            size = vocabulary_size(self.model)
+            terms["mlm"] = self.masked_lm(conditioned, states, self.auxiliary.logits, vocabulary=size)
         if self.queue is not None and self.is_learning:
             self.queue.push(distributed.gather(anchors.detach(), self.row_counts.each)[0])
         return terms

@@ -14,8 +14,8 @@ from torch import Tensor
 from st_contrastive._checks import require_choice, require_flag, require_instance, require_number
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.distributed import RowCounts
-from st_contrastive.encoder import Rows, encode, encoder_of, tokenizer_of, unwrap
-from st_contrastive.losses._auxiliary import auxiliary_network
+from st_contrastive.encoder import Rows, encode, encoder_of, tokenizer_of, unwrap, vocabulary_size
+from st_contrastive.losses._auxiliary import auxiliary_network, require_same_encoder
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses._conditioned import ConditionedLoss, Views
 
@@ -191,9 +191,7 @@ class InfoCSELoss(ConditionedLoss):
             mini_batch_size=mini_batch_size,
             log_terms=log_terms,
         )
-        self.masking = TokenCorruption.masking(
-            tokenizer_of(model), mask_rate, vocabulary=AuxiliaryMLM.signature_of(encoder_of(model))[1]
-        )
+        self.masking = TokenCorruption.masking(tokenizer_of(model), mask_rate, vocabulary=vocabulary_size(model))
         self.auxiliary = auxiliary_network(
             model,
             auxiliary,
@@ -278,8 +276,8 @@ class InfoCSELoss(ConditionedLoss):
         vectors = views.given if self.masked_views == "both" else views.given.chunk(2)[0]
         encoder = None if self.detach else encoder_of(self.model)
         states = partial(self.auxiliary.masked_states, encoder=encoder, gradient_scale=scale)
-        vocabulary = self.auxiliary.signature[1]
-        return self.masked_lm(replace(masked, vectors=vectors), states, self.auxiliary.logits, vocabulary=vocabulary)
+        conditioned, size = replace(masked, vectors=vectors), vocabulary_size(self.model)
+        return self.masked_lm(conditioned, states, self.auxiliary.logits, vocabulary=size)
 
     @property
     def citation(self) -> str:
@@ -295,10 +293,5 @@ def _detector(
             return None
         generator = None if trained is None else trained.head
         return ReplacedTokenDetector.from_encoder(encoder, tokenizer_of(model), generator=generator)
-    theirs, own = AuxiliaryMLM.signature_of(given.discriminator), AuxiliaryMLM.signature_of(encoder)
-    if theirs != own:
-        raise ValueError(
-            f"detector was made from an encoder of (family, vocabulary, width) {theirs}, this one is {own}: make it "
-            "with ReplacedTokenDetector.from_encoder from the same checkpoint."
-        )
+    require_same_encoder("detector", given, given.discriminator, encoder)
     return given

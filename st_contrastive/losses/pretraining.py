@@ -12,7 +12,7 @@ from torch import Tensor
 
 from st_contrastive._checks import require_flag, require_number
 from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
-from st_contrastive.encoder import Rows, encoder_of, pool_as_model, tokenizer_of
+from st_contrastive.encoder import Rows, encoder_of, pool_as_model, tokenizer_of, vocabulary_size
 from st_contrastive.encoder.layers import capturing_states
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses.base import TextLoss
@@ -92,7 +92,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             tokenizer_of(model),
             mask_rate,
             whole_words=whole_words,
-            vocabulary=AuxiliaryMLM.signature_of(encoder)[1],
+            vocabulary=vocabulary_size(model),
         )
         # Its lower part is a place to keep what is saved: training uses the encoder's.
         self.network = AuxiliaryMLM.from_encoder(
@@ -112,7 +112,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
                 hidden,
                 targets,
                 lambda chunk: network.logits(chunk, encoder),
-                vocabulary=network.signature[1],
+                vocabulary=vocabulary_size(self.model),
             )
             for hidden in states
         )

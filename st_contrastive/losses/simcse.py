@@ -9,7 +9,7 @@ from torch import Tensor
 
 from st_contrastive._checks import require_flag, require_number
 from st_contrastive.components import MaskedLMHead, TanhHead, TokenCorruption
-from st_contrastive.encoder import Rows, embedding_width, encode, encoder_of, tokenizer_of
+from st_contrastive.encoder import Rows, embedding_width, encode, encoder_of, tokenizer_of, vocabulary_size
 from st_contrastive.losses.base import ContrastiveLoss
 
 
@@ -97,9 +97,7 @@ class SimCSELoss(ContrastiveLoss):
         self.mlm_head: MaskedLMHead | None = None
         if mlm_weight > 0:
             encoder = encoder_of(model)
-            self.masking = TokenCorruption.masking(
-                tokenizer_of(model), mask_rate, vocabulary=int(encoder.config.vocab_size)
-            )
+            self.masking = TokenCorruption.masking(tokenizer_of(model), mask_rate, vocabulary=vocabulary_size(model))
             self.mlm_head = MaskedLMHead.for_encoder(encoder, tied=None)
         self.warn_without_dropout()
         self.finish_setup()
@@ -133,7 +131,7 @@ class SimCSELoss(ContrastiveLoss):
             matrix = cast(Tensor, encoder.get_input_embeddings().weight) if head.tied else None
             return cast(Tensor, head(hidden, matrix))
 
-        return self.masked_lm(masked, states, logits, vocabulary=int(encoder.config.vocab_size))
+        return self.masked_lm(masked, states, logits, vocabulary=vocabulary_size(self.model))
 
     @property
     def citation(self) -> str:

@@ -169,9 +169,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             self.accelerator.wait_for_everyone()
             if is_local_first and written.exists():  # the nodes share no file system
                 put_in_place(written, target)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            if isinstance(error, RuntimeError) and "writ" not in str(error):  # torch.save raises a RuntimeError
-                raise
+        except (OSError, RuntimeError, SafetensorError) as error:  # on a full disk torch.save raises a RuntimeError
             clear_work(run)
             kept = ", ".join(entry.name for entry in complete(run))
             raise OSError(

@@ -192,24 +192,19 @@ def weights_of(folder):
 
 def test_keep_mixes_the_saved_weights_with_those_before(checkpoint, corpus, sts, tmp_path, capsys):
     start = BertModel.from_pretrained(checkpoint("bert")).state_dict()
-    words = [
-        "train",
-        "--method",
-        "simcse",
-        "--model",
-        str(checkpoint("bert")),
-        "--data",
-        str(corpus),
-        "--batch-size",
-        "4",
-    ]
-    words += ["--max-steps", "2", "--learning-rate", "1e-3"]
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    words += ["--batch-size", "4", "--max-steps", "2", "--learning-rate", "1e-3"]
     dev = ["--dev", str(sts / "tiny" / "test.jsonl"), "--evaluate-steps", "1"]
     for name, options in (("whole", []), ("quarter", ["--keep", "0.25"]), ("best", ["--keep", "best", *dev])):
         assert main([*words, "--output", str(tmp_path / name), *options]) == 0
     out = capsys.readouterr().out
     assert "The saved weights are 0.25 of the trained ones and 0.75 of those before." in out
     assert "Share of the trained weights: " in out
+    weights = "those of the last step"
+    for name, line in (("whole", weights), ("quarter", f"0.25 of {weights}, and 0.75 of those before training")):
+        assert f"| Weights | {line} |" in (tmp_path / name / "README.md").read_text(encoding="utf-8").splitlines()
+    share = re.search(r"Share of the trained weights: ([\d.]+)", out).group(1)
+    assert json.loads((tmp_path / "best" / "training_run.json").read_text())["share"] == float(share)
     whole, quarter = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "quarter"))
     moved = [name for name in whole if name in start and not torch.equal(whole[name], start[name])]
     assert len(moved) > 20
@@ -218,6 +213,19 @@ def test_keep_mixes_the_saved_weights_with_those_before(checkpoint, corpus, sts,
     assert main([*words, "--output", str(tmp_path / "none"), "--keep", "best"]) == 2
     assert "--keep best chooses the share on development data" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
+
+
+def test_keep_refuses_adapters_before_training(checkpoint, corpus, tmp_path, capsys):
+    peft = pytest.importorskip("peft")
+    model = SentenceTransformer(str(checkpoint("bert")), device="cpu")
+    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
+    model.save_pretrained(str(tmp_path / "adapted"))
+    words = ["train", "--method", "simcse", "--model", str(tmp_path / "adapted"), "--data", str(corpus)]
+    words += ["--batch-size", "4", "--max-steps", "1", "--output", str(tmp_path / "out")]
+    assert main([*words, "--keep", "0.5"]) == 2
+    assert "--model has adapters (PEFT)" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert main(words) == 0
 
 
 def test_train_diffcse_with_a_generator_by_name(checkpoint, corpus, tmp_path, capsys):
@@ -389,7 +397,8 @@ def test_the_card_says_what_is_known(checkpoint, corpus, sts, tmp_path, capsys):
         f"| Made with | st_contrastive {__version__} |",
     ):
         assert line in card.splitlines(), line
-    assert f"| Development score | {before:.2f} before training, {best:.2f} at step {record['best']['step']}, " in card
+    assert f"| Development score | {before:.2f} before training, {best:.2f} at step {record['best']['step']} (" in card
+    assert f"| Weights | those of step {record['best']['step']} |" in card.splitlines()
     assert "Unknown" not in card
     assert "widget:" not in card
     assert "- st_contrastive\n" in card

@@ -14,6 +14,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_ac
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BigBirdConfig, BigBirdModel
 
+from st_contrastive import AuxiliaryMLMPretrainingLoss, TwinsAblation, TwinsLoss
 from st_contrastive.components import CorruptedTokens, TanhHead
 from st_contrastive.encoder import encode, encoder_of, require_embeddings_as_input, wrapper_chain
 from st_contrastive.encoder import passes as _passes
@@ -358,6 +359,22 @@ def test_mini_batches_of_models_that_are_not_as_others(build, sentences, unusual
             return
         found.append(gradients(loss, batch))
     same(*found, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["twins-embeddings", "pretraining"])
+def test_layer_states_are_not_read_of_replicas(build, sentences, case):
+    """DataParallel's threads would write the states of all replicas into one place."""
+    model = build().train()
+    if case == "twins-embeddings":
+        loss = TwinsLoss(model, ablation=TwinsAblation(margin_from="embeddings"))
+        batch = [model.preprocess(sentences), model.preprocess(sentences)]
+    else:
+        loss = AuxiliaryMLMPretrainingLoss(model)
+        batch = [model.preprocess(sentences)]
+    assert loss(batch)
+    loss.model = torch.nn.DataParallel(model)
+    with pytest.raises(ValueError, match="reads the states of single layers, which DataParallel's replicas would mix"):
+        loss(batch)
 
 
 def test_prompts_and_masks_that_begin_late(build, sentences):
