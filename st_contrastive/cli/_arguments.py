@@ -82,9 +82,13 @@ share = _number(float, lambda value: 0 < value <= 1, "a number above 0 and up to
 
 
 def name(text: str) -> str:
-    """A name or path; an empty one, as of an unset shell variable, is refused."""
+    """A name or path; refused are an empty one, as of an unset shell variable, and one that can't be printed."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the name is empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # the bytes of a file's name, in another encoding
+        raise argparse.ArgumentTypeError(f"{text!a} is not UTF-8: rename the file") from None
     return text
 
 

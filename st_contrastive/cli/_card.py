@@ -9,6 +9,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer
 
 from st_contrastive import __version__
+from st_contrastive.cli._record import last_part
 from st_contrastive.methods import Method
 
 #: Comments that the template writes for empty fields.
@@ -45,7 +46,7 @@ def prepare(model: SentenceTransformer, method: Method, base: str, data: str) ->
     """
     card = model.model_card_data
     card.local_files_only = True
-    card.model_name = f"{Path(base).name} trained with {method.title}"
+    card.model_name = f"{last_part(base)} trained with {method.title}"
     if not Path(base).exists():  # a name on the hub, which the card links to
         card.base_model = base
     card.train_datasets = [{"name": Path(data).name}]
@@ -80,20 +81,20 @@ def _facts(method: Method, record: dict[str, Any], size: int, sentences: int) ->
         found["Recipe"] = f"`{options['recipe']}`"
     found["Training text"] = f"`{options['data']}`, {_size(size)}, {sentences:,} sentences"
     found |= {title: f"`{options[key]}`" for key, title in _OTHERS.items() if options.get(key)}
-    settings = [form.format(options[key]) for key, form in _SETTINGS.items() if options.get(key)]
+    settings = [form.format(options[key]) for key, form in _SETTINGS.items() if options.get(key) or key == "seed"]
     found["Settings"] = ", ".join([f"{record['steps']:,} steps", *settings])
     if options.get("loss_arg"):
         found["Loss arguments"] = ", ".join(f"`{one}`" for one in options["loss_arg"])
-    weights = "those of the last step"
-    if before is not None and best.get("value") is not None:
+    weights = "those of the last step" if best.get("step") is None else f"those of step {best['step']}"
+    if before is not None and record["dev_after"] is not None:
         pairs = f"`{options['dev']}`" if options.get("dev") else "the STS Benchmark's development split"
         found["Development score"] = (
-            f"{100 * before:.2f} before training, {100 * best['value']:.2f} at step {best['step']} "
+            f"{100 * before:.2f} before training, {100 * record['dev_after']:.2f} with the saved weights "
             f"(Spearman x 100 on {pairs})"
         )
-        weights = f"those of step {best['step']}"
     if record["share"] < 1:
-        weights = f"{record['share']:g} of {weights}, and {1 - record['share']:g} of those before training"
+        start = "of stage 1" if options.get("stage1") else "before training"
+        weights = f"{record['share']:g} of {weights}, and {1 - record['share']:g} of those {start}"
     found["Weights"] = weights
     found["Made with"] = f"st_contrastive {__version__}"
     return found

@@ -33,38 +33,48 @@ def check_together(args: argparse.Namespace) -> None:
 
 def read_columns(args: argparse.Namespace) -> list[Any]:
     """The text columns that the files hold."""
+    columns = _columns(args)
+    if len(columns[0]) < 2:
+        raise UserError(f"--data {args.data} holds one sentence: contrastive training needs many.")
+    return columns
+
+
+def _columns(args: argparse.Namespace) -> list[Any]:
     languages = tuple(args.languages) if args.languages else None
     if not args.translations:
-        sentences = read_sentences(args)
-        if len(sentences) < 2:
-            raise UserError(f"--data {args.data} holds one sentence: contrastive training needs many.")
-        return [sentences]
+        return [read_text("--data", args.data, limit=args.limit)]
+    same = Path(args.data).resolve() == Path(args.translations).resolve()
     with user_error(CorpusError, ValueError):
         if not is_pairs_file(args.translations):
+            if same or is_pairs_file(args.data):
+                raise UserError(
+                    f"--data {args.data} and --translations {args.translations}: give two text files, one sentence a "
+                    "line, or a file of pairs (.tsv, .jsonl) as --translations."
+                )
             parallel = read_parallel(args.data, args.translations, languages=languages, limit=args.limit)
             print(f"{args.data}: {parallel.report}")
             return [parallel.sentences, parallel.translations]
         known = read_parallel(args.translations, languages=languages)
         print(f"{args.translations}: {known.report}")
-        if Path(args.data).resolve() == Path(args.translations).resolve():
+        if same:
             return [known.sentences[: args.limit], known.translations[: args.limit]]
-        return _translated(read_corpus(args.data, limit=args.limit).sentences, known, args)
+        return _translated(read_text("--data", args.data, limit=args.limit), known, args)
 
 
-def read_sentences(args: argparse.Namespace) -> list[str]:
-    """The sentences of --data; prints how many lines were left out, and why.
+def read_text(option: str, path: str, *, limit: int | None = None) -> list[str]:
+    """The sentences of the file that an option names; prints how many lines were left out, and why.
 
     Raises:
         UserError: the file can't be read, or is a file of pairs.
     """
-    if is_pairs_file(args.data):
+    if is_pairs_file(path):
+        also = ", or, with --method twins, the same file as --translations too" if option == "--data" else ""
         raise UserError(
-            f"--data {args.data} is a file of pairs by its name: give sentences, one a line (.txt, .txt.gz), or, with "
-            "--method twins, the same file as --translations too."
+            f"{option} {path} is a file of pairs by its name: give sentences, one a line (.txt, .txt.gz){also}."
         )
     with user_error(CorpusError, ValueError):
-        corpus = read_corpus(args.data, limit=args.limit)
-    print(f"{args.data}: {corpus.report}")
+        corpus = read_corpus(path, limit=limit)
+    print(f"{path}: {corpus.report}")
     return corpus.sentences
 
 

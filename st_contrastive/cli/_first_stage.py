@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ def settings_of(args: argparse.Namespace, chosen: Recipe) -> dict[str, Any]:
     }
 
 
+def beside(folder: str) -> str:
+    """The first stage's folder beside one of the second's, also where that is the working directory."""
+    if Path(folder).name in ("", ".."):
+        folder = os.path.abspath(folder)
+    return f"{Path(folder)}-stage1"
+
+
 def first_stage(args: argparse.Namespace, settings: dict[str, Any], options: dict[str, Any]) -> str:
     """Run the first stage on the same sentences, unless its output is there already; returns the output's folder.
 
@@ -33,7 +41,7 @@ def first_stage(args: argparse.Namespace, settings: dict[str, Any], options: dic
     """
     from st_contrastive.cli import pretrain
 
-    folder = f"{args.output.rstrip('/')}-stage1"
+    folder = beside(args.output)
     arguments = recipe(args.recipe).stage1_loss_arguments
     # Both stages share the network's shape.
     arguments |= {name: options[name] for name in ("split_layer", "extra_layers") if name in options}
@@ -42,8 +50,8 @@ def first_stage(args: argparse.Namespace, settings: dict[str, Any], options: dic
         _check_same(Path(folder), args, settings)
         print(f"Stage 1 is there: taking the encoder and the auxiliary network in {folder}.")
         return folder
-    checkpoints = f"{args.checkpoints.rstrip('/')}-stage1" if args.checkpoints else None
-    own: dict[str, Any] = {"output": folder, "checkpoints": checkpoints, "overwrite": False, "max_steps": None}
+    checkpoints = beside(args.checkpoints) if args.checkpoints else None
+    own = {"output": folder, "checkpoints": checkpoints, "overwrite": False, "max_steps": None, "keep": 1.0}
     print(f"Stage 1, to {folder}:")
     pretrain.run(argparse.Namespace(**{**vars(args), **own, **settings}))
     return folder

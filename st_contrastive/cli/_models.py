@@ -18,7 +18,7 @@ from st_contrastive.encoder import is_causal, is_saved_model, max_positions, tok
 #: Without it, transformers asks at the terminal whether to run a checkpoint's code.
 _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 _WEIGHTS: dict[str, Any] = {**_NO_CODE, "use_safetensors": True, "weights_only": True}
-_NO_ENCODER = "--model {} is no text encoder: its first module is {}, not Transformer."
+_NO_ENCODER = "{} is no text encoder: its first module is {}, not Transformer."
 #: The encoder of the recipes for a laptop; the extra "demo" installs it as a package.
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -32,11 +32,13 @@ def _installed(name: str) -> str:
     return str(get_model_path())
 
 
-def load_model(name: str, *, pooling: str = "keep", training: bool = False) -> SentenceTransformer:
+def load_model(
+    name: str, *, pooling: str = "keep", training: bool = False, option: str = "--model"
+) -> SentenceTransformer:
     """A model by folder or hub name: as it is ("keep"), or its encoder under another pooling.
 
     Its weights must be safetensors, and no code of the checkpoint is run. For training they are always loaded as
-    float32, because in half precision small steps of the optimizer are lost.
+    float32, because in half precision small steps of the optimizer are lost. ``option`` names it in errors.
 
     Raises:
         UserError: it can't be loaded, or is not a text encoder.
@@ -56,11 +58,11 @@ def load_model(name: str, *, pooling: str = "keep", training: bool = False) -> S
                 name, model_kwargs=dict(weights), processor_kwargs=dict(_NO_CODE), config_kwargs=dict(_NO_CODE)
             )
     except Exception as error:  # a damaged file or a refused pickle may raise anything
-        raise UserError(f"--model {name}: it can't be loaded: {_reason(name, error)}") from error
+        raise UserError(f"{option} {name}: it can't be loaded: {_reason(name, error)}") from error
     if pooling == "keep" and model is not None:
         return model
     if not isinstance(first, Transformer):
-        raise UserError(_NO_ENCODER.format(name, type(first).__name__))
+        raise UserError(_NO_ENCODER.format(f"{option} {name}", type(first).__name__))
     own: dict[str, Any] = {}
     new = Pooling(first.get_embedding_dimension(), pooling)
     if model is not None:
@@ -107,7 +109,7 @@ def cut_texts(model: SentenceTransformer, name: str, max_length: int | None) -> 
             raise UserError(f"--max-length {max_length} leaves no token of the text: give at least {least}.")
         longest = max_positions(model) or before
         if longest is not None and max_length > longest:
-            raise UserError(f"--max-length {max_length}: --model {name} takes at most {longest} tokens.")
+            raise UserError(f"--max-length {max_length}: {name} takes at most {longest} tokens.")
         model.max_seq_length = max_length
     return before
 

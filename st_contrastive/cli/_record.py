@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
@@ -90,8 +91,24 @@ class RunRecord(TrainerCallback):
     def _seconds(self) -> float:
         return round(time.perf_counter() - self._started, 1)
 
-    def write(self, folder: Path, state: TrainerState, best: KeepBest | None, share: float = 1.0) -> dict[str, Any]:
-        """Write the record into the folder of the saved model, and return it; ``share`` is that of trained weights."""
+    def write(
+        self,
+        folder: Path,
+        state: TrainerState,
+        best: KeepBest | None,
+        *,
+        share: float = 1.0,
+        after: float | None = None,
+    ) -> dict[str, Any]:
+        """Write the record into the folder of the saved model, and return it.
+
+        Args:
+            folder: the folder.
+            state: the Trainer's.
+            best: what kept the best weights; None without an evaluator.
+            share: share of the trained weights in the saved ones.
+            after: the development score of the saved weights.
+        """
         config = {key: _plain(value) for key, value in self.loss.get_config_dict().items()}
         record = {
             "options": self.options,
@@ -103,6 +120,7 @@ class RunRecord(TrainerCallback):
             "queue": [(entry["step"], entry["queue"]) for entry in state.log_history if "queue" in entry],
             "dev_before": _plain(self.dev_before),
             "best": None if best is None else {"step": best.step, "value": _plain(best.value)},
+            "dev_after": _plain(after),
             "share": share,
             "similarities": {"before": self.before, "after": self._similarities()},
             "device": str(self.model.device),
@@ -151,15 +169,21 @@ def as_recorded(options: dict[str, Any]) -> dict[str, Any]:
 def _without_folders(options: dict[str, Any]) -> dict[str, Any]:
     def short(key: str, value: Any) -> Any:
         is_file = key in _FILES and value is not None and (key not in _HUB or Path(str(value)).exists())
-        return Path(str(value)).name if is_file else value  # organisation/model is a name on the hub
+        return last_part(str(value)) if is_file else value  # organisation/model is a name on the hub
 
     return {key: short(key, value) for key, value in options.items()}
+
+
+def last_part(path: str) -> str:
+    """The name of a file or folder, also of the working directory."""
+    return Path(os.path.abspath(path)).name
 
 
 def digests(args: argparse.Namespace, names: Sequence[str] = _READ) -> dict[str, str]:
     """SHA-256 of the files and models that a run reads, by the name of the option."""
     given = {name: Path(str(getattr(args, name))) for name in names if getattr(args, name, None)}
-    return {name: _digest(path) for name, path in given.items() if path.exists()}
+    # A pipe could be read once only.
+    return {name: _digest(path) for name, path in given.items() if path.is_file() or path.is_dir()}
 
 
 def _digest(path: Path) -> str:

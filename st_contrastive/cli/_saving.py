@@ -8,14 +8,25 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from st_contrastive import _files
 from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError, option_name
 
-#: Endings of the files in a saved model's folder, and folders that exporters add.
-_MODEL_FILES = (".json", ".safetensors", ".bin", ".txt", ".md", ".model", ".jinja", ".py", ".pt", ".vocab", ".bpe")
+#: Files in a saved model's folder: weights, configurations, the tokenizer's, custom code, and what training adds.
+_MODEL_FILES = (
+    "*.safetensors", "*.safetensors.index.json", "pytorch_model*", "model.pt",
+    "*config*.json", "modules.json", "router_config.json",
+    "tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "*.model", "*.bpe",
+    "*.codes", "*.vocab", "*.jinja", "configuration_*.py", "modeling_*.py", "tokenization_*.py",
+    "README.md", ".gitattributes", "training_run.json",
+)  # fmt: skip
+#: The options of a run, beside its checkpoints.
+RUN_FILE = "run.json"
+#: Folders that exporters add to it.
 _EXPORTS = ("onnx", "openvino")
 
 
@@ -97,7 +108,7 @@ def _module_folders(folder: Path) -> set[str]:
 def _belongs_to_model(entry: Path, folders: set[str]) -> bool:
     if entry.is_dir():
         return not entry.is_symlink() and entry.name in folders
-    return entry.suffix in _MODEL_FILES or entry.name == ".gitattributes"
+    return any(fnmatchcase(entry.name, pattern) for pattern in _MODEL_FILES)
 
 
 def checkpoint_folder(args: argparse.Namespace, output: Path) -> Path | None:
@@ -107,10 +118,13 @@ def checkpoint_folder(args: argparse.Namespace, output: Path) -> Path | None:
         UserError: it is inside the output, which is replaced, or holds another run's checkpoints.
     """
     from st_contrastive.training.checkpoints import checkpoints
+    from st_contrastive.training.keep_best import KEPT_FILES
 
     if args.checkpoints is None:
         if args.resume:
             raise UserError("--resume needs --checkpoints DIR, the folder of the interrupted run.")
+        if "checkpoint_steps" in args.given:
+            raise UserError("--checkpoint-steps needs --checkpoints DIR: without it, no checkpoint is kept.")
         return None
     folder = _folder("--checkpoints", args.checkpoints)
     if output in (folder, *folder.parents):
@@ -120,7 +134,23 @@ def checkpoint_folder(args: argparse.Namespace, output: Path) -> Path | None:
             f"--checkpoints {args.checkpoints} holds checkpoints of another run: add --resume to continue it, or "
             "name another folder."
         )
+    ours = options_of_run(folder) is not None
+    foreign = [name for name in (RUN_FILE, *KEPT_FILES) if (folder / name).exists() and not ours]
+    if foreign:
+        raise UserError(
+            f"--checkpoints {args.checkpoints} holds {', '.join(foreign)}, which a run would overwrite: move them, or "
+            "name another folder."
+        )
     return folder
+
+
+def options_of_run(checkpoints: Path) -> dict[str, Any] | None:
+    """The options of the run that writes its checkpoints there; None where there is no such record."""
+    try:
+        options = json.loads((checkpoints / RUN_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return options if isinstance(options, dict) and {"data", "batch_size"} <= options.keys() else None
 
 
 def _holds_scores(file: Path) -> bool:

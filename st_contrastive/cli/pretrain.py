@@ -33,14 +33,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_optimisation(parser, learning_rate=1e-4)
     add_checkpoints(parser)
     # Set when a recipe of both stages runs this one: the encoder is then pooled as in the second stage.
-    parser.set_defaults(run=run, pooling=None, recipe=None)
+    parser.set_defaults(run=run, pooling=None, recipe=None, stage1=None)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train; all input is checked before the first step."""
     from transformers import set_seed
 
-    from st_contrastive.cli._columns import read_sentences
+    from st_contrastive.cli._columns import read_text
     from st_contrastive.cli._common import loss_arguments
     from st_contrastive.cli._models import cut_texts, trained_model
     from st_contrastive.cli._saving import checkpoint_folder, output_folder
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     folder = output_folder(args, "data")
     checkpoints = checkpoint_folder(args, folder)
     options = loss_arguments(PRETRAINING, args.loss_arg)
-    sentences = read_sentences(args)
+    sentences = read_text("--data", args.data, limit=args.limit)
     set_seed(args.seed)
     model = trained_model(args.model, args.pooling, PRETRAINING.pooling, recipe=bool(args.recipe))
     own_length = cut_texts(model, args.model, args.max_length)

@@ -6,9 +6,12 @@ import argparse
 import html
 import io
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
+from st_contrastive._checks import first_line
+from st_contrastive._files import complete_file
 from st_contrastive.cli._arguments import UserError, name, user_error, writing
 from st_contrastive.cli._saving import report_file
 
@@ -42,7 +45,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Read the records and write the page."""
-    from st_contrastive.cli._record import read
+    from st_contrastive.cli._record import NAME, read
 
     target = report_file("--html", args.html, ours=_is_page, what="such page")
     with user_error(OSError, ValueError):
@@ -50,12 +53,18 @@ def run(args: argparse.Namespace) -> int:
         records = {run_name: read(folder) for run_name, folder in zip(_names(folders), folders, strict=True)}
         reports = [_scores(file) for file in args.scores]
     try:
-        page = rendered(records, reports)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph")  # a run's name that matplotlib's font does not have
+            page = rendered(records, reports)
     except ImportError as error:
         raise UserError("report needs matplotlib: install it, or this package with its extra 'plots'.") from error
-    with writing(f"--html {args.html}"):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(page, encoding="utf-8")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        files = ", ".join([*(str(Path(folder, NAME)) for folder in args.runs), *args.scores])
+        raise UserError(
+            f"one of {files} is not as st-contrastive wrote it ({type(error).__name__}: {first_line(error)})."
+        ) from error
+    with writing(f"--html {args.html}"), complete_file(target) as partial:
+        partial.write_text(page, encoding="utf-8")
     print(f"Written to {target}.")
     return 0
 
@@ -120,6 +129,8 @@ def _overview(records: dict[str, dict[str, Any]]) -> str:
     for run_name, record in records.items():
         best = record.get("best") or {}
         value = f"{100 * best['value']:.2f} at step {best['step']}" if best.get("value") is not None else "not measured"
+        if record.get("share", 1) < 1:
+            value += f"; {record['share']:g} of these weights saved"
         losses = [entry["loss"] for entry in record["log"] if "loss" in entry]
         shown = ["nan" if value is None else f"{value:.4g}" for value in losses]
         ends = f"{shown[0]} to {shown[-1]}" if shown else ""

@@ -7,7 +7,7 @@ import contextlib
 import io
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import POOLINGS, UserError, fraction, name, share, user_error, whole
+from st_contrastive.cli._arguments import POOLINGS, Given, UserError, fraction, name, share, user_error, whole
 from st_contrastive.cli._training import (
     add_checkpoints,
     add_data,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Options that are printed with a recipe although it does not set them.
 _PRINTED = (
     "epochs", "max_steps", "limit", "pooling", "warmup", "bf16", "group_by_length", "translations",
-    "translation_encoder", "auxiliary", "generator", "repetition", "antonym_rate", "dev",
+    "translation_encoder", "auxiliary", "generator", "repetition", "antonym_rate", "dev", "keep",
 )  # fmt: skip
 
 
@@ -91,9 +91,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     which = evaluation.add_mutually_exclusive_group()
     which.add_argument("--dev", type=name, metavar="FILE", help="graded pairs (.jsonl); the best weights are saved")
     which.add_argument("--dev-from-hub", action="store_true", help="the STS Benchmark's development split instead")
-    evaluation.add_argument(
-        "--evaluate-steps", type=whole, default=125, metavar="N", help="evaluate every N steps; default: 125"
-    )
+    evaluation.add_argument("--evaluate-steps", action=Given, type=whole, default=125, metavar="N", help="default: 125")
     evaluation.add_argument(
         "--keep",
         type=kept_share,
@@ -133,11 +131,14 @@ def run(args: argparse.Namespace) -> int:
     options = {**preset, **loss_arguments(method, args.loss_arg)}
     if args.antonyms:
         if options.get("strategy", "given") != preset.get("strategy", "given"):
-            raise UserError(f"--antonyms sets strategy=given: leave strategy={options['strategy']!r} out.")
+            who = f"--recipe {chosen.name}" if chosen is not None and chosen.augmentation else "--antonyms"
+            raise UserError(f"{who} sets strategy=given: leave strategy={options['strategy']!r} out.")
         options["strategy"] = "given"
     elif options.get("strategy") == "given":
         raise UserError("strategy=given needs constructed sentences: add --antonyms, or use it from Python.")
     evaluator = _evaluator(args)
+    if "evaluate_steps" in args.given and evaluator is None:
+        raise UserError("--evaluate-steps needs development data: give --dev FILE too.")
     if args.keep == "best" and evaluator is None:
         raise UserError("--keep best chooses the share on development data: give --dev FILE, or a number.")
     columns = [*read_columns(args), *_augmentations(args)]
@@ -178,6 +179,8 @@ def _printed(args: argparse.Namespace, chosen: Recipe, two_stages: bool) -> dict
     found = {option: value for option in _PRINTED if (value := getattr(args, option))}
     if "epochs" not in args.given:
         found.pop("epochs", None)
+    if args.keep == 1:
+        found.pop("keep")
     if chosen.stage1 is not None and not two_stages:
         found["auxiliary"] = args.auxiliary
     return found | {option: getattr(args, option) for option in chosen.run}

@@ -33,7 +33,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Translate the sentences that are not in the output yet."""
-    from st_contrastive.inputs import CorpusError, TranslationError, Translator, read_corpus, translate_corpus
+    from st_contrastive.cli._columns import read_text
+    from st_contrastive.inputs import CorpusError, TranslationError, Translator, translate_corpus
 
     output = resolved("--output", args.output)
     if output.is_dir():
@@ -42,8 +43,7 @@ def run(args: argparse.Namespace) -> int:
         user_error(CorpusError, TranslationError),
         user_error(OSError, prefix=f"--output {args.output} can't be used: "),
     ):
-        corpus = read_corpus(args.data, limit=args.limit)
-        print(f"{args.data}: {corpus.report}")
+        sentences = read_text("--data", args.data, limit=args.limit)
         translator = Translator(
             args.model,
             languages=args.languages and tuple(args.languages),
@@ -52,6 +52,6 @@ def run(args: argparse.Namespace) -> int:
             max_length=args.max_length,
             num_beams=args.beams,
         )
-        path = translate_corpus(corpus.sentences, args.output, translator)
+        path = translate_corpus(sentences, args.output, translator)
     print(f"Translations in {path}. Train with them: st-contrastive train --method twins --translations {path} ...")
     return 0

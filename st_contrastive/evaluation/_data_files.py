@@ -79,7 +79,8 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _open_text(path: Path) -> TextIO:
-    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+    # "utf-8-sig" drops a byte order mark at the start.
+    return gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig")
 
 
 def _row(line: str, where: str, fields: Sequence[str]) -> dict[str, Any]:

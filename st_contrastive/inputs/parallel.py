@@ -86,7 +86,11 @@ def read_parallel(
 
 def is_pairs_file(path: str | Path) -> bool:
     """Whether a file holds pairs, by its name."""
-    return Path(str(path).removesuffix(".gz")).suffix in (".tsv", ".jsonl")
+    return Path(_without_gz(path)).suffix in (".tsv", ".jsonl")
+
+
+def _without_gz(path: str | Path) -> str:
+    return str(path).lower().removesuffix(".gz")
 
 
 def stream_pairs(path: Path, languages: tuple[str, str] | None = None) -> Iterator[tuple[str, str]]:
@@ -124,7 +128,7 @@ def _pairs_of_table(
     if languages is not None and (isinstance(languages, str) or len(set(languages)) != 2 or len(languages) != 2):
         raise ValueError(f'languages must be two names, such as ("en", "de"), got {languages!r}.')
     texts = _numbered_texts(path, counts, max_characters)
-    if path.name.removesuffix(".gz").endswith(".tsv"):
+    if _without_gz(path).endswith(".tsv"):
         return _tab_separated(texts, languages, counts)
     return _json_objects(texts, languages)
 

@@ -17,7 +17,9 @@ from st_contrastive import distributed
 from st_contrastive._files import complete_file
 from st_contrastive.training.mixing import ShareChoice, best_share, checked_shares, require_plain
 
-_WEIGHTS, _RECORD, _START = "best.safetensors", "best.json", "start.safetensors"
+#: What it writes into the run's output folder.
+KEPT_FILES = ("best.safetensors", "best.json", "start.safetensors")
+_WEIGHTS, _RECORD, _START = KEPT_FILES
 
 
 class KeepBest(TrainerCallback):
@@ -98,6 +100,8 @@ class KeepBest(TrainerCallback):
         if self.shares is not None:
             self._keep_start(args, state, kwargs["model"])
         record = Path(args.output_dir or "", _RECORD)
+        if state.global_step == 0 and args.should_save:  # an earlier run's would be taken for this one's when resumed
+            record.unlink(missing_ok=True)
         if state.global_step > 0 and record.is_file():
             kept = json.loads(record.read_text(encoding="utf-8"))
             # An evaluation after the checkpoint is going to be repeated.

@@ -138,6 +138,7 @@ def best_share(
 ) -> ShareChoice:
     """Evaluate each mixture in ``model``, which then has the weights of the best."""
     found: dict[float, dict[str, float]] = {}
+    logs = list(model.model_card_data.training_logs)
     for share in shares:
         model.load_state_dict(mixture(trained, start, share))
         result = evaluator(model)
@@ -159,6 +160,7 @@ def best_share(
     model.load_state_dict(mixture(trained, start, best))
     if hasattr(evaluator, "store_metrics_in_model_card_data"):  # the card has those of the last evaluation
         evaluator.store_metrics_in_model_card_data(model, found[best])
+    model.model_card_data.training_logs = logs  # these were no evaluations in training
     return ShareChoice(best, metric, values)
 
 
@@ -201,7 +203,7 @@ def checked_shares(shares: Sequence[float]) -> tuple[float, ...]:
     Raises:
         ValueError: there are none, or one is not from 0 to 1.
     """
-    if isinstance(shares, (int, float)) or not shares:
+    if isinstance(shares, (int, float)) or len(shares) == 0:
         raise ValueError(f"shares must be numbers from 0 to 1, such as {SHARES}, got {shares!r}.")
     for share in shares:
         require_number("shares", share, most=1)

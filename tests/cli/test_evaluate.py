@@ -193,7 +193,7 @@ def test_mteb(data, tmp_path, capsys):
         (["--suite", "retrieval", "--eval-data", "DATA/sts"], "nor a folder that does"),
         (["--mteb-output", "x", "--eval-data", "DATA"], "--mteb-output needs --mteb TASK"),
         (["--whiten-dimensions", "3", "--eval-data", "DATA"], "--whiten-dimensions needs --whiten FILE"),
-        (["--whiten", "/no/such", "--eval-data", "DATA"], "--whiten: "),
+        (["--whiten", "/no/such", "--eval-data", "DATA"], "/no/such can't be read"),
         (
             ["--suite", "geometry", "--translation-encoder", "x", "--eval-data", "DATA"],
             "--translation-encoder goes with translations",

@@ -146,6 +146,22 @@ def test_a_two_stage_run_that_was_cut_short_goes_on(words, tmp_path, capsys, mon
     assert "--stage1's SHA-256 was" in capsys.readouterr().err
 
 
+def test_the_first_stage_is_beside_the_working_directory(words, tmp_path, monkeypatch):
+    """In it, it would be replaced with the second's output."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    words[words.index("--output") + 1] = "."
+    assert main(words) == 0
+    assert record_of(tmp_path / "here-stage1")["loss"]["class"] == "AuxiliaryMLMPretrainingLoss"
+    assert record_of(folder)["loss"]["class"] == "InfoCSELoss"
+
+
+def test_the_warm_up_that_was_given_is_that_of_both_stages(words, tmp_path):
+    assert main([*words, "--warmup", "0.5"]) == 0
+    assert [record_of(tmp_path / name)["options"]["warmup"] for name in ("out", "out-stage1")] == [0.5, 0.5]
+
+
 def test_the_model_card_names_the_base(words, checkpoint, tmp_path, monkeypatch, capsys):
     name = "organisation/encoder"
     monkeypatch.setattr(_models, "_installed", lambda asked: str(checkpoint("bert-mlm")) if asked == name else asked)

@@ -140,6 +140,15 @@ def test_scored_models_are_told_apart():
     assert report._models(reports[-1:]) == [""]
 
 
+@pytest.mark.parametrize("change", [{"log": None}, {"loss": {}}, {"steps": "3"}, {"best": {"value": 0.5}}])
+def test_a_record_of_another_form_is_named(tmp_path, capsys, change):
+    record = {"options": {}, "loss": {"class": "SimCSELoss"}, "log": [], "versions": {}, "steps": 3, "seconds": 1.0}
+    (tmp_path / "training_run.json").write_text(json.dumps({**record, **change}))
+    assert main(["report", str(tmp_path), "--html", str(tmp_path / "x.html")]) == 2
+    assert f"{tmp_path / 'training_run.json'} is not as st-contrastive wrote it" in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [(None, "holds no training_run.json"), ("{", "Expecting"), ("{}", "is not the record of a training run")],

@@ -190,6 +190,17 @@ def test_bad_files_are_named(tmp_path, rows, message):
         read_transfer(tmp_path)
 
 
+def test_splits_that_do_not_go_together(tmp_path):
+    write(tmp_path / "mr" / "train.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": 1}])
+    write(tmp_path / "mr" / "test.jsonl", [{"text": "a", "label": "no"}, {"text": "b", "label": "yes"}])
+    with pytest.raises(EvaluationDataError, match="mr: test has no label of train, but 'no' where train has '0'"):
+        read_transfer(tmp_path)
+    pairs = [{"sentence1": "a", "sentence2": "b", "label": label} for label in (0, 1)]
+    write(tmp_path / "mr" / "test.jsonl", pairs)
+    with pytest.raises(EvaluationDataError, match="train and test differ in the number of texts a row"):
+        read_transfer(tmp_path)
+
+
 def test_missing_things(tmp_path):
     with pytest.raises(EvaluationDataError, match="not a folder"):
         read_transfer(tmp_path / "none")

@@ -88,6 +88,21 @@ def test_a_run_that_was_cut_short(build, sentences, tmp_path):
     assert (later.step, later.value) == (5, 0.4)
 
 
+def test_an_earlier_runs_best_is_not_taken_for_this_runs(build, sentences, tmp_path):
+    """Both in one folder, the second resumed before its first evaluation."""
+    saving = {"save_strategy": "steps", "save_steps": 1}
+    trainer(build, sentences, tmp_path, Given(0.9, 0.1), KeepBest("value"), max_steps=2, **saving).train()
+    for checkpoint in tmp_path.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    late = {**saving, "eval_delay": 2}
+    with pytest.warns(UserWarning, match="There was no evaluation of value"):
+        trainer(build, sentences, tmp_path, Given(), KeepBest("value"), Stop(1), **late).train()
+    best = KeepBest("value")
+    again = trainer(build, sentences, tmp_path, Given(0.2, 0.3, 0.1, 0.1), best, **late)
+    again.train(resume_from_checkpoint=True)
+    assert best.value < 0.9
+
+
 def test_a_run_that_was_over_already(build, sentences, tmp_path):
     saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2}
     first = trainer(build, sentences, tmp_path, Given(0.5, 0.1), KeepBest("value"), **saving)
