@@ -242,6 +242,23 @@ def adaptation() -> str:
     return lined(_adapted.rows(read("adaptation"), MINILM))
 
 
+def baselines() -> str:
+    """CT and DCLR beside SimCSE, in the same setting."""
+    found: dict[str, dict[int, Any]] = {}
+    for cell in read("baselines")["cells"]:
+        found.setdefault(cell["recipe"], {})[cell["seed"]] = cell
+    simcse = found["mini-simcse"]
+    tests = _replicated.tests_of(next(iter(simcse.values()))["scores"])
+    rows = []
+    for name, own in found.items():
+        scores = [_replicated.scores_of(cell, tests) for cell in own.values()]
+        means = [_replicated.spread([one[of] for one in scores]) for of in ("dev", "mean")]
+        over = [_replicated.over(_replicated.differences(own, simcse, of, tests)) for of in ("dev", "mean")]
+        steps = ", ".join(str(cell["best_step"]) for cell in own.values())
+        rows.append([BASELINES[name], str(len(own)), *means, *(over if own is not simcse else ["", ""]), steps])
+    return table("method | seeds | dev | mean of the tests | dev over SimCSE's | tests over SimCSE's | best step", rows)
+
+
 def sweeps() -> str:
     return lined(_replicated.changed(read("replicate")))
 
@@ -289,6 +306,7 @@ def share() -> str:
     return table("encoder | seconds per step | `STSEvaluator` | `EmbeddingSimilarityEvaluator`", rows)
 
 
+BASELINES = {"mini-simcse": "SimCSE", "ct": "Contrastive Tension", "dclr": "DCLR"}
 LIBRARY = "library"
 #: Of the forms that the raw results call passes, straightforward and library; benchmarks/README.md says what each is.
 RATIOS = ("time over the encoder alone", "speed over the unoptimised form", "speed over sentence-transformers' loss")
@@ -314,6 +332,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "ablations_translated": ablations_translated,
         "adaptation": adaptation,
         "sweeps": sweeps,
+        "baselines": baselines,
         "evaluation_share": share,
         "expected": expected,
         "short_run": short_runs,
