@@ -82,17 +82,17 @@ def output_folder(args: argparse.Namespace, *inputs: str) -> Path:
         foreign = [entry.name for entry in entries if not _belongs_to_model(entry, folders)]
     except OSError as error:
         raise UserError(f"--output {path} can't be read: {error.strerror or error}.") from error
-    if foreign:
-        raise UserError(
-            f"--output {path} holds a saved model and other files ({', '.join(foreign[:3])}), which would be lost; "
-            "move them, or name another folder."
-        )
     for option in inputs:
         name = getattr(args, option)
         if name and Path(name).exists() and folder in (place := Path(name).resolve(), *place.parents):
             raise UserError(
                 f"--output {folder} holds {option_name(option)} {name}, which would be lost: name another folder."
             )
+    if foreign:
+        raise UserError(
+            f"--output {path} holds a saved model and other files ({', '.join(foreign[:3])}), which would be lost; "
+            "move them, or name another folder."
+        )
     return folder
 
 

@@ -111,9 +111,9 @@ class AuxiliaryMLM(nn.Module):
         upper = [copy.deepcopy(layer) for layer in copies[depth - extra_layers :]]
         setattr(owner, name, nn.ModuleList([*copies[:split], *upper]))
         network.config.num_hidden_layers = split + extra_layers
-        types = getattr(network.config, "layer_types", None)
-        if types:  # the kind of attention of each layer, in some families
-            network.config.layer_types = [*types[:split], *types[depth - extra_layers :]]
+        for name in ("layer_types", "attention_window"):  # in some families one entry a layer
+            if isinstance(own := getattr(network.config, name, None), list):
+                setattr(network.config, name, [*own[:split], *own[depth - extra_layers :]])
         return cls(network, MaskedLMHead.for_encoder(encoder, tied=tied_head), split, lower_dropout=lower_dropout)
 
     @property

@@ -105,7 +105,10 @@ class MaskedLMHead(nn.Module):
         """
         if self.tied and matrix is None:
             raise ValueError("This head is tied: it needs the embedding matrix.")
-        weights = {f"{self._decoder_name}.weight": matrix} if self.tied and matrix is not None else {}
+        # The encoder may have been cast since, as by the Trainer's bf16_full_eval.
+        kind = next(self.network.parameters()).dtype
+        weights = {f"{self._decoder_name}.weight": matrix.to(kind)} if self.tied and matrix is not None else {}
+        hidden = hidden.to(kind)
         output = functional_call(self.network, weights, kwargs={"inputs_embeds": hidden[None]})
         return cast(Tensor, output.logits[0])
 
@@ -116,8 +119,9 @@ def _head_config(config: PretrainedConfig) -> PretrainedConfig:
         config.num_hidden_layers = 1  # only the head is needed, but some families divide by the depth
     except NotImplementedError as error:  # Funnel's layers come in blocks
         raise _no_head(config) from error
-    if getattr(config, "layer_types", None):
-        config.layer_types = config.layer_types[:1]
+    for name in ("layer_types", "attention_window"):  # one entry a layer
+        if isinstance(own := getattr(config, name, None), list):
+            setattr(config, name, own[:1])
     return config
 
 

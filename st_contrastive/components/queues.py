@@ -11,6 +11,14 @@ from torch import Tensor, nn
 from st_contrastive._checks import require_count
 
 
+def _finite(vectors: Tensor) -> Tensor:
+    """The vectors, with zeros, which have the cosine 0 with everything, in place of those that are not finite.
+
+    Under float16 a pass may overflow. The trainer skips that step, but in a queue the vectors would spoil later ones.
+    """
+    return torch.where(vectors.isfinite().all(dim=1, keepdim=True), vectors, 0)
+
+
 class NegativeQueue(nn.Module):
     r"""The "hippocampus" of Twins: the last k batches of anchors, detached, whose weight falls with their age (eq. 4).
 
@@ -72,7 +80,7 @@ class NegativeQueue(nn.Module):
             self.keys = nn.functional.pad(self.keys, (0, 0, 0, missing))
         slot = self.head.reshape(1)
         row = self.keys.new_zeros(1, *self.keys.shape[1:])
-        row[0, : anchors.shape[0]] = anchors.to(row)
+        row[0, : anchors.shape[0]] = _finite(anchors).to(row)
         # Indexed with tensors: a Python index would synchronise with the GPU at every step.
         self.keys.index_copy_(0, slot, row)
         self.sizes.index_copy_(0, slot, self.sizes.new_full((1,), anchors.shape[0]))
@@ -136,7 +144,7 @@ class KeyQueue(nn.Module):
         skipped = max(keys.shape[0] - size, 0)
         # Computed on the device: a Python index would synchronise with the GPU at every step.
         places = (self.count + torch.arange(skipped, keys.shape[0], device=self.keys.device)) % size
-        self.keys.index_copy_(0, places, keys[skipped:].to(self.keys))
+        self.keys.index_copy_(0, places, _finite(keys[skipped:]).to(self.keys))
         self.count += keys.shape[0]
 
     def entries(self) -> tuple[Tensor, Tensor]:

@@ -102,7 +102,12 @@ class TokenCorruption(nn.Module):
 
     @classmethod
     def replacement(
-        cls, tokenizer: PreTrainedTokenizerBase, rate: float, *, unreplaced: Literal["original", "mask"] = "original"
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        rate: float,
+        *,
+        unreplaced: Literal["original", "mask"] = "original",
+        vocabulary: int | None = None,
     ) -> TokenCorruption:
         """ConIsI-o1's subword replacement (section 3.2.1): of the chosen tokens 80 % become random ones.
 
@@ -110,6 +115,7 @@ class TokenCorruption(nn.Module):
             tokenizer: the encoder's.
             rate: share of the tokens to choose, 0 to 1.
             unreplaced: what becomes of the other 20 %. "original" keeps them; "mask" makes them the mask token.
+            vocabulary: see the class.
 
         Raises:
             ValueError: ``unreplaced`` is neither, or it is "mask" and the tokenizer has no mask token.
@@ -121,7 +127,8 @@ class TokenCorruption(nn.Module):
                 f"unreplaced='mask' needs a mask token, and the tokenizer {type(tokenizer).__name__} has none: use "
                 "unreplaced='original', or set model.tokenizer.mask_token."
             )
-        return cls(tokenizer, rate=rate, mask_share=0.2 if unreplaced == "mask" else 0.0, random_share=0.8)
+        mask_share = 0.2 if unreplaced == "mask" else 0.0
+        return cls(tokenizer, rate=rate, mask_share=mask_share, random_share=0.8, vocabulary=vocabulary)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> CorruptedTokens:
         """Corrupt a copy of ``input_ids`` (N, L) at positions whose ``attention_mask`` (N, L) is not 0."""

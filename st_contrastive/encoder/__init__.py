@@ -29,6 +29,8 @@ from st_contrastive.encoder.passes import Encoded, EncoderPasses, encode, encode
 from st_contrastive.encoder.requirements import (
     freeze_token_embeddings,
     require_embeddings_as_input,
+    require_no_half,
+    require_plain_tokens,
     require_text_encoder,
     require_trainable,
 )
@@ -56,6 +58,8 @@ __all__ = [
     "pool_as_model",
     "position_table",
     "require_embeddings_as_input",
+    "require_no_half",
+    "require_plain_tokens",
     "require_text_encoder",
     "require_trainable",
     "text_module",

@@ -43,6 +43,8 @@ def plain_copy(module: Module) -> Module:
         for name, value in vars(part).items():
             if "_hooks" in name and isinstance(value, dict):
                 value.clear()
+        # transformers' own hooks, which read layer states: it installs them again when they are asked for.
+        vars(part).pop("_output_capturing_hooks_installed", None)
         if getattr(part, "gradient_checkpointing", False):
             part.gradient_checkpointing = False  # type: ignore[assignment]
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -108,7 +109,10 @@ def position_table(model: nn.Module) -> int | None:
     """
     for name, module in encoder_of(model).named_modules():
         if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, nn.Embedding):
-            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+            if module.padding_idx is not None:
+                return module.num_embeddings - module.padding_idx - 1
+            stated = getattr(encoder_of(model).config, "max_position_embeddings", None)  # some tables begin with a gap
+            return min(module.num_embeddings, stated or module.num_embeddings)
     return None
 
 
@@ -116,8 +120,8 @@ def has_dropout(model: nn.Module) -> bool:
     """Whether two passes of the encoder in training can differ."""
     encoder = encoder_of(model)
     layers = any(isinstance(module, nn.Dropout) and module.p > 0 for module in encoder.modules())
-    # Some families apply it to the attention weights without a module.
-    return layers or bool(getattr(encoder.config, "attention_dropout", 0))
+    # Some families apply it without a module.
+    return layers or any(getattr(encoder.config, name, 0) for name in ("attention_dropout", "dropout"))
 
 
 def dropout_setting(model: nn.Module) -> str:
@@ -208,7 +212,8 @@ class Wrapping:
             own = module.__dict__
             compiled = compiled or _is_compiled(own)
             checkpointed = checkpointed or _is_checkpointed(own)
-            hooked = hooked or bool(own["_forward_hooks"] or own["_forward_pre_hooks"])
+            if own["_forward_hooks"] or own["_forward_pre_hooks"]:
+                hooked = hooked or _is_hooked(own["_forward_hooks"]) or _is_hooked(own["_forward_pre_hooks"])
             batch_statistics = batch_statistics or isinstance(module, _BatchNorm)
             pending.extend(own["_modules"].values())
         return cls(
@@ -225,6 +230,11 @@ class Wrapping:
                 for wrapper in wrappers
             ),
         )
+
+
+def _is_hooked(hooks: Mapping[int, object]) -> bool:
+    # transformers' own stay for good after one pass that returned the states of all layers.
+    return any(getattr(hook, "__module__", "") != "transformers.utils.output_capturing" for hook in hooks.values())
 
 
 def _is_compiled(own: dict[str, object]) -> bool:

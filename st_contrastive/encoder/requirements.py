@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -58,14 +59,8 @@ def require_trainable(model: SentenceTransformer) -> None:
             "model.max_seq_length is None, so that texts would not be truncated: set it to a number"
             + (f", at most {limit}, the positions that the encoder has." if limit else ".")
         )
-    kinds = {weight.dtype for weight in model.parameters() if weight.requires_grad}
-    if torch.float16 in kinds:
-        raise ValueError(
-            "model has float16 weights: an optimizer's squared gradients underflow in them, and its steps become "
-            "arbitrary. Load it with model_kwargs={'dtype': torch.float32}, or take model.float(); to save time, give "
-            "the trainer fp16=True or bf16=True."
-        )
-    if torch.bfloat16 in kinds:
+    require_no_half(model, "model has")
+    if any(weight.dtype == torch.bfloat16 for weight in model.parameters() if weight.requires_grad):
         warn(
             "model has bfloat16 weights, in which most small updates round away. Load it with model_kwargs={'dtype': "
             "torch.float32}, and give the trainer bf16=True to save time."
@@ -75,6 +70,41 @@ def require_trainable(model: SentenceTransformer) -> None:
             "model is a decoder that is read at its first token, which sees no other: sentences that begin alike get "
             "one vector. End it with Pooling(width, 'lasttoken') or 'mean'."
         )
+
+
+def require_no_half(part: nn.Module, whose: str) -> None:
+    """Refuse float16 weights that are trained; ``whose`` begins the message.
+
+    Raises:
+        ValueError: there are some.
+    """
+    if any(weight.dtype == torch.float16 for weight in part.parameters() if weight.requires_grad):
+        raise ValueError(
+            f"{whose} float16 weights: an optimizer's squared gradients underflow in them, and its steps become "
+            "arbitrary. Load the model with model_kwargs={'dtype': torch.float32}, or take model.float(); to save "
+            "time, give the trainer fp16=True or bf16=True."
+        )
+
+
+def require_plain_tokens(model: nn.Module, reader: str) -> None:
+    """Refuse a model that changes the encoder's token vectors before it pools them.
+
+    Args:
+        model: the model.
+        reader: what reads them, for the message.
+
+    Raises:
+        ValueError: there is such a module.
+    """
+    for module in list(unwrap(model))[1:]:
+        if isinstance(module, Pooling):
+            return
+        if type(module).__name__ in ("Dense", "CNN", "LSTM", "WordWeights"):
+            raise ValueError(
+                f"{reader} reads the encoder's own token vectors, and {type(module).__name__} changes them before the "
+                "model pools them. Put it behind the Pooling, or take a loss that reads sentence vectors only, such "
+                "as SimCSELoss or ConIsILoss."
+            )
 
 
 def freeze_token_embeddings(model: SentenceTransformer) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from st_contrastive._checks import require_choice
 from st_contrastive.components import Projector, ReplacedTokenDetector, TanhHead
-from st_contrastive.encoder import Encoded, Rows, embedding_width, pool_as_model, token_width
+from st_contrastive.encoder import Encoded, Rows, embedding_width, pool_as_model, require_plain_tokens, token_width
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import replaced_tokens
 
@@ -53,6 +53,7 @@ class ConditionedLoss(ContrastiveLoss):
             mini_batch_size=mini_batch_size,
             log_terms=log_terms,
         )
+        require_plain_tokens(model, type(self).__name__)
         require_choice("head", head, (*_HEADS, None))
         require_choice("weighting", weighting, ("loss", "gradient"))
         width = embedding_width(model)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from st_contrastive._checks import require_choice
 from st_contrastive.components import Content, PairComposer, TokenCorruption
-from st_contrastive.encoder import Rows, encoder_of, max_positions, tokenizer_of
+from st_contrastive.encoder import Rows, encoder_of, max_positions, tokenizer_of, vocabulary_size
 
 STRATEGIES = ("other", "subword", "given")
 
@@ -35,7 +35,9 @@ class Pairs(nn.Module):
             max_positions(model),
             types=getattr(encoder_of(model).config, "type_vocab_size", None),
         )
-        self.replacement = TokenCorruption.replacement(tokenizer, replacement_rate, unreplaced=unreplaced)
+        self.replacement = TokenCorruption.replacement(
+            tokenizer, replacement_rate, unreplaced=unreplaced, vocabulary=vocabulary_size(model)
+        )
         #: Share of the last batch's rows whose constructed sentence was the sentence itself.
         self.fallbacks: Tensor | None = None
 

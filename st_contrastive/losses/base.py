@@ -22,6 +22,7 @@ from st_contrastive.encoder import (
     dropout_setting,
     has_dropout,
     position_table,
+    require_no_half,
     require_text_encoder,
     require_trainable,
 )
@@ -218,9 +219,14 @@ class TextLoss(EncoderPasses, ABC):
         return [part for name, part in self.named_children() if name != "model"]
 
     def finish_setup(self) -> None:
-        """Move what the loss owns to the encoder's device, so that a training loop need not."""
+        """Move what the loss owns to the encoder's device, so that a training loop need not.
+
+        Raises:
+            ValueError: what the loss would train is float16, as a copy of a frozen encoder that was loaded so.
+        """
         for part in self._owned():
             part.to(self.model.device)
+            require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
         self._inspect_encoder()
 
 

@@ -21,7 +21,15 @@ from st_contrastive.components import (
     TokenCorruption,
     interaction_classifier,
 )
-from st_contrastive.encoder import Encoded, Rows, embedding_width, pool_as_model, tokenizer_of, vocabulary_size
+from st_contrastive.encoder import (
+    Encoded,
+    Rows,
+    embedding_width,
+    pool_as_model,
+    require_plain_tokens,
+    tokenizer_of,
+    vocabulary_size,
+)
 from st_contrastive.losses._auxiliary import auxiliary_network
 from st_contrastive.losses._citations import CONISI, INFOCSE, TWINS
 from st_contrastive.losses._pairs import Pairs
@@ -134,6 +142,7 @@ class CombinedLoss(ContrastiveLoss):
         self.queue = None if queue_batches == 0 else NegativeQueue(width, queue_batches, forgetting_rate)
         self.auxiliary: AuxiliaryMLM | None = None
         if mlm_weight > 0:
+            require_plain_tokens(model, "CombinedLoss with mlm_weight")
             self.masking = TokenCorruption.masking(tokenizer_of(model), mask_rate, vocabulary=vocabulary_size(model))
             self.auxiliary = auxiliary_network(model, auxiliary, None, None, tied_head=False, lower_dropout=False)
         if positives == "dropout":

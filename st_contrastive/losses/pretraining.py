@@ -12,7 +12,7 @@ from torch import Tensor
 
 from st_contrastive._checks import require_flag, require_number
 from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
-from st_contrastive.encoder import Rows, encoder_of, pool_as_model, tokenizer_of, vocabulary_size
+from st_contrastive.encoder import Rows, encoder_of, pool_as_model, require_plain_tokens, tokenizer_of, vocabulary_size
 from st_contrastive.encoder.layers import capturing_states
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses.base import TextLoss
@@ -87,6 +87,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             )
         require_flag("whole_words", whole_words)
         require_flag("tied_head", tied_head)
+        require_plain_tokens(model, "AuxiliaryMLMPretrainingLoss")
         encoder = encoder_of(model)
         self.masking = TokenCorruption.masking(
             tokenizer_of(model),

@@ -9,7 +9,15 @@ from torch import Tensor
 
 from st_contrastive._checks import require_flag, require_number
 from st_contrastive.components import MaskedLMHead, TanhHead, TokenCorruption
-from st_contrastive.encoder import Rows, embedding_width, encode, encoder_of, tokenizer_of, vocabulary_size
+from st_contrastive.encoder import (
+    Rows,
+    embedding_width,
+    encode,
+    encoder_of,
+    require_plain_tokens,
+    tokenizer_of,
+    vocabulary_size,
+)
 from st_contrastive.losses.base import ContrastiveLoss
 
 
@@ -96,6 +104,7 @@ class SimCSELoss(ContrastiveLoss):
         self.mlm_weight, self.mask_rate = mlm_weight, mask_rate
         self.mlm_head: MaskedLMHead | None = None
         if mlm_weight > 0:
+            require_plain_tokens(model, "mlm_weight")
             encoder = encoder_of(model)
             self.masking = TokenCorruption.masking(tokenizer_of(model), mask_rate, vocabulary=vocabulary_size(model))
             self.mlm_head = MaskedLMHead.for_encoder(encoder, tied=None)

@@ -28,6 +28,7 @@ from st_contrastive.encoder import (
     max_positions,
     pool,
     require_embeddings_as_input,
+    require_plain_tokens,
     token_width,
     unwrap,
 )
@@ -234,6 +235,8 @@ class TwinsLoss(ContrastiveLoss):
         self.freeze_embeddings = ablation.freeze_embeddings
         self.unpaired_tokens = ablation.unpaired_tokens
         self.key_momentum = key_momentum = ablation.key_momentum
+        if train_pooling is not None or self._uses_translations:
+            require_plain_tokens(model, "TwinsLoss with train_pooling or translations")
         if self._uses_translations:
             outputs = twins_weight > 0 and self.margin_from == "embeddings"
             require_embeddings_as_input(encoder_of(model), outputs=outputs)
@@ -259,10 +262,10 @@ class TwinsLoss(ContrastiveLoss):
                 "TwinsLoss trains the first token's vector (train_pooling='cls'), and in a decoder that token sees no "
                 "other: sentences that begin alike get one vector. Take train_pooling='lasttoken' or 'mean'."
             )
-        if self.freeze_embeddings:  # last: a constructor that fails leaves the model as it is
-            freeze_token_embeddings(model)
         self.warn_without_dropout()
         self.finish_setup()
+        if self.freeze_embeddings:  # last: a constructor that fails leaves the model as it is
+            freeze_token_embeddings(model)
 
     @property
     def _uses_translations(self) -> bool:
@@ -392,6 +395,12 @@ class TwinsLoss(ContrastiveLoss):
     def _translations(self, columns: list[Rows], labels: Tensor | None) -> Rows | None:
         """The translations, from the labels or the second column; None where there are none."""
         if self.fraternal is not None:
+            if "prompt_length" in columns[0].extras:
+                raise ValueError(
+                    "The sentences have a prompt and the translations in the labels have none, so that their tokens "
+                    "would not be fused at the same positions. Train without the prompt, or give (sentence, "
+                    "translation) columns and no fraternal."
+                )
             labels = torch.empty(0) if labels is None else labels  # read() refuses it and names the remedy
             limits = (unwrap(self.model).max_seq_length, max_positions(self.model))
             limit = min((limit for limit in limits if limit is not None), default=None)

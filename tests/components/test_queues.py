@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from st_contrastive.components import NegativeQueue
+from st_contrastive.components import KeyQueue, NegativeQueue
 
 
 @given(st.lists(st.integers(1, 4), max_size=8), st.integers(1, 4))
@@ -66,3 +68,16 @@ def test_bad_input():
         NegativeQueue(2, 0, 0.0)
     with pytest.raises(ValueError, match="anchors"):
         NegativeQueue(2, 1, 0.0).push(torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize("queue", [NegativeQueue(4, 2, 0.25), KeyQueue(4, 5)])
+def test_vectors_that_are_not_finite_do_not_stay(queue):
+    """As of a batch that overflowed under float16."""
+    vectors = torch.randn(3, 4)
+    vectors[1, 2] = math.inf
+    queue.push(vectors)
+    keys, weights = queue.entries()
+    kept = keys[weights > 0]
+    assert len(kept) == 3
+    torch.testing.assert_close(kept[[0, 2]], vectors[[0, 2]])
+    assert not kept[1].any()

@@ -42,6 +42,7 @@ NAMES = {
     "_initial_global_step": TRAINER,
     "_attn_implementation": CONFIG,
     "_name_or_path": CONFIG,
+    "_output_capturing_hooks_installed": "transformers.utils.output_capturing",
     "_hf_peft_config_loaded": "transformers.integrations.peft:PeftAdapterMixin",
     "_raise_exceptions_for_missing_entries": "transformers.utils.hub:cached_files",
     "_raise_exceptions_for_gated_repo": "transformers.utils.hub:cached_files",

@@ -221,6 +221,16 @@ def test_workers_and_saved_data_change_nothing(build, german, sentences, tmp_pat
             assert torch.equal(value, other[name]), name
 
 
+def test_a_prompt_would_shift_the_sentences_against_the_translations(build, german, sentences):
+    model = build()
+    fraternal = FraternalEmbedding.from_pretrained(german, model)
+    loss = TwinsLoss(model, fraternal=fraternal)
+    labels = batch(twins_dataset(sentences[:2], ["a b c", "d e f"], fraternal=fraternal))
+    assert loss([model.preprocess(sentences[:2])], labels)
+    with pytest.raises(ValueError, match="have a prompt and the translations in the labels have none"):
+        loss([model.preprocess(sentences[:2], prompt="the red ")], labels)
+
+
 def test_what_does_not_go_together_is_refused(build, german, sentences):
     model = build()
     fraternal = FraternalEmbedding.from_pretrained(german, model)
