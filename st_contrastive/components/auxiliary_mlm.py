@@ -24,6 +24,7 @@ from st_contrastive.encoder.layers import (
     layers_of,
     narrowed,
 )
+from st_contrastive.encoder.probe import agree
 from st_contrastive.encoder.rows import Rows
 
 
@@ -222,12 +223,12 @@ class AuxiliaryMLM(nn.Module):
 
     @torch.no_grad()
     def _probe(self) -> None:
-        """Run every path on two tokens, so that an unsuitable family is refused before training."""
+        """Run every path on two texts of two tokens, so that an unsuitable family is refused before training."""
         device = self.network.device
-        ids = torch.tensor([[1, 2]], device=device)
+        ids = torch.tensor([[1, 2], [2, 1]], device=device)
         features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        places = torch.arange(2, device=device)
-        vectors = torch.zeros(1, self.signature[2], device=device, dtype=self.network.dtype)
+        places = torch.arange(4, device=device)
+        vectors = torch.zeros(2, self.signature[2], device=device, dtype=self.network.dtype)
         lengths: list[int] = []
         handle = self._extra[0].register_forward_hook(
             lambda _, __, output: lengths.append(0 if isinstance(output, Tensor) else len(output))
@@ -236,6 +237,11 @@ class AuxiliaryMLM(nn.Module):
             with capturing_states(self.network, self.split_layer) as lower:
                 whole = self.states(features, places, vectors)
             self._outputs = lengths[0]  # length of the tuple that a layer returns; 0 for a tensor
+            if self._narrows:  # a family that pads rows inside, as Longformer does, has its positions elsewhere
+                self._narrows = False
+                plain = self.states(features, places, vectors)
+                self._narrows = agree(plain, whole)
+                whole = plain
             skipped = self.states(features, places, vectors, encoder=self.network, lower_states=lower[0])
             self.logits(whole[:1])
         except Exception as error:  # whatever a family's code raises

@@ -6,6 +6,7 @@ import copy
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal, cast, final
 
 import torch
@@ -20,11 +21,18 @@ from st_contrastive._checks import first_line
 logger = logging.getLogger(__name__)
 
 
+@dataclass
+class _LastStates(BaseModelOutput):
+    """An encoder's output, with the field that Longformer's head hands on."""
+
+    global_attentions: Tensor | None = None
+
+
 class _PassThrough(nn.Module):
     """Replaces the encoder inside a masked-LM model: the input is taken as the last hidden states."""
 
-    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> BaseModelOutput:
-        return BaseModelOutput(last_hidden_state=inputs_embeds)
+    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _LastStates:
+        return _LastStates(last_hidden_state=inputs_embeds)
 
 
 @final

@@ -281,9 +281,6 @@ def test_families_that_can_not_are_refused_in_one_line():
             transformers.SqueezeBertConfig(hidden_size=8, intermediate_size=8, embedding_size=8, q_groups=1,
                                            k_groups=1, v_groups=1, **small)
         ),
-        transformers.LongformerModel(
-            transformers.LongformerConfig(hidden_size=8, intermediate_size=8, attention_window=[4, 4], **small)
-        ),
     ]  # fmt: skip
     for encoder in encoders:
         with pytest.raises(ValueError, match=r"Take an encoder"):

@@ -121,6 +121,16 @@ def test_settings_with_one_entry_a_layer(build, sentences):
     loss = SimCSELoss(model, mlm_weight=0.1)
     assert loss.mlm_head.network.config.attention_window == [4]
     assert torch.isfinite(loss([model.preprocess(sentences)]).total)
+    auxiliary = InfoCSELoss(model).auxiliary.eval()
+    assert auxiliary.network.config.attention_window == [4, 4, 8, 8]
+    features = model.preprocess(sentences[:3])
+    inputs = {name: features[name] for name in ("input_ids", "attention_mask")}
+    places = torch.tensor([1, inputs["input_ids"].shape[1] + 2])
+    with torch.no_grad():
+        both = auxiliary.states(inputs, places, torch.randn(3, 32, generator=torch.Generator().manual_seed(0)))
+        every = torch.arange(inputs["input_ids"].numel())
+        whole = auxiliary.states(inputs, every, torch.randn(3, 32, generator=torch.Generator().manual_seed(0)))
+    torch.testing.assert_close(both, whole[places])
 
 
 def test_a_model_that_was_cast_after_the_loss_was_built(build, sentences):
