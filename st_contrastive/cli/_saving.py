@@ -24,10 +24,10 @@ _MODEL_FILES = (
     "*.codes", "*.vocab", "*.jinja", "configuration_*.py", "modeling_*.py", "tokenization_*.py",
     "README.md", ".gitattributes", "training_run.json",
 )  # fmt: skip
+#: Folders that exporters add to a saved model's.
+_EXPORTS = ("onnx", "openvino")
 #: The options of a run, beside its checkpoints.
 RUN_FILE = "run.json"
-#: Folders that exporters add to it.
-_EXPORTS = ("onnx", "openvino")
 
 
 def resolved(option: str, path: str) -> Path:

@@ -165,8 +165,7 @@ def _check_same_run(args: argparse.Namespace, files: dict[str, str], checkpoints
     if args.stage1 is not None:  # which --auxiliary names too; its content is among the files
         now.pop("auxiliary")
     try:
-        then = options_of_run(checkpoints) if resumed else None
-        then = now if then is None else then
+        then = (options_of_run(checkpoints) if resumed else None) or now
         changed = [option for option in now if option in then and then[option] != now[option]]
         if changed:
             text = ", ".join(f"{option_name(name)} was {then[name]!r}" for name in changed)
