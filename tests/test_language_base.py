@@ -101,13 +101,13 @@ def test_the_loss_is_that_of_transformers_own_model(words, tmp_path):
 
 
 def test_batches_hold_each_row_at_most_once_and_are_of_like_length():
-    sentences = ["x" * (1 + place % 17) for place in range(1003)]
-    found = language_base.batches(sentences, 4, "0 0")
+    lengths = [1 + place % 17 for place in range(1003)]
+    found = language_base.batches(lengths, 4, "0 0")
     rows = [row for batch in found for row in batch]
     assert len(found) == 1003 // 4
     assert len(set(rows)) == len(rows)
     assert {len(batch) for batch in found} == {4}
-    apart = [max(len(sentences[row]) for row in batch) - min(len(sentences[row]) for row in batch) for batch in found]
+    apart = [max(lengths[row] for row in batch) - min(lengths[row] for row in batch) for batch in found]
     assert sum(apart) / len(apart) < 2
-    assert found == language_base.batches(sentences, 4, "0 0")
-    assert found != language_base.batches(sentences, 4, "0 1")
+    assert found == language_base.batches(lengths, 4, "0 0")
+    assert found != language_base.batches(lengths, 4, "0 1")
