@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import copy
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from st_contrastive._files import complete_file
 
@@ -22,6 +26,31 @@ def write(path: str | None, result: Any) -> None:
     if path:
         with complete_file(Path(path)) as partial:
             partial.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def changing(path: str, empty: Any) -> Iterator[Any]:
+    """What the file holds, or a copy of ``empty``, to be changed in place and written; other processes wait."""
+    with FileLock(f"{path}.lock"):
+        result = read(path, copy.deepcopy(empty))
+        yield result
+        write(path, result)
+
+
+@contextmanager
+def claimed(lock: Path) -> Iterator[bool]:
+    """Whether this process alone holds the lock. One that dies lets go of it."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    held = FileLock(lock)
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        held.release()
 
 
 def arguments(args: argparse.Namespace) -> dict[str, Any]:

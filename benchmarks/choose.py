@@ -1,7 +1,7 @@
 r"""Each method's settings chosen on development data alone, by successive halving.
 
     python -m benchmarks.choose --data wiki.txt.gz --pairs en_de.jsonl.gz --dev sts/stsb/dev.jsonl.gz \
-        --runs runs/ --json choose.json --shard 0/2
+        --runs runs/ --json choose.json
 
 Candidates are all combinations of temperature, learning rate and the method's own weight (the paper's, and two
 others). Each is trained for ``--first`` steps; the better half goes on for ``--second`` more, from its checkpoint. The
@@ -10,8 +10,8 @@ candidate counts by the best of its evaluations so far on ``--dev``, as the pape
 read. One seed.
 
 Each cell goes into the results file as it ends, and one that is there is not run again; one that was cut short goes on
-from its checkpoint. ``--shard 0/2`` and ``--shard 1/2`` share the methods between two processes, each with a file of
-its own (``choose.0.json``, ``choose.1.json``). Checkpoints of candidates that are out are deleted from ``--runs``.
+from its checkpoint. The same command, started twice at once, shares the methods between the two processes.
+Checkpoints of candidates that are out are deleted from ``--runs``.
 """
 
 from __future__ import annotations
@@ -20,51 +20,52 @@ import argparse
 import itertools
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from sentence_transformers import SentenceTransformerTrainingArguments
 from transformers import TrainerCallback, TrainerState, set_seed
 
-import st_contrastive as stc
-from benchmarks._results import arguments, read, software, write
+from benchmarks._results import arguments, changing, claimed, read, software
 from benchmarks._training import build
+from st_contrastive import AuxiliaryMLMPretrainingLoss, text_dataset
 from st_contrastive._files import work_folder
 from st_contrastive.evaluation import STSEvaluator
 from st_contrastive.inputs import read_corpus, read_parallel
+from st_contrastive.methods import METHODS as LOSSES
+from st_contrastive.methods import build_loss
+from st_contrastive.recipes import recipe
 from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.checkpoints import last_complete
 
 TEMPERATURES, RATES = (0.05, 0.1), (3e-5, 1e-4)
 METRIC = "dev_spearman"
+EMPTY: dict[str, Any] = {"cells": [], "chosen": {}}
 
 
 @dataclass(frozen=True)
 class Method:
-    """A loss, and what is chosen of it beside temperature and learning rate.
+    """A recipe, and what is chosen of it beside temperature and learning rate.
 
     Args:
-        loss: its class.
-        dataset: the builder of its columns.
+        recipe: its loss, with the arguments that are not chosen.
         weight: name of its own weight; "" where it has none.
         weights: the paper's first.
-        fixed: other arguments.
-        columns: 2 with translations.
+        pairs: "" if it learns from ``--data``; "sentences" or "both" columns of ``--pairs``.
         stage1: whether InfoCSE's first stage comes before.
     """
 
-    loss: Any
-    dataset: Any
+    recipe: str
     weight: str = ""
     weights: tuple[float, ...] = ()
-    fixed: dict[str, Any] = field(default_factory=dict)
-    columns: int = 1
+    pairs: str = ""
     stage1: bool = False
 
     def candidates(self) -> list[dict[str, float]]:
-        """Arguments of the loss, and ``lr``, of each."""
+        """Arguments of the loss, and ``lr``, of each. The first is the paper's setting."""
         own: list[dict[str, float]] = [{self.weight: value} for value in self.weights] or [{}]
         return [
             {"temperature": temperature, "lr": rate, **weight}
@@ -72,14 +73,14 @@ class Method:
         ]
 
 
-_TWINS = {"train_pooling": "cls"}
-#: Twins on one column is its identical twins alone: it has no other term to weigh.
+#: Those that take longest first. Twins on one column is its identical twins alone: it has no other term to weigh.
 METHODS = {
-    "infocse": Method(stc.InfoCSELoss, stc.text_dataset, "mlm_weight", (1e-5, 1e-3, 0.1), stage1=True),
-    "twins-german": Method(stc.TwinsLoss, stc.twins_dataset, "twins_weight", (1.0, 0.3, 0.1), _TWINS, columns=2),
-    "conisi-s": Method(stc.ConIsILoss, stc.conisi_dataset, "interaction_weight", (0.8, 0.3, 0.1)),
-    "simcse": Method(stc.SimCSELoss, stc.text_dataset),
-    "twins": Method(stc.TwinsLoss, stc.twins_dataset, fixed=_TWINS),
+    "infocse": Method("mini-infocse", "mlm_weight", (1e-5, 1e-3, 0.1), stage1=True),
+    "conisi-s": Method("mini-conisi-s", "interaction_weight", (0.8, 0.3, 0.1)),
+    "twins-german": Method("mini-twins", "twins_weight", (1.0, 0.3, 0.1), pairs="both"),
+    "twins": Method("mini-twins-one-column"),
+    "simcse": Method("mini-simcse"),
+    "simcse-pairs": Method("mini-simcse", pairs="sentences"),
 }
 
 
@@ -91,24 +92,6 @@ class _Halt(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         control.should_training_stop = control.should_training_stop or state.global_step >= self.step
-
-
-def shard_of(methods: Sequence[str], shard: str) -> list[str]:
-    """The methods of one process, given as ``0/2``: those with the most candidates are dealt first.
-
-    Raises:
-        SystemExit: it is not PLACE/COUNT.
-    """
-    place, _, count = shard.partition("/")
-    if not (place.isdecimal() and count.isdecimal() and int(place) < int(count)):
-        raise SystemExit(f"--shard must be PLACE/COUNT, such as 0/2 and 1/2, got {shard!r}.")
-    found: list[list[str]] = [[] for _ in range(int(count))]
-    loads = [0] * int(count)
-    for name in sorted(methods, key=lambda name: -len(METHODS[name].candidates())):
-        least = loads.index(min(loads))
-        found[least].append(name)
-        loads[least] += len(METHODS[name].candidates())
-    return found[int(place)]
 
 
 def training_arguments(folder: Path, args: argparse.Namespace, steps: int, lr: float, **more: Any) -> Any:
@@ -129,23 +112,25 @@ def training_arguments(folder: Path, args: argparse.Namespace, steps: int, lr: f
 
 
 def columns_of(method: Method, args: argparse.Namespace) -> list[list[str]]:
-    if method.columns == 1:
+    if not method.pairs:
         return [read_corpus(args.data, limit=args.limit).sentences]
     if args.pairs is None:
-        raise SystemExit("twins-german needs --pairs, sentences with their German translations.")
+        raise SystemExit("twins-german and simcse-pairs need --pairs, sentences with their German translations.")
     pairs = read_parallel(args.pairs, limit=args.limit)
-    return [list(pairs.sentences), list(pairs.translations)]
+    return [list(pairs.sentences), list(pairs.translations)][: 1 if method.pairs == "sentences" else 2]
 
 
 def stage1(args: argparse.Namespace) -> str:
     """Folder of InfoCSE's first stage, encoder and auxiliary network, made unless it is there."""
     folder = Path(args.runs, "stage1")
-    if not folder.is_dir():
+    with FileLock(f"{folder}.lock"):
+        if folder.is_dir():
+            return str(folder)
         set_seed(args.seed)
         model = build(args.length, args.base)
-        loss = stc.AuxiliaryMLMPretrainingLoss(model)
+        loss = AuxiliaryMLMPretrainingLoss(model)
         run = training_arguments(Path(args.runs, "stage1.run"), args, args.stage1_steps, 1e-4, save_strategy="no")
-        data = stc.text_dataset(read_corpus(args.data, limit=args.limit).sentences)
+        data = text_dataset(read_corpus(args.data, limit=args.limit).sentences)
         ContrastiveTrainer(model, run, data, loss=loss).train()
         with work_folder(folder) as work:
             model.save_pretrained(str(work / "model"))
@@ -170,12 +155,14 @@ def run_candidate(
     curve = curve_of(folder)
     if curve and curve[-1][0] >= until:
         return curve
-    options = {**method.fixed, **candidate}
+    chosen = recipe(method.recipe)
+    of = LOSSES[chosen.method]
+    options = {**chosen.loss_arguments, **candidate}
     lr = options.pop("lr")
     start = stage1(args) if method.stage1 else args.base
     set_seed(args.seed)
     model = build(args.length, start)
-    loss = method.loss(model, **options, **({"auxiliary": start} if method.stage1 else {}))
+    loss = build_loss(of.loss_class, model, **options, **({"auxiliary": start} if method.stage1 else {}))
     run = training_arguments(
         folder, args, args.first + args.second, lr,
         eval_strategy="steps", eval_steps=args.every, save_strategy="steps", save_steps=args.every, save_total_limit=1,
@@ -183,7 +170,7 @@ def run_candidate(
     trainer = ContrastiveTrainer(
         model,
         run,
-        method.dataset(*columns_of(method, args)),
+        of.dataset(*columns_of(method, args)),
         loss=loss,
         evaluator=STSEvaluator(args.dev, "dev"),
         callbacks=[_Halt(until)],
@@ -205,7 +192,7 @@ def choose(name: str, args: argparse.Namespace) -> dict[str, Any]:
         for candidate in candidates:
             folder = folder_of(name, candidate, args)
             about = {"method": name, "steps": until, **candidate}
-            known = read(args.json, {"cells": []})["cells"]
+            known = read(args.json, EMPTY)["cells"]
             cell = next((one for one in known if about.items() <= one.items()), None)
             if cell is None:
                 cell = {**about, "curve": run_candidate(method, candidate, until, folder, args)}
@@ -226,9 +213,9 @@ def folder_of(name: str, candidate: dict[str, float], args: argparse.Namespace) 
 
 
 def add(args: argparse.Namespace, cell: dict[str, Any]) -> None:
-    """Put a cell in the file as it is now."""
-    result = read(args.json, {"cells": [], "chosen": {}})
-    write(args.json, {**result, "cells": [*result["cells"], cell]})
+    """Put a cell in the file."""
+    with changing(args.json, EMPTY) as result:
+        result["cells"].append(cell)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -237,9 +224,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--pairs", help="a .tsv or .jsonl (.gz) of sentences and their German translations")
     parser.add_argument("--dev", required=True, help="graded pairs: a development split, never a test")
     parser.add_argument("--runs", required=True, help="folder of the checkpoints")
-    parser.add_argument("--json", required=True, help="where the cells go; with --shard, the name before .PLACE.json")
+    parser.add_argument("--json", required=True, help="where the cells go")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
-    parser.add_argument("--shard", default="0/1", help="which part of the methods, as 0/2")
     parser.add_argument("--base", help="folder of the encoder to start from; default: all-MiniLM-L6-v2")
     parser.add_argument("--first", type=int, default=100, help="steps of every candidate; default: 100")
     parser.add_argument("--second", type=int, default=200, help="more steps of the better half; default: 200")
@@ -254,23 +240,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if args.first % args.every or args.second % args.every:
         raise SystemExit(f"--first and --second must be multiples of --every {args.every}: a run is halted there.")
-    methods = shard_of(args.methods, args.shard)
     if args.threads:
         torch.set_num_threads(args.threads)
-    if not args.shard.endswith("/1"):
-        place = args.shard.partition("/")[0]
-        args.json = f"{args.json.removesuffix('.json')}.{place}.json"
-    free = ("runs", "methods", "shard", "threads")
-    about = {key: value for key, value in arguments(args).items() if key not in free}
-    result = read(args.json, {"arguments": about, "cells": [], "chosen": {}})
-    if result["arguments"] != about:
-        changed = [key for key in about if result["arguments"].get(key) != about[key]]
-        raise SystemExit(f"{args.json} was made with another {', '.join(changed)}: name another file and --runs.")
-    write(args.json, {**result, **software()})
-    for name in methods:
-        chosen = choose(name, args)
-        result = read(args.json, {})
-        write(args.json, {**result, "chosen": {**result["chosen"], name: chosen}})
+    about = {key: value for key, value in arguments(args).items() if key not in ("runs", "methods", "threads")}
+    with changing(args.json, EMPTY) as result:
+        before = result.setdefault("arguments", about)
+        if before != about:
+            changed = [key for key in about if before.get(key) != about[key]]
+            raise SystemExit(f"{args.json} was made with another {', '.join(changed)}: name another file and --runs.")
+        result |= software()
+    for name in args.methods:
+        with claimed(Path(args.runs, f"{name}.lock")) as mine:
+            if not mine:
+                continue
+            chosen = choose(name, args)
+            with changing(args.json, EMPTY) as result:
+                result["chosen"][name] = chosen
         print(f"{name}: chosen at {chosen['dev']:.4f}.", flush=True)
 
 

@@ -24,24 +24,18 @@ import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from transformers import set_seed
 
-import st_contrastive as stc
-from benchmarks._results import arguments, read, software, write
+from benchmarks._results import arguments, changing, read, software
 from benchmarks._training import build
 from st_contrastive._files import work_folder
 from st_contrastive.evaluation import RetrievalSet, read_retrieval, read_sts, sts_files, sts_spearman
 from st_contrastive.evaluation.retrieval import ndcg, ranked
 from st_contrastive.evaluation.retrieval_data import judgements_file
 from st_contrastive.inputs import read_corpus
-from st_contrastive.methods import build_loss
+from st_contrastive.methods import METHODS, build_loss
 from st_contrastive.recipes import recipe
 from st_contrastive.training import ContrastiveTrainer, mix_weights
 
-METHODS: dict[str, tuple[Any, Any]] = {
-    "simcse": (stc.SimCSELoss, stc.text_dataset),
-    "conisi": (stc.ConIsILoss, stc.conisi_dataset),
-    "twins": (stc.TwinsLoss, stc.twins_dataset),
-    "infocse": (stc.InfoCSELoss, stc.text_dataset),
-}
+ONE_COLUMN = ("simcse", "conisi", "twins", "infocse")
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 RESULTS = Path(__file__).parent / "results" / "keep_share.json"
 EMPTY: dict[str, Any] = {"cells": []}
@@ -77,7 +71,7 @@ def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]
     folder = Path(args.models, f"{name}-{seed}")
     if not folder.is_dir():
         chosen = recipe(name)
-        loss_class, dataset = METHODS[chosen.method]
+        method = METHODS[chosen.method]
         set_seed(seed)
         model = build(args.length, args.base)
         run = SentenceTransformerTrainingArguments(
@@ -92,8 +86,8 @@ def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]
             use_cpu=True,
             dataloader_pin_memory=False,
         )
-        loss = build_loss(loss_class, model, **chosen.loss_arguments)
-        ContrastiveTrainer(model, run, dataset(sentences), loss=loss).train()
+        loss = build_loss(method.loss_class, model, **chosen.loss_arguments)
+        ContrastiveTrainer(model, run, method.dataset(sentences), loss=loss).train()
         with work_folder(folder) as work:
             model.save_pretrained(str(work / "model"))
             (work / "model").replace(folder)
@@ -137,8 +131,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     for name in args.recipes:
-        if recipe(name).method not in METHODS or recipe(name).translations:
-            raise SystemExit(f"--recipes {name}: give recipes of {', '.join(METHODS)} on one column.")
+        if recipe(name).method not in ONE_COLUMN or recipe(name).translations or recipe(name).stage1:
+            raise SystemExit(
+                f"--recipes {name}: give recipes of {', '.join(ONE_COLUMN)} on one column, without a first stage."
+            )
     sentences = read_corpus(args.data).sentences
     sts = {
         name: sum(map(read_sts, files[1:]), read_sts(files[0]))
@@ -157,9 +153,9 @@ def main(argv: Sequence[str] | None = None) -> None:
                 cell = {"recipe": name, "seed": seed, "share": share}
                 cell |= scored(mix_weights(model, start, share), sts, retrieval, args.length)
                 cell["seconds"] = round(time.perf_counter() - begun, 1)
-                result = read(args.json, EMPTY)
-                about = {"arguments": {**arguments(args)}, **software()}
-                write(args.json, {**about, "cells": [*result["cells"], cell]})
+                with changing(args.json, EMPTY) as result:
+                    result |= {"arguments": arguments(args), **software()}
+                    result["cells"].append(cell)
                 print(f"{name}, seed {seed}, share {share:g}: nDCG@10 {cell['ndcg@10']:.2f}", flush=True)
     if args.picture:
         from benchmarks._pictures import shares

@@ -83,9 +83,7 @@ def planned(args: argparse.Namespace) -> list[Run]:
             if place >= len(seeds):
                 continue
             seed = str(seeds[place])
-            checkpoints = out / "checkpoints" / f"{name}-{seed}"
-            options = f"--bf16 --max-steps {steps} --workers {args.workers} --resume --checkpoints {checkpoints}"
-            options += f" --checkpoint-steps {every}"
+            options = f"--bf16 --max-steps {steps} --workers {args.workers}"
             lacks = ""
             if one.get("translations"):
                 options += f" --translations {args.translations}"
@@ -93,6 +91,7 @@ def planned(args: argparse.Namespace) -> list[Run]:
                 lacks = "" if args.translations else "--translations"
             words = ["benchmarks.replicate", "--recipes", name, "--seeds", seed, "--data", args.data]
             words += ["--dev", args.dev, "--suites", args.suites, "--base", start, "--models", str(out / "models")]
+            words += ["--checkpoints", str(out / "checkpoints"), "--checkpoint-steps", str(every)]
             words += ["--label", f"{steps} steps", f"--options={options}", "--json", str(out / "replicate.json")]
             found.append(Run(f"{name} {seed}", words, lacks))
     return found

@@ -5,7 +5,8 @@
 Every cell is a run of ``st-contrastive train`` in a process of its own, with the best of its evaluations on the
 development split kept, and of ``st-contrastive evaluate`` on the tests. Its raw scores go into the results file at
 once, with the curve on the development split, versions, commit, device, wall time and peak memory; a cell that is
-there is not run again, so that a run that was cut short goes on. Runs beside each other take files of their own.
+there is not run again, so that a run that was cut short goes on, with ``--checkpoints DIR`` within the cell too.
+Several runs beside each other may share the file. Of files in ``--options`` the results keep the last part of the name.
 ``--models DIR`` keeps the trained models, and ``--rescore`` then scores those again, on suites or sets that were not
 there before. ``python -m benchmarks.tables`` makes tables and pictures of the file. ``--base NAME=FOLDER`` starts the
 recipes from another encoder, ``--loss-arg`` changes an argument of the loss, and ``--label`` names what comes of it.
@@ -16,13 +17,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks._results import read, software, write
+from filelock import FileLock
+
+from benchmarks._results import changing, read, software
 
 EMPTY: dict[str, Any] = {"cells": [], "untrained": {}}
 #: Suites of sentences, read as they are trained on; of others a text is as long as the model reads.
@@ -62,11 +66,11 @@ def other_files(result: dict[str, Any], data: str, base: str, files: dict[str, s
 
 def add(path: str, cell: dict[str, Any]) -> None:
     """Put a cell in the file as it is now, with the scores of the same that is there."""
-    result = read(path, EMPTY)
-    there = [one for one in result["cells"] if key(one) == key(cell)]
-    scores = {name: value for one in (*there, cell) for name, value in one["scores"].items()}
-    cells = [one for one in result["cells"] if key(one) != key(cell)]
-    write(path, {**result, "cells": [*cells, {**cell, "scores": scores}]})
+    with changing(path, EMPTY) as result:
+        there = [one for one in result["cells"] if key(one) == key(cell)]
+        scores = {name: value for one in (*there, cell) for name, value in one["scores"].items()}
+        cells = [one for one in result["cells"] if key(one) != key(cell)]
+        result["cells"] = [*cells, {**cell, "scores": scores}]
 
 
 def command(*words: str) -> str:
@@ -91,6 +95,11 @@ def words_of(recipe: str, seed: int, args: argparse.Namespace) -> list[str]:
     if args.dev:
         words += ["--dev", args.dev]
     return words
+
+
+def without_folders(options: str) -> str:
+    """The options as they are written down: folders are this machine's."""
+    return " ".join(Path(word).name if "/" in word else word for word in options.split())
 
 
 def trained(words: list[str], out: str) -> dict[str, Any]:
@@ -152,6 +161,8 @@ def main() -> None:
         "--score-length", type=int, help="tokens a text in scoring; default: 32, and of retrieval and transfer all"
     )
     parser.add_argument("--models", help="keep the trained models in this folder")
+    parser.add_argument("--checkpoints", help="keep checkpoints in this folder, to go on within a cell")
+    parser.add_argument("--checkpoint-steps", type=int, default=100, help="default: 100")
     parser.add_argument("--rescore", action="store_true", help="score the models that were kept again")
     parser.add_argument("--base", default="", metavar="NAME=FOLDER", help="start from this encoder")
     parser.add_argument("--label", default="", help="of what --loss-arg and --options change")
@@ -170,20 +181,20 @@ def main() -> None:
     if other := other_files(read(args.json, EMPTY), Path(args.data).name, base, files):
         raise SystemExit(f"{args.json} has cells of another --{'base' if other == 'model' else other}: rename it.")
     for start in dict.fromkeys(start_of(name, args.base) for name in args.recipes):
-        result = read(args.json, EMPTY)
-        known = result["untrained"].get(base or start, {})
-        if known and not args.rescore:
-            print(f"{base or start} untrained is there and not scored again; --rescore does.")
-            continue
-        for pooling in ("cls", "mean"):
-            known[pooling] = {**known.get(pooling, {}), **scored(start, args, "--pooling", pooling)}
-        result = read(args.json, EMPTY)
-        write(args.json, {**result, "untrained": {**result["untrained"], base or start: known}})
+        with FileLock(f"{args.json}.untrained.lock"):  # of two processes one scores it
+            known = read(args.json, EMPTY)["untrained"].get(base or start, {})
+            if known and not args.rescore:
+                print(f"{base or start} untrained is there and not scored again; --rescore does.")
+                continue
+            for pooling in ("cls", "mean"):
+                known[pooling] = {**known.get(pooling, {}), **scored(start, args, "--pooling", pooling)}
+            with changing(args.json, EMPTY) as result:
+                result["untrained"][base or start] = known
     for seed in args.seeds:  # seed by seed, so that what is there compares
         for name in args.recipes:
             about = {
                 "recipe": name, "label": args.label, "base": base, "data": Path(args.data).name, "seed": seed,
-                "options": args.options, "set": args.loss_arg,
+                "options": without_folders(args.options), "set": [without_folders(value) for value in args.loss_arg],
             }  # fmt: skip
             there = next((one for one in read(args.json, EMPTY)["cells"] if key(one) == key(about)), None)
             with tempfile.TemporaryDirectory() as folder:
@@ -191,6 +202,10 @@ def main() -> None:
                 # Of these very words: a model of others is another cell's.
                 mark = hashlib.sha256("\n".join(words).encode()).hexdigest()[:8]
                 out = str(Path(args.models or folder, f"{name}-{seed}-{mark}"))
+                checkpoints = Path(args.checkpoints or folder, f"{name}-{seed}-{mark}")
+                if args.checkpoints:
+                    words += ["--resume", "--checkpoint-steps", str(args.checkpoint_steps)]
+                    words += ["--checkpoints", str(checkpoints)]
                 if there is None:
                     there = {**about, **software(), **trained(words, out)}
                 elif not args.rescore or not Path(out).is_dir():
@@ -199,6 +214,8 @@ def main() -> None:
                     continue
                 there["scores"] = scored(out, args)
             add(args.json, there)
+            if args.checkpoints:
+                shutil.rmtree(checkpoints, ignore_errors=True)
             print(about, there["best_step"], there["seconds"], there["scores"], flush=True)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import choose, keep_share
+from benchmarks._results import claimed
 from tests.filters import TRAINING
 from tests.selection import crossed
 
@@ -81,7 +82,9 @@ def test_the_better_half_goes_on(words, tmp_path, monkeypatch):
         choose.main([*words, "--methods", "simcse", "--every", "2", "--batch-size", "2"])
 
 
-@pytest.mark.parametrize("name", crossed(["infocse", "twins-german", "conisi-s", "twins"], quick="twins".__eq__))
+@pytest.mark.parametrize(
+    "name", crossed(["infocse", "twins-german", "conisi-s", "twins", "simcse-pairs"], quick="twins".__eq__)
+)
 def test_every_method_runs(name, words, tmp_path, sentences, monkeypatch):
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"{a}\t{b}\n" for a, b in zip(sentences, sentences[::-1], strict=True)))
@@ -89,22 +92,27 @@ def test_every_method_runs(name, words, tmp_path, sentences, monkeypatch):
     monkeypatch.setattr(choose, "RATES", (1e-4,))
     method = choose.METHODS[name]
     monkeypatch.setitem(choose.METHODS, name, choose.Method(**{**vars(method), "weights": method.weights[:2]}))
-    choose.main([*words, "--methods", name, "--pairs", str(pairs), "--shard", "0/2"])
-    result = json.loads((tmp_path / "choose.0.json").read_text())
+    choose.main([*words, "--methods", name, "--pairs", str(pairs)])
+    result = json.loads((tmp_path / "choose.json").read_text())
     count = len(method.weights[:2]) or 1
     assert [cell["steps"] for cell in result["cells"]] == [2] * count + [4]
     assert set(result["chosen"]) == {name}
 
 
-def test_methods_are_shared_between_processes():
-    shards = [choose.shard_of(list(choose.METHODS), f"{place}/2") for place in range(2)]
-    assert sorted([*shards[0], *shards[1]]) == sorted(choose.METHODS)
-    loads = [sum(len(choose.METHODS[name].candidates()) for name in shard) for shard in shards]
-    assert sum(loads) == 44
-    assert abs(loads[0] - loads[1]) <= 4
-    for shard in ("2/2", "1", "a/b"):
-        with pytest.raises(SystemExit, match="--shard must be PLACE/COUNT"):
-            choose.shard_of(["simcse"], shard)
+def test_a_method_that_another_process_trains_is_left_to_it(words, tmp_path):
+    with claimed(tmp_path / "runs" / "simcse.lock") as mine:
+        assert mine
+        choose.main([*words, "--methods", "simcse"])
+    assert json.loads((tmp_path / "choose.json").read_text())["cells"] == []
+
+
+def test_the_first_candidate_is_the_papers():
+    for method in choose.METHODS.values():
+        first = method.candidates()[0]
+        assert (first.pop("temperature"), first.pop("lr")) == (0.05, 3e-5)
+        paper = {"interaction_weight": 0.8, "twins_weight": 1.0, "mlm_weight": 1e-5}
+        assert first.items() <= paper.items()
+    assert [len(method.candidates()) for method in choose.METHODS.values()] == [12, 12, 12, 4, 4, 4]
 
 
 def test_a_run_is_halted_at_an_evaluation(words):

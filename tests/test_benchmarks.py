@@ -289,7 +289,12 @@ def test_cells_are_added_one_by_one(tmp_path):
     again = {**cells[0], "scores": {"stsb test spearman": 0.5}}
     replicate.add(file, again)
     assert read(file, None)["cells"] == [cells[1], {**again, "scores": {**cells[0]["scores"], **again["scores"]}}]
-    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.json", "results.json.lock"]
+
+
+def test_folders_are_not_written_down():
+    given = "--lr 1e-4 --translations /data/de.txt --auxiliary runs/stage1"
+    assert replicate.without_folders(given) == "--lr 1e-4 --translations de.txt --auxiliary stage1"
 
 
 def test_what_autograd_holds_is_counted_once():

@@ -61,8 +61,8 @@ def test_the_commands_are_ones_that_replicate_and_train_take(tmp_path, monkeypat
     for run, (args, out) in zip(runs, parsed, strict=False):
         assert run.name == f"{args.recipe} {args.seed}"
         assert (args.bf16, args.resume, args.checkpoint_steps, args.model) == (True, True, 1500, "bert")
-        assert args.checkpoints == f"papers/checkpoints/{args.recipe}-{args.seed}"
-        assert out.startswith("papers/models/")
+        assert out.startswith(f"papers/models/{args.recipe}-{args.seed}-")
+        assert args.checkpoints == out.replace("models", "checkpoints")
     assert [args.max_steps for args, _ in parsed] == [15625, 15625, 15625, 31250]
     assert [args.translations for args, _ in parsed] == [None, None, "de.txt", None]
     result = json.loads((tmp_path / "papers" / "replicate.json").read_text(encoding="utf-8"))

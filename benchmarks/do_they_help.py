@@ -1,0 +1,166 @@
+r"""The methods from one encoder, each at the setting that did best on dev, several seeds.
+
+    python -m benchmarks.do_they_help --chosen choose.json --base language=base/model --stage1 runs/stage1 \
+        --data wiki.txt.gz --pairs en.txt de.txt --dev data/sts/stsb/dev.jsonl.gz --suites data/ --json help.json
+
+``--chosen`` is what ``benchmarks.choose`` wrote, from the same encoder. Each of its methods is a row with five seeds,
+and another with the paper's temperature and weight and a learning rate of 3e-5, unless that was chosen; then rows with
+a part changed, with three. A row is several cells of ``benchmarks.replicate``: ``--steps`` steps, dev every
+``--every``, the best weights kept, scored on STS, transfer and the geometry of the embeddings under [CLS] pooling.
+Stage 1 was made once: InfoCSE's seeds share it.
+
+All rows have their first seed before any has its second. A cell that is in ``--json`` is not run again. The same
+command, started several times at once, shares the cells. ``--row TITLE`` runs one row alone, and ``--list`` prints the
+commands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks._results import claimed, read
+from benchmarks.choose import METHODS, Method
+
+TITLES = {
+    "simcse": "SimCSE",
+    "conisi-s": "ConIsI-s",
+    "twins": "Twins, one column",
+    "infocse": "InfoCSE",
+    "simcse-pairs": "SimCSE on the translated sentences",
+    "twins-german": "Twins with German",
+}
+SEEDS, FEWER_SEEDS = (0, 1, 2, 3, 4), (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one row of the table is trained with.
+
+    Args:
+        title: its label in the results.
+        method: whose columns and first stage it has.
+        setting: arguments of the loss, and ``lr``.
+        recipe: another recipe than the method's, or "".
+        seeds: one cell each.
+    """
+
+    title: str
+    method: Method
+    setting: dict[str, Any]
+    recipe: str = ""
+    seeds: Sequence[int] = field(default=SEEDS)
+
+
+def rows(chosen: dict[str, dict[str, Any]]) -> list[Row]:
+    """The rows in their order.
+
+    Raises:
+        SystemExit: a method was not chosen yet.
+    """
+    missing = [name for name in TITLES if name not in chosen]
+    if missing:
+        raise SystemExit(f"--chosen has no setting of {', '.join(missing)} yet: run benchmarks.choose to its end.")
+    found, best = [], {}
+    for name, title in TITLES.items():
+        method = METHODS[name]
+        paper = method.candidates()[0]
+        best[name] = {key: chosen[name][key] for key in paper}
+        found.append(Row(title, method, best[name]))
+        if best[name] != paper:
+            found.append(Row(f"{title}, the paper's values", method, paper))
+    found += [
+        _changed("ConIsI-o1", "conisi-s", best, "mini-conisi-o1"),
+        _changed("InfoCSE without stage 1", "infocse", best, stage1=False),
+        _changed("InfoCSE, SimCSE's head", "infocse", best, head="tanh"),
+        _changed("DiffCSE", "simcse", best, "mini-diffcse"),
+        _changed("SimCSE with masked-LM", "simcse", best, "mini-simcse-mlm"),
+    ]
+    return found
+
+
+def _changed(
+    title: str,
+    name: str,
+    best: dict[str, dict[str, Any]],
+    recipe: str = "",
+    *,
+    stage1: bool | None = None,
+    **changes: Any,
+) -> Row:
+    """A method at its chosen setting, with another recipe, without its first stage, or with arguments changed."""
+    own = METHODS[name]
+    method = Method(own.recipe, stage1=own.stage1 if stage1 is None else stage1)
+    return Row(title, method, {**best[name], **changes}, recipe, FEWER_SEEDS)
+
+
+def command(row: Row, seed: int, args: argparse.Namespace) -> list[str]:
+    """The module and words that train and score the cell."""
+    setting = dict(row.setting)
+    options = f"--learning-rate {setting.pop('lr'):g} --max-steps {args.steps} --evaluate-steps {args.every}"
+    options += " --pooling cls"
+    data = args.pairs[0] if row.method.pairs else args.data
+    name, _, folder = args.base.partition("=")
+    if row.method.pairs == "both":
+        options += f" --translations {args.pairs[1]}"
+    if row.method.stage1:
+        name, folder = f"{name}-stage1", args.stage1
+        options += f" --auxiliary {args.stage1}"
+    words = ["benchmarks.replicate", "--recipes", row.recipe or row.method.recipe, "--seeds", str(seed)]
+    words += ["--data", data, "--dev", args.dev, "--suites", args.suites, "--suite", *args.suite]
+    words += ["--base", f"{name}={folder}", "--label", row.title, f"--options={options}", "--json", args.json]
+    words += [word for key, value in setting.items() for word in ("--loss-arg", f"{key}={value}")]
+    return [*words, "--models", f"{args.runs}/models", "--checkpoints", f"{args.runs}/checkpoints"]
+
+
+def is_there(row: Row, seed: int, path: str) -> bool:
+    cells = read(path, {"cells": []})["cells"]
+    return any((cell["label"], cell["seed"]) == (row.title, seed) for cell in cells)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chosen", required=True, help="results file of benchmarks.choose")
+    parser.add_argument("--base", required=True, metavar="NAME=FOLDER", help="the encoder that all start from")
+    parser.add_argument("--stage1", required=True, help="folder of InfoCSE's first stage, made by benchmarks.choose")
+    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--pairs", required=True, nargs=2, metavar="FILE", help="sentences, and their translations")
+    parser.add_argument("--dev", required=True, help="the STS Benchmark's development split")
+    parser.add_argument("--suites", required=True, help="folder with sts and transfer")
+    parser.add_argument("--suite", nargs="+", default=["sts", "transfer", "geometry"], help="default: those three")
+    parser.add_argument("--runs", required=True, help="folder of models and checkpoints")
+    parser.add_argument("--json", required=True, help="where the results go")
+    parser.add_argument("--steps", type=int, default=400, help="default: 400")
+    parser.add_argument("--every", type=int, default=50, help="steps between evaluations; default: 50")
+    parser.add_argument("--row", action="append", help="run the row of this title alone; repeatable")
+    parser.add_argument("--seeds", nargs="+", type=int, help="run these of a row's seeds alone")
+    parser.add_argument("--list", action="store_true", help="print the commands that are left, and run none")
+    args = parser.parse_args(argv)
+    for name in ("runs", "stage1"):  # they become part of one word
+        if len(getattr(args, name).split()) > 1:
+            raise SystemExit(f"--{name} {getattr(args, name)!r} holds a space: name another path.")
+    found = rows(read(args.chosen, {"chosen": {}})["chosen"])
+    if unknown := set(args.row or []) - {row.title for row in found}:
+        raise SystemExit(f"--row {unknown.pop()!r} is none of {', '.join(row.title for row in found)}.")
+    own = [row for row in found if row.title in (args.row or [row.title])]
+    for seed in sorted({seed for row in own for seed in row.seeds}):
+        for row in own:
+            if seed not in row.seeds or (args.seeds and seed not in args.seeds) or is_there(row, seed, args.json):
+                continue
+            words = command(row, seed, args)
+            if args.list:
+                print(f"python -m {shlex.join(words)}")
+                continue
+            with claimed(Path(args.runs, f"{row.title} {seed}.lock")) as mine:
+                if mine and not is_there(row, seed, args.json):
+                    subprocess.run([sys.executable, "-m", *words], check=True)
+
+
+if __name__ == "__main__":
+    main()

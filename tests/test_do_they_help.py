@@ -1,0 +1,92 @@
+"""The rows of the comparison, and the commands that train them; no run is made."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from benchmarks import do_they_help, replicate
+from benchmarks._results import claimed
+from benchmarks.choose import METHODS
+from st_contrastive import cli
+
+#: Where the paper's values did best for SimCSE alone.
+CHOSEN = {name: {**method.candidates()[0 if name == "simcse" else -1], "dev": 0.8} for name, method in METHODS.items()}
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch):
+    for name in ("wiki.txt", "dev.jsonl", "en.txt", "de.txt"):
+        (tmp_path / name).write_text("a\n", encoding="utf-8")
+    for name in ("base", "stage1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "chosen.json").write_text(json.dumps({"chosen": CHOSEN}))
+    monkeypatch.chdir(tmp_path)
+    return [
+        "--chosen", "chosen.json", "--base", "language=base", "--stage1", "stage1", "--data", "wiki.txt", "--pairs",
+        "en.txt", "de.txt", "--dev", "dev.jsonl", "--suites", "data", "--runs", "runs", "--json", "help.json",
+    ]  # fmt: skip
+
+
+def test_rows_and_seeds():
+    rows = {row.title: row for row in do_they_help.rows(CHOSEN)}
+    assert len(rows) == 6 + 5 + 5
+    assert "SimCSE, the paper's values" not in rows
+    assert rows["InfoCSE, the paper's values"].setting == {"temperature": 0.05, "lr": 3e-5, "mlm_weight": 1e-5}
+    assert rows["InfoCSE, SimCSE's head"].setting == {**rows["InfoCSE"].setting, "head": "tanh"}
+    assert {len(row.seeds) for title, row in rows.items() if title in do_they_help.TITLES.values()} == {5}
+    with pytest.raises(SystemExit, match="no setting of infocse yet"):
+        do_they_help.rows({name: cell for name, cell in CHOSEN.items() if name != "infocse"})
+
+
+def test_the_commands_are_ones_that_replicate_and_train_take(words, tmp_path, monkeypatch):
+    parsed = []
+
+    def trained(words, out):
+        parsed.append(cli.parse([*words, "--output", out]))
+        return {"best_step": 1, "seconds": 1.0}
+
+    def run(words, check):
+        monkeypatch.setattr(sys, "argv", words[2:])
+        replicate.main()
+
+    monkeypatch.setattr(replicate, "trained", trained)
+    monkeypatch.setattr(replicate, "scored", lambda *_: {})
+    monkeypatch.setattr(do_they_help.subprocess, "run", run)
+    with claimed(tmp_path / "runs" / "SimCSE 1.lock"):
+        do_they_help.main([*words, "--seeds", "1"])
+    assert len(parsed) == 15
+    do_they_help.main([*words, "--seeds", "1"])
+    result = json.loads((tmp_path / "help.json").read_text(encoding="utf-8"))
+    by_title = {cell["label"]: args for cell, args in zip(result["cells"], parsed, strict=True)}
+    assert list(by_title)[-1] == "SimCSE"
+    assert {(args.max_steps, args.evaluate_steps, args.pooling, args.seed) for args in parsed} == {(400, 50, "cls", 1)}
+    for title, (model, auxiliary, data, translations) in {
+        "SimCSE": ("base", None, "wiki.txt", None),
+        "SimCSE on the translated sentences": ("base", None, "en.txt", None),
+        "Twins with German": ("base", None, "en.txt", "de.txt"),
+        "InfoCSE": ("stage1", "stage1", "wiki.txt", None),
+        "InfoCSE without stage 1": ("base", None, "wiki.txt", None),
+        "InfoCSE, SimCSE's head": ("stage1", "stage1", "wiki.txt", None),
+    }.items():
+        args = by_title[title]
+        assert (args.model, args.auxiliary, args.data, args.translations) == (model, auxiliary, data, translations)
+    assert by_title["ConIsI-s"].learning_rate == 1e-4
+    assert by_title["ConIsI-s, the paper's values"].learning_rate == 3e-5
+    assert by_title["DiffCSE"].recipe == "mini-diffcse"
+    assert set(result["untrained"]) == {"language", "language-stage1"}
+
+
+def test_one_row_is_listed(words, capsys):
+    do_they_help.main([*words, "--list", "--row", "Twins with German", "--seeds", "3", "4"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert "--loss-arg temperature=0.1" in lines[0]
+    assert "--loss-arg twins_weight=0.1" in lines[0]
+    with pytest.raises(SystemExit, match="--row 'Twin' is none of SimCSE, "):
+        do_they_help.main([*words, "--row", "Twin"])
+    with pytest.raises(SystemExit, match="holds a space"):
+        do_they_help.main([*words, "--runs", "my runs"])
