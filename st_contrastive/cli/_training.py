@@ -285,15 +285,15 @@ def train_and_save(
 
 def _dev_after(model: SentenceTransformer, evaluator: Any, best: KeepBest, metric: str, share: float) -> float | None:
     """The development score of the weights that are saved, which the model card then has too."""
+    from st_contrastive.training.mixing import outside_training
+
     if best.value is None or best.step is None:
         return None
     if best.choice is not None:  # which has stored it
         return best.choice.values[share]
-    card = model.model_card_data
-    logs = list(card.training_logs)
-    value: float = best.value if share == 1 else evaluator(model)[metric]
-    evaluator.store_metrics_in_model_card_data(model, {metric: value})
-    card.training_logs = logs  # this was no evaluation in training
+    with outside_training(model):
+        value: float = best.value if share == 1 else evaluator(model)[metric]
+        evaluator.store_metrics_in_model_card_data(model, {metric: value})
     return value
 
 

@@ -23,6 +23,7 @@ from st_contrastive.encoder.layers import (
     layer_stack,
     layers_of,
     narrowed,
+    set_depth,
 )
 from st_contrastive.encoder.probe import agree
 from st_contrastive.encoder.rows import Rows
@@ -111,10 +112,7 @@ class AuxiliaryMLM(nn.Module):
         copies = list(getattr(owner, name))
         upper = [copy.deepcopy(layer) for layer in copies[depth - extra_layers :]]
         setattr(owner, name, nn.ModuleList([*copies[:split], *upper]))
-        network.config.num_hidden_layers = split + extra_layers
-        for name in ("layer_types", "attention_window"):  # in some families one entry a layer
-            if isinstance(own := getattr(network.config, name, None), list):
-                setattr(network.config, name, [*own[:split], *own[depth - extra_layers :]])
+        set_depth(network.config, [*range(split), *range(depth - extra_layers, depth)])
         return cls(network, MaskedLMHead.for_encoder(encoder, tied=tied_head), split, lower_dropout=lower_dropout)
 
     @property

@@ -17,6 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import logging as transformers_logging
 
 from st_contrastive._checks import first_line
+from st_contrastive.encoder.layers import set_depth
 
 logger = logging.getLogger(__name__)
 
@@ -124,12 +125,9 @@ class MaskedLMHead(nn.Module):
 def _head_config(config: PretrainedConfig) -> PretrainedConfig:
     config = copy.deepcopy(config)
     try:
-        config.num_hidden_layers = 1  # only the head is needed, but some families divide by the depth
-    except NotImplementedError as error:  # Funnel's layers come in blocks
+        set_depth(config, [0])  # only the head is needed, but some families divide by the depth
+    except NotImplementedError as error:
         raise _no_head(config) from error
-    for name in ("layer_types", "attention_window"):  # one entry a layer
-        if isinstance(own := getattr(config, name, None), list):
-            setattr(config, name, own[:1])
     return config
 
 

@@ -62,15 +62,24 @@ class MomentumEncoder(nn.Module):
         """Move the copies' weights towards those of the modules, and copy the modules' buffers.
 
         Does nothing if the optimizer has only accumulated gradients since the last call.
+
+        Raises:
+            ValueError: the modules have other weights than those that were copied.
         """
         moved, self._followed_moved = self._followed_moved, bool(GradientState().sync_gradients)
         if not moved:
             return
         modules = nn.ModuleList(followed)
-        for own, live in zip(self.copies.parameters(), modules.parameters(), strict=True):
-            own.lerp_(live.to(own.dtype), 1 - self.momentum)
-        for kept, present in zip(self.copies.buffers(), modules.buffers(), strict=True):
-            kept.copy_(present)
+        own, live = dict(self.copies.named_parameters()), dict(modules.named_parameters())
+        if different := sorted(own.keys() ^ live.keys()):
+            raise ValueError(
+                f"The encoder's weights are not those that were copied: {different[0]!r} is in one of the two alone. "
+                "Build the loss after adapters or layers were added or removed."
+            )
+        for name, kept in own.items():
+            kept.lerp_(live[name].to(kept.dtype), 1 - self.momentum)
+        for buffer, present in zip(self.copies.buffers(), modules.buffers(), strict=True):
+            buffer.copy_(present)
 
     def train(self, mode: bool = True) -> MomentumEncoder:
         """Keep evaluation mode, whatever ``mode`` is."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from st_contrastive.encoder.model import encoder_of
 from st_contrastive.encoder.probe import agree, probing
@@ -35,6 +35,18 @@ def layer_stack(encoder: PreTrainedModel) -> tuple[nn.Module, str]:
         f"{type(encoder).__name__} has no list of {depth} transformer layers of its own: it may share one layer's "
         "weights among all, as ALBERT does. Take an encoder with separate layers, such as BERT or RoBERTa."
     )
+
+
+def set_depth(config: PretrainedConfig, kept: Sequence[int]) -> None:
+    """Make the configuration that of an encoder with these of its layers alone.
+
+    Raises:
+        NotImplementedError: the family's depth can't be set, as Funnel's, whose layers come in blocks.
+    """
+    config.num_hidden_layers = len(kept)
+    for name in ("layer_types", "attention_window"):  # in some families one entry a layer
+        if isinstance(own := getattr(config, name, None), list):
+            setattr(config, name, [own[layer] for layer in kept])
 
 
 def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:

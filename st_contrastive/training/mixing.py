@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,10 +139,10 @@ def best_share(
 ) -> ShareChoice:
     """Evaluate each mixture in ``model``, which then has the weights of the best."""
     found: dict[float, dict[str, float]] = {}
-    logs = list(model.model_card_data.training_logs)
     for share in shares:
         model.load_state_dict(mixture(trained, start, share))
-        result = evaluator(model)
+        with outside_training(model):
+            result = evaluator(model)
         found[share] = result if isinstance(result, dict) else {"score": float(result)}
         metric = metric or (evaluator.primary_metric if isinstance(result, dict) else "score")
         if metric not in found[share]:
@@ -159,9 +160,19 @@ def best_share(
     best = max(defined, key=lambda share: (sign * values[share], -share))
     model.load_state_dict(mixture(trained, start, best))
     if hasattr(evaluator, "store_metrics_in_model_card_data"):  # the card has those of the last evaluation
-        evaluator.store_metrics_in_model_card_data(model, found[best])
-    model.model_card_data.training_logs = logs  # these were no evaluations in training
+        with outside_training(model):
+            evaluator.store_metrics_in_model_card_data(model, found[best])
     return ShareChoice(best, metric, values)
+
+
+@contextmanager
+def outside_training(model: SentenceTransformer) -> Iterator[None]:
+    """Evaluations in here do not count as evaluations in training, which the model card lists."""
+    logs = list(model.model_card_data.training_logs)
+    try:
+        yield
+    finally:
+        model.model_card_data.training_logs = logs
 
 
 @torch.no_grad()

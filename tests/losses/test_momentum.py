@@ -120,6 +120,15 @@ def test_the_copy_follows_slowly_and_never_trains(build, sentences):
     assert not any(module.training for module in loss.momentum_encoder.modules())
 
 
+def test_an_adapter_that_is_added_later_is_refused(build, sentences):
+    peft = pytest.importorskip("peft")
+    model = build()
+    loss = MomentumContrastLoss(model)
+    model[0].model = peft.inject_adapter_in_model(peft.LoraConfig(target_modules=["query"]), model[0].model)
+    with pytest.raises(ValueError, match=r"those that were copied: '0\.model\..* Build the loss after"):
+        loss([model.preprocess(sentences)])
+
+
 def test_under_gradient_accumulation_one_step_for_each_of_the_optimizers(build, sentences, tmp_path):
     model = build()
     loss = MomentumContrastLoss(model, momentum=0.5, queue_size=4)

@@ -1,0 +1,114 @@
+"""The papers' ground as tables: the base that was made, the settings that were chosen, and what they came to."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks._replicated import Cell, differences, over, scores_of, spread, tests_of
+from benchmarks._spaces import named_so, score_of
+from benchmarks.choose import METHODS
+from benchmarks.do_they_help import TITLES
+
+Table = tuple[list[str], list[list[str]]]
+#: Column, the end of its scores' names, by how much they are multiplied, and digits.
+OTHERS = (
+    ("transfer", " test accuracy", 100, 2),
+    ("alignment", "stsb dev alignment", 1, 3),
+    ("uniformity", "stsb dev uniformity", 1, 3),
+)
+PAPER = ", the paper's values"
+
+
+def base_curve(curve: list[dict[str, Any]], every: int = 500) -> Table:
+    """Every so many steps, and the last: held-out masked-LM loss, and dev of three readings."""
+    kept = [row for row in curve if row["step"] % every == 0 or row is curve[-1]]
+    names = ("cls", "mean", "first_last")
+    lines = [[f"{row['step']:,}", f"{row['held_out']:.2f}", *(f"{row[name]:.1f}" for name in names)] for row in kept]
+    return ["step", "masked-LM loss, held out", "dev, [CLS]", "dev, mean", "dev, first-last average"], lines
+
+
+def chosen(result: dict[str, Any]) -> Table:
+    """Each candidate with its best dev after each of the rungs, as far as it got; the one that was chosen in bold."""
+    lines = []
+    rungs = sorted({cell["steps"] for cell in result["cells"]})
+    for name, method in METHODS.items():
+        own = [cell for cell in result["cells"] if cell["method"] == name]
+        for candidate in method.candidates():
+            found = {cell["steps"]: cell for cell in own if candidate.items() <= cell.items()}
+            if not found:
+                continue
+            weight = f"{candidate[method.weight]:g}" if method.weight else ""
+            line = [TITLES[name], f"{candidate['temperature']:g}", f"{candidate['lr']:g}", weight]
+            line += [f"{100 * found[steps]['dev']:.2f}" if steps in found else "" for steps in rungs]
+            if result["chosen"].get(name) in found.values():
+                line = [f"**{value}**" if value else "" for value in line]
+            lines.append(line)
+    head = ["method", "temperature", "learning rate", "weight", *(f"dev, {steps} steps" for steps in rungs)]
+    return head, lines
+
+
+def by_title(cells: Sequence[Cell]) -> dict[str, dict[int, Cell]]:
+    """Rows by their title, cells by their seed, in the order of the rows."""
+    order = [title + end for title in TITLES.values() for end in ("", PAPER)]
+    found: dict[str, dict[int, Cell]] = {}
+    known = sorted(cells, key=lambda cell: order.index(cell["label"]) if cell["label"] in order else len(order))
+    for cell in known:
+        found.setdefault(cell["label"], {})[cell["seed"]] = cell
+    return found
+
+
+def simcse_of(own: dict[int, Cell], found: dict[str, dict[int, Cell]]) -> dict[int, Cell]:
+    """SimCSE on the same sentences, at that of its settings that has the higher dev; nothing for SimCSE itself."""
+    data = next(iter(own.values()))["data"]
+    titles = (TITLES["simcse"], TITLES["simcse-pairs"])
+    others = [
+        other
+        for title, other in found.items()
+        if title.removesuffix(PAPER) in titles and next(iter(other.values()))["data"] == data
+    ]
+    if own in others:
+        return {}
+    return max(others, key=lambda other: statistics.mean(scores_of(cell)["dev"] for cell in other.values()), default={})
+
+
+def shared_tests(result: dict[str, Any]) -> list[str]:
+    """The tests that all were scored on."""
+    found = [tests_of(cell["scores"]) for cell in result["cells"]]
+    return [name for name in found[0] if all(name in own for own in found)] if found else []
+
+
+def compared(result: dict[str, Any], name: str) -> dict[str, list[float]]:
+    """Each row minus SimCSE with the same seeds: of ``dev`` or the ``mean`` of the tests."""
+    found, tests = by_title(result["cells"]), shared_tests(result)
+    return {title: differences(own, simcse_of(own, found), name, tests) for title, own in found.items()}
+
+
+def rows(result: dict[str, Any], start: str) -> Table:
+    """The untrained base, then each row: STS, transfer and geometry, and how far it is from SimCSE."""
+    tests = shared_tests(result)
+    found = by_title(result["cells"])
+    columns = ("dev", *tests, "mean")
+    others = [
+        (column, names, times, digits)
+        for column, end, times, digits in OTHERS
+        if (names := set[str]().union(*(named_so(cell["scores"], end) for cell in result["cells"])))
+    ]
+    against = {name: compared(result, name) for name in ("dev", "mean")}
+
+    def line(title: str, seeds: str, scores: list[dict[str, float | None]]) -> list[str]:
+        sts = [spread([scores_of({"scores": one}, tests)[name] for one in scores]) for name in columns]
+        more = [
+            spread([times * score_of(one, names) for one in scores if names <= one.keys()] or [math.nan], digits)
+            for _, names, times, digits in others
+        ]
+        compared_with = [over(values) if (values := against[name].get(title)) else "" for name in ("dev", "mean")]
+        return [title, seeds, *sts, *more, *compared_with]
+
+    untrained = result["untrained"].get(start, {}).get("cls")
+    lines = [line("untrained", "", [untrained])] if untrained else []
+    lines += [line(title, str(len(own)), [cell["scores"] for cell in own.values()]) for title, own in found.items()]
+    head = ["", "seeds", *columns[:-1], "mean of the tests", *(column for column, *_ in others)]
+    return [*head, "dev over SimCSE's (95 %)", "tests over SimCSE's"], lines
