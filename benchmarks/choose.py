@@ -129,13 +129,18 @@ def stage1(args: argparse.Namespace) -> str:
         set_seed(args.seed)
         model = build(args.length, args.base)
         loss = AuxiliaryMLMPretrainingLoss(model)
-        run = training_arguments(Path(args.runs, "stage1.run"), args, args.stage1_steps, 1e-4, save_strategy="no")
+        checkpoints = Path(args.runs, "stage1.run")
+        run = training_arguments(
+            checkpoints, args, args.stage1_steps, 1e-4, save_strategy="steps", save_steps=100, save_total_limit=1
+        )
         data = text_dataset(read_corpus(args.data, limit=args.limit).sentences)
-        ContrastiveTrainer(model, run, data, loss=loss).train()
+        again = checkpoints.is_dir() and last_complete(checkpoints) is not None
+        ContrastiveTrainer(model, run, data, loss=loss).train(resume_from_checkpoint=again or None)
         with work_folder(folder) as work:
             model.save_pretrained(str(work / "model"))
             loss.save_auxiliary(work / "model")
             (work / "model").replace(folder)
+        shutil.rmtree(checkpoints)
     return str(folder)
 
 
@@ -155,28 +160,30 @@ def run_candidate(
     curve = curve_of(folder)
     if curve and curve[-1][0] >= until:
         return curve
+    trainer = trainer_of(method, candidate, args.first + args.second, folder, args)
+    trainer.add_callback(_Halt(until))
+    trainer.train(resume_from_checkpoint=True if curve else None)
+    return curve_of(folder)
+
+
+def trainer_of(
+    method: Method, setting: dict[str, Any], steps: int, folder: Path, args: argparse.Namespace, *, saving: bool = True
+) -> ContrastiveTrainer:
+    """A run of the method, which evaluates every ``args.every`` steps, and saves a checkpoint then."""
     chosen = recipe(method.recipe)
     of = LOSSES[chosen.method]
-    options = {**chosen.loss_arguments, **candidate}
+    options = {**chosen.loss_arguments, **setting}
     lr = options.pop("lr")
     start = stage1(args) if method.stage1 else args.base
     set_seed(args.seed)
     model = build(args.length, start)
     loss = build_loss(of.loss_class, model, **options, **({"auxiliary": start} if method.stage1 else {}))
     run = training_arguments(
-        folder, args, args.first + args.second, lr,
-        eval_strategy="steps", eval_steps=args.every, save_strategy="steps", save_steps=args.every, save_total_limit=1,
+        folder, args, steps, lr, eval_strategy="steps", eval_steps=args.every,
+        save_strategy="steps" if saving else "no", save_steps=args.every, save_total_limit=1,
     )  # fmt: skip
-    trainer = ContrastiveTrainer(
-        model,
-        run,
-        of.dataset(*columns_of(method, args)),
-        loss=loss,
-        evaluator=STSEvaluator(args.dev, "dev"),
-        callbacks=[_Halt(until)],
-    )
-    trainer.train(resume_from_checkpoint=True if curve else None)
-    return curve_of(folder)
+    data = of.dataset(*columns_of(method, args))
+    return ContrastiveTrainer(model, run, data, loss=loss, evaluator=STSEvaluator(args.dev, "dev"))
 
 
 def best(cell: dict[str, Any]) -> float:

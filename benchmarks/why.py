@@ -1,0 +1,206 @@
+r"""Why a method does not beat SimCSE: one thing changed at a time, and each term's share of the gradient.
+
+    python -m benchmarks.why --chosen choose.json --base base/model --data wiki.txt.gz --pairs en_de.jsonl.gz \
+        --dev data/sts/stsb/dev.jsonl.gz --runs runs/ --json why.json
+
+Each method is trained at the setting that ``benchmarks.choose`` found (``--runs`` is its folder, with InfoCSE's first
+stage), and with a change:
+
+- ``share``: as it is. Every ``--every`` steps, the norm of each weighted term's gradient in the encoder, of one batch,
+  the same each time;
+- ``norm``: ConIsI's head with and without its BatchNorm;
+- ``head``: InfoCSE's head and its temperature, changed one at a time and together;
+- ``weight``: InfoCSE's masked-LM term at 0.01, 0.1 and 1 of the contrastive gradient where it enters the encoder
+  (``InfoCSELoss.gradient_norms``, before the first step);
+- ``queue``: Twins on one column with queues of 0 to 24 batches, whose oldest has a quarter of the weight.
+
+Scored on dev alone, the best of the evaluations. A cell that is in ``--json`` is not run again; the same command,
+started several times at once, shares the cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import TrainerCallback
+
+from benchmarks._results import changing, claimed, read, software
+from benchmarks.choose import METHODS, METRIC, Method, best, columns_of, trainer_of
+
+EMPTY: dict[str, Any] = {"cells": []}
+QUEUES = (0, 1, 3, 6, 12, 24)
+GRADIENT_SHARES = (0.01, 0.1, 1.0)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cell: what is asked, what was changed, and how.
+
+    Args:
+        question: its name.
+        title: of the change.
+        method: what is trained.
+        setting: arguments of the loss, and ``lr``.
+        alter: what is done to the loss before training, with a batch's features.
+        measured: whether the terms' gradients are measured on the way.
+    """
+
+    question: str
+    title: str
+    method: Method
+    setting: dict[str, Any]
+    alter: Callable[[Any, dict[str, Any]], None] | None = None
+    measured: bool = False
+
+
+class _Gradients(TrainerCallback):
+    """The norm of each term's gradient in the encoder, before the first step and every so many."""
+
+    def __init__(self, loss: nn.Module, columns: list[dict[str, Any]], every: int) -> None:
+        self.loss, self.columns, self.every = loss, columns, every
+        self.found: list[dict[str, Any]] = []
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self.every == 0:
+            self.found.append({"step": state.global_step, **term_gradients(self.loss, self.columns)})
+
+
+def term_gradients(loss: Any, columns: list[dict[str, Any]]) -> dict[str, float]:
+    """The norm of each weighted term's gradient in the encoder, of one batch. The loss's state stays as it is."""
+    loss.train()  # an evaluation comes before
+    buffers = [
+        (module, name, value.clone())
+        for module in loss.modules()
+        for name, value in module.named_buffers(recurse=False)
+    ]
+    parameters = [parameter for parameter in loss.model.parameters() if parameter.requires_grad]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        terms = loss([dict(column) for column in columns])
+        found = {}
+        for name, term in terms.items():
+            gradients = torch.autograd.grad(term, parameters, retain_graph=True, allow_unused=True)
+            parts = [gradient.norm() for gradient in gradients if gradient is not None]
+            found[name] = float(torch.stack(parts).norm()) if parts else 0.0
+    for module, name, value in buffers:  # a queue's may have another shape by now
+        setattr(module, name, value)
+    return found
+
+
+def without_norm(loss: Any, _: dict[str, Any]) -> None:
+    loss.head.norm = nn.Identity()
+
+
+def weighted_by_gradient(share: float) -> Callable[[Any, dict[str, Any]], None]:
+    def alter(loss: Any, features: dict[str, Any]) -> None:
+        norms = loss.gradient_norms(features)
+        loss.mlm_weight = share * norms["contrastive"] / norms["mlm"]
+
+    return alter
+
+
+def runs(chosen: dict[str, dict[str, Any]], asked: Sequence[str]) -> list[Run]:
+    """The cells of one seed.
+
+    Raises:
+        SystemExit: a method was not chosen yet.
+    """
+    missing = [name for name in METHODS if name not in chosen]
+    if missing:
+        raise SystemExit(f"--chosen has no setting of {', '.join(missing)} yet: run benchmarks.choose to its end.")
+    own = {name: {key: chosen[name][key] for key in method.candidates()[0]} for name, method in METHODS.items()}
+    conisi, infocse, twins = (METHODS[name] for name in ("conisi-s", "infocse", "twins"))
+    found = [
+        Run("share", name, METHODS[name], own[name], measured=True)
+        for name in ("simcse", "conisi-s", "twins-german", "infocse")
+    ]
+    found += [
+        Run("norm", "with BatchNorm", conisi, own["conisi-s"]),
+        Run("norm", "without BatchNorm", conisi, own["conisi-s"], without_norm),
+    ]
+    found += [
+        Run("head", f"{head}, {temperature:g}", infocse, {**own["infocse"], "head": head, "temperature": temperature})
+        for head in ("projector", "tanh")
+        for temperature in (0.05, 0.1)
+    ]
+    found += [
+        Run("weight", f"{share:g}", infocse, own["infocse"], weighted_by_gradient(share)) for share in GRADIENT_SHARES
+    ]
+    found += [
+        Run("queue", str(length), twins, {**own["twins"], "queue_batches": length, "forgetting_rate": rate})
+        for length in QUEUES
+        for rate in [0.75 / max(length, 1)]
+    ]
+    return [run for run in found if run.question in asked]
+
+
+def trained(run: Run, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    """The cell's curve on dev, and the gradients where they were asked for."""
+    args = argparse.Namespace(**{**vars(args), "seed": seed})
+    folder = Path(args.runs, "why", f"{run.question} {run.title} {seed}")
+    trainer = trainer_of(run.method, run.setting, args.steps, folder, args, saving=False)
+    model, loss = trainer.model, trainer.loss
+    batch = [list(column[: args.batch_size]) for column in columns_of(run.method, args)]
+    features = [model.preprocess(column) for column in batch]
+    about: dict[str, Any] = {}
+    if run.alter is not None:
+        run.alter(loss, features[0])
+        about = {"mlm_weight": loss.mlm_weight} if run.question == "weight" else {}
+    gradients = _Gradients(loss, features, args.every)
+    if run.measured:
+        trainer.add_callback(gradients)
+    trainer.train()
+    log = trainer.state.log_history
+    curve = [(entry["step"], entry[f"eval_{METRIC}"]) for entry in log if f"eval_{METRIC}" in entry]
+    return {**about, "curve": curve, "dev": best({"curve": curve}), "gradients": gradients.found}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chosen", required=True, help="results file of benchmarks.choose")
+    parser.add_argument("--base", required=True, help="folder of the encoder to start from")
+    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--pairs", required=True, help="a .tsv or .jsonl (.gz) of sentences and their translations")
+    parser.add_argument("--dev", required=True, help="graded pairs: a development split, never a test")
+    parser.add_argument("--runs", required=True, help="folder that benchmarks.choose has used")
+    parser.add_argument("--json", required=True, help="where the cells go")
+    asked = ("share", "norm", "head", "weight", "queue")
+    parser.add_argument("--questions", nargs="+", choices=asked, default=list(asked))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], help="the gradients are of the first alone")
+    parser.add_argument("--steps", type=int, default=300, help="default: 300")
+    parser.add_argument("--every", type=int, default=50, help="steps between evaluations; default: 50")
+    parser.add_argument("--stage1-steps", type=int, default=150, help="of InfoCSE's first stage, unless it is there")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--limit", type=int, help="take the first N sentences only")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
+    parser.add_argument("--threads", type=int, help="of the processor; default: torch's")
+    args = parser.parse_args(argv)
+    args.seed = args.seeds[0]  # of stage 1
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    found = runs(read(args.chosen, {"chosen": {}})["chosen"], args.questions)
+    for seed in args.seeds:
+        for run in found:
+            if run.measured and seed != args.seeds[0]:
+                continue
+            about = {"question": run.question, "title": run.title, "seed": seed, **run.setting}
+            with claimed(Path(args.runs, f"why {run.question} {run.title} {seed}.lock")) as mine:
+                known = read(args.json, EMPTY)["cells"]
+                if not mine or any(about.items() <= cell.items() for cell in known):
+                    continue
+                cell = {**about, **trained(run, seed, args)}
+                with changing(args.json, EMPTY) as result:
+                    result |= {**software(), "steps": args.steps}
+                    result["cells"].append(cell)
+                print(f"{run.question}, {run.title}, seed {seed}: {cell['dev']:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

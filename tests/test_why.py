@@ -1,0 +1,96 @@
+"""What is asked of a method that does not beat SimCSE: every question's cells, once each."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+import torch
+
+from benchmarks import why
+from benchmarks.choose import METHODS
+from st_contrastive import ConIsILoss, InfoCSELoss, TwinsLoss
+from tests.filters import TRAINING
+
+pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")]
+CHOSEN = {name: {**method.candidates()[0], "dev": 0.8} for name, method in METHODS.items()}
+
+
+@pytest.fixture
+def words(checkpoint, sentences, tmp_path):
+    (tmp_path / "corpus.txt").write_text("".join(f"{sentence}\n" for sentence in sentences))
+    pairs = itertools.pairwise(sentences)
+    rows = [{"sentence1": a, "sentence2": b, "score": score} for score, (a, b) in enumerate(pairs)]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{a}\n" for a in sentences))
+    (tmp_path / "choose.json").write_text(json.dumps({"chosen": CHOSEN}))
+    return [
+        "--chosen", f"{tmp_path}/choose.json", "--base", str(checkpoint("bert-mlm")), "--runs", f"{tmp_path}/runs",
+        "--data", f"{tmp_path}/corpus.txt", "--pairs", f"{tmp_path}/pairs.tsv", "--dev", f"{tmp_path}/dev.jsonl",
+        "--json", f"{tmp_path}/why.json", "--steps", "2", "--every", "1", "--batch-size", "4", "--stage1-steps", "1",
+    ]  # fmt: skip
+
+
+def test_every_question(words, tmp_path, capsys):
+    why.main([*words, "--questions", "share", "norm", "weight", "--seeds", "3", "4"])
+    cells = json.loads((tmp_path / "why.json").read_text())["cells"]
+    assert [(cell["question"], cell["title"], cell["seed"]) for cell in cells] == [
+        ("share", "simcse", 3), ("share", "conisi-s", 3), ("share", "twins-german", 3), ("share", "infocse", 3),
+        ("norm", "with BatchNorm", 3), ("norm", "without BatchNorm", 3),
+        ("weight", "0.01", 3), ("weight", "0.1", 3), ("weight", "1", 3),
+        ("norm", "with BatchNorm", 4), ("norm", "without BatchNorm", 4),
+        ("weight", "0.01", 4), ("weight", "0.1", 4), ("weight", "1", 4),
+    ]  # fmt: skip
+    for cell in cells:
+        assert [step for step, _ in cell["curve"]] == [1, 2]
+        assert cell["dev"] == max(value for _, value in cell["curve"])
+        assert [one["step"] for one in cell["gradients"]] == ([0, 1] if cell["question"] == "share" else [])
+    assert set(cells[2]["gradients"][0]) == {"step", "identical", "fraternal", "twins"}
+    assert cells[8]["mlm_weight"] == pytest.approx(100 * cells[6]["mlm_weight"])
+    capsys.readouterr()
+    why.main([*words, "--questions", "norm", "--seeds", "3", "4"])
+    assert capsys.readouterr().out == ""
+
+
+def test_heads_and_queues_are_changed_alone():
+    runs = why.runs(CHOSEN, ("head", "queue"))
+    assert [run.title for run in runs[:4]] == ["projector, 0.05", "projector, 0.1", "tanh, 0.05", "tanh, 0.1"]
+    assert runs[2].setting == {**runs[0].setting, "head": "tanh"}
+    assert runs[1].setting == {**runs[0].setting, "temperature": 0.1}
+    for run in runs[5:]:  # the oldest batch has a quarter of the weight
+        length = run.setting["queue_batches"]
+        assert 1 - length * run.setting["forgetting_rate"] == pytest.approx(0.25)
+    with pytest.raises(SystemExit, match="no setting of twins yet"):
+        why.runs({name: cell for name, cell in CHOSEN.items() if name != "twins"}, ("queue",))
+
+
+def test_a_head_without_norm_is_another(build, sentences):
+    model = build()
+    loss = ConIsILoss(model)
+    before = why.term_gradients(loss, [model.preprocess(sentences)])
+    why.without_norm(loss, {})
+    after = why.term_gradients(loss, [model.preprocess(sentences)])
+    assert before.keys() == after.keys()
+    assert all(before[name] != after[name] for name in before)
+
+
+def test_gradients_are_of_the_weighted_terms_and_leave_no_trace(build, sentences):
+    model = build()
+    batch = model.preprocess(sentences[:4])
+    norms = []
+    for weight in (1e-3, 1e-2):
+        torch.manual_seed(0)  # of the auxiliary network's head
+        norms.append(why.term_gradients(InfoCSELoss(model, mlm_weight=weight), [batch])["mlm"])
+    once, ten = norms
+    assert once > 0
+    loss = TwinsLoss(model)
+    before = loss.queue.keys.shape
+    found = why.term_gradients(loss, [batch])
+    assert list(found) == ["identical"]
+    assert loss.queue.keys.shape == before
+    torch.manual_seed(0)
+    loss([dict(batch)])["identical"].backward()
+    norms = [p.grad.norm() for p in model.parameters() if p.grad is not None]
+    assert found["identical"] == pytest.approx(float(torch.stack(norms).norm()), rel=1e-5)
+    assert ten == pytest.approx(10 * once, rel=1e-3)
