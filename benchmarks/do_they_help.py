@@ -9,7 +9,8 @@ a part changed, with three. A row is several cells of ``benchmarks.replicate``: 
 ``--every``, the best weights kept, scored on STS, transfer and the geometry of the embeddings under [CLS] pooling.
 Stage 1 was made once: InfoCSE's seeds share it.
 
-All rows have their first seed before any has its second. A cell that is in ``--json`` is not run again. The same
+The methods come first, and then what was changed of them; of either all rows have their first seed before any has its
+second. A cell that is in ``--json`` is not run again. The same
 command, started several times at once, shares the cells. ``--row TITLE`` runs one row alone, and ``--list`` prints the
 commands.
 """
@@ -149,17 +150,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     if unknown := set(args.row or []) - {row.title for row in found}:
         raise SystemExit(f"--row {unknown.pop()!r} is none of {', '.join(row.title for row in found)}.")
     own = [row for row in found if row.title in (args.row or [row.title])]
-    for seed in sorted({seed for row in own for seed in row.seeds}):
-        for row in own:
-            if seed not in row.seeds or (args.seeds and seed not in args.seeds) or is_there(row, seed, args.json):
-                continue
-            words = command(row, seed, args)
-            if args.list:
-                print(f"python -m {shlex.join(words)}")
-                continue
-            with claimed(Path(args.runs, f"{row.title} {seed}.lock")) as mine:
-                if mine and not is_there(row, seed, args.json):
-                    subprocess.run([sys.executable, "-m", *words], check=True)
+    cells = [(row, seed) for row in own for seed in row.seeds if not args.seeds or seed in args.seeds]
+    for row, seed in sorted(cells, key=lambda cell: (cell[0].title not in TITLES.values(), cell[1])):
+        if is_there(row, seed, args.json):
+            continue
+        words = command(row, seed, args)
+        if args.list:
+            print(f"python -m {shlex.join(words)}")
+            continue
+        with claimed(Path(args.runs, f"{row.title} {seed}.lock")) as mine:
+            if mine and not is_there(row, seed, args.json):
+                subprocess.run([sys.executable, "-m", *words], check=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The rows of the comparison, and the commands that train them; no run is made."""
+"""The rows of the comparison, and the commands that train them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import sys
 
 import pytest
 
-from benchmarks import do_they_help, replicate
+from benchmarks import choose, do_they_help, replicate
 from benchmarks._results import claimed
 from benchmarks.choose import METHODS
 from st_contrastive import cli
+from tests.filters import TRAINING
 
+pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")]
 #: Where the paper's values did best for SimCSE alone.
 CHOSEN = {name: {**method.candidates()[0 if name == "simcse" else -1], "dev": 0.8} for name, method in METHODS.items()}
 
@@ -90,3 +92,35 @@ def test_one_row_is_listed(words, capsys):
         do_they_help.main([*words, "--row", "Twin"])
     with pytest.raises(SystemExit, match="holds a space"):
         do_they_help.main([*words, "--runs", "my runs"])
+
+
+@pytest.mark.long
+def test_the_rows_train(checkpoint, sentences, sts, tmp_path, monkeypatch):
+    """From an encoder with a masked-LM head, through the commands themselves."""
+    files = {}
+    for name, lines in {"en.txt": sentences, "de.txt": sentences[::-1]}.items():
+        files[name] = str(tmp_path / name)
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{a}\t{b}\n" for a, b in zip(sentences, sentences[::-1], strict=True)))
+    base, dev = str(checkpoint("bert-mlm")), str(sts / "tiny" / "test.jsonl")
+    more = ["--data", files["en.txt"], "--dev", dev, "--runs", str(tmp_path / "runs")]
+    chosen = str(tmp_path / "choose.json")
+    monkeypatch.setattr(choose, "TEMPERATURES", (0.05,))
+    monkeypatch.setattr(choose, "RATES", (3e-5,))
+    words = ["--pairs", str(pairs), "--json", chosen, "--base", base, "--stage1-steps", "2", "--batch-size", "4"]
+    choose.main([*more, *words, "--first", "1", "--second", "1", "--every", "1"])
+    titles = ["InfoCSE", "Twins with German", "DiffCSE"]
+    do_they_help.main(
+        [*more, "--chosen", chosen, "--base", f"tiny={base}", "--stage1", str(tmp_path / "runs" / "stage1"), "--pairs",
+         files["en.txt"], files["de.txt"], "--suites", str(sts.parent), "--suite", "sts", "--json",
+         str(tmp_path / "help.json"), "--steps", "2", "--every", "1", "--seeds", "0",
+         *(word for title in titles for word in ("--row", title))]
+    )  # fmt: skip
+    cells = json.loads((tmp_path / "help.json").read_text())["cells"]
+    assert sorted(cell["label"] for cell in cells) == sorted(titles)
+    assert all([step for step, _ in cell["curve"]] == [1, 2] for cell in cells)
+    assert {cell["base"] for cell in cells if cell["label"] == "InfoCSE"} == {"tiny-stage1"}
+    assert not list((tmp_path / "runs" / "checkpoints").iterdir())
+    assert len(list((tmp_path / "runs" / "models").glob("*/training_run.json"))) == len(titles)
+    assert str(tmp_path) not in (tmp_path / "help.json").read_text()
