@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks import choose, do_they_help, replicate
+from benchmarks import _help, choose, do_they_help, replicate
 from benchmarks._results import claimed
 from benchmarks.choose import METHODS
 from st_contrastive import cli
@@ -124,3 +124,55 @@ def test_the_rows_train(checkpoint, sentences, sts, tmp_path, monkeypatch):
     assert not list((tmp_path / "runs" / "checkpoints").iterdir())
     assert len(list((tmp_path / "runs" / "models").glob("*/training_run.json"))) == len(titles)
     assert str(tmp_path) not in (tmp_path / "help.json").read_text()
+
+
+def _cell(label, seed, dev, test, data="wiki"):
+    scores = {"stsb dev spearman": dev / 100, "stsb test spearman": test / 100, "mr test accuracy": 0.5}
+    return {"label": label, "seed": seed, "data": data, "scores": scores}
+
+
+def test_the_table_holds_each_row_to_simcse_on_the_same_sentences():
+    cells = [
+        *(_cell("ConIsI-s", seed, 81 + seed, 71) for seed in (0, 1)),
+        *(_cell("SimCSE", seed, 79, 72) for seed in (0, 1)),
+        *(_cell("SimCSE, the paper's values", seed, 80, 70) for seed in (0, 1)),
+        *(_cell("SimCSE on the translated sentences", seed, 60, 50, "en") for seed in (0, 1)),
+        *(_cell("Twins with German", seed, 61, 53, "en") for seed in (0, 1)),
+    ]
+    result = {"cells": cells, "untrained": {"language": {"cls": _cell("", 0, 40, 30)["scores"]}}}
+    head, lines = _help.rows(result, "language")
+    assert head[:5] == ["", "seeds", "dev", "stsb", "mean of the tests"]
+    assert [line[0] for line in lines] == [
+        "untrained", "SimCSE", "SimCSE, the paper's values", "ConIsI-s", "SimCSE on the translated sentences",
+        "Twins with German",
+    ]  # fmt: skip
+    by_title = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+    assert by_title["untrained"]["dev"] == "40.00"
+    assert by_title["SimCSE"]["transfer"] == "50.00 ± 0.00"
+    # The higher dev of SimCSE's two settings counts, 80: the mean of 1 and 2, whose deviation is sqrt(1/2).
+    assert by_title["ConIsI-s"]["dev over SimCSE's (95 %)"] == "+1.50 (-4.85 to +7.85)"
+    assert (
+        by_title["SimCSE"]["tests over SimCSE's"] == by_title["SimCSE, the paper's values"]["tests over SimCSE's"] == ""
+    )
+    assert by_title["Twins with German"]["tests over SimCSE's"] == "+3.00 (+3.00 to +3.00)"
+    assert _help.compared(result, "dev")["Twins with German"] == pytest.approx([1, 1])
+
+
+def test_the_candidates_as_a_table():
+    first, second = METHODS["conisi-s"].candidates()[:2]
+    cells = [
+        {"method": "conisi-s", "steps": 100, **first, "dev": 0.7},
+        {"method": "conisi-s", "steps": 100, **second, "dev": 0.71},
+        {"method": "conisi-s", "steps": 300, **second, "dev": 0.75},
+    ]
+    head, lines = _help.chosen({"cells": cells, "chosen": {"conisi-s": cells[2]}})
+    assert head[-2:] == ["dev, 100 steps", "dev, 300 steps"]
+    assert lines == [
+        ["ConIsI-s", "0.05", "3e-05", "0.8", "70.00", ""],
+        ["**ConIsI-s**", "**0.05**", "**3e-05**", "**0.3**", "**71.00**", "**75.00**"],
+    ]
+
+
+def test_the_curve_of_the_base():
+    curve = [{"step": step, "held_out": 4, "cls": 50, "mean": 60, "first_last": 65} for step in (0, 250, 500, 750)]
+    assert [line[0] for line in _help.base_curve(curve)[1]] == ["0", "500", "750"]
