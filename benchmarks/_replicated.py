@@ -276,11 +276,11 @@ def precisions(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         which = (cell["recipe"], pooling_of(cell), changes_of(cell), cell["base"], cell["data"], cell["seed"])
         found.setdefault(which, {})[in_bf16(cell)] = cell
     lines = []
-    for (name, *_, seed), own in found.items():
+    for (name, _, _, _, data, seed), own in found.items():
         if len(own) == 2:
             tests = [test for test in tests_of(own[True]["scores"]) if test in tests_of(own[False]["scores"])]
             both = [scores_of(own[kind], tests) for kind in (False, True)]
             pairs = [f"{scores[which]:.2f}" for which in ("dev", "mean") for scores in both]
             name_and_changes = ", ".join(filter(None, [short_title(name), changes_of(own[True])]))
-            lines.append([name_and_changes, str(seed), *pairs])
-    return ["recipe", "seed", "dev, fp32", "dev, bf16", "tests, fp32", "tests, bf16"], lines
+            lines.append([name_and_changes, data.split(".")[0], str(seed), *pairs])
+    return ["recipe", "on", "seed", "dev, fp32", "dev, bf16", "tests, fp32", "tests, bf16"], lines

@@ -119,7 +119,7 @@ def test_a_precision_is_no_other_recipe():
         ]  # fmt: skip
         ((_, _, _, what, *_, dev, tests),) = _replicated.changed(result)[1]
         assert (what, dev, tests) == ("temperature=0.1", "+3.00", "+3.00")
-        assert _replicated.precisions(result)[1] == [["SimCSE", "0", "80.00", "82.00", "70.00", "72.00"]]
+        assert _replicated.precisions(result)[1] == [["SimCSE", "a", "0", "80.00", "82.00", "70.00", "72.00"]]
     assert replicate.key(cells[0]) != replicate.key(cells[1])
 
 

@@ -77,21 +77,21 @@ COPIES = "momentum_encoder.copies"
 #: What a refusal or a warning says, and what the table says of it.
 NOTES = {
     r"has no list of \d+ transformer layers of its own.* Take an encoder with separate layers": (
-        "no layer can be taken out, since all share one layer's weights: take an encoder with separate layers."
+        "all layers share their weights, so none can be copied by itself: take an encoder with separate layers."
     ),
     r"has no mask token.* Take an encoder that was trained by masked-LM": (
         "there is neither a mask token nor a masked-LM head: take an encoder that was trained by masked-LM."
     ),
     r"takes the encoder's dropout as its only .* Load it with dropout, for instance Transformer\(": (
-        "its checkpoints come without dropout, and then both views of a sentence are the same, which a warning says: "
+        "its checkpoints come without dropout, which makes both views of a sentence the same (a warning is shown): "
         "load it with `Transformer(name, config_kwargs={'attention_dropout': 0.1})`."
     ),
     r"bfloat16 weights, in which most small updates round away\. Load it with .* bf16=True": (
-        "small updates round away in weights of bfloat16, which a warning says: load them in float32, and train with "
-        "`bf16=True`. Weights of float16 are refused."
+        "bfloat16 weights lose small updates (a warning is shown): load them in float32, and train with `bf16=True`. "
+        "float16 weights are refused."
     ),
     r"checkpoint has no masked-LM head, .* Name a generator": (
-        "checkpoints without a masked-LM head fill in tokens at random, which a warning says: name a `generator`."
+        "without a masked-LM head in the checkpoint, replacements are random (a warning is shown): name a `generator`."
     ),
 }
 

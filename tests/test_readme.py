@@ -111,16 +111,37 @@ def test_the_results_in_short_are_those_of_the_results():
     assert f"Twins without translations is {-twins[0]:.1f} points behind SimCSE" in text
     assert "(95 % interval of the difference {:.1f} to {:.1f})".format(*twins[1:]) in text
 
-    def dev(own, start, base):
-        trained = statistics.mean(_replicated.scores_of(cell)["dev"] for cell in own.values())
-        return trained - _replicated.scores_of({"scores": result["untrained"][base]["cls"]})["dev"]
+    def before_and_after(title, pooling, name, start=tables.MINILM):
+        start_groups = _replicated.shown_groups(_replicated.of_sts(result["cells"]), start)
+        shared = _replicated.shared_tests(result, start, start_groups)
+        (own,) = (own for (_, of, *_), own in start_groups.items() if of == pooling and _replicated.title(own) == title)
+        untrained = _replicated.scores_of({"scores": result["untrained"][start][pooling]}, shared)[name]
+        return untrained, statistics.mean(_replicated.scores_of(cell, shared)[name] for cell in own.values())
 
-    best = groups["SimCSE, temperature 0.1"]
-    assert f"improves on the untrained encoder by {dev(best, tables.MINILM, tables.MINILM):.1f} points" in text
-    weak = _replicated.shown_groups(_replicated.of_sts(result["cells"]), "weak")
-    gains = {_replicated.title(own): dev(own, "weak", "weak") for own in weak.values()}
-    assert f"SimCSE gains {gains['SimCSE, temperature 0.1']:.1f} points on dev" in text
-    assert all(gain < gains["SimCSE, temperature 0.1"] for name, gain in gains.items() if "SimCSE, " not in name)
+    mean = [before_and_after("SimCSE, temperature 0.05", "mean", name) for name in ("dev", "mean")]
+    assert "dev split from {:.1f} to {:.1f} and the mean of four STS test sets from {:.1f} to {:.1f}".format(
+        *mean[0], *mean[1]
+    ) in text  # fmt: skip
+    assert "all-MiniLM-L6-v2 from {:.1f} to {:.1f} on the STS Benchmark's dev split".format(*mean[0]) in text
+    first = [before_and_after("SimCSE, temperature 0.1", "cls", name) for name in ("dev", "mean")]
+    assert "from {:.1f} to {:.1f} and from {:.1f} to {:.1f}. All comparisons".format(*first[0], *first[1]) in text
+    weak = {
+        title: [
+            after - before
+            for before, after in (before_and_after(title, "cls", name, "weak") for name in ("dev", "mean"))
+        ]
+        for title in ("SimCSE, temperature 0.1", "ConIsI-s", "Twins without fraternal twins", "InfoCSE without stage 1")
+    }
+    simcse = weak.pop("SimCSE, temperature 0.1")
+    assert "SimCSE gains the most, on dev ({:.1f}) and on the tests ({:.1f})".format(*simcse) in text
+    assert all(gains[0] < simcse[0] and gains[1] < simcse[1] for gains in weak.values())
+
+    translated = tables.trained_on(tables.TRANSLATED, read("replicate"))
+    rows = {line[0]: line for line in _replicated.short_rows(translated, tables.MINILM)[1] if line[1] == "[CLS]"}
+    over = [cell.replace("+", "") for cell in rows["Twins"][-2:]]
+    on_dev, on_tests = (cell.split(" ", 1) for cell in over)
+    ahead = f"Twins is {on_dev[0]} ahead of SimCSE at the same temperature on dev {on_dev[1]}"
+    assert f"{ahead} and {on_tests[0]} on the tests {on_tests[1]}" in text
 
     harm = {
         line[0]: line[-1] for line in tables._adapted.rows(read("adaptation"), tables.MINILM)[1] if line[1] == "mean"

@@ -29,12 +29,13 @@ _METHODS = ("simcse", "conisi", "twins", "infocse")
 _POOL, _ASKED = 300, 3
 _NOTE = """\
 Our pairs: {pairs} graded pairs written for this project (0 to 5), Spearman x 100.
-They show that training works, and are no benchmark: {steps} steps of {batch}
-sentences are few, and with one seed a difference of a point means nothing.
+This is no benchmark: {steps} steps of {batch} sentences are few, and with one
+seed a difference of a point means nothing.
 Twins ran on one column, without translations."""
 _NEXT = """\
 Next, with your own sentences, one a line:
-  st-contrastive train --recipe mini-conisi-s --data sentences.txt --output my-model
+  st-contrastive train --method simcse --model sentence-transformers/all-MiniLM-L6-v2 \
+      --data sentences.txt --output my-model
   st-contrastive report my-model --html report.html
   st-contrastive recipes"""
 #: In the picture's metadata: a file with it may be replaced.

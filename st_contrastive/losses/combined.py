@@ -66,8 +66,8 @@ class CombinedLoss(ContrastiveLoss):
         strategy: how the constructed sentence is made, as ``ConIsILoss`` takes it, with that loss's defaults for the
             rest.
         gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
-        mini_batch_size: encode so many sentences at a time, and twice, to hold less in memory; the gradient stays that
-            of the whole batch.
+        mini_batch_size: number of sentences encoded at a time, to save memory (GradCache). Each is encoded twice; the
+            gradient is that of the whole batch.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     Raises:

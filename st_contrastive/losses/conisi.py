@@ -49,8 +49,8 @@ class ConIsILoss(ContrastiveLoss):
         interaction_dim: length of r. None takes the embedding's width, as the paper declares it; 1 is the scalar
             reading.
         gather_across_devices: take the other devices' sentences as negatives too.
-        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
-            gradient stays that of the whole batch.
+        mini_batch_size: number of sentences encoded at a time, to save memory (GradCache). Each is encoded twice; the
+            gradient is that of the whole batch.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     Raises:

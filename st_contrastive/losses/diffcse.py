@@ -42,8 +42,8 @@ class DiffCSELoss(ConditionedLoss):
         vector: the discriminator gets what the "head" makes, as in the authors' code, or the vector of the "encoder".
             None takes the head's where there is a head and its vectors are as wide as the token vectors.
         gather_across_devices: take the other devices' sentences as negatives too.
-        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
-            gradient stays that of the whole batch.
+        mini_batch_size: number of sentences encoded at a time, to save memory (GradCache). Each is encoded twice; the
+            gradient is that of the whole batch.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     Generator and discriminator are copies of the encoder with its adapters (LoRA), if any, merged.

@@ -109,8 +109,8 @@ class InfoCSELoss(ConditionedLoss):
         ablation: what only ablations change, and replaced-token detection, an :class:`InfoCSEAblation`. None takes its
             defaults.
         gather_across_devices: take the other devices' sentences as negatives too.
-        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
-            gradient stays that of the whole batch.
+        mini_batch_size: number of sentences encoded at a time, to save memory (GradCache). Each is encoded twice; the
+            gradient is that of the whole batch.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     The masked-LM head is the checkpoint's where it has one; otherwise a new one, whose decoder starts as the embedding
@@ -138,7 +138,8 @@ class InfoCSELoss(ConditionedLoss):
         +-------------+--------+
 
     Recommendations:
-        - Pre-train the auxiliary network first, with ``AuxiliaryMLMPretrainingLoss``.
+        - From a plain masked-LM checkpoint, pre-train the auxiliary network first, with
+          ``AuxiliaryMLMPretrainingLoss``. From a sentence encoder, skip this: 150 steps of it lowered the scores.
         - :meth:`gradient_norms` tells how much each term pulls at the encoder: search ``mlm_weight`` from there.
 
     Relations:

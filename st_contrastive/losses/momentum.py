@@ -26,8 +26,8 @@ class MomentumContrastLoss(ContrastiveLoss):
     queue's. Term: ``contrastive``.
 
     The momentum encoder is the whole model, its modules and the head, without dropout. It takes a step after each of
-    the optimizer's, before it makes the next keys. What the queue is made of are batches as the loss sees them: under
-    gradient accumulation, the parts that are accumulated.
+    the optimizer's, before it makes the next keys. The queue is filled at each forward pass: under gradient
+    accumulation, with each accumulated part.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.
@@ -38,8 +38,8 @@ class MomentumContrastLoss(ContrastiveLoss):
         positives: whose vectors the positives are.
         head: put SimCSE's Linear and Tanh on top of the embeddings, in training only.
         gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
-        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
-            gradient stays that of the whole batch.
+        mini_batch_size: number of sentences encoded at a time, to save memory (GradCache). Each is encoded twice; the
+            gradient is that of the whole batch.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     Raises:
@@ -55,7 +55,7 @@ class MomentumContrastLoss(ContrastiveLoss):
         +-----------------------------------------+--------+
 
     Recommendations:
-        - ESimCSE's other form of a sentence has words said twice: ``WordRepetition`` of
+        - ESimCSE's other form of a sentence repeats some of its words: ``WordRepetition`` of
           ``st_contrastive.augmentations``.
         - The momentum encoder is part of the loss's state: a checkpoint holds the encoder twice.
 

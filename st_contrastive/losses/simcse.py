@@ -38,8 +38,8 @@ class SimCSELoss(ContrastiveLoss):
         mask_rate: share of the tokens that are masked for it.
         head: put the paper's Linear and Tanh on top of the embeddings, in training only.
         gather_across_devices: take the other devices' sentences as negatives too.
-        mini_batch_size: encode so many sentences at a time, in all their views, and twice, to hold less in memory; the
-            gradient stays that of the whole batch.
+        mini_batch_size: number of sentences encoded at a time, to save memory (GradCache). Each is encoded twice; the
+            gradient is that of the whole batch.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
     The masked-LM head is the checkpoint's where it has one, otherwise a new one. It is tied to the encoder's embedding

@@ -37,8 +37,8 @@ class ShareChoice:
 def mix_weights(trained: SentenceTransformer, start: SentenceTransformer, share: float) -> SentenceTransformer:
     """A new model with the weights ``(1 - share) * start + share * trained``.
 
-    Training on one's own sentences makes an encoder better at them, and often worse at others. A mixture keeps part of
-    both: weight interpolation, WiSE-FT (Wortsman et al., 2022, "Robust fine-tuning of zero-shot models", section 3,
+    Training can improve some abilities of an encoder and harm others. A mixture may keep part of both: weight
+    interpolation, WiSE-FT (Wortsman et al., 2022, "Robust fine-tuning of zero-shot models", section 3,
     where the share is alpha). It adds no cost when the model is used. ``trained`` must have been trained from
     ``start``: the weights of models that were trained separately can't be averaged.
 

@@ -55,9 +55,8 @@ RUNS = {
 WAITS = {
     "st_contrastive.encoder.rows.places": (
         "drawn",
-        "how many tokens were drawn, for the shapes of what is computed for them alone. Read after the encoder was "
-        "given its pass, and ordered before: an event, so that nothing given since is waited for. With mini-batches, "
-        "once for each, in both passes.",
+        "the number of drawn tokens, which gives shapes. It is read through an event recorded before the encoder's "
+        "pass, so that later work is not waited for. With mini-batches, once for each, in both passes.",
     ),
     "st_contrastive.components.fraternal_embedding.read": (
         "translations",
@@ -65,11 +64,11 @@ WAITS = {
     ),
     "st_contrastive.encoder.rows.lengths": (
         "lengths",
-        "those of the rows, which are put together by length. With mini-batches alone.",
+        "the lengths of the rows, by which they are grouped. With mini-batches alone.",
     ),
     "st_contrastive.encoder.passes._groups": (
         "groups",
-        "the numbers of the rows in each mini-batch, sent to the device. With mini-batches alone.",
+        "which rows are in each mini-batch, sent to the device. With mini-batches alone.",
     ),
 }
 LIBRARIES = ("transformers.", "sentence_transformers.")
@@ -129,10 +128,10 @@ def document(rows):
     legend = "\n".join(textwrap.fill(point, 118, subsequent_indent="  ") for point in points)
     return f"""# When a training step waits for the GPU
 
-A GPU works behind the program that gives it work. Where the program needs a number that the GPU computes, it waits
-until all work before is done, and the GPU then waits for more. This table counts such moments in one step (the loss,
-its backward pass, clipping and AdamW), after the first step. It is counted by `tests/contracts/test_devices.py` on a
-pretend GPU, with a BERT of four layers under SDPA and ten sentences; `--write-table` writes it anew.
+GPU work is queued. When the program reads a value from the GPU, it waits until the queue is empty, and the GPU then
+idles. This table counts such moments in one step (the loss, its backward pass, clipping and AdamW), after the first
+step. It is counted by `tests/contracts/test_devices.py` on a pretend GPU, with a BERT of four layers under SDPA and ten
+sentences; `--write-table` writes it anew.
 
 | Loss | Its own | In transformers |
 |---|---|---|
