@@ -71,7 +71,11 @@ def simcse_of(own: dict[int, Cell], found: dict[str, dict[int, Cell]]) -> dict[i
     ]
     if own in others:
         return {}
-    return max(others, key=lambda other: statistics.mean(scores_of(cell)["dev"] for cell in other.values()), default={})
+    shared = [own.keys() & other.keys() for other in others]
+    most = max(map(len, shared), default=0)  # one that has fewer of the seeds is not finished yet
+    whole = [(other, seeds) for other, seeds in zip(others, shared, strict=True) if seeds and len(seeds) == most]
+    dev = [statistics.mean(scores_of(other[seed])["dev"] for seed in seeds) for other, seeds in whole]
+    return max(zip(dev, whole, strict=True), key=lambda pair: pair[0])[1][0] if whole else {}
 
 
 def shared_tests(result: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ Each recipe is trained with each seed. Then its weights are mixed with the untra
 read at 32 tokens, and nDCG@10 x 100 on the retrieval set, read at 256, on the queries of all splits that have
 judgements. All are trained and scored under [CLS] pooling. Every cell goes into the results file at once, and one that
 is there is not run again; the trained models are kept in ``--models``. Share 0 is the untrained encoder, the same for
-all, and scored once.
+all, and scored once. The same command, started twice at once, shares the models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from transformers import set_seed
 
-from benchmarks._results import arguments, changing, read, software
+from benchmarks._results import arguments, changing, claimed, read, software
 from benchmarks._training import build
 from st_contrastive._files import work_folder
 from st_contrastive.evaluation import RetrievalSet, read_retrieval, read_sts, sts_files, sts_spearman
@@ -68,7 +68,7 @@ def scored(model: SentenceTransformer, sts: dict[str, Any], retrieval: Retrieval
 
 def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]) -> SentenceTransformer:
     """The recipe's model, trained unless it is kept."""
-    folder = Path(args.models, f"{name}-{seed}")
+    folder = Path(args.models, f"{name}-{seed}" + (f"-{args.steps}" if args.steps else ""))
     if not folder.is_dir():
         chosen = recipe(name)
         method = METHODS[chosen.method]
@@ -94,6 +94,26 @@ def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]
     model = build(args.length, str(folder))
     model.max_seq_length = args.retrieval_length
     return model
+
+
+def score_shares(
+    name: str, seed: int, args: argparse.Namespace, sentences: list[str], sts: dict[str, Any], retrieval: RetrievalSet
+) -> None:
+    """Score the shares of a trained model that are not in the file yet."""
+    known = {key(cell) for cell in read(args.json, EMPTY)["cells"]}
+    todo = [share for share in args.shares if key({"share": share, "recipe": name, "seed": seed}) not in known]
+    if not todo:
+        return
+    model, start = trained(name, seed, args, sentences), build(args.retrieval_length, args.base)
+    for share in todo:
+        begun = time.perf_counter()
+        cell = {"recipe": name, "seed": seed, "share": share}
+        cell |= scored(mix_weights(model, start, share), sts, retrieval, args.length)
+        cell["seconds"] = round(time.perf_counter() - begun, 1)
+        with changing(args.json, EMPTY) as result:
+            result |= {"arguments": arguments(args), **software()}
+            result["cells"].append(cell)
+        print(f"{name}, seed {seed}, share {share:g}: nDCG@10 {cell['ndcg@10']:.2f}", flush=True)
 
 
 def key(cell: dict[str, Any]) -> tuple[Any, ...]:
@@ -143,20 +163,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     retrieval = every_query(args.retrieval)
     for seed in args.seeds:  # seed by seed, so that what is there compares
         for name in args.recipes:
-            known = {key(cell) for cell in read(args.json, EMPTY)["cells"]}
-            todo = [share for share in args.shares if key({"share": share, "recipe": name, "seed": seed}) not in known]
-            if not todo:
-                continue
-            model, start = trained(name, seed, args, sentences), build(args.retrieval_length, args.base)
-            for share in todo:
-                begun = time.perf_counter()
-                cell = {"recipe": name, "seed": seed, "share": share}
-                cell |= scored(mix_weights(model, start, share), sts, retrieval, args.length)
-                cell["seconds"] = round(time.perf_counter() - begun, 1)
-                with changing(args.json, EMPTY) as result:
-                    result |= {"arguments": arguments(args), **software()}
-                    result["cells"].append(cell)
-                print(f"{name}, seed {seed}, share {share:g}: nDCG@10 {cell['ndcg@10']:.2f}", flush=True)
+            with claimed(Path(args.models, f"{name}-{seed}.lock")) as mine:
+                if mine:
+                    score_shares(name, seed, args, sentences, sts, retrieval)
     if args.picture:
         from benchmarks._pictures import shares
 

@@ -21,12 +21,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
-from benchmarks._results import changing, read, software
+from benchmarks._results import changing, claimed, read, software
 
 EMPTY: dict[str, Any] = {"cells": [], "untrained": {}}
 #: Suites of sentences, read as they are trained on; of others a text is as long as the model reads.
@@ -140,6 +139,23 @@ def scored(model: str, args: argparse.Namespace, *more: str) -> dict[str, float 
     return scores
 
 
+def score_untrained(start: str, name: str, args: argparse.Namespace) -> None:
+    """Put the encoder's scores before training in the file; of two processes one makes them."""
+    with claimed(Path(f"{args.json}.untrained.lock")) as mine:
+        known = read(args.json, EMPTY)["untrained"].get(name, {})
+        todo = [pooling for pooling in args.untrained if args.rescore or pooling not in known]
+        if not todo:
+            return
+        if not mine:
+            print(f"{name} untrained is scored by another process.")
+            return
+        for pooling in todo:
+            scores = scored(start, args, "--pooling", pooling)
+            with changing(args.json, EMPTY) as result:
+                before = result["untrained"].setdefault(name, {})
+                before[pooling] = {**before.get(pooling, {}), **scores}
+
+
 def start_of(recipe_name: str, base: str) -> str:
     """What a recipe starts from."""
     from st_contrastive.recipes import recipe
@@ -147,7 +163,7 @@ def start_of(recipe_name: str, base: str) -> str:
     return base.partition("=")[2] or str(recipe(recipe_name).options["model"])
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     from st_contrastive.cli._record import digests
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -163,13 +179,17 @@ def main() -> None:
     parser.add_argument("--models", help="keep the trained models in this folder")
     parser.add_argument("--checkpoints", help="keep checkpoints in this folder, to go on within a cell")
     parser.add_argument("--checkpoint-steps", type=int, default=100, help="default: 100")
+    parser.add_argument(
+        "--untrained", nargs="*", choices=("cls", "mean"), default=["cls", "mean"],
+        help="poolings under which the encoder is scored before training; default: both",
+    )  # fmt: skip
     parser.add_argument("--rescore", action="store_true", help="score the models that were kept again")
     parser.add_argument("--base", default="", metavar="NAME=FOLDER", help="start from this encoder")
     parser.add_argument("--label", default="", help="of what --loss-arg and --options change")
     parser.add_argument("--loss-arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the loss")
     parser.add_argument("--options", default="", help="more options of st-contrastive train, as --options='--bf16'")
     parser.add_argument("--json", default=str(RESULTS), help="where the results go, and what is there is not run again")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if (args.loss_arg or args.options.replace("--bf16", "").strip()) and not args.label:
         raise SystemExit("--loss-arg and --options make another cell: name it with --label.")
     if args.base and not all(args.base.partition("=")):
@@ -181,15 +201,7 @@ def main() -> None:
     if other := other_files(read(args.json, EMPTY), Path(args.data).name, base, files):
         raise SystemExit(f"{args.json} has cells of another --{'base' if other == 'model' else other}: rename it.")
     for start in dict.fromkeys(start_of(name, args.base) for name in args.recipes):
-        with FileLock(f"{args.json}.untrained.lock"):  # of two processes one scores it
-            known = read(args.json, EMPTY)["untrained"].get(base or start, {})
-            if known and not args.rescore:
-                print(f"{base or start} untrained is there and not scored again; --rescore does.")
-                continue
-            for pooling in ("cls", "mean"):
-                known[pooling] = {**known.get(pooling, {}), **scored(start, args, "--pooling", pooling)}
-            with changing(args.json, EMPTY) as result:
-                result["untrained"][base or start] = known
+        score_untrained(start, base or start, args)
     for seed in args.seeds:  # seed by seed, so that what is there compares
         for name in args.recipes:
             about = {

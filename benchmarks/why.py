@@ -6,13 +6,15 @@ r"""Why a method does not beat SimCSE: one thing changed at a time, and each ter
 Each method is trained at the setting that ``benchmarks.choose`` found (``--runs`` is its folder, with InfoCSE's first
 stage), and with a change:
 
-- ``share``: as it is. Every ``--every`` steps, the norm of each weighted term's gradient in the encoder, of one batch,
-  the same each time;
+- ``share``: SimCSE and Twins with German as they are. Every ``--every`` steps, the norm of each weighted term's
+  gradient in the encoder is measured, of one batch, the same each time; for ConIsI and InfoCSE, the next two
+  questions do so;
 - ``norm``: ConIsI's head with and without its BatchNorm;
 - ``head``: InfoCSE's head and its temperature, changed one at a time and together;
 - ``weight``: InfoCSE's masked-LM term at 0.01, 0.1 and 1 of the contrastive gradient where it enters the encoder
   (``InfoCSELoss.gradient_norms``, before the first step);
-- ``queue``: Twins on one column with queues of 0 to 24 batches, whose oldest has a quarter of the weight.
+- ``queue``: Twins on one column with queues of 0 to 24 batches. The oldest batch always has a quarter of the weight, so
+  that a longer queue also forgets more slowly.
 
 Scored on dev alone, the best of the evaluations. A cell that is in ``--json`` is not run again; the same command,
 started several times at once, shares the cells.
@@ -48,7 +50,8 @@ class Run:
         method: what is trained.
         setting: arguments of the loss, and ``lr``.
         alter: what is done to the loss before training, with a batch's features.
-        measured: whether the terms' gradients are measured on the way.
+        measured: whether the terms' gradients are measured on the way, with the first seed.
+        once: whether only the first seed is run.
     """
 
     question: str
@@ -57,6 +60,7 @@ class Run:
     setting: dict[str, Any]
     alter: Callable[[Any, dict[str, Any]], None] | None = None
     measured: bool = False
+    once: bool = False
 
 
 class _Gradients(TrainerCallback):
@@ -99,7 +103,8 @@ def without_norm(loss: Any, _: dict[str, Any]) -> None:
 
 def weighted_by_gradient(share: float) -> Callable[[Any, dict[str, Any]], None]:
     def alter(loss: Any, features: dict[str, Any]) -> None:
-        norms = loss.gradient_norms(features)
+        with torch.random.fork_rng():  # so that the run draws as the others of its seed
+            norms = loss.gradient_norms(features)
         loss.mlm_weight = share * norms["contrastive"] / norms["mlm"]
 
     return alter
@@ -117,15 +122,20 @@ def runs(chosen: dict[str, dict[str, Any]], asked: Sequence[str]) -> list[Run]:
     own = {name: {key: chosen[name][key] for key in method.candidates()[0]} for name, method in METHODS.items()}
     conisi, infocse, twins = (METHODS[name] for name in ("conisi-s", "infocse", "twins"))
     found = [
-        Run("share", name, METHODS[name], own[name], measured=True)
-        for name in ("simcse", "conisi-s", "twins-german", "infocse")
+        Run("share", name, METHODS[name], own[name], measured=True, once=True) for name in ("simcse", "twins-german")
     ]
     found += [
-        Run("norm", "with BatchNorm", conisi, own["conisi-s"]),
+        Run("norm", "with BatchNorm", conisi, own["conisi-s"], measured=True),
         Run("norm", "without BatchNorm", conisi, own["conisi-s"], without_norm),
     ]
     found += [
-        Run("head", f"{head}, {temperature:g}", infocse, {**own["infocse"], "head": head, "temperature": temperature})
+        Run(
+            "head",
+            f"{head}, {temperature:g}",
+            infocse,
+            {**own["infocse"], "head": head, "temperature": temperature},
+            measured=(head, temperature) == ("projector", own["infocse"]["temperature"]),
+        )
         for head in ("projector", "tanh")
         for temperature in (0.05, 0.1)
     ]
@@ -151,9 +161,9 @@ def trained(run: Run, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     about: dict[str, Any] = {}
     if run.alter is not None:
         run.alter(loss, features[0])
-        about = {"mlm_weight": loss.mlm_weight} if run.question == "weight" else {}
+        about = {"weighted": loss.mlm_weight} if run.question == "weight" else {}
     gradients = _Gradients(loss, features, args.every)
-    if run.measured:
+    if run.measured and seed == args.seeds[0]:
         trainer.add_callback(gradients)
     trainer.train()
     log = trainer.state.log_history
@@ -188,16 +198,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     found = runs(read(args.chosen, {"chosen": {}})["chosen"], args.questions)
     for seed in args.seeds:
         for run in found:
-            if run.measured and seed != args.seeds[0]:
+            if run.once and seed != args.seeds[0]:
                 continue
-            about = {"question": run.question, "title": run.title, "seed": seed, **run.setting}
+            about = {
+                "question": run.question, "title": run.title, "seed": seed, "steps": args.steps, "every": args.every,
+                **run.setting,
+            }  # fmt: skip
             with claimed(Path(args.runs, f"why {run.question} {run.title} {seed}.lock")) as mine:
                 known = read(args.json, EMPTY)["cells"]
                 if not mine or any(about.items() <= cell.items() for cell in known):
                     continue
                 cell = {**about, **trained(run, seed, args)}
                 with changing(args.json, EMPTY) as result:
-                    result |= {**software(), "steps": args.steps}
+                    result |= software()
                     result["cells"].append(cell)
                 print(f"{run.question}, {run.title}, seed {seed}: {cell['dev']:.4f}", flush=True)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
 import pytest
+from sentence_transformers import SentenceTransformer
 
 from benchmarks import choose, keep_share
 from benchmarks._results import claimed
@@ -91,7 +93,8 @@ def test_every_method_runs(name, words, tmp_path, sentences, monkeypatch):
     monkeypatch.setattr(choose, "TEMPERATURES", (0.05,))
     monkeypatch.setattr(choose, "RATES", (1e-4,))
     method = choose.METHODS[name]
-    monkeypatch.setitem(choose.METHODS, name, choose.Method(**{**vars(method), "weights": method.weights[:2]}))
+    fewer = {"weights": method.weights[:2], "temperatures": ()}
+    monkeypatch.setitem(choose.METHODS, name, choose.Method(**{**vars(method), **fewer}))
     choose.main([*words, "--methods", name, "--pairs", str(pairs)])
     result = json.loads((tmp_path / "choose.json").read_text())
     count = len(method.weights[:2]) or 1
@@ -106,13 +109,30 @@ def test_a_method_that_another_process_trains_is_left_to_it(words, tmp_path):
     assert json.loads((tmp_path / "choose.json").read_text())["cells"] == []
 
 
+@pytest.mark.long
+def test_the_first_stage_is_made_once_for_the_same_encoder_and_steps(words, tmp_path, checkpoint):
+    args = argparse.Namespace(
+        runs=str(tmp_path / "runs"), base=str(checkpoint("bert-mlm")), data=words[1], length=8, batch_size=4,
+        stage1_steps=2, seed=0, limit=None, bf16=False,
+    )  # fmt: skip
+    folder = choose.stage1(args)
+    made = (Path(folder) / "training_run.json").stat().st_mtime_ns
+    assert json.loads((Path(folder) / "training_run.json").read_text())["steps"] == 2
+    assert SentenceTransformer(folder).max_seq_length == SentenceTransformer(args.base).max_seq_length > 8
+    assert choose.stage1(args) == folder
+    assert (Path(folder) / "training_run.json").stat().st_mtime_ns == made
+    for changed in ({"stage1_steps": 3}, {"base": str(checkpoint("bert"))}):
+        with pytest.raises(SystemExit, match="made from another encoder or in other --stage1-steps"):
+            choose.stage1(argparse.Namespace(**{**vars(args), **changed}))
+
+
 def test_the_first_candidate_is_the_papers():
     for method in choose.METHODS.values():
         first = method.candidates()[0]
         assert (first.pop("temperature"), first.pop("lr")) == (0.05, 3e-5)
         paper = {"interaction_weight": 0.8, "twins_weight": 1.0, "mlm_weight": 1e-5}
         assert first.items() <= paper.items()
-    assert [len(method.candidates()) for method in choose.METHODS.values()] == [12, 12, 12, 4, 4, 4]
+    assert [len(method.candidates()) for method in choose.METHODS.values()] == [12, 18, 12, 4, 4, 4]
 
 
 def test_a_run_is_halted_at_an_evaluation(words):
@@ -162,8 +182,8 @@ def test_each_share_is_scored_once(checkpoint, corpus, sts, retrieval, tmp_path,
     assert len(made) == 6
     assert {cell["queries"] for cell in cells} == {7}
     assert all(0 <= cell["ndcg@10"] <= 100 and list(cell["sts"]) == ["tiny"] for cell in cells)
-    assert {path.name for path in Path(tmp_path, "models").iterdir() if not path.name.endswith(".run")} == {
-        "mini-simcse-0", "mini-twins-one-column-0",
+    assert {path.name for path in Path(tmp_path, "models").iterdir() if path.suffix not in (".run", ".lock")} == {
+        "mini-simcse-0-2", "mini-twins-one-column-0-2",
     }  # fmt: skip
     assert (tmp_path / "shares.png").stat().st_size > 1000
     assert keep_share.curve(cells, "mini-simcse")[0.5] == [(cells[1]["sts"]["tiny"], cells[1]["ndcg@10"])]

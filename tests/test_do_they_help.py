@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
@@ -35,7 +34,7 @@ def words(tmp_path, monkeypatch):
 
 def test_rows_and_seeds():
     rows = {row.title: row for row in do_they_help.rows(CHOSEN)}
-    assert len(rows) == 6 + 5 + 5
+    assert len(rows) == 6 + 5 + 6
     assert "SimCSE, the paper's values" not in rows
     assert rows["InfoCSE, the paper's values"].setting == {"temperature": 0.05, "lr": 3e-5, "mlm_weight": 1e-5}
     assert rows["InfoCSE, SimCSE's head"].setting == {**rows["InfoCSE"].setting, "head": "tanh"}
@@ -51,17 +50,15 @@ def test_the_commands_are_ones_that_replicate_and_train_take(words, tmp_path, mo
         parsed.append(cli.parse([*words, "--output", out]))
         return {"best_step": 1, "seconds": 1.0}
 
-    def run(words, check):
-        monkeypatch.setattr(sys, "argv", words[2:])
-        replicate.main()
-
     monkeypatch.setattr(replicate, "trained", trained)
     monkeypatch.setattr(replicate, "scored", lambda *_: {})
-    monkeypatch.setattr(do_they_help.subprocess, "run", run)
     with claimed(tmp_path / "runs" / "SimCSE 1.lock"):
         do_they_help.main([*words, "--seeds", "1"])
-    assert len(parsed) == 15
+    assert len(parsed) == 16
     do_they_help.main([*words, "--seeds", "1"])
+    assert len(parsed) == 17
+    do_they_help.main([*words, "--seeds", "1"])
+    assert len(parsed) == 17
     result = json.loads((tmp_path / "help.json").read_text(encoding="utf-8"))
     by_title = {cell["label"]: args for cell, args in zip(result["cells"], parsed, strict=True)}
     assert list(by_title)[-1] == "SimCSE"
@@ -73,13 +70,29 @@ def test_the_commands_are_ones_that_replicate_and_train_take(words, tmp_path, mo
         "InfoCSE": ("stage1", "stage1", "wiki.txt", None),
         "InfoCSE without stage 1": ("base", None, "wiki.txt", None),
         "InfoCSE, SimCSE's head": ("stage1", "stage1", "wiki.txt", None),
+        "SimCSE from stage 1": ("stage1", None, "wiki.txt", None),
     }.items():
         args = by_title[title]
         assert (args.model, args.auxiliary, args.data, args.translations) == (model, auxiliary, data, translations)
     assert by_title["ConIsI-s"].learning_rate == 1e-4
     assert by_title["ConIsI-s, the paper's values"].learning_rate == 3e-5
     assert by_title["DiffCSE"].recipe == "mini-diffcse"
-    assert set(result["untrained"]) == {"language", "language-stage1"}
+    assert result["untrained"] == {"language": {"cls": {}}}
+
+
+def test_a_cell_that_fails_does_not_stop_the_others(words, tmp_path, monkeypatch, capsys):
+    def trained(words, out):
+        if "mini-conisi-s" in words:
+            raise RuntimeError("out of memory")
+        return {"best_step": 1, "seconds": 1.0}
+
+    monkeypatch.setattr(replicate, "trained", trained)
+    monkeypatch.setattr(replicate, "scored", lambda *_: {})
+    with pytest.raises(SystemExit, match="Failed: ConIsI-s, seed 1"):
+        do_they_help.main([*words, "--seeds", "1", "--row", "SimCSE", "--row", "ConIsI-s", "--row", "InfoCSE"])
+    assert "out of memory" in capsys.readouterr().err
+    cells = json.loads((tmp_path / "help.json").read_text(encoding="utf-8"))["cells"]
+    assert [cell["label"] for cell in cells] == ["SimCSE", "InfoCSE"]
 
 
 def test_one_row_is_listed(words, capsys):
@@ -114,7 +127,7 @@ def test_the_rows_train(checkpoint, sentences, sts, tmp_path, monkeypatch):
     do_they_help.main(
         [*more, "--chosen", chosen, "--base", f"tiny={base}", "--stage1", str(tmp_path / "runs" / "stage1"), "--pairs",
          files["en.txt"], files["de.txt"], "--suites", str(sts.parent), "--suite", "sts", "--json",
-         str(tmp_path / "help.json"), "--steps", "2", "--every", "1", "--seeds", "0",
+         str(tmp_path / "help.json"), "--steps", "2", "--every", "1", "--seeds", "1",
          *(word for title in titles for word in ("--row", title))]
     )  # fmt: skip
     cells = json.loads((tmp_path / "help.json").read_text())["cells"]
@@ -138,13 +151,15 @@ def test_the_table_holds_each_row_to_simcse_on_the_same_sentences():
         *(_cell("SimCSE, the paper's values", seed, 80, 70) for seed in (0, 1)),
         *(_cell("SimCSE on the translated sentences", seed, 60, 50, "en") for seed in (0, 1)),
         *(_cell("Twins with German", seed, 61, 53, "en") for seed in (0, 1)),
+        # Not finished: it has fewer of the seeds, and is nobody's baseline yet.
+        _cell("SimCSE on the translated sentences, the paper's values", 0, 70, 40, "en"),
     ]
     result = {"cells": cells, "untrained": {"language": {"cls": _cell("", 0, 40, 30)["scores"]}}}
     head, lines = _help.rows(result, "language")
     assert head[:5] == ["", "seeds", "dev", "stsb", "mean of the tests"]
     assert [line[0] for line in lines] == [
         "untrained", "SimCSE", "SimCSE, the paper's values", "ConIsI-s", "SimCSE on the translated sentences",
-        "Twins with German",
+        "SimCSE on the translated sentences, the paper's values", "Twins with German",
     ]  # fmt: skip
     by_title = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
     assert by_title["untrained"]["dev"] == "40.00"

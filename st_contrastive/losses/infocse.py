@@ -228,6 +228,9 @@ class InfoCSELoss(ConditionedLoss):
     def gradient_norms(self, features: dict[str, Any]) -> dict[str, float]:
         """Norm of each term's gradient where it enters the encoder, before any weight: at the last token states.
 
+        It is measured in training mode, whatever mode the model is in: without dropout the two views are the same, and
+        the contrastive gradient is far too small. Modes, buffers and weights stay as they are.
+
         Args:
             features: one batch, as ``model.preprocess(sentences)`` gives it, on any device.
 
@@ -240,13 +243,17 @@ class InfoCSELoss(ConditionedLoss):
         features = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in features.items()}
         column = Rows.of(features, self.model)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
+        modes = [(module, module.training) for module in (*self.modules(), *self.model.modules())]
         self.row_counts = RowCounts(len(column))
-        self._set_modes(alone=len(column) == 1)
-        self._inspect_encoder()
         try:
             with torch.enable_grad():
+                self.model.train()
+                self._set_modes(alone=len(column) == 1)
+                self._inspect_encoder()
                 return self._gradient_norms(column)
         finally:  # nothing was trained
+            for module, mode in modes:
+                module.training = mode
             for name, value in self.named_buffers():
                 value.copy_(buffers[name])
 

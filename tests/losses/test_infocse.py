@@ -397,6 +397,22 @@ def test_gradient_norms_leave_the_statistics(build, sentences):
     assert all(torch.equal(value, before[name]) for name, value in loss.state_dict().items())
 
 
+def test_gradient_norms_are_those_of_training(build, sentences):
+    """A checkpoint is loaded in evaluation mode, in which both views of a sentence are the same."""
+    model = build()
+    loss = InfoCSELoss(model)
+    batch = model.preprocess(sentences)
+    found = []
+    for mode in (True, False):
+        model.train(mode)
+        torch.manual_seed(0)
+        found.append(loss.gradient_norms(batch))
+        assert model.training is mode
+        assert all(module.training is mode for module in model.modules())
+    assert found[0] == found[1]
+    assert found[0]["contrastive"] > 0
+
+
 def test_gradient_norms_that_fail_leave_the_running_statistics(model, sentences, monkeypatch):
     loss = InfoCSELoss(model.train(), mlm_weight=0.1)
     before = {name: value.clone() for name, value in loss.named_buffers()}
