@@ -34,7 +34,7 @@ seed a difference of a point means nothing.
 Twins ran on one column, without translations."""
 _NEXT = """\
 Next, with your own sentences, one a line:
-  st-contrastive train --method simcse --model sentence-transformers/all-MiniLM-L6-v2 \
+  st-contrastive train --method simcse --model sentence-transformers/all-MiniLM-L6-v2 \\
       --data sentences.txt --output my-model
   st-contrastive report my-model --html report.html
   st-contrastive recipes"""
