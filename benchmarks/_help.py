@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks._replicated import Cell, differences, over, scores_of, spread, tests_of
-from benchmarks._spaces import named_so, score_of
+from benchmarks._replicated import Cell, best_on_dev, differences, over, scores_of, spread, tests_of
+from benchmarks._spaces import COLUMNS, named_so, score_of
 from benchmarks.choose import METHODS
-from benchmarks.do_they_help import TITLES
+from benchmarks.do_they_help import PAPER, TITLES
 
 Table = tuple[list[str], list[list[str]]]
-#: Column, the end of its scores' names, by how much they are multiplied, and digits.
-OTHERS = (
-    ("transfer", " test accuracy", 100, 2),
-    ("alignment", "stsb dev alignment", 1, 3),
-    ("uniformity", "stsb dev uniformity", 1, 3),
-)
-PAPER = ", the paper's values"
+#: Of the columns beside STS, those that are shown.
+OTHERS = tuple(column for column in COLUMNS if column[0] in ("transfer", "alignment", "uniformity"))
 
 
 def base_curve(curve: list[dict[str, Any]], every: int = 500) -> Table:
@@ -69,13 +63,7 @@ def simcse_of(own: dict[int, Cell], found: dict[str, dict[int, Cell]]) -> dict[i
         for title, other in found.items()
         if title.removesuffix(PAPER) in titles and next(iter(other.values()))["data"] == data
     ]
-    if own in others:
-        return {}
-    shared = [own.keys() & other.keys() for other in others]
-    most = max(map(len, shared), default=0)  # one that has fewer of the seeds is not finished yet
-    whole = [(other, seeds) for other, seeds in zip(others, shared, strict=True) if seeds and len(seeds) == most]
-    dev = [statistics.mean(scores_of(other[seed])["dev"] for seed in seeds) for other, seeds in whole]
-    return max(zip(dev, whole, strict=True), key=lambda pair: pair[0])[1][0] if whole else {}
+    return {} if own in others else best_on_dev(own, others)
 
 
 def shared_tests(result: dict[str, Any]) -> list[str]:

@@ -145,9 +145,14 @@ def baseline(own: dict[int, Cell], found: Groups) -> dict[int, Cell]:
     if is_simcse(own):
         return {}
     others = [other for other in found.values() if is_simcse(other) and alike(own, other)]
+    return best_on_dev(own, sorted(others, key=plain, reverse=True))  # of equal ones, the recipe as it is
+
+
+def best_on_dev(own: dict[int, Cell], others: list[dict[int, Cell]]) -> dict[int, Cell]:
+    """Of rows that share the most seeds with ``own``, the first with the highest dev on them: no unfinished row."""
     shared = [len(own.keys() & other.keys()) for other in others]
     full = [other for other, seeds in zip(others, shared, strict=True) if seeds == max(shared)]
-    return max(full, key=lambda other: (_dev(other, own.keys()), plain(other)), default={})
+    return max(full, key=lambda other: _dev(other, own.keys()), default={})
 
 
 def _dev(other: dict[int, Cell], seeds: Iterable[int]) -> float:

@@ -160,6 +160,11 @@ def curve_of(folder: Path) -> list[tuple[int, float]]:
     if newest is None:
         return []
     log = TrainerState.load_from_json(str(newest / "trainer_state.json")).log_history
+    return evaluations(log)
+
+
+def evaluations(log: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    """Step and dev of each evaluation in a trainer's log."""
     return [(entry["step"], entry[f"eval_{METRIC}"]) for entry in log if f"eval_{METRIC}" in entry]
 
 
@@ -223,6 +228,18 @@ def choose(name: str, args: argparse.Namespace) -> dict[str, Any]:
         for candidate, _ in out:
             shutil.rmtree(folder_of(name, candidate, args), ignore_errors=True)
     return cells[0][1]
+
+
+def chosen_settings(path: str) -> dict[str, dict[str, Any]]:
+    """What each method was chosen with: arguments of the loss, and ``lr``.
+
+    Raises:
+        SystemExit: a method was not chosen yet.
+    """
+    chosen = read(path, EMPTY)["chosen"]
+    if missing := [name for name in METHODS if name not in chosen]:
+        raise SystemExit(f"--chosen has no setting of {', '.join(missing)} yet: run benchmarks.choose to its end.")
+    return {name: {key: chosen[name][key] for key in method.candidates()[0]} for name, method in METHODS.items()}
 
 
 def folder_of(name: str, candidate: dict[str, float], args: argparse.Namespace) -> Path:

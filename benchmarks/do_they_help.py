@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks import replicate
 from benchmarks._results import claimed, read
-from benchmarks.choose import METHODS, Method
+from benchmarks.choose import METHODS, Method, chosen_settings
 from benchmarks.replicate import without_folders
 
 TITLES = {
@@ -40,6 +40,8 @@ TITLES = {
     "simcse-pairs": "SimCSE on the translated sentences",
     "twins-german": "Twins with German",
 }
+#: Ends the title of a row with the values of the method's paper.
+PAPER = ", the paper's values"
 #: Not 0, with which the settings were chosen.
 SEEDS, FEWER_SEEDS = (1, 2, 3, 4, 5), (1, 2, 3)
 
@@ -65,23 +67,15 @@ class Row:
     auxiliary: bool = True
 
 
-def rows(chosen: dict[str, dict[str, Any]]) -> list[Row]:
-    """The rows in their order.
-
-    Raises:
-        SystemExit: a method was not chosen yet.
-    """
-    missing = [name for name in TITLES if name not in chosen]
-    if missing:
-        raise SystemExit(f"--chosen has no setting of {', '.join(missing)} yet: run benchmarks.choose to its end.")
-    found, best = [], {}
+def rows(best: dict[str, dict[str, Any]]) -> list[Row]:
+    """The rows in their order, from the methods' chosen settings."""
+    found = []
     for name, title in TITLES.items():
         method = METHODS[name]
         paper = method.candidates()[0]
-        best[name] = {key: chosen[name][key] for key in paper}
         found.append(Row(title, method, best[name]))
         if best[name] != paper:
-            found.append(Row(f"{title}, the paper's values", method, paper))
+            found.append(Row(f"{title}{PAPER}", method, paper))
     found += [
         _changed("ConIsI-o1", "conisi-s", best, "mini-conisi-o1"),
         _changed("InfoCSE without stage 1", "infocse", best, stage1=False),
@@ -163,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in ("runs", "stage1"):  # they become part of one word
         if len(getattr(args, name).split()) > 1:
             raise SystemExit(f"--{name} {getattr(args, name)!r} holds a space: name another path.")
-    found = rows(read(args.chosen, {"chosen": {}})["chosen"])
+    found = rows(chosen_settings(args.chosen))
     if unknown := set(args.row or []) - {row.title for row in found}:
         raise SystemExit(f"--row {unknown.pop()!r} is none of {', '.join(row.title for row in found)}.")
     own = [row for row in found if row.title in (args.row or [row.title])]

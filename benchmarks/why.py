@@ -33,7 +33,7 @@ from torch import nn
 from transformers import TrainerCallback
 
 from benchmarks._results import changing, claimed, read, software
-from benchmarks.choose import METHODS, METRIC, Method, best, columns_of, trainer_of
+from benchmarks.choose import METHODS, Method, best, chosen_settings, evaluations, trainer_of
 
 EMPTY: dict[str, Any] = {"cells": []}
 QUEUES = (0, 1, 3, 6, 12, 24)
@@ -110,16 +110,8 @@ def weighted_by_gradient(share: float) -> Callable[[Any, dict[str, Any]], None]:
     return alter
 
 
-def runs(chosen: dict[str, dict[str, Any]], asked: Sequence[str]) -> list[Run]:
-    """The cells of one seed.
-
-    Raises:
-        SystemExit: a method was not chosen yet.
-    """
-    missing = [name for name in METHODS if name not in chosen]
-    if missing:
-        raise SystemExit(f"--chosen has no setting of {', '.join(missing)} yet: run benchmarks.choose to its end.")
-    own = {name: {key: chosen[name][key] for key in method.candidates()[0]} for name, method in METHODS.items()}
+def runs(own: dict[str, dict[str, Any]], asked: Sequence[str]) -> list[Run]:
+    """The cells of one seed, from the methods' chosen settings."""
     conisi, infocse, twins = (METHODS[name] for name in ("conisi-s", "infocse", "twins"))
     found = [
         Run("share", name, METHODS[name], own[name], measured=True, once=True) for name in ("simcse", "twins-german")
@@ -156,8 +148,8 @@ def trained(run: Run, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     folder = Path(args.runs, "why", f"{run.question} {run.title} {seed}")
     trainer = trainer_of(run.method, run.setting, args.steps, folder, args, saving=False)
     model, loss = trainer.model, trainer.loss
-    batch = [list(column[: args.batch_size]) for column in columns_of(run.method, args)]
-    features = [model.preprocess(column) for column in batch]
+    batch = trainer.train_dataset[: args.batch_size]
+    features = [model.preprocess(list(column)) for column in batch.values()]
     about: dict[str, Any] = {}
     if run.alter is not None:
         run.alter(loss, features[0])
@@ -166,8 +158,7 @@ def trained(run: Run, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     if run.measured and seed == args.seeds[0]:
         trainer.add_callback(gradients)
     trainer.train()
-    log = trainer.state.log_history
-    curve = [(entry["step"], entry[f"eval_{METRIC}"]) for entry in log if f"eval_{METRIC}" in entry]
+    curve = evaluations(trainer.state.log_history)
     return {**about, "curve": curve, "dev": best({"curve": curve}), "gradients": gradients.found}
 
 
@@ -195,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args.seed = args.seeds[0]  # of stage 1
     if args.threads:
         torch.set_num_threads(args.threads)
-    found = runs(read(args.chosen, {"chosen": {}})["chosen"], args.questions)
+    found = runs(chosen_settings(args.chosen), args.questions)
     for seed in args.seeds:
         for run in found:
             if run.once and seed != args.seeds[0]:

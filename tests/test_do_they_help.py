@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import _help, choose, do_they_help, replicate
 from benchmarks._results import claimed
-from benchmarks.choose import METHODS
+from benchmarks.choose import METHODS, chosen_settings
 from st_contrastive import cli
 from tests.filters import TRAINING
 
@@ -32,15 +32,18 @@ def words(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
-def test_rows_and_seeds():
-    rows = {row.title: row for row in do_they_help.rows(CHOSEN)}
+def test_rows_and_seeds(tmp_path):
+    (tmp_path / "all.json").write_text(json.dumps({"chosen": CHOSEN}))
+    rows = {row.title: row for row in do_they_help.rows(chosen_settings(str(tmp_path / "all.json")))}
     assert len(rows) == 6 + 5 + 6
     assert "SimCSE, the paper's values" not in rows
     assert rows["InfoCSE, the paper's values"].setting == {"temperature": 0.05, "lr": 3e-5, "mlm_weight": 1e-5}
     assert rows["InfoCSE, SimCSE's head"].setting == {**rows["InfoCSE"].setting, "head": "tanh"}
     assert {len(row.seeds) for title, row in rows.items() if title in do_they_help.TITLES.values()} == {5}
+    few = {name: cell for name, cell in CHOSEN.items() if name != "infocse"}
+    (tmp_path / "few.json").write_text(json.dumps({"chosen": few}))
     with pytest.raises(SystemExit, match="no setting of infocse yet"):
-        do_they_help.rows({name: cell for name, cell in CHOSEN.items() if name != "infocse"})
+        chosen_settings(str(tmp_path / "few.json"))
 
 
 def test_the_commands_are_ones_that_replicate_and_train_take(words, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from st_contrastive import ConIsILoss, InfoCSELoss, TwinsLoss
 from tests.filters import TRAINING
 
 pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")]
-CHOSEN = {name: {**method.candidates()[0], "dev": 0.8} for name, method in METHODS.items()}
+SETTINGS = {name: method.candidates()[0] for name, method in METHODS.items()}
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def words(checkpoint, sentences, tmp_path):
     rows = [{"sentence1": a, "sentence2": b, "score": score} for score, (a, b) in enumerate(pairs)]
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{a}\n" for a in sentences))
-    (tmp_path / "choose.json").write_text(json.dumps({"chosen": CHOSEN}))
+    (tmp_path / "choose.json").write_text(json.dumps({"chosen": SETTINGS}))
     return [
         "--chosen", f"{tmp_path}/choose.json", "--base", str(checkpoint("bert-mlm")), "--runs", f"{tmp_path}/runs",
         "--data", f"{tmp_path}/corpus.txt", "--pairs", f"{tmp_path}/pairs.tsv", "--dev", f"{tmp_path}/dev.jsonl",
@@ -49,22 +49,20 @@ def test_every_question(words, tmp_path, capsys):
         assert [one["step"] for one in cell["gradients"]] == ([0, 1] if place < 3 else [])
     assert set(cells[1]["gradients"][0]) == {"step", "identical", "fraternal", "twins"}
     assert cells[6]["weighted"] == pytest.approx(100 * cells[4]["weighted"])
-    assert cells[6]["mlm_weight"] == CHOSEN["infocse"]["mlm_weight"]
+    assert cells[6]["mlm_weight"] == SETTINGS["infocse"]["mlm_weight"]
     capsys.readouterr()
     why.main(words)
     assert capsys.readouterr().out == ""
 
 
 def test_heads_and_queues_are_changed_alone():
-    runs = why.runs(CHOSEN, ("head", "queue"))
+    runs = why.runs(SETTINGS, ("head", "queue"))
     assert [run.title for run in runs[:4]] == ["projector, 0.05", "projector, 0.1", "tanh, 0.05", "tanh, 0.1"]
     assert runs[2].setting == {**runs[0].setting, "head": "tanh"}
     assert runs[1].setting == {**runs[0].setting, "temperature": 0.1}
     for run in runs[5:]:  # the oldest batch has a quarter of the weight
         length = run.setting["queue_batches"]
         assert 1 - length * run.setting["forgetting_rate"] == pytest.approx(0.25)
-    with pytest.raises(SystemExit, match="no setting of twins yet"):
-        why.runs({name: cell for name, cell in CHOSEN.items() if name != "twins"}, ("queue",))
 
 
 def test_a_head_without_norm_is_another(build, sentences):
