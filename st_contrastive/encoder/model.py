@@ -96,22 +96,22 @@ def is_saved_model(name: str) -> bool:
 
 def max_positions(model: nn.Module) -> int | None:
     """Most tokens that the encoder has positions for; None where it tells no limit."""
-    table = position_table(model)
+    table = position_table(encoder_of(model))
     limit = getattr(encoder_of(model).config, "max_position_embeddings", None) if table is None else table
     return limit if isinstance(limit, int) and limit > 0 else None
 
 
-def position_table(model: nn.Module) -> int | None:
-    """Most tokens that the encoder's table of position embeddings has rows for: a longer text fails.
+def position_table(network: PreTrainedModel) -> int | None:
+    """Most tokens that a network's table of position embeddings has rows for: a longer text fails.
 
     None where it has no such table, as encoders with relative or rotary positions. Families with RoBERTa's position ids
     start counting behind the padding index, and lose that many rows.
     """
-    for name, module in encoder_of(model).named_modules():
+    for name, module in network.named_modules():
         if name.rpartition(".")[2] == "position_embeddings" and isinstance(module, nn.Embedding):
             if module.padding_idx is not None:
                 return module.num_embeddings - module.padding_idx - 1
-            stated = getattr(encoder_of(model).config, "max_position_embeddings", None)  # some tables begin with a gap
+            stated = getattr(network.config, "max_position_embeddings", None)  # some tables begin with a gap
             return min(module.num_embeddings, stated or module.num_embeddings)
     return None
 

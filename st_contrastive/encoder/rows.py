@@ -148,7 +148,7 @@ class Rows:
         )
 
     def require_positions(self, limit: int | None, column: int) -> None:
-        """Refuse texts that are longer than the encoder's table of positions.
+        """Refuse texts that are longer than a network's table of positions.
 
         They are not cut here: the trained model would still fail on such a text when it encodes.
 
@@ -164,7 +164,7 @@ class Rows:
         longest = int((self.mask != 0).sum(dim=1).max())  # the rest may be padding
         if longest > limit:
             raise ValueError(
-                f"Text column {column} has a text of {longest} tokens, and the encoder has positions for {limit}. Set "
+                f"Text column {column} has a text of {longest} tokens, but there are positions for {limit}. Set "
                 f"model.max_seq_length = {limit}, or less, so that longer texts are cut when they are tokenised."
             )
 

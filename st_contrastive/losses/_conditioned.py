@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from st_contrastive._checks import require_choice
 from st_contrastive.components import Projector, ReplacedTokenDetector, TanhHead
-from st_contrastive.encoder import Encoded, Rows, embedding_width, pool_as_model, require_plain_tokens, token_width
+from st_contrastive.encoder import (
+    Encoded,
+    Rows,
+    embedding_width,
+    pool_as_model,
+    position_table,
+    require_plain_tokens,
+    token_width,
+)
 from st_contrastive.losses.base import ContrastiveLoss
 from st_contrastive.objectives import replaced_tokens
 
@@ -65,6 +73,11 @@ class ConditionedLoss(ContrastiveLoss):
             )
         self.vector, self.weighting, self.contrastive_weight = vector, weighting, contrastive_weight
         self.head: nn.Module | None = None if head is None else _HEADS[head](width)
+
+    def _limit_to_positions(self, detector: ReplacedTokenDetector) -> None:
+        """Refuse texts for which the generator has no positions: it may have fewer than the encoder."""
+        limits = (self._positions, position_table(detector.generator))
+        self._positions = min((limit for limit in limits if limit is not None), default=None)
 
     def _views(self, column: Rows) -> Views:
         """The two dropout views of a batch."""

@@ -20,6 +20,7 @@ from st_contrastive.encoder import (
     EncoderPasses,
     Rows,
     dropout_setting,
+    encoder_of,
     has_dropout,
     position_table,
     require_no_half,
@@ -104,7 +105,7 @@ class TextLoss(EncoderPasses, ABC):
         # The trainer replaces this attribute by its DDP or compiled wrapper.
         self.model = model
         self.log_terms = log_terms
-        self._positions = position_table(model)
+        self._positions = position_table(encoder_of(model))
         self._state_is_kept = False
         self._state_was_restored = False
         self._averages_gradients = True

@@ -121,6 +121,7 @@ class DiffCSELoss(ConditionedLoss):
             mask_rate=mask_rate,
             sampling=sampling,
         )
+        self._limit_to_positions(self.detector)
         self.warn_without_dropout()
         self.finish_setup()
 

@@ -206,6 +206,8 @@ class InfoCSELoss(ConditionedLoss):
         self.mlm_weight, self.rtd_weight = mlm_weight, ablation.rtd_weight
         self.masked_views, self.detach = ablation.masked_views, ablation.detach
         self.detector = _detector(model, ablation, None if auxiliary is None else self.auxiliary)
+        if self.detector is not None:
+            self._limit_to_positions(self.detector)
         self.warn_without_dropout()
         self.finish_setup()
 

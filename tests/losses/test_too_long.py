@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+from transformers import BertForMaskedLM
 
 from st_contrastive import (
     AuxiliaryMLMPretrainingLoss,
     CombinedLoss,
     ConIsILoss,
+    DiffCSELoss,
+    InfoCSEAblation,
     InfoCSELoss,
     MomentumContrastLoss,
     SimCSELoss,
     TwinsLoss,
 )
-from st_contrastive.encoder import Rows
+from st_contrastive.components import ReplacedTokenDetector
+from st_contrastive.encoder import Rows, encoder_of, tokenizer_of
 
 LOSSES = [
     SimCSELoss,
@@ -48,6 +54,23 @@ def test_a_text_longer_than_the_positions_is_refused(build, family, kind):
         with pytest.raises(ValueError, match=remedy):
             loss([batch(model, tokens)])
     assert torch.isfinite(loss([batch(model, LIMIT)]).total)  # and nothing is left behind
+
+
+@pytest.mark.filterwarnings("ignore:.*head is new")
+def test_a_text_longer_than_the_generators_positions_is_refused(build):
+    model = build("bert")
+    short = copy.deepcopy(encoder_of(model).config)
+    short.max_position_embeddings = LIMIT // 2
+    detector = ReplacedTokenDetector.from_encoder(
+        encoder_of(model), tokenizer_of(model), generator=BertForMaskedLM(short)
+    )
+    for loss in (
+        DiffCSELoss(model, generator=BertForMaskedLM(short)),
+        InfoCSELoss(model, ablation=InfoCSEAblation(rtd_weight=0.005, detector=detector)),
+    ):
+        assert torch.isfinite(loss([batch(model, LIMIT // 2)]).total)
+        with pytest.raises(ValueError, match=r"positions for 32\. Set model\.max_seq_length = 32"):
+            loss([batch(model, LIMIT)])
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
