@@ -27,9 +27,10 @@ from transformers import set_seed
 from benchmarks._results import arguments, changing, claimed, read, software
 from benchmarks._training import build
 from st_contrastive._files import work_folder
-from st_contrastive.evaluation import RetrievalSet, read_retrieval, read_sts, sts_files, sts_spearman
+from st_contrastive.evaluation import RetrievalSet, read_retrieval, sts_files, sts_spearman
 from st_contrastive.evaluation.retrieval import ndcg, ranked
 from st_contrastive.evaluation.retrieval_data import judgements_file
+from st_contrastive.evaluation.sts import read_split
 from st_contrastive.inputs import read_corpus
 from st_contrastive.methods import METHODS, build_loss
 from st_contrastive.recipes import recipe
@@ -156,10 +157,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 f"--recipes {name}: give recipes of {', '.join(ONE_COLUMN)} on one column, without a first stage."
             )
     sentences = read_corpus(args.data).sentences
-    sts = {
-        name: sum(map(read_sts, files[1:]), read_sts(files[0]))
-        for (name, _), files in sts_files(args.sts, ["test"]).items()
-    }
+    sts = {name: read_split(files) for (name, _), files in sts_files(args.sts, ["test"]).items()}
     retrieval = every_query(args.retrieval)
     for seed in args.seeds:  # seed by seed, so that what is there compares
         for name in args.recipes:

@@ -10,7 +10,8 @@ evaluation whose held-out loss is at most ``--stop-loss``, and otherwise after `
 ``DIR/model`` is then a BertForMaskedLM with its tokenizer. transformers' AutoModelForMaskedLM loads it with its head,
 sentence-transformers without. ``DIR/curve.json`` has, every ``--every`` steps, the masked-LM loss on sentences that are
 not trained on, and the Spearman correlation x 100 on the STS Benchmark's dev split of [CLS], of the mean, and of the
-first-last average. A run that was cut short goes on from ``DIR/checkpoint.pt`` and ends as one that was not.
+first-last average; and when training is over, the same of the test sets under ``--sts``. A run that was cut short goes
+on from ``DIR/checkpoint.pt`` and ends as one that was not.
 
 A batch holds sentences of like length, which saves padding: the sentences are shuffled in each epoch, and sorted by
 their tokens within every 50 batches. The head computes logits at the chosen positions alone. AdamW, a learning rate of
@@ -45,10 +46,11 @@ from transformers import (
     set_seed,
 )
 
-from benchmarks._results import arguments, software, write
+from benchmarks._results import arguments, read, software, write
 from st_contrastive._files import complete_file, work_folder
 from st_contrastive.components import TokenCorruption
 from st_contrastive.evaluation import FirstLastAverage, STSPairs, read_sts, sts_files, sts_spearman
+from st_contrastive.evaluation.sts import read_split
 from st_contrastive.inputs import read_corpus
 
 #: Batches among which sentences are sorted by length.
@@ -253,6 +255,7 @@ def settings(args: argparse.Namespace, sentences: list[str]) -> dict[str, Any]:
 
 
 def train(args: argparse.Namespace) -> None:
+    """Train up to the end, unless that is done."""
     out = Path(args.out)
     if (out / "model").is_dir():
         print(f"{out / 'model'} is there already.")
@@ -294,6 +297,22 @@ def train(args: argparse.Namespace) -> None:
     print(f"Saved to {out / 'model'}.")
 
 
+def score(args: argparse.Namespace) -> None:
+    """Add Spearman x 100 of each reading on the test sets to the curve's file, unless they are there."""
+    curve, folder = Path(args.out) / "curve.json", Path(args.out) / "model"
+    found = read(str(curve), {})
+    if "tests" in found:
+        return
+    model = BertForMaskedLM.from_pretrained(folder).eval()
+    files = sts_files(args.sts, ["dev", "test"])  # there is dev, so that a folder without tests is none to refuse
+    tests = {name: read_split(own) for (name, split), own in files.items() if split == "test"}
+    found["tests"] = {
+        reading: {name: 100 * sts_spearman(reader, pairs) for name, pairs in tests.items()}
+        for reading, reader in readers(model, AutoTokenizer.from_pretrained(folder), args.length).items()
+    }
+    write(str(curve), found)
+
+
 def dev_file(folder: str) -> Path:
     """The STS Benchmark's dev split.
 
@@ -333,6 +352,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     train(args)
+    score(args)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ def words(checkpoint, tmp_path, sentences):
         {"sentence1": a, "sentence2": b, "score": score}
         for score, (a, b) in enumerate(zip(sentences, sentences[3:] + sentences[:3], strict=True))
     ]
-    (folder / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split in ("dev", "test"):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return [
         "--data", *map(str, files), "--sts", str(folder.parent), "--base", str(checkpoint("bert")), "--batch-size", "3",
         "--held-out", "2", "--steps", "4", "--every", "2", "--lr", "1e-2", "--mask-rate", "0.5",
@@ -67,6 +68,10 @@ def test_it_stops_where_the_head_is_good_and_loads_with_it(words, tmp_path):
     language_base.main([*words, "--out", str(out), "--stop-loss", "1e9", "--layers", "2"])
     assert [row["step"] for row in json.loads((out / "curve.json").read_text())["curve"]] == [0]
     assert {path.name for path in out.iterdir()} == {"curve.json", "model"}
+    result = json.loads((out / "curve.json").read_text())
+    assert result["tests"].keys() == {"cls", "mean", "first_last"}
+    for reading, scores in result["tests"].items():  # the same pairs as dev here
+        assert scores == {"stsb": pytest.approx(result["curve"][0][reading])}
     model, report = AutoModelForMaskedLM.from_pretrained(out / "model", output_loading_info=True)
     assert not report["missing_keys"]
     assert model.config.num_hidden_layers == 2
@@ -75,7 +80,9 @@ def test_it_stops_where_the_head_is_good_and_loads_with_it(words, tmp_path):
     body = dict(transformer.model.named_parameters())
     trained = dict(model.bert.named_parameters())
     assert all(torch.equal(body[name], trained[name]) for name in trained)
+    (out / "curve.json").write_text(json.dumps({**result, "tests": {}}))
     language_base.main([*words, "--out", str(out)])  # is there already
+    assert json.loads((out / "curve.json").read_text())["tests"] == {}
     with pytest.raises(SystemExit, match=r"--layers must be from 1 to 4"):
         language_base.main([*words, "--out", str(tmp_path / "other"), "--layers", "9"])
 
