@@ -6,7 +6,8 @@ import math
 import statistics
 from typing import Any
 
-from benchmarks._replicated import Cell, first, groups, named, over, pooling_of, spread, title
+from benchmarks._replicated import Cell, first, groups, named, over, pooling_of, short_title, spread, title
+from benchmarks.keep_share import curve
 
 METRICS = ("ndcg@10", "recall@10", "recall@100")
 
@@ -46,3 +47,20 @@ def _row(own: dict[int, Cell], before: dict[str, float], tasks: set[str]) -> lis
     means = [spread([found[metric] for found in after]) for metric in METRICS]
     gained = over([found["ndcg@10"] - before["ndcg@10"] for found in after])
     return [title(own), named(pooling_of(first(own))), str(len(own)), *means, gained]
+
+
+def shares(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of ``benchmarks.keep_share``: the untrained encoder, then each recipe's mixtures with it."""
+    cells = result["cells"]
+    lines: list[list[str]] = []
+    for name in dict.fromkeys(cell["recipe"] for cell in cells if cell["share"] > 0):
+        found = curve(cells, name)
+        (before,) = found.pop(0.0)
+        lines = lines or [["untrained", "0", "", *(f"{value:.2f}" for value in before), "", ""]]
+        for share, pairs in found.items():
+            columns = list(zip(*pairs, strict=True))
+            gained = [over([value - start for value in own]) for own, start in zip(columns, before, strict=True)]
+            scores = [spread(list(own)) for own in columns]
+            lines.append([short_title(name), f"{share:g}", str(len(pairs)), *scores, *gained])
+    head = ["", "share", "seeds", "mean of the STS tests", "nDCG@10"]
+    return [*head, "STS over untrained (95 %)", "nDCG@10 over untrained (95 %)"], lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,13 @@ from benchmarks.choose import METHODS
 from benchmarks.do_they_help import PAPER, TITLES
 
 Table = tuple[list[str], list[list[str]]]
+#: How the base is read, and the test scores of BERT-base that are published: of [CLS] and the mean by Reimers and
+#: Gurevych (2019, table 1), of the first-last average by Gao et al. (2021, table 5).
+READINGS = {
+    "cls": ("[CLS]", {"sts12": 20.16, "sts13": 30.01, "sts16": 38.08, "stsb": 16.50}),
+    "mean": ("mean", {"sts12": 38.78, "sts13": 57.98, "sts16": 61.06, "stsb": 46.35}),
+    "first_last": ("first-last average", {"sts12": 39.70, "sts13": 59.38, "sts16": 66.19, "stsb": 53.87}),
+}
 #: Of the columns beside STS, those that are shown.
 OTHERS = tuple(column for column in COLUMNS if column[0] in ("transfer", "alignment", "uniformity"))
 
@@ -19,9 +27,18 @@ OTHERS = tuple(column for column in COLUMNS if column[0] in ("transfer", "alignm
 def base_curve(curve: list[dict[str, Any]], every: int = 500) -> Table:
     """Every so many steps, and the last: held-out masked-LM loss, and dev of three readings."""
     kept = [row for row in curve if row["step"] % every == 0 or row is curve[-1]]
-    names = ("cls", "mean", "first_last")
-    lines = [[f"{row['step']:,}", f"{row['held_out']:.2f}", *(f"{row[name]:.1f}" for name in names)] for row in kept]
-    return ["step", "masked-LM loss, held out", "dev, [CLS]", "dev, mean", "dev, first-last average"], lines
+    lines = [[f"{row['step']:,}", f"{row['held_out']:.2f}", *(f"{row[name]:.1f}" for name in READINGS)] for row in kept]
+    return ["step", "masked-LM loss, held out", *(f"dev, {title}" for title, _ in READINGS.values())], lines
+
+
+def base_tests(tests: dict[str, dict[str, float]]) -> Table:
+    """The base on the test sets, by how it is read, and the mean over the same sets that is published for BERT-base."""
+    lines = []
+    for name, (title, published) in READINGS.items():
+        values = [*tests[name].values(), statistics.mean(tests[name].values())]
+        bert = statistics.mean(published[one] for one in tests[name])
+        lines.append([title, *(f"{value:.1f}" for value in values), f"{bert:.1f}"])
+    return ["", *tests["cls"], "mean", "mean, BERT-base (published)"], lines
 
 
 def chosen(result: dict[str, Any]) -> Table:

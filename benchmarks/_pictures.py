@@ -7,19 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks._replicated import (
-    baseline,
-    differences,
-    first,
-    interval,
-    named,
-    of_sts,
-    pooling_of,
-    scores_of,
-    shared_tests,
-    shown_groups,
-    title,
-)
+from benchmarks._replicated import first, interval, named, pooling_of, scores_of, shown_groups, title
 
 
 def curves(result: dict[str, Any], start: str, path: Path) -> None:
@@ -54,20 +42,16 @@ def curves(result: dict[str, Any], start: str, path: Path) -> None:
     plt.close(figure)
 
 
-def forest(result: dict[str, Any], start: str, path: Path) -> None:
-    """Each method minus SimCSE from the same seed, with its interval."""
+def forest(differences: dict[str, list[float]], path: Path) -> None:
+    """Each method minus SimCSE from the same seed, with its interval.
+
+    Args:
+        differences: by method, one difference a seed; a method without any is left out.
+        path: the file.
+    """
     import matplotlib.pyplot as plt
 
-    found = shown_groups(of_sts(result["cells"]), start)
-    tests = shared_tests(result, start, found)
-    drawn = [
-        (
-            f"{title(own)} ({named(pooling_of(first(own)))})",
-            differences(own, baseline(own, found), "mean", tests),
-        )
-        for own in found.values()
-    ]
-    drawn = [(name, values) for name, values in drawn if values][::-1]
+    drawn = [(name, values) for name, values in differences.items() if values][::-1]
     figure, axis = plt.subplots(figsize=(8, 0.9 + 0.32 * len(drawn)))
     for place, (_, values) in enumerate(drawn):
         ends = interval(values)

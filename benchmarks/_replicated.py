@@ -226,6 +226,16 @@ def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]
     return ["", "pooling", "seeds", *columns[:-1], "mean of the tests", *OVER], lines
 
 
+def compared(result: dict[str, Any], start: str) -> dict[str, list[float]]:
+    """Each row of the table minus SimCSE with the same seeds, on the mean of the tests."""
+    found = shown_groups(of_sts(result["cells"]), start)
+    tests = shared_tests(result, start, found)
+    return {
+        f"{title(own)} ({named(pooling_of(first(own)))})": differences(own, baseline(own, found), "mean", tests)
+        for own in found.values()
+    }
+
+
 def short_rows(result: dict[str, Any], start: str, least: int = 1) -> tuple[list[str], list[list[str]]]:
     """The same without the single sets, of so many seeds or more."""
     head, lines = rows(result, start)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _ablations, _adapted, _experiments, _pictures, _replicated, _spaces
+from benchmarks import _ablations, _adapted, _experiments, _help, _pictures, _replicated, _spaces
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -158,7 +158,7 @@ def flat() -> str:
 
 
 def short() -> str:
-    """Of docs/measurements.md: MiniLM and BERT-base at 64, float32."""
+    """Of docs/speed.md: MiniLM and BERT-base at 64, float32."""
     rows = []
     peaks = {row["method"]: row["mib"] for row in read("speed_memory")}
     for row in read("speed_time"):
@@ -222,7 +222,7 @@ def replicated_translated() -> str:
 
 
 def replicated_short() -> str:
-    """Of docs/measurements.md: those of three seeds."""
+    """Of docs/do-they-help.md: those of three seeds."""
     return lined(_replicated.short_rows(on_wikipedia(), MINILM, least=3))
 
 
@@ -257,6 +257,14 @@ def baselines() -> str:
         steps = ", ".join(str(cell["best_step"]) for cell in own.values())
         rows.append([BASELINES[name], str(len(own)), *means, *(over if own is not simcse else ["", ""]), steps])
     return table("method | seeds | dev | mean of the tests | dev over SimCSE's | tests over SimCSE's | best step", rows)
+
+
+def base_curve() -> str:
+    return lined(_help.base_curve(read("language_base")["curve"]))
+
+
+def base_tests() -> str:
+    return lined(_help.base_tests(read("language_base")["tests"]))
 
 
 def sweeps() -> str:
@@ -313,7 +321,8 @@ RATIOS = ("time over the encoder alone", "speed over the unoptimised form", "spe
 #: How the names of scores end, and which module makes the table of cells that have such.
 MADE_OF: dict[tuple[str, ...], Any] = {(" spearman",): _replicated, (" ndcg@10",): _adapted, _spaces.ENDS: _spaces}
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
-    "docs/measurements.md": {"replicate": replicated_short, "speed": short},
+    "docs/do-they-help.md": {"replicate": replicated_short},
+    "docs/speed.md": {"speed": short},
     "docs/reproducing.md": {"expected": expected_short},
     "benchmarks/README.md": {
         "speed_time": timed,
@@ -327,6 +336,8 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "precisions": precisions,
         "ablations": ablations,
         "spaces": spaces,
+        "base_curve": base_curve,
+        "base_tests": base_tests,
         "replicate_weak": replicated_weak,
         "replicate_translated": replicated_translated,
         "ablations_translated": ablations_translated,
@@ -388,7 +399,7 @@ def main() -> None:
         path.write_text(text, encoding="utf-8")
     picture(RESULTS / "speed.png")
     _pictures.curves(on_wikipedia(), MINILM, RESULTS / "replicate_curves.png")
-    _pictures.forest(on_wikipedia(), MINILM, RESULTS / "replicate_differences.png")
+    _pictures.forest(_replicated.compared(on_wikipedia(), MINILM), RESULTS / "replicate_differences.png")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from benchmarks import choose, keep_share
+from benchmarks import _adapted, choose, keep_share
 from benchmarks._results import claimed
 from tests.filters import TRAINING
 from tests.selection import crossed
@@ -191,3 +191,20 @@ def test_each_share_is_scored_once(checkpoint, corpus, sts, retrieval, tmp_path,
     assert len(made) == 6
     with pytest.raises(SystemExit, match="give recipes of simcse, conisi, twins, infocse on one column"):
         keep_share.main([*words, "--recipes", "mini-diffcse"])
+
+
+def test_mixtures_are_held_to_the_untrained_encoder():
+    cells = [
+        {"recipe": "mini-simcse", "seed": 0, "share": 0.0, "sts": {"a": 60.0, "b": 70.0}, "ndcg@10": 50.0},
+        *(
+            {"recipe": "mini-simcse", "seed": seed, "share": 1.0, "sts": {"a": 66.0, "b": 70.0}, "ndcg@10": 48.0 + seed}
+            for seed in (0, 2)
+        ),
+        {"recipe": "mini-infocse", "seed": 0, "share": 0.5, "sts": {"a": 61.0, "b": 71.0}, "ndcg@10": 50.5},
+    ]
+    _, lines = _adapted.shares({"cells": cells})
+    assert lines == [
+        ["untrained", "0", "", "65.00", "50.00", "", ""],
+        ["SimCSE", "1", "2", "68.00 ± 0.00", "49.00 ± 1.41", "+3.00 (+3.00 to +3.00)", "-1.00 (-13.71 to +11.71)"],
+        ["InfoCSE without stage 1", "0.5", "1", "66.00", "50.50", "+1.00", "+0.50"],
+    ]

@@ -194,3 +194,10 @@ def test_the_candidates_as_a_table():
 def test_the_curve_of_the_base():
     curve = [{"step": step, "held_out": 4, "cls": 50, "mean": 60, "first_last": 65} for step in (0, 250, 500, 750)]
     assert [line[0] for line in _help.base_curve(curve)[1]] == ["0", "500", "750"]
+
+
+def test_the_base_beside_what_is_published_for_bert():
+    scores = {"sts12": 10.0, "stsb": 20.0}
+    head, lines = _help.base_tests(dict.fromkeys(_help.READINGS, scores))
+    assert head[1:4] == ["sts12", "stsb", "mean"]
+    assert [line[3:] for line in lines] == [["15.0", "18.3"], ["15.0", "42.6"], ["15.0", "46.8"]]

@@ -8,7 +8,7 @@ import json
 import pytest
 import torch
 
-from benchmarks import why
+from benchmarks import _why, why
 from benchmarks.choose import METHODS
 from st_contrastive import ConIsILoss, InfoCSELoss, TwinsLoss
 from tests.filters import TRAINING
@@ -94,3 +94,52 @@ def test_gradients_are_of_the_weighted_terms_and_leave_no_trace(build, sentences
     norms = [p.grad.norm() for p in model.parameters() if p.grad is not None]
     assert found["identical"] == pytest.approx(float(torch.stack(norms).norm()), rel=1e-5)
     assert ten == pytest.approx(10 * once, rel=1e-3)
+
+
+def _cell(question, title, seed, dev, gradients=(), **changed):
+    return {"question": question, "title": title, "seed": seed, "dev": dev, "gradients": list(gradients), **changed}
+
+
+RESULT = {
+    "cells": [
+        _cell("queue", "12", 0, 0.83, queue_batches=12),
+        _cell("queue", "3", 0, 0.82, queue_batches=3),
+        _cell("queue", "0", 0, 0.80, queue_batches=0),
+        _cell("share", "simcse", 0, 0.80, [{"step": 0, "contrastive": 2.0}]),
+        *(_cell("weight", "1", seed, 0.79 + seed / 100, weighted=3.0) for seed in (0, 1)),
+        *(_cell("weight", "0.1", seed, 0.80, weighted=0.3) for seed in (0, 1)),
+        _cell("head", "tanh, 0.1", 0, 0.78),
+        _cell("head", "projector, 0.1", 1, 0.78),
+        _cell("head", "projector, 0.1", 0, 0.77, [
+            {"step": 0, "contrastive": 1, "mlm": 3}, {"step": 50, "contrastive": 0, "mlm": 0},
+        ]),
+    ]
+}  # fmt: skip
+
+
+def test_each_change_is_held_to_the_chosen_setting():
+    _, lines = _why.changed(RESULT)
+    assert [line[2:] for line in lines] == [
+        ["projector, 0.1", "2", "77.50 ± 0.71", ""],
+        ["tanh, 0.1", "1", "78.00", "+1.00"],
+        ["0.1", "2", "80.00 ± 0.00", "+2.50 (-3.85 to +8.85)"],
+        ["1", "2", "79.50 ± 0.71", "+2.00 (+2.00 to +2.00)"],
+        ["0", "1", "80.00", ""],
+        ["3", "1", "82.00", "+2.00"],
+        ["12", "1", "83.00", "+3.00"],
+    ]
+
+
+def test_the_terms_have_shares_of_the_gradient():
+    head, lines = _why.gradients(RESULT)
+    assert head[2:] == ["step 0", "step 50"]
+    assert lines == [
+        ["SimCSE", "contrastive", "100.0 %", ""],
+        ["InfoCSE", "contrastive", "25.0 %", "0.0 %"],
+        ["InfoCSE", "mlm", "75.0 %", "0.0 %"],
+    ]
+
+
+def test_the_answers_have_a_picture(tmp_path):
+    _why.picture(RESULT, tmp_path / "why.png")
+    assert (tmp_path / "why.png").stat().st_size > 5000

@@ -1,0 +1,111 @@
+"""What ``benchmarks.why`` found, as tables and a picture."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks._replicated import interval, over, spread
+from benchmarks.do_they_help import TITLES
+
+Cell = dict[str, Any]
+Table = tuple[list[str], list[list[str]]]
+#: What each question's cells train, and what was changed in them.
+ASKED = {
+    "norm": ("ConIsI-s", "BatchNorm in its head"),
+    "head": ("InfoCSE", "head and temperature"),
+    "weight": ("InfoCSE", "masked-LM gradient, of the contrastive one's"),
+    "queue": ("Twins", "batches in the queue"),
+}
+
+
+def devs(cells: Iterable[Cell]) -> dict[tuple[str, str], dict[int, float]]:
+    """By question and title: the best dev x 100 by seed, in the order of what was changed."""
+
+    def order(cell: Cell) -> tuple[Any, ...]:
+        changed = [cell.get(name, 0) for name in ("queue_batches", "weighted")]
+        return *changed, cell["title"]
+
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for question in ASKED:
+        for cell in sorted((cell for cell in cells if cell["question"] == question), key=order):
+            found.setdefault((question, cell["title"]), {})[cell["seed"]] = 100 * cell["dev"]
+    return found
+
+
+def measured(cells: Iterable[Cell]) -> dict[str, Cell]:
+    """By method: the cell, at the chosen setting, of which the gradients were measured."""
+    found = {
+        ASKED[cell["question"]][0] if cell["question"] in ASKED else TITLES[cell["title"]]: cell
+        for cell in cells
+        if cell["gradients"]
+    }
+    return {title: found[title] for title in TITLES.values() if title in found}
+
+
+def changed(result: dict[str, Any]) -> Table:
+    """Each change, and how far it is from the method at its chosen setting; of queues, from none."""
+    found = devs(result["cells"])
+    as_chosen = {cell["question"]: (cell["question"], cell["title"]) for cell in measured(result["cells"]).values()}
+    held_to = {**as_chosen, "weight": as_chosen.get("head"), "queue": ("queue", "0")}
+    lines = []
+    for (question, title), own in found.items():
+        method, what = ASKED[question]
+        other = found.get(held_to.get(question) or ("", ""), {})
+        values = [own[seed] - other[seed] for seed in own if seed in other]
+        same = held_to.get(question) == (question, title)
+        compared = "" if same or not values else over(values)
+        lines.append([method, what, title, str(len(own)), spread(list(own.values())), compared])
+    return ["method", "changed", "to", "seeds", "dev", "over the chosen setting, or no queue (95 %)"], lines
+
+
+def gradients(result: dict[str, Any]) -> Table:
+    """Of each method, what part of the terms' gradient norms each weighted term has, at each step measured."""
+    found = measured(result["cells"])
+    steps = sorted({one["step"] for cell in found.values() for one in cell["gradients"]})
+    lines = [
+        [method, term, *(f"{100 * shares[step][term]:.1f} %" if step in shares else "" for step in steps)]
+        for method, shares in ((method, shares_of(cell)) for method, cell in found.items())
+        for term in next(iter(shares.values()))
+    ]
+    return ["method", "term", *(f"step {step}" for step in steps)], lines
+
+
+def shares_of(cell: Cell) -> dict[int, dict[str, float]]:
+    """By step, each term's part of the sum of the terms' gradient norms."""
+    found = {}
+    for one in cell["gradients"]:
+        norms = {name: norm for name, norm in one.items() if name != "step"}
+        total = sum(norms.values()) or 1.0
+        found[one["step"]] = {name: norm / total for name, norm in norms.items()}
+    return found
+
+
+def picture(result: dict[str, Any], path: Path) -> None:
+    """A panel a question: dev of each change with its interval; and the terms' shares of the gradient."""
+    import matplotlib.pyplot as plt
+
+    found = devs(result["cells"])
+    figure, axes = plt.subplots(1, 1 + len(ASKED), figsize=(3.2 * (1 + len(ASKED)), 3.2))
+    for method, cell in measured(result["cells"]).items():
+        shares = shares_of(cell)
+        for term in next(iter(shares.values())):
+            axes[0].plot(list(shares), [one[term] for one in shares.values()], label=f"{method}: {term}")
+    axes[0].set_title("share of the gradient", fontsize=8)
+    axes[0].set_xlabel("step")
+    axes[0].legend(fontsize=5)
+    for axis, (question, (method, what)) in zip(axes[1:], ASKED.items(), strict=True):
+        drawn = {title: list(own.values()) for (of, title), own in found.items() if of == question}
+        for place, values in enumerate(drawn.values()):
+            if ends := interval(values):
+                axis.plot([place, place], ends, color="tab:blue", linewidth=2)
+            axis.plot([place] * len(values), values, ".", color="gray")
+            axis.plot([place], [statistics.mean(values)], "o", color="tab:blue")
+        axis.set_xticks(range(len(drawn)), drawn, fontsize=7, rotation=20 if question in ("norm", "head") else 0)
+        axis.set_title(f"{method}: {what}", fontsize=8)
+    axes[1].set_ylabel("STS-B dev, Spearman x 100")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
