@@ -236,10 +236,9 @@ def compared(result: dict[str, Any], start: str) -> dict[str, list[float]]:
     }
 
 
-def short_rows(result: dict[str, Any], start: str, least: int = 1) -> tuple[list[str], list[list[str]]]:
-    """The same without the single sets, of so many seeds or more."""
+def short_rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
+    """The same without the single sets."""
     head, lines = rows(result, start)
-    lines = [line for line in lines if not line[2] or int(line[2]) >= least]
     kept = [*range(4), *range(len(head) - 3, len(head))]
     return [head[index] for index in kept], [[line[index] for index in kept] for line in lines]
 

@@ -221,11 +221,6 @@ def replicated_translated() -> str:
     return lined(_replicated.short_rows(trained_on(TRANSLATED, read("replicate")), MINILM))
 
 
-def replicated_short() -> str:
-    """Of docs/do-they-help.md: those of three seeds."""
-    return lined(_replicated.short_rows(on_wikipedia(), MINILM, least=3))
-
-
 def ablations() -> str:
     return lined(_ablations.rows(on_wikipedia(), MINILM))
 
@@ -321,7 +316,6 @@ RATIOS = ("time over the encoder alone", "speed over the unoptimised form", "spe
 #: How the names of scores end, and which module makes the table of cells that have such.
 MADE_OF: dict[tuple[str, ...], Any] = {(" spearman",): _replicated, (" ndcg@10",): _adapted, _spaces.ENDS: _spaces}
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
-    "docs/do-they-help.md": {"replicate": replicated_short},
     "docs/speed.md": {"speed": short},
     "docs/reproducing.md": {"expected": expected_short},
     "benchmarks/README.md": {
