@@ -82,7 +82,7 @@ class AuxiliaryMLM(nn.Module):
         encoder: PreTrainedModel,
         *,
         split_layer: int | None = None,
-        extra_layers: int = 2,
+        extra_layers: int | None = None,
         tied_head: bool = False,
         lower_dropout: bool = False,
     ) -> AuxiliaryMLM:
@@ -91,7 +91,9 @@ class AuxiliaryMLM(nn.Module):
         Args:
             encoder: the full encoder; it is not changed. Its adapters are merged into the copy.
             split_layer: how many lower layers are copied and frozen. None takes half of them.
-            extra_layers: how many trainable layers follow.
+            extra_layers: how many trainable layers follow. None takes two, as the paper, or one where two would make
+                the network as deep as the encoder. A network as deep as the encoder predicts as well as the encoder
+                does, without the sentence vector.
             tied_head: use the frozen copy's embedding matrix as the head's decoder; False trains a separate matrix.
             lower_dropout: see the class.
 
@@ -101,6 +103,8 @@ class AuxiliaryMLM(nn.Module):
         depth = len(layers_of(encoder))
         split = max(1, depth // 2) if split_layer is None else split_layer
         require_count("split_layer", split)
+        if extra_layers is None:
+            extra_layers = 2 if split + 2 < depth else 1
         require_count("extra_layers", extra_layers)
         if split > depth or extra_layers > depth:
             raise ValueError(

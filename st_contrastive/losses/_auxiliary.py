@@ -52,7 +52,7 @@ def auxiliary_network(
         return AuxiliaryMLM.from_encoder(
             encoder,
             split_layer=split_layer,
-            extra_layers=2 if extra_layers is None else extra_layers,
+            extra_layers=extra_layers,
             tied_head=tied_head,
             lower_dropout=lower_dropout,
         )

@@ -101,7 +101,8 @@ class InfoCSELoss(ConditionedLoss):
             smaller than Adam's epsilon in float32, and nearly all of them vanish in float16: hence the default.
         split_layer: how many lower layers the auxiliary network copies and freezes. None takes half of them, or as many
             as ``auxiliary`` has.
-        extra_layers: how many trainable layers it has. None takes two, or as many as ``auxiliary`` has.
+        extra_layers: how many trainable layers it has. None takes as many as ``auxiliary`` has, and otherwise two, or
+            one where two would make the network as deep as the encoder.
         head: what stands on top of the embeddings for the contrastive term, in training only. "projector" is the
             authors' code: two linear layers with BatchNorm. "tanh" is SimCSE's Linear and Tanh, which the paper's text
             asks for ("a pooler layer", section 2). None is no head. Against ``SimCSELoss``, whose head is "tanh",

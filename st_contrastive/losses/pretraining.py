@@ -26,7 +26,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
     The encoder predicts the masked tokens from its last hidden states; the auxiliary network predicts them from the
     hidden states of the encoder's own lower layers and, in position 0, the full encoder's sentence vector. Both go
     through one masked-LM head, and nothing is detached. What the upper layers know about the sentence can reach the
-    auxiliary network through that vector alone, so that it must hold the sentence.
+    auxiliary network through that vector alone: the fewer layers it has than the encoder, the more it needs the vector.
 
     Then ``save_auxiliary(path)``, ``model.save_pretrained(folder)``, and
     :class:`~st_contrastive.InfoCSELoss` with ``auxiliary=path``. Terms: ``mlm`` and ``auxiliary_mlm``.
@@ -36,7 +36,8 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         mask_rate: share of the tokens that are masked. The default is BERT's, which the paper names for this stage
             (sections 2 and 3.1); it varies the rate of the joint stage alone (section 5.3).
         split_layer: after how many lower layers the auxiliary network branches off. None takes half of them.
-        extra_layers: how many layers it has of its own. They start as copies of the encoder's uppermost.
+        extra_layers: how many layers it has of its own. They start as copies of the encoder's uppermost. None takes
+            two, as the paper, or one where two would make the network as deep as the encoder.
         whole_words: mask words rather than tokens. For vocabularies that mark the inside of words ("##") or the space
             before them.
         auxiliary_weight: w, above 0, of the auxiliary network's term. The paper has "the hyperparameter to balance the
@@ -72,7 +73,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         *,
         mask_rate: float = 0.15,
         split_layer: int | None = None,
-        extra_layers: int = 2,
+        extra_layers: int | None = None,
         whole_words: bool = False,
         auxiliary_weight: float = 1.0,
         tied_head: bool = True,

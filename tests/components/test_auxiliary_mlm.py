@@ -213,6 +213,17 @@ def test_an_encoder_made_in_code_needs_no_checkpoint():
     assert auxiliary.split_layer == auxiliary.extra_layers == 1
 
 
+@pytest.mark.parametrize(("depth", "shape"), [(2, (1, 1)), (4, (2, 1)), (6, (3, 2)), (12, (6, 2)), (24, (12, 2))])
+def test_the_network_is_not_as_deep_as_the_encoder_where_it_can_be_less(depth, shape):
+    from transformers import BertConfig, BertModel
+
+    small = BertConfig(
+        vocab_size=20, hidden_size=8, num_hidden_layers=depth, num_attention_heads=2, intermediate_size=8
+    )
+    auxiliary = AuxiliaryMLM.from_encoder(BertModel(small))
+    assert (auxiliary.split_layer, auxiliary.extra_layers) == shape
+
+
 def test_bad_input(checkpoint):
     encoder = load(checkpoint, "bert")
     for options in ({"split_layer": 0}, {"split_layer": 5}, {"extra_layers": 5}, {"extra_layers": 0}):
