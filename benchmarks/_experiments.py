@@ -53,6 +53,16 @@ def infocse_pretrain(found: dict[str, Any]) -> Table:
     return ["steps", "encoder's masked-LM loss", "auxiliary network's", "with another sentence's vector"], lines
 
 
+def infocse_depth(found: dict[str, Any]) -> Table:
+    head, _ = infocse_pretrain(found["rows"][0])
+    lines = [
+        [f"{row['split_layer']} + {row['extra_layers']}", *line]
+        for row in found["rows"]
+        for line in infocse_pretrain(row)[1]
+    ]
+    return ["layers, encoder's + own", *head], lines
+
+
 def infocse_precision(found: dict[str, Any]) -> Table:
     precisions = {"bfloat16": "bfloat16 autocast", "float16": "float16 autocast"}
     weights = {"gradient": "on the gradient", "loss": "in the loss"}
@@ -146,6 +156,7 @@ def augmentations(found: dict[str, Any]) -> Table:
 TABLES: tuple[Callable[[dict[str, Any]], Table], ...] = (
     first_step,
     infocse_pretrain,
+    infocse_depth,
     infocse_precision,
     infocse_joint,
     fraternal,

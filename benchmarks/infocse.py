@@ -1,12 +1,14 @@
 """InfoCSE's two stages on a real encoder: what stage 1 learns, and what it and the weight do to joint training.
 
     python -m benchmarks.infocse pretrain --data wiki.txt.gz --out stage1 --json pretrain.json
+    python -m benchmarks.infocse depth --data wiki.txt.gz --base base/model --extra-layers 1 2 --json depth.json
     python -m benchmarks.infocse norms --data wiki.txt.gz --stage1 stage1 --json norms.json
     python -m benchmarks.infocse precision --data wiki.txt.gz --json precision.json
     python -m benchmarks.infocse joint --data wiki.txt.gz --sts sts/ --stage1 stage1 --json joint.json
 
 ``pretrain``: the masked-LM losses on sentences that it does not train on, beside the cross-entropy of the unigram
 distribution of the training sentences on the same masked tokens.
+``depth``: the same for auxiliary networks with so many layers of their own; nothing is saved.
 ``norms``: norm of each term's gradient at the encoder's last token states.
 ``precision``: what the gradients of the masked-LM term lose in half precision, for both forms of the weight.
 ``joint``: STS-B dev and the STS tests after training, for each case and seed, beside SimCSE of the same seed; and the
@@ -120,10 +122,27 @@ class Watched(Recorder):
 
 
 def pretrain(args: argparse.Namespace) -> dict[str, Any]:
+    model, loss, result = first_stage(args, None)
+    model.save_pretrained(args.out)
+    loss.save_auxiliary(args.out)
+    return result
+
+
+def depth(args: argparse.Namespace) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    for extra in args.extra_layers:
+        _, loss, result = first_stage(args, extra)
+        rows.append({"split_layer": loss.network.split_layer, "extra_layers": extra, **result})
+        save(args, {"rows": rows})
+    return {"rows": rows}
+
+
+def first_stage(args: argparse.Namespace, extra_layers: int | None) -> tuple[Any, Any, dict[str, Any]]:
+    """The model and the loss after stage 1, and the masked-LM losses on the way."""
     set_seed(args.seed)
     held_out, train = sentences_of(args)
-    model = build(args.length)
-    loss = AuxiliaryMLMPretrainingLoss(model, mask_rate=args.mask_rate)
+    model = build(args.length, args.base)
+    loss = AuxiliaryMLMPretrainingLoss(model, mask_rate=args.mask_rate, extra_layers=extra_layers)
     batches = held_out_batches(model, loss, held_out)
     baseline = unigram(model, train, batches)
     print(f"unigram {baseline:.4f}", flush=True)
@@ -140,15 +159,13 @@ def pretrain(args: argparse.Namespace) -> dict[str, Any]:
         recorder = Watched(loss, args.every, measure)
         by_trainer(model, recorder, text_dataset(train), args, out, args.seed)
     measure(len(recorder.history))
-    model.eval()
-    model.save_pretrained(args.out)
-    loss.save_auxiliary(args.out)
-    return {
+    result = {
         "unigram": baseline,
         "held_out": curve,
         "training_tenths": tenths(recorder.history),
         "seconds": round(time.perf_counter() - started, 1),
     }
+    return model.eval(), loss, result
 
 
 def norms(args: argparse.Namespace) -> dict[str, Any]:
@@ -280,10 +297,12 @@ def save(args: argparse.Namespace, result: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["pretrain", "norms", "precision", "joint"])
+    parser.add_argument("command", choices=["pretrain", "depth", "norms", "precision", "joint"])
     parser.add_argument("--data", required=True, help="sentences, one a line")
     parser.add_argument("--sts", help="folder with stsb/dev and the tests")
     parser.add_argument("--stage1", help="folder that pretrain wrote")
+    parser.add_argument("--base", help="pretrain and depth: folder of the encoder; default: all-MiniLM-L6-v2")
+    parser.add_argument("--extra-layers", type=int, nargs="+", default=[1, 2], help="depth: of the auxiliary network")
     parser.add_argument("--out", default="stage1", help="where pretrain saves")
     parser.add_argument("--json", help="where the results go")
     parser.add_argument("--steps", type=int, default=300)
@@ -299,6 +318,7 @@ def main() -> None:
     args = parser.parse_args()
     commands: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
         "pretrain": pretrain,
+        "depth": depth,
         "norms": norms,
         "precision": precision,
         "joint": joint,

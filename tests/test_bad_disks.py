@@ -102,7 +102,7 @@ def test_a_full_disk_under_save_auxiliary(checkpoint, tmp_path, there):
         assert "\n" not in str(info.value)
         assert everything(tmp_path) == before
     save_auxiliary(auxiliary, place, tokenizer, "the new one")
-    assert load_auxiliary(place, encoder, tokenizer).extra_layers == 2
+    assert load_auxiliary(place, encoder, tokenizer).extra_layers == 1
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=r"auxiliary .*file can't be written: File exists"):
         save_auxiliary(auxiliary, tmp_path / "file", tokenizer)

@@ -53,7 +53,7 @@ def test_the_configuration_says_what_it_is(checkpoint, tmp_path):
     save_auxiliary(AuxiliaryMLM.from_encoder(encoder), tmp_path, tokenizer, "bert-base-uncased")
     config = json.loads((tmp_path / CONFIG_NAME).read_text())
     assert config["base_model_name"] == "bert-base-uncased"
-    assert (config["split_layer"], config["extra_layers"], config["hidden_size"]) == (2, 2, 32)
+    assert (config["split_layer"], config["extra_layers"], config["hidden_size"]) == (2, 1, 32)
     assert config["tokenizer_fingerprint"] > 0
     assert str(checkpoint("bert")) not in (tmp_path / CONFIG_NAME).read_text()
     assert all(name.startswith(("network.", "head.")) for name in load_file(tmp_path / WEIGHTS_NAME))
@@ -71,8 +71,8 @@ def test_a_mismatch_is_refused_by_name(checkpoint, saved):
     other, others = load(checkpoint, "roberta")
     with pytest.raises(ValueError, match=r"model_type is 'bert', the model has 'roberta'.*vocab_size.*fingerprint"):
         load_auxiliary(saved, other, others)
-    with pytest.raises(ValueError, match=r"made from bert.*split_layer is 2, asked for 3; extra_layers is 2, asked"):
-        load_auxiliary(saved, encoder, tokenizer, split_layer=3, extra_layers=1)
+    with pytest.raises(ValueError, match=r"made from bert.*split_layer is 2, asked for 3; extra_layers is 1, asked"):
+        load_auxiliary(saved, encoder, tokenizer, split_layer=3, extra_layers=2)
     tokenizer.add_tokens(["zebra"])
     with pytest.raises(ValueError, match="tokenizer_fingerprint"):
         load_auxiliary(saved, encoder, tokenizer)
@@ -94,7 +94,7 @@ def test_what_is_missing_or_damaged_is_said(checkpoint, saved, tmp_path):
         (config.replace('"hidden_act": "gelu"', '"hidden_act": "foo"'), "damaged .*KeyError"),
         (config.replace('"hidden_size": 32,\n    "', '"hidden_size": "32",\n    "'), "damaged"),
         (config.replace('"format": 1', '"format": 9'), "format 9"),
-        (config.replace('"extra_layers": 2', '"extra_layers": 1'), "names 1 extra layers"),
+        (config.replace('"extra_layers": 1', '"extra_layers": 2'), "names 2 extra layers"),
     ):
         (saved / CONFIG_NAME).write_text(text)
         with pytest.raises((OSError, ValueError), match=message):

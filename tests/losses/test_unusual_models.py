@@ -121,7 +121,7 @@ def test_settings_with_one_entry_a_layer(build, sentences):
     loss = SimCSELoss(model, mlm_weight=0.1)
     assert loss.mlm_head.network.config.attention_window == [4]
     assert torch.isfinite(loss([model.preprocess(sentences)]).total)
-    auxiliary = InfoCSELoss(model).auxiliary.eval()
+    auxiliary = InfoCSELoss(model, extra_layers=2).auxiliary.eval()
     assert auxiliary.network.config.attention_window == [4, 4, 8, 8]
     features = model.preprocess(sentences[:3])
     inputs = {name: features[name] for name in ("input_ids", "attention_mask")}
