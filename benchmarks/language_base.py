@@ -304,7 +304,7 @@ def score(args: argparse.Namespace) -> None:
     if "tests" in found:
         return
     model = BertForMaskedLM.from_pretrained(folder).eval()
-    files = sts_files(args.sts, ["dev", "test"])  # there is dev, so that a folder without tests is none to refuse
+    files = sts_files(args.sts, ["dev", "test"])  # with dev: a folder without test sets is not refused
     tests = {name: read_split(own) for (name, split), own in files.items() if split == "test"}
     found["tests"] = {
         reading: {name: 100 * sts_spearman(reader, pairs) for name, pairs in tests.items()}

@@ -26,7 +26,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
     The encoder predicts the masked tokens from its last hidden states; the auxiliary network predicts them from the
     hidden states of the encoder's own lower layers and, in position 0, the full encoder's sentence vector. Both go
     through one masked-LM head, and nothing is detached. What the upper layers know about the sentence can reach the
-    auxiliary network through that vector alone: the fewer layers it has than the encoder, the more it needs the vector.
+    auxiliary network through that vector alone; the paper argues that a shallow network must therefore rely on it.
 
     Then ``save_auxiliary(path)``, ``model.save_pretrained(folder)``, and
     :class:`~st_contrastive.InfoCSELoss` with ``auxiliary=path``. Terms: ``mlm`` and ``auxiliary_mlm``.
