@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +55,26 @@ def forest(differences: dict[str, list[float]], path: Path) -> None:
     drawn = [(name, values) for name, values in differences.items() if values][::-1]
     figure, axis = plt.subplots(figsize=(8, 0.9 + 0.32 * len(drawn)))
     for place, (_, values) in enumerate(drawn):
-        ends = interval(values)
-        if ends:
-            axis.plot(ends, [place, place], color="tab:blue", linewidth=2)
-        axis.plot(values, [place] * len(values), ".", color="gray")
-        axis.plot([statistics.mean(values)], [place], "o", color="tab:blue")
+        seeds(axis, values, place, across=True)
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_yticks(range(len(drawn)), [name for name, _ in drawn], fontsize=7)
     axis.set_xlabel("mean of the STS tests over SimCSE's, 95 % interval")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def seeds(axis: Any, values: list[float], place: float, *, across: bool) -> None:
+    """One value a seed as dots, their mean and its interval, along the x axis or along the y axis."""
+
+    def draw(along: Sequence[float], *style: Any, **more: Any) -> None:
+        other = [place] * len(along)
+        axis.plot(*((along, other) if across else (other, along)), *style, **more)
+
+    if ends := interval(values):
+        draw(ends, color="tab:blue", linewidth=2)
+    draw(values, ".", color="gray")
+    draw([statistics.mean(values)], "o", color="tab:blue")
 
 
 def shares(curves: dict[str, dict[float, list[tuple[float, float]]]], path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks._replicated import interval, over, spread
+from benchmarks._pictures import seeds
+from benchmarks._replicated import over, spread
 from benchmarks.do_they_help import TITLES
 
 Cell = dict[str, Any]
@@ -99,10 +99,7 @@ def picture(result: dict[str, Any], path: Path) -> None:
     for axis, (question, (method, what)) in zip(axes[1:], ASKED.items(), strict=True):
         drawn = {title: list(own.values()) for (of, title), own in found.items() if of == question}
         for place, values in enumerate(drawn.values()):
-            if ends := interval(values):
-                axis.plot([place, place], ends, color="tab:blue", linewidth=2)
-            axis.plot([place] * len(values), values, ".", color="gray")
-            axis.plot([place], [statistics.mean(values)], "o", color="tab:blue")
+            seeds(axis, values, place, across=False)
         axis.set_xticks(range(len(drawn)), drawn, fontsize=7, rotation=20 if question in ("norm", "head") else 0)
         axis.set_title(f"{method}: {what}", fontsize=8)
     axes[1].set_ylabel("STS-B dev, Spearman x 100")
