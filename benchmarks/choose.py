@@ -46,8 +46,8 @@ from st_contrastive.training.checkpoints import last_complete
 TEMPERATURES, RATES = (0.05, 0.1), (3e-5, 1e-4)
 #: Of ConIsI too, which was best at 0.15 from MiniLM: the BatchNorm in its head makes lower ones easy.
 HIGH = 0.15
-#: InfoCSE's: the paper's, and those at which its term's gradient at the encoder is about 1 % and 10 % of the contrastive
-#: one after 1,500 steps of stage 1 from the language model, where it is 0.45 % of it before the weight.
+#: InfoCSE's: the paper's, and two that bring its term's gradient at the encoder to about 1 % and 10 % of the
+#: contrastive one. Unweighted it is 0.45 % of it, after 1,500 steps of stage 1 from the language model.
 WEIGHTS_BY_GRADIENT = (1e-5, 2.0, 20.0)
 METRIC = "dev_spearman"
 EMPTY: dict[str, Any] = {"cells": [], "chosen": {}}
