@@ -63,6 +63,18 @@ def infocse_depth(found: dict[str, Any]) -> Table:
     return ["layers, encoder's + own", *head], lines
 
 
+def infocse_stage1(found: dict[str, Any]) -> Table:
+    """Losses with the vectors of whole sentences, as in stage 2."""
+    lines = []
+    for row in found["rows"]:
+        own, shuffled = row["whole"]["own"], row["whole"]["shuffled"]
+        losses = [f"{value:.4f}" for value in (row["mlm"], own, shuffled)]
+        ratio = row["norms"]["mlm"] / row["norms"]["contrastive"]
+        lines.append([row["stage 1"], *losses, f"{100 * ratio:.2f} %", percent(row["dev"])])
+    losses_of = ["encoder's masked-LM loss", "auxiliary network's", "with another sentence's vector"]
+    return ["stage 1", *losses_of, "its gradient over the contrastive one, unweighted", "dev, [CLS]"], lines
+
+
 def infocse_precision(found: dict[str, Any]) -> Table:
     precisions = {"bfloat16": "bfloat16 autocast", "float16": "float16 autocast"}
     weights = {"gradient": "on the gradient", "loss": "in the loss"}
@@ -157,6 +169,7 @@ TABLES: tuple[Callable[[dict[str, Any]], Table], ...] = (
     first_step,
     infocse_pretrain,
     infocse_depth,
+    infocse_stage1,
     infocse_precision,
     infocse_joint,
     fraternal,

@@ -2,6 +2,8 @@
 
     python -m benchmarks.infocse pretrain --data wiki.txt.gz --out stage1 --json pretrain.json
     python -m benchmarks.infocse depth --data wiki.txt.gz --base base/model --extra-layers 1 2 --json depth.json
+    python -m benchmarks.infocse stage1 --data wiki.txt.gz --base base/model --stage1 stage1 --dev dev.jsonl \
+        --json infocse_stage1.json
     python -m benchmarks.infocse norms --data wiki.txt.gz --stage1 stage1 --json norms.json
     python -m benchmarks.infocse precision --data wiki.txt.gz --json precision.json
     python -m benchmarks.infocse joint --data wiki.txt.gz --sts sts/ --stage1 stage1 --json joint.json
@@ -9,6 +11,8 @@
 ``pretrain``: the masked-LM losses on sentences that it does not train on, beside the cross-entropy of the unigram
 distribution of the training sentences on the same masked tokens.
 ``depth``: the same for auxiliary networks with so many layers of their own; nothing is saved.
+``stage1``: the losses before and after a first stage that was saved, with the vectors of masked sentences, as in stage
+1, and of whole ones, as in stage 2; the gradient norms of stage 2's terms, 40 % masked; and STS-B dev of [CLS].
 ``norms``: norm of each term's gradient at the encoder's last token states.
 ``precision``: what the gradients of the masked-LM term lose in half precision, for both forms of the weight.
 ``joint``: STS-B dev and the STS tests after training, for each case and seed, beside SimCSE of the same seed; and the
@@ -168,6 +172,31 @@ def first_stage(args: argparse.Namespace, extra_layers: int | None) -> tuple[Any
     return model.eval(), loss, result
 
 
+def stage1(args: argparse.Namespace) -> dict[str, Any]:
+    """Of the base with an untrained network, and of what the first stage made of both."""
+    held_out = read_corpus(args.data, limit=HELD_OUT).sentences
+    dev = read_sts(args.dev)
+    rows = []
+    for name, encoder, auxiliary in (("before", args.base, None), ("after", args.stage1, args.stage1)):
+        set_seed(args.seed)
+        model = build(args.length, encoder)
+        batches = held_out_batches(model, AuxiliaryMLMPretrainingLoss(model, mask_rate=args.mask_rate), held_out)
+        loss = InfoCSELoss(model, auxiliary=auxiliary)
+        row: dict[str, Any] = {"stage 1": name, "mlm": encoder_loss(model, loss.auxiliary, batches)}
+        for vectors_of, masked in (("masked", True), ("whole", False)):
+            row[vectors_of] = auxiliary_losses(model, loss.auxiliary, batches, masked_vectors=masked)
+        rows.append({**row, "norms": gradient_norms(loss, held_out), "dev": sts_spearman(model.eval(), dev)})
+        print(rows[-1], flush=True)
+    return {"rows": rows}
+
+
+def gradient_norms(loss: InfoCSELoss, sentences: list[str]) -> dict[str, float]:
+    """Mean over four batches of 64."""
+    loss.train()
+    rows = [loss.gradient_norms(loss.model.preprocess(sentences[start : start + 64])) for start in range(0, 256, 64)]
+    return {term: statistics.mean(row[term] for row in rows) for term in rows[0]}
+
+
 def norms(args: argparse.Namespace) -> dict[str, Any]:
     held_out, _ = sentences_of(args)
     found = {}
@@ -177,11 +206,8 @@ def norms(args: argparse.Namespace) -> dict[str, Any]:
         ("stage 1, both", args.stage1, args.stage1),
     ):
         set_seed(args.seed)
-        model = build(args.length, encoder).train()
-        loss = InfoCSELoss(model, auxiliary=auxiliary)
-        loss.train()
-        rows = [loss.gradient_norms(model.preprocess(held_out[start : start + 64])) for start in range(0, 256, 64)]
-        found[name] = {term: statistics.mean(row[term] for row in rows) for term in rows[0]}
+        loss = InfoCSELoss(build(args.length, encoder), auxiliary=auxiliary)
+        found[name] = gradient_norms(loss, held_out)
         found[name]["ratio"] = found[name]["mlm"] / found[name]["contrastive"]
         print(name, found[name], flush=True)
     return found
@@ -297,11 +323,12 @@ def save(args: argparse.Namespace, result: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["pretrain", "depth", "norms", "precision", "joint"])
+    parser.add_argument("command", choices=["pretrain", "depth", "stage1", "norms", "precision", "joint"])
     parser.add_argument("--data", required=True, help="sentences, one a line")
     parser.add_argument("--sts", help="folder with stsb/dev and the tests")
-    parser.add_argument("--stage1", help="folder that pretrain wrote")
-    parser.add_argument("--base", help="pretrain and depth: folder of the encoder; default: all-MiniLM-L6-v2")
+    parser.add_argument("--dev", help="stage1: the STS Benchmark's development split")
+    parser.add_argument("--stage1", help="folder that pretrain wrote, or benchmarks.choose")
+    parser.add_argument("--base", help="pretrain, depth and stage1: folder of the encoder; default: all-MiniLM-L6-v2")
     parser.add_argument("--extra-layers", type=int, nargs="+", default=[1, 2], help="depth: of the auxiliary network")
     parser.add_argument("--out", default="stage1", help="where pretrain saves")
     parser.add_argument("--json", help="where the results go")
@@ -319,6 +346,7 @@ def main() -> None:
     commands: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
         "pretrain": pretrain,
         "depth": depth,
+        "stage1": stage1,
         "norms": norms,
         "precision": precision,
         "joint": joint,

@@ -55,6 +55,7 @@ def test_the_better_half_goes_on(words, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         halt(self, args, state, control, **kwargs)
 
+    monkeypatch.setattr(choose, "TEMPERATURES", (0.05, 0.1))
     monkeypatch.setattr(choose._Halt, "on_step_end", counted)
     with pytest.raises(KeyboardInterrupt):  # in the second step of the third candidate
         choose.main([*words, "--methods", "simcse"])
@@ -93,7 +94,7 @@ def test_every_method_runs(name, words, tmp_path, sentences, monkeypatch):
     monkeypatch.setattr(choose, "TEMPERATURES", (0.05,))
     monkeypatch.setattr(choose, "RATES", (1e-4,))
     method = choose.METHODS[name]
-    fewer = {"weights": method.weights[:2], "temperatures": ()}
+    fewer = {"weights": method.weights[:2]}
     monkeypatch.setitem(choose.METHODS, name, choose.Method(**{**vars(method), **fewer}))
     choose.main([*words, "--methods", name, "--pairs", str(pairs)])
     result = json.loads((tmp_path / "choose.json").read_text())
@@ -132,7 +133,7 @@ def test_the_first_candidate_is_the_papers():
         assert (first.pop("temperature"), first.pop("lr")) == (0.05, 3e-5)
         paper = {"interaction_weight": 0.8, "twins_weight": 1.0, "mlm_weight": 1e-5}
         assert first.items() <= paper.items()
-    assert [len(method.candidates()) for method in choose.METHODS.values()] == [12, 18, 12, 4, 4, 4]
+    assert [len(method.candidates()) for method in choose.METHODS.values()] == [18, 18, 18, 6, 6, 6]
 
 
 def test_a_run_is_halted_at_an_evaluation(words):
