@@ -20,6 +20,17 @@ READINGS = {
     "mean": ("mean", {"sts12": 38.78, "sts13": 57.98, "sts16": 61.06, "stsb": 46.35}),
     "first_last": ("first-last average", {"sts12": 39.70, "sts13": 59.38, "sts16": 66.19, "stsb": 53.87}),
 }
+#: Rows that differ in one part, or in the method alone, and what each is held to.
+HELD_TO = (
+    ("InfoCSE", "SimCSE from stage 1"),
+    ("InfoCSE", "InfoCSE without stage 1"),
+    ("InfoCSE", "InfoCSE, SimCSE's head"),
+    ("SimCSE from stage 1", "SimCSE"),
+    ("ConIsI-o1", "ConIsI-s"),
+    ("DiffCSE", "SimCSE"),
+    ("SimCSE with masked-LM", "SimCSE"),
+    *((title, f"{title}{PAPER}") for title in TITLES.values()),
+)
 #: Of the columns beside STS, those that are shown.
 OTHERS = tuple(column for column in COLUMNS if column[0] in ("transfer", "alignment", "uniformity"))
 
@@ -62,12 +73,19 @@ def chosen(result: dict[str, Any]) -> Table:
 
 
 def by_title(cells: Sequence[Cell]) -> dict[str, dict[int, Cell]]:
-    """Rows by their title, cells by their seed, in the order of the rows."""
+    """Rows by their title, cells by their seed, in the order of the rows.
+
+    Raises:
+        ValueError: a title stands for two settings.
+    """
     order = [title + end for title in TITLES.values() for end in ("", PAPER)]
     found: dict[str, dict[int, Cell]] = {}
     known = sorted(cells, key=lambda cell: order.index(cell["label"]) if cell["label"] in order else len(order))
     for cell in known:
-        found.setdefault(cell["label"], {})[cell["seed"]] = cell
+        own = found.setdefault(cell["label"], {})
+        own[cell["seed"]] = cell
+        if any((one["set"], one["options"]) != (cell["set"], cell["options"]) for one in own.values()):
+            raise ValueError(f"{cell['label']} was trained with two settings: take the cells of one out of the file.")
     return found
 
 
@@ -93,6 +111,18 @@ def compared(result: dict[str, Any], name: str) -> dict[str, list[float]]:
     """Each row minus SimCSE with the same seeds: of ``dev`` or the ``mean`` of the tests."""
     found, tests = by_title(result["cells"]), shared_tests(result)
     return {title: differences(own, simcse_of(own, found), name, tests) for title, own in found.items()}
+
+
+def pairs(result: dict[str, Any]) -> Table:
+    """Each pair of rows of which one is held to the other: the difference, paired by seed."""
+    found, tests = by_title(result["cells"]), shared_tests(result)
+    lines = []
+    for title, other in HELD_TO:
+        own, theirs = found.get(title, {}), found.get(other, {})
+        if seeds := own.keys() & theirs.keys():
+            against = [over(differences(own, theirs, name, tests)) for name in ("dev", "mean")]
+            lines.append([title, other, str(len(seeds)), *against])
+    return ["", "minus", "seeds", "dev (95 %)", "mean of the tests (95 %)"], lines
 
 
 def rows(result: dict[str, Any], start: str) -> Table:

@@ -16,22 +16,29 @@ Table = tuple[list[str], list[list[str]]]
 ASKED = {
     "norm": ("ConIsI-s", "BatchNorm in its head"),
     "head": ("InfoCSE", "head and temperature"),
-    "weight": ("InfoCSE", "masked-LM gradient, of the contrastive one's"),
+    "weight": ("InfoCSE", "weight of the masked-LM term"),
     "queue": ("Twins", "batches in the queue"),
 }
 
 
 def devs(cells: Iterable[Cell]) -> dict[tuple[str, str], dict[int, float]]:
-    """By question and title: the best dev x 100 by seed, in the order of what was changed."""
+    """By question and title: the best dev x 100 by seed, in the order of what was changed.
+
+    Raises:
+        ValueError: a title stands for two settings.
+    """
 
     def order(cell: Cell) -> tuple[Any, ...]:
-        changed = [cell.get(name, 0) for name in ("queue_batches", "weighted")]
+        changed = [cell.get(name, 0) for name in ("queue_batches", "mlm_weight")]
         return *changed, cell["title"]
 
     found: dict[tuple[str, str], dict[int, float]] = {}
     for question in ASKED:
         for cell in sorted((cell for cell in cells if cell["question"] == question), key=order):
-            found.setdefault((question, cell["title"]), {})[cell["seed"]] = 100 * cell["dev"]
+            own = found.setdefault((question, cell["title"]), {})
+            if cell["seed"] in own:
+                raise ValueError(f"{question}, {cell['title']} was run with two settings: take one out of the file.")
+            own[cell["seed"]] = 100 * cell["dev"]
     return found
 
 
@@ -40,14 +47,18 @@ def measured(cells: Iterable[Cell]) -> dict[str, Cell]:
     found = {
         ASKED[cell["question"]][0] if cell["question"] in ASKED else TITLES[cell["title"]]: cell
         for cell in cells
-        if cell["gradients"]
+        if cell["gradients"] and cell["question"] != "weight"
     }
     return {title: found[title] for title in TITLES.values() if title in found}
 
 
 def changed(result: dict[str, Any]) -> Table:
-    """Each change, and how far it is from the method at its chosen setting; of queues, from none."""
+    """Each change, and how far it is from the method at its chosen setting; of queues, from none.
+
+    A weight has the term's share of the gradient beside it, where that was measured last.
+    """
     found = devs(result["cells"])
+    weights = {cell["title"]: cell for cell in result["cells"] if cell["question"] == "weight" and cell["gradients"]}
     as_chosen = {cell["question"]: (cell["question"], cell["title"]) for cell in measured(result["cells"]).values()}
     held_to = {**as_chosen, "weight": as_chosen.get("head"), "queue": ("queue", "0")}
     lines = []
@@ -57,6 +68,9 @@ def changed(result: dict[str, Any]) -> Table:
         values = [own[seed] - other[seed] for seed in own if seed in other]
         same = held_to.get(question) == (question, title)
         compared = "" if same or not values else over(values)
+        if question == "weight" and title in weights:
+            step, shares = list(shares_of(weights[title]).items())[-1]
+            title += f" ({100 * shares['mlm']:.1f} % of the gradient at step {step})"
         lines.append([method, what, title, str(len(own)), spread(list(own.values())), compared])
     return ["method", "changed", "to", "seeds", "dev", "over the chosen setting, or no queue (95 %)"], lines
 

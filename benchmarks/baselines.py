@@ -348,7 +348,7 @@ def cell(method: str, seed: int, args: argparse.Namespace, folder: str) -> dict[
             Path(f"{out}.commit").write_text(replicate.commit(), encoding="utf-8")
             known = in_own_process(method, seed, args, complementary, out)
     about = replicate.trained(words, out)  # which reads the record of a run that was made
-    return {**about, **known, "scores": replicate.scored(out, args)}
+    return {**about, **known, "scores": replicate.scored(out, args.suite, args)}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -4,15 +4,16 @@ r"""The methods from one encoder, each at the setting that did best on dev, seve
         --data wiki.txt.gz --pairs en.txt de.txt --dev data/sts/stsb/dev.jsonl.gz --suites data/ --json help.json
 
 ``--chosen`` is what ``benchmarks.choose`` wrote, from the same encoder. Each of its methods is a row with five seeds,
-and another with the paper's temperature and weight and a learning rate of 3e-5, unless that was chosen; then rows with
-a part changed, with three. A row is several cells of ``benchmarks.replicate``: ``--steps`` steps, dev every
-``--every``, the best weights kept, scored on STS, transfer and the geometry of the embeddings under [CLS] pooling.
-Stage 1 was made once: InfoCSE's seeds share it.
+and, unless that was chosen, another with the paper's temperature and weight and a learning rate of 3e-5. Twins' paper
+gives no temperature; that row has SimCSE's. Then rows with a part changed, with three seeds: DiffCSE and SimCSE with
+masked-LM have SimCSE's chosen setting, nothing of theirs was chosen. SimCSE from stage 1, what InfoCSE is held to, has
+five. A row is several cells of ``benchmarks.replicate``: ``--steps`` steps, dev every ``--every``, the best weights
+kept, scored on STS, transfer and the geometry of the embeddings under [CLS] pooling. Stage 1 was made once: the seeds
+share it.
 
 The methods come first, and then what was changed of them; of either all rows have their first seed before any has its
-second. A cell that is in ``--json`` is not run again. The same
-command, started several times at once, shares the cells. ``--row TITLE`` runs one row alone, and ``--list`` prints the
-commands.
+second. A cell that is in ``--json`` is not run again; on a ``--suite`` that it lacks it is scored. The same command,
+started several times at once, shares the cells. ``--row TITLE`` runs one row alone, and ``--list`` prints the commands.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ TITLES = {
 }
 #: Ends the title of a row with the values of the method's paper.
 PAPER = ", the paper's values"
+#: The methods that have such a row: of Twins' values that are chosen on one column, the paper gives none.
+OF_A_PAPER = ("simcse", "conisi-s", "infocse", "twins-german")
 #: Not 0, with which the settings were chosen.
 SEEDS, FEWER_SEEDS = (1, 2, 3, 4, 5), (1, 2, 3)
 
@@ -74,7 +77,7 @@ def rows(best: dict[str, dict[str, Any]]) -> list[Row]:
         method = METHODS[name]
         paper = method.candidates()[0]
         found.append(Row(title, method, best[name]))
-        if best[name] != paper:
+        if name in OF_A_PAPER and best[name] != paper:
             found.append(Row(f"{title}{PAPER}", method, paper))
     found += [
         _changed("ConIsI-o1", "conisi-s", best, "mini-conisi-o1"),
@@ -84,9 +87,7 @@ def rows(best: dict[str, dict[str, Any]]) -> list[Row]:
         _changed("SimCSE with masked-LM", "simcse", best, "mini-simcse-mlm"),
     ]
     simcse = METHODS["simcse"]
-    found.append(
-        Row("SimCSE from stage 1", Method(simcse.recipe, stage1=True), best["simcse"], "", FEWER_SEEDS, auxiliary=False)
-    )
+    found.append(Row("SimCSE from stage 1", Method(simcse.recipe, stage1=True), best["simcse"], auxiliary=False))
     return found
 
 
@@ -121,18 +122,21 @@ def command(row: Row, seed: int, args: argparse.Namespace) -> list[str]:
     words += ["--data", data, "--dev", args.dev, "--suites", args.suites, "--suite", *args.suite]
     words += ["--base", f"{name}={folder}", "--label", row.title, f"--options={options}", "--json", args.json]
     words += [word for key, value in setting.items() for word in ("--loss-arg", f"{key}={value}")]
-    words += ["--untrained", *([] if row.method.stage1 else ["cls"]), *(["--rescore"] if args.rescore else [])]
+    words += ["--untrained", *([] if row.method.stage1 else ["cls"])]
     return [*words, "--models", f"{args.runs}/models", "--checkpoints", f"{args.runs}/checkpoints"]
 
 
-def is_there(words: Sequence[str], path: str) -> bool:
-    """Whether the results have the cell with the same label, seed, options and arguments of the loss."""
+def is_there(words: Sequence[str], args: argparse.Namespace) -> bool:
+    """Whether the results have the cell's scores of all suites, at the same seed, options and arguments of the loss."""
     given = dict(itertools.pairwise(words))
     changed = [value for flag, value in itertools.pairwise(words) if flag == "--loss-arg"]
     options = next(word for word in words if word.startswith("--options=")).removeprefix("--options=")
     about = (given["--label"], int(given["--seeds"]), without_folders(options), changed)
-    cells = read(path, {"cells": []})["cells"]
-    return any((cell["label"], cell["seed"], cell["options"], cell["set"]) == about for cell in cells)
+    return any(
+        (cell["label"], cell["seed"], cell["options"], cell["set"]) == about
+        and not replicate.lacking(cell["scores"], args.suite)
+        for cell in read(args.json, replicate.EMPTY)["cells"]
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -151,7 +155,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--every", type=int, default=50, help="steps between evaluations; default: 50")
     parser.add_argument("--row", action="append", help="run the row of this title alone; repeatable")
     parser.add_argument("--seeds", nargs="+", type=int, help="run these of a row's seeds alone")
-    parser.add_argument("--rescore", action="store_true", help="score the trained models again, as on another --suite")
     parser.add_argument("--list", action="store_true", help="print the commands that are left, and run none")
     args = parser.parse_args(argv)
     for name in ("runs", "stage1"):  # they become part of one word
@@ -165,13 +168,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     cells = [(row, seed) for row in own for seed in row.seeds if not args.seeds or seed in args.seeds]
     for row, seed in sorted(cells, key=lambda cell: (cell[0].title not in TITLES.values(), cell[1])):
         words = command(row, seed, args)
-        if is_there(words, args.json) != args.rescore:
+        if is_there(words, args):
             continue
         if args.list:
             print(f"python -m benchmarks.replicate {shlex.join(words)}")
             continue
         with claimed(Path(args.runs, f"{row.title} {seed}.lock")) as mine:
-            if mine and is_there(words, args.json) == args.rescore:
+            if mine and not is_there(words, args):
                 try:
                     replicate.main(words)
                 except RuntimeError as error:  # the other cells may do better

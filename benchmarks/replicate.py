@@ -7,9 +7,10 @@ development split kept, and of ``st-contrastive evaluate`` on the tests. Its raw
 once, with the curve on the development split, versions, commit, device, wall time and peak memory; a cell that is
 there is not run again, so that a run that was cut short goes on, with ``--checkpoints DIR`` within the cell too.
 Several runs beside each other may share the file. Of files in ``--options`` the results keep the last part of the name.
-``--models DIR`` keeps the trained models, and ``--rescore`` then scores those again, on suites or sets that were not
-there before. ``python -m benchmarks.tables`` makes tables and pictures of the file. ``--base NAME=FOLDER`` starts the
-recipes from another encoder, ``--loss-arg`` changes an argument of the loss, and ``--label`` names what comes of it.
+``--models DIR`` keeps the trained models: a cell is then scored on a ``--suite`` that it lacks without training again,
+and with ``--rescore`` also on those that it has, as after sets were added. ``python -m benchmarks.tables`` makes tables
+and pictures of the file. ``--base NAME=FOLDER`` starts the recipes from another encoder, ``--loss-arg`` changes an
+argument of the loss, and ``--label`` names what comes of it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,14 @@ from benchmarks._results import changing, claimed, read, software
 EMPTY: dict[str, Any] = {"cells": [], "untrained": {}}
 #: Suites of sentences, read as they are trained on; of others a text is as long as the model reads.
 SHORT = ("sts", "in-domain", "geometry")
+#: How the names of a suite's scores end.
+ENDS = {
+    "sts": " spearman",
+    "in-domain": " retrieval test recall@1",
+    "geometry": " uniformity",
+    "transfer": " accuracy",
+    "retrieval": " ndcg@10",
+}
 RESULTS = Path(__file__).parent / "results" / "replicate.json"
 
 
@@ -124,11 +133,16 @@ def trained(words: list[str], out: str) -> dict[str, Any]:
     }
 
 
-def scored(model: str, args: argparse.Namespace, *more: str) -> dict[str, float | None]:
+def lacking(scores: dict[str, float | None], suites: Sequence[str]) -> list[str]:
+    """The suites of which there is no score."""
+    return [suite for suite in suites if not any(name.endswith(ENDS[suite]) for name in scores)]
+
+
+def scored(model: str, suites: Sequence[str], args: argparse.Namespace, *more: str) -> dict[str, float | None]:
     """The model's scores on the suites, by task, split and metric."""
     scores: dict[str, float | None] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for suite in args.suite:
+        for suite in suites:
             length = args.score_length or (32 if suite in SHORT else None)
             words = ["evaluate", model, *more, "--suite", suite, "--eval-data", args.suites, "--splits", "dev", "test"]
             words += ["--max-length", str(length)] if length else []
@@ -143,14 +157,17 @@ def score_untrained(start: str, name: str, args: argparse.Namespace) -> None:
     """Put the encoder's scores before training in the file; of two processes one makes them."""
     with claimed(Path(f"{args.json}.untrained.lock")) as mine:
         known = read(args.json, EMPTY)["untrained"].get(name, {})
-        todo = [pooling for pooling in args.untrained if args.rescore or pooling not in known]
-        if not todo:
+        todo = {
+            pooling: args.suite if args.rescore else lacking(known.get(pooling, {}), args.suite)
+            for pooling in args.untrained
+        }
+        if not any(todo.values()):
             return
         if not mine:
             print(f"{name} untrained is scored by another process.")
             return
-        for pooling in todo:
-            scores = scored(start, args, "--pooling", pooling)
+        for pooling, suites in todo.items():
+            scores = scored(start, suites, args, "--pooling", pooling)
             with changing(args.json, EMPTY) as result:
                 before = result["untrained"].setdefault(name, {})
                 before[pooling] = {**before.get(pooling, {}), **scores}
@@ -172,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", required=True, help="sentences, one a line")
     parser.add_argument("--dev", help="the STS Benchmark's development split, as .jsonl or .jsonl.gz")
     parser.add_argument("--suites", required=True, help="folder with sts, retrieval, transfer")
-    parser.add_argument("--suite", nargs="+", default=["sts"], help="which of them; default: sts")
+    parser.add_argument("--suite", nargs="+", choices=list(ENDS), default=["sts"], help="which of them; default: sts")
     parser.add_argument(
         "--score-length", type=int, help="tokens a text in scoring; default: 32, and of retrieval and transfer all"
     )
@@ -183,7 +200,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--untrained", nargs="*", choices=("cls", "mean"), default=["cls", "mean"],
         help="poolings under which the encoder is scored before training; default: both",
     )  # fmt: skip
-    parser.add_argument("--rescore", action="store_true", help="score the models that were kept again")
+    parser.add_argument("--rescore", action="store_true", help="score kept models on suites they have scores of too")
     parser.add_argument("--base", default="", metavar="NAME=FOLDER", help="start from this encoder")
     parser.add_argument("--label", default="", help="of what --loss-arg and --options change")
     parser.add_argument("--loss-arg", action="append", default=[], metavar="NAME=VALUE", help="an argument of the loss")
@@ -218,13 +235,16 @@ def main(argv: Sequence[str] | None = None) -> None:
                 if args.checkpoints:
                     words += ["--resume", "--checkpoint-steps", str(args.checkpoint_steps)]
                     words += ["--checkpoints", str(checkpoints)]
+                suites = args.suite
                 if there is None:
                     there = {**about, **software(), **trained(words, out)}
-                elif not args.rescore or not Path(out).is_dir():
-                    why = f"and there is no {out} to score again" if args.rescore else "and not run again"
-                    print(f"{about} is there {why}.", flush=True)
-                    continue
-                there["scores"] = scored(out, args)
+                else:
+                    suites = args.suite if args.rescore else lacking(there["scores"], args.suite)
+                    if not suites or not Path(out).is_dir():
+                        why = f"but its model is not in {out}: {', '.join(suites)} can't be scored" if suites else ""
+                        print(f"{about} is there{', ' * bool(why)}{why}.", flush=True)
+                        continue
+                there["scores"] = scored(out, suites, args)
             add(args.json, there)
             if args.checkpoints:
                 shutil.rmtree(checkpoints, ignore_errors=True)

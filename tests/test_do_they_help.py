@@ -35,7 +35,11 @@ def words(tmp_path, monkeypatch):
 def test_rows_and_seeds(tmp_path):
     (tmp_path / "all.json").write_text(json.dumps({"chosen": CHOSEN}))
     rows = {row.title: row for row in do_they_help.rows(chosen_settings(str(tmp_path / "all.json")))}
-    assert len(rows) == 6 + 5 + 6
+    assert len(rows) == 6 + 3 + 6
+    assert [title for title in rows if title.endswith(do_they_help.PAPER)] == [
+        f"{title}, the paper's values" for title in ("ConIsI-s", "InfoCSE", "Twins with German")
+    ]
+    assert len(rows["SimCSE from stage 1"].seeds) == len(rows["InfoCSE"].seeds) == 5
     assert "SimCSE, the paper's values" not in rows
     assert rows["InfoCSE, the paper's values"].setting == {"temperature": 0.05, "lr": 3e-5, "mlm_weight": 1e-5}
     assert rows["InfoCSE, SimCSE's head"].setting == {**rows["InfoCSE"].setting, "head": "tanh"}
@@ -53,15 +57,22 @@ def test_the_commands_are_ones_that_replicate_and_train_take(words, tmp_path, mo
         parsed.append(cli.parse([*words, "--output", out]))
         return {"best_step": 1, "seconds": 1.0}
 
+    scored = []
+
+    def score(model, suites, args, *more):
+        scored.append((args.label, tuple(suites)))
+        return {f"x test{replicate.ENDS[suite]}": 0.5 for suite in suites}
+
     monkeypatch.setattr(replicate, "trained", trained)
-    monkeypatch.setattr(replicate, "scored", lambda *_: {})
+    monkeypatch.setattr(replicate, "scored", score)
+    sts = [*words, "--seeds", "1", "--suite", "sts"]
     with claimed(tmp_path / "runs" / "SimCSE 1.lock"):
-        do_they_help.main([*words, "--seeds", "1"])
-    assert len(parsed) == 16
-    do_they_help.main([*words, "--seeds", "1"])
-    assert len(parsed) == 17
-    do_they_help.main([*words, "--seeds", "1"])
-    assert len(parsed) == 17
+        do_they_help.main(sts)
+    assert len(parsed) == 14
+    do_they_help.main(sts)
+    assert len(parsed) == 15
+    do_they_help.main(sts)
+    assert len(parsed) == 15
     result = json.loads((tmp_path / "help.json").read_text(encoding="utf-8"))
     by_title = {cell["label"]: args for cell, args in zip(result["cells"], parsed, strict=True)}
     assert list(by_title)[-1] == "SimCSE"
@@ -80,7 +91,15 @@ def test_the_commands_are_ones_that_replicate_and_train_take(words, tmp_path, mo
     assert by_title["ConIsI-s"].learning_rate == 1e-4
     assert by_title["ConIsI-s, the paper's values"].learning_rate == 3e-5
     assert by_title["DiffCSE"].recipe == "mini-diffcse"
-    assert result["untrained"] == {"language": {"cls": {}}}
+    assert result["untrained"] == {"language": {"cls": {"x test spearman": 0.5}}}
+    # A suite that a cell lacks is scored without training again, and once; an untrained encoder too.
+    scored.clear()
+    monkeypatch.setattr("pathlib.Path.is_dir", lambda _: True)  # the models
+    for _ in range(2):
+        do_they_help.main([*words, "--seeds", "1", "--suite", "sts", "transfer"])
+        assert len(scored) == 16
+    assert {suites for _, suites in scored} == {("transfer",)}
+    assert len(parsed) == 15
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(words, tmp_path, monkeypatch, capsys):
@@ -90,7 +109,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(words, tmp_path, monkeypatch
         return {"best_step": 1, "seconds": 1.0}
 
     monkeypatch.setattr(replicate, "trained", trained)
-    monkeypatch.setattr(replicate, "scored", lambda *_: {})
+    monkeypatch.setattr(replicate, "scored", lambda *_: {"stsb test spearman": 0.5})
     with pytest.raises(SystemExit, match="Failed: ConIsI-s, seed 1"):
         do_they_help.main([*words, "--seeds", "1", "--row", "SimCSE", "--row", "ConIsI-s", "--row", "InfoCSE"])
     assert "out of memory" in capsys.readouterr().err
@@ -144,7 +163,7 @@ def test_the_rows_train(checkpoint, sentences, sts, tmp_path, monkeypatch):
 
 def _cell(label, seed, dev, test, data="wiki"):
     scores = {"stsb dev spearman": dev / 100, "stsb test spearman": test / 100, "mr test accuracy": 0.5}
-    return {"label": label, "seed": seed, "data": data, "scores": scores}
+    return {"label": label, "seed": seed, "data": data, "scores": scores, "set": [], "options": ""}
 
 
 def test_the_table_holds_each_row_to_simcse_on_the_same_sentences():
@@ -174,6 +193,23 @@ def test_the_table_holds_each_row_to_simcse_on_the_same_sentences():
     )
     assert by_title["Twins with German"]["tests over SimCSE's"] == "+3.00 (+3.00 to +3.00)"
     assert _help.compared(result, "dev")["Twins with German"] == pytest.approx([1, 1])
+
+
+def test_rows_that_differ_in_one_part_are_held_to_each_other():
+    cells = [
+        *(_cell("InfoCSE", seed, 80 + seed, 72) for seed in (1, 2, 3)),
+        *(_cell("SimCSE from stage 1", seed, 79, 70 + seed) for seed in (1, 2)),
+        _cell("ConIsI-s", 1, 80, 70),
+    ]
+    head, lines = _help.pairs({"cells": cells})
+    assert head[:3] == ["", "minus", "seeds"]
+    assert lines == [["InfoCSE", "SimCSE from stage 1", "2", "+2.50 (-3.85 to +8.85)", "+0.50 (-5.85 to +6.85)"]]
+
+
+def test_two_settings_under_one_title_are_not_mixed():
+    cells = [_cell("SimCSE", 1, 80, 70), {**_cell("SimCSE", 2, 80, 70), "set": ["temperature=0.1"]}]
+    with pytest.raises(ValueError, match="SimCSE was trained with two settings"):
+        _help.by_title(cells)
 
 
 def test_the_candidates_as_a_table():

@@ -39,17 +39,19 @@ def test_every_question(words, tmp_path, capsys):
     cells = json.loads((tmp_path / "why.json").read_text())["cells"]
     assert [(cell["question"], cell["title"], cell["seed"]) for cell in cells] == [
         ("share", "simcse", 3), ("share", "twins-german", 3), ("norm", "with BatchNorm", 3),
-        ("norm", "without BatchNorm", 3), ("weight", "0.01", 3), ("weight", "0.1", 3), ("weight", "1", 3),
+        ("norm", "without BatchNorm", 3), ("weight", "0.02", 3), ("weight", "0.6", 3), ("weight", "20", 3),
         ("norm", "with BatchNorm", 4), ("norm", "without BatchNorm", 4),
-        ("weight", "0.01", 4), ("weight", "0.1", 4), ("weight", "1", 4),
+        ("weight", "0.02", 4), ("weight", "0.6", 4), ("weight", "20", 4),
     ]  # fmt: skip
     for place, cell in enumerate(cells):
         assert [step for step, _ in cell["curve"]] == [1, 2]
         assert cell["dev"] == max(value for _, value in cell["curve"])
-        assert [one["step"] for one in cell["gradients"]] == ([0, 1] if place < 3 else [])
+        assert [one["step"] for one in cell["gradients"]] == ([0, 1] if place < 7 and place != 3 else [])
     assert set(cells[1]["gradients"][0]) == {"step", "identical", "fraternal", "twins"}
-    assert cells[6]["weighted"] == pytest.approx(100 * cells[4]["weighted"])
-    assert cells[6]["mlm_weight"] == SETTINGS["infocse"]["mlm_weight"]
+    # Three powers of ten, of the same term before the first step.
+    first, last = (cells[place]["gradients"][0] for place in (4, 6))
+    assert last["mlm"] == pytest.approx(1000 * first["mlm"], rel=1e-3)
+    assert last["contrastive"] == pytest.approx(first["contrastive"], rel=1e-3)
     capsys.readouterr()
     why.main(words)
     assert capsys.readouterr().out == ""
@@ -69,7 +71,7 @@ def test_a_head_without_norm_is_another(build, sentences):
     model = build()
     loss = ConIsILoss(model)
     before = why.term_gradients(loss, [model.preprocess(sentences)])
-    why.without_norm(loss, {})
+    why.without_norm(loss)
     after = why.term_gradients(loss, [model.preprocess(sentences)])
     assert before.keys() == after.keys()
     assert all(before[name] != after[name] for name in before)
@@ -106,8 +108,11 @@ RESULT = {
         _cell("queue", "3", 0, 0.82, queue_batches=3),
         _cell("queue", "0", 0, 0.80, queue_batches=0),
         _cell("share", "simcse", 0, 0.80, [{"step": 0, "contrastive": 2.0}]),
-        *(_cell("weight", "1", seed, 0.79 + seed / 100, weighted=3.0) for seed in (0, 1)),
-        *(_cell("weight", "0.1", seed, 0.80, weighted=0.3) for seed in (0, 1)),
+        *(_cell("weight", "20", seed, 0.79 + seed / 100, mlm_weight=20.0) for seed in (0, 1)),
+        _cell("weight", "0.6", 0, 0.80, [
+            {"step": 0, "contrastive": 9, "mlm": 1}, {"step": 50, "contrastive": 3, "mlm": 1},
+        ], mlm_weight=0.6),
+        _cell("weight", "0.6", 1, 0.80, mlm_weight=0.6),
         _cell("head", "tanh, 0.1", 0, 0.78),
         _cell("head", "projector, 0.1", 1, 0.78),
         _cell("head", "projector, 0.1", 0, 0.77, [
@@ -122,12 +127,18 @@ def test_each_change_is_held_to_the_chosen_setting():
     assert [line[2:] for line in lines] == [
         ["projector, 0.1", "2", "77.50 ± 0.71", ""],
         ["tanh, 0.1", "1", "78.00", "+1.00"],
-        ["0.1", "2", "80.00 ± 0.00", "+2.50 (-3.85 to +8.85)"],
-        ["1", "2", "79.50 ± 0.71", "+2.00 (+2.00 to +2.00)"],
+        ["0.6 (25.0 % of the gradient at step 50)", "2", "80.00 ± 0.00", "+2.50 (-3.85 to +8.85)"],
+        ["20", "2", "79.50 ± 0.71", "+2.00 (+2.00 to +2.00)"],
         ["0", "1", "80.00", ""],
         ["3", "1", "82.00", "+2.00"],
         ["12", "1", "83.00", "+3.00"],
     ]
+
+
+def test_two_settings_under_one_title_are_not_mixed():
+    again = {"cells": [*RESULT["cells"], _cell("queue", "3", 0, 0.9, queue_batches=3)]}
+    with pytest.raises(ValueError, match="queue, 3 was run with two settings"):
+        _why.changed(again)
 
 
 def test_the_terms_have_shares_of_the_gradient():
