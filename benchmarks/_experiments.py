@@ -75,6 +75,19 @@ def infocse_stage1(found: dict[str, Any]) -> Table:
     return ["stage 1", *losses_of, "its gradient over the contrastive one, unweighted", "dev, [CLS]"], lines
 
 
+def infocse_course(found: dict[str, Any]) -> Table:
+    lines = [
+        [
+            row["start"],
+            str(row["step"]),
+            *(f"{row[term]:.3f}" for term in ("contrastive", "mlm")),
+            f"{100 * row['mlm'] / row['contrastive']:.1f} %",
+        ]
+        for row in found["rows"]
+    ]
+    return ["from", "step", "contrastive", "masked-LM, unweighted", "masked-LM over contrastive"], lines
+
+
 def infocse_precision(found: dict[str, Any]) -> Table:
     precisions = {"bfloat16": "bfloat16 autocast", "float16": "float16 autocast"}
     weights = {"gradient": "on the gradient", "loss": "in the loss"}
@@ -170,6 +183,7 @@ TABLES: tuple[Callable[[dict[str, Any]], Table], ...] = (
     infocse_pretrain,
     infocse_depth,
     infocse_stage1,
+    infocse_course,
     infocse_precision,
     infocse_joint,
     fraternal,

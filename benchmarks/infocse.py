@@ -5,6 +5,7 @@
     python -m benchmarks.infocse stage1 --data wiki.txt.gz --base base/model --stage1 stage1 --dev dev.jsonl \
         --json infocse_stage1.json
     python -m benchmarks.infocse norms --data wiki.txt.gz --stage1 stage1 --json norms.json
+    python -m benchmarks.infocse course --data wiki.txt.gz --stage1 stage1 --steps 100 --every 25 --json course.json
     python -m benchmarks.infocse precision --data wiki.txt.gz --json precision.json
     python -m benchmarks.infocse joint --data wiki.txt.gz --sts sts/ --stage1 stage1 --json joint.json
 
@@ -14,6 +15,7 @@ distribution of the training sentences on the same masked tokens.
 ``stage1``: the losses before and after a first stage that was saved, with the vectors of masked sentences, as in stage
 1, and of whole ones, as in stage 2; the gradient norms of stage 2's terms, 40 % masked; and STS-B dev of [CLS].
 ``norms``: norm of each term's gradient at the encoder's last token states.
+``course``: the same over a run of stage 2 at the paper's weight, from stage 1 and from all-MiniLM-L6-v2 without it.
 ``precision``: what the gradients of the masked-LM term lose in half precision, for both forms of the weight.
 ``joint``: STS-B dev and the STS tests after training, for each case and seed, beside SimCSE of the same seed; and the
 auxiliary network's loss on held-out sentences with each sentence's own vector, and with another's.
@@ -213,6 +215,26 @@ def norms(args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def course(args: argparse.Namespace) -> dict[str, Any]:
+    held_out, train = sentences_of(args)
+    rows: list[dict[str, Any]] = []
+    for start, folder in (("stage 1", args.stage1), ("MiniLM, no stage 1", None)):
+        set_seed(args.seed)
+        model = build(args.length, folder)
+        loss = InfoCSELoss(model, auxiliary=folder)
+
+        def measure(step: int, start: str = start, loss: InfoCSELoss = loss) -> None:
+            rows.append({"start": start, "step": step, **gradient_norms(loss, held_out)})
+            print(rows[-1], flush=True)
+
+        recorder = Watched(loss, args.every, measure)
+        with tempfile.TemporaryDirectory() as out:
+            by_trainer(model, recorder, text_dataset(train), args, out, args.seed)
+        measure(len(recorder.history))
+        save(args, {"rows": rows})
+    return {"rows": rows}
+
+
 def precision(args: argparse.Namespace) -> dict[str, Any]:
     """One batch, dropout off, weight 1e-5: gradients against those in float32 at full scale."""
     held_out, _ = sentences_of(args)
@@ -321,9 +343,20 @@ def save(args: argparse.Namespace, result: dict[str, Any]) -> None:
     write(args.json, {"arguments": arguments(args), **result})
 
 
+COMMANDS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "pretrain": pretrain,
+    "depth": depth,
+    "stage1": stage1,
+    "norms": norms,
+    "course": course,
+    "precision": precision,
+    "joint": joint,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["pretrain", "depth", "stage1", "norms", "precision", "joint"])
+    parser.add_argument("command", choices=list(COMMANDS))
     parser.add_argument("--data", required=True, help="sentences, one a line")
     parser.add_argument("--sts", help="folder with stsb/dev and the tests")
     parser.add_argument("--dev", help="stage1: the STS Benchmark's development split")
@@ -338,20 +371,12 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=3e-5)
     parser.add_argument("--mask-rate", type=float, default=0.4)
     parser.add_argument("--mlm-weight", type=float, default=1e-5, help="joint: of the cases weighted by gradient")
-    parser.add_argument("--every", type=int, default=100, help="pretrain: steps between measurements")
+    parser.add_argument("--every", type=int, default=100, help="pretrain, depth and course: steps between measurements")
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[42, 43, 44])
     parser.add_argument("--seed", type=int, default=42)
     args = parser.parse_args()
-    commands: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-        "pretrain": pretrain,
-        "depth": depth,
-        "stage1": stage1,
-        "norms": norms,
-        "precision": precision,
-        "joint": joint,
-    }
-    result = commands[args.command](args)
+    result = COMMANDS[args.command](args)
     save(args, result if "rows" in result else {"rows": result})
 
 

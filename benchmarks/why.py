@@ -12,7 +12,7 @@ stage), and with a change:
 - ``norm``: ConIsI's head with and without its BatchNorm;
 - ``head``: InfoCSE's head and its temperature, changed one at a time and together;
 - ``weight``: weights of InfoCSE's masked-LM term over three powers of ten, with its share of the gradient measured on
-  the way. No share is aimed at: the contrastive gradient falls by a factor of 80 in the first 100 steps;
+  the way. No share is aimed at: in the first 100 steps the contrastive gradient falls to a twentieth;
 - ``queue``: Twins on one column with queues of 0 to 24 batches. The oldest batch always has a quarter of the weight, so
   that a longer queue also forgets more slowly.
 

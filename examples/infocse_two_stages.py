@@ -26,14 +26,8 @@ ContrastiveTrainer(model, args, dataset, loss=stage1).train()
 model.save_pretrained(f"{output}-stage1")
 stage1.save_auxiliary(f"{output}-stage1")
 
-# The weight at which the masked-LM gradient is a tenth of the contrastive one, measured on one batch.
-auxiliary = f"{output}-stage1"
-norms = InfoCSELoss(model, auxiliary=auxiliary).gradient_norms(model.preprocess(sentences[:64]))
-weight = 0.1 * norms["contrastive"] / norms["mlm"]
-print(norms, weight)
-
 # Stage 2 continues from both; learning rate and epochs are those of the infocse-bert-base recipe.
 args = SentenceTransformerTrainingArguments(f"{output}-stage2-run", num_train_epochs=2, learning_rate=7e-6, **common)
-loss = InfoCSELoss(model, auxiliary=auxiliary, mlm_weight=weight)
+loss = InfoCSELoss(model, auxiliary=f"{output}-stage1")
 ContrastiveTrainer(model, args, dataset, loss=loss).train()
 model.save_pretrained(output)

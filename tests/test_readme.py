@@ -44,8 +44,6 @@ def test_training_runs(block, checkpoint, sentences, tmp_path, monkeypatch):
     assert (tmp_path / "out" / "model.safetensors").is_file()
     if "embeddings" in names:
         assert names["embeddings"].shape == (2, 32)
-    if "weight" in names:  # the masked-LM gradient is a tenth of the contrastive one
-        assert names["loss"].mlm_weight * names["norms"]["mlm"] == pytest.approx(0.1 * names["norms"]["contrastive"])
 
 
 @pytest.mark.filterwarnings("ignore:The task 'STSBenchmark' is superseded")

@@ -141,7 +141,8 @@ class InfoCSELoss(ConditionedLoss):
     Recommendations:
         - From a plain masked-LM checkpoint, pre-train the auxiliary network first, with
           ``AuxiliaryMLMPretrainingLoss``. From a sentence encoder, skip this: 150 steps of it lowered the scores.
-        - :meth:`gradient_norms` tells how much each term pulls at the encoder: search ``mlm_weight`` from there.
+        - At the paper's ``mlm_weight`` the masked-LM term hardly trains the encoder. To choose a weight at which it
+          does, call :meth:`gradient_norms` after some steps, not before the first.
 
     Relations:
         - With ``mlm_weight=0`` this is ``SimCSELoss`` under another head; with ``head="tanh"`` too it is ``SimCSELoss``
@@ -238,8 +239,9 @@ class InfoCSELoss(ConditionedLoss):
             features: one batch, as ``model.preprocess(sentences)`` gives it, on any device.
 
         Returns:
-            The term's name and its norm. ``mlm_weight * norms["mlm"] / norms["contrastive"]`` is the share of the
-            auxiliary network in what the encoder learns from; the search for a weight starts where that is noticeable.
+            The term's name and its norm. ``mlm_weight * norms["mlm"] / norms["contrastive"]`` compares the auxiliary
+            network's pull at the encoder with the contrastive one. Measure it after some steps: from a language model,
+            the contrastive norm fell from 9.9 to 0.6 within 100 steps, the masked-LM norm from 0.045 to 0.039.
         """
         # Preprocessing leaves it on the CPU, wherever the model is.
         device = unwrap(self.model).device
