@@ -9,6 +9,7 @@ from benchmarks._replicated import spread
 
 Table = tuple[list[str], list[list[str]]]
 _METHODS = {"simcse": "SimCSE", "conisi": "ConIsI", "twins": "Twins, one column", "infocse": "InfoCSE"}
+_LOSSES = ("encoder's masked-LM loss", "auxiliary network's", "with another sentence's vector")
 _ARMS = ("one column", "same tokenizer", "German embedding")
 _CASES = {
     "simcse": "SimCSE",
@@ -50,7 +51,7 @@ def infocse_pretrain(found: dict[str, Any]) -> Table:
     lines = [
         [str(row["step"]), *(f"{row[name]:.3f}" for name in ("mlm", "own", "shuffled"))] for row in found["held_out"]
     ]
-    return ["steps", "encoder's masked-LM loss", "auxiliary network's", "with another sentence's vector"], lines
+    return ["steps", *_LOSSES], lines
 
 
 def infocse_depth(found: dict[str, Any]) -> Table:
@@ -71,8 +72,7 @@ def infocse_stage1(found: dict[str, Any]) -> Table:
         losses = [f"{value:.4f}" for value in (row["mlm"], own, shuffled)]
         ratio = row["norms"]["mlm"] / row["norms"]["contrastive"]
         lines.append([row["stage 1"], *losses, f"{100 * ratio:.2f} %", percent(row["dev"])])
-    losses_of = ["encoder's masked-LM loss", "auxiliary network's", "with another sentence's vector"]
-    return ["stage 1", *losses_of, "its gradient over the contrastive one, unweighted", "dev, [CLS]"], lines
+    return ["stage 1", *_LOSSES, "its gradient over the contrastive one, unweighted", "dev, [CLS]"], lines
 
 
 def infocse_course(found: dict[str, Any]) -> Table:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks._replicated import Cell, best_on_dev, differences, over, scores_of, spread, tests_of
+from benchmarks._replicated import Cell, best_on_dev, differences, first, over, scores_of, spread, tests_of
 from benchmarks._spaces import COLUMNS, named_so, score_of
 from benchmarks.choose import METHODS
 from benchmarks.do_they_help import PAPER, TITLES
@@ -84,7 +84,7 @@ def by_title(cells: Sequence[Cell]) -> dict[str, dict[int, Cell]]:
     for cell in known:
         own = found.setdefault(cell["label"], {})
         own[cell["seed"]] = cell
-        if any((one["set"], one["options"]) != (cell["set"], cell["options"]) for one in own.values()):
+        if any(first(own)[name] != cell[name] for name in ("set", "options")):
             raise ValueError(f"{cell['label']} was trained with two settings: take the cells of one out of the file.")
     return found
 

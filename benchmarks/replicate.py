@@ -235,15 +235,16 @@ def main(argv: Sequence[str] | None = None) -> None:
                 if args.checkpoints:
                     words += ["--resume", "--checkpoint-steps", str(args.checkpoint_steps)]
                     words += ["--checkpoints", str(checkpoints)]
-                suites = args.suite
+                anew = there is None or args.rescore
+                suites = args.suite if anew else lacking(there["scores"], args.suite)
                 if there is None:
                     there = {**about, **software(), **trained(words, out)}
-                else:
-                    suites = args.suite if args.rescore else lacking(there["scores"], args.suite)
-                    if not suites or not Path(out).is_dir():
-                        why = f"but its model is not in {out}: {', '.join(suites)} can't be scored" if suites else ""
-                        print(f"{about} is there{', ' * bool(why)}{why}.", flush=True)
-                        continue
+                elif not suites:
+                    print(f"{about} is there.", flush=True)
+                    continue
+                elif not Path(out).is_dir():
+                    print(f"{about} is there, but not its model {out}, to score {', '.join(suites)}.", flush=True)
+                    continue
                 there["scores"] = scored(out, suites, args)
             add(args.json, there)
             if args.checkpoints:

@@ -62,6 +62,9 @@ def test_heads_and_queues_are_changed_alone():
     assert [run.title for run in runs[:4]] == ["projector, 0.05", "projector, 0.1", "tanh, 0.05", "tanh, 0.1"]
     assert runs[2].setting == {**runs[0].setting, "head": "tanh"}
     assert runs[1].setting == {**runs[0].setting, "temperature": 0.1}
+    assert [run.measured for run in runs[:4]] == [True, False, False, False]
+    high = why.runs({**SETTINGS, "infocse": {**SETTINGS["infocse"], "temperature": 0.15}}, ("head",))
+    assert [(run.title, run.measured) for run in high[:2]] == [("projector, 0.05", False), ("projector, 0.15", True)]
     for run in runs[5:]:  # the oldest batch has a quarter of the weight
         length = run.setting["queue_batches"]
         assert 1 - length * run.setting["forgetting_rate"] == pytest.approx(0.25)
