@@ -50,17 +50,26 @@ def _row(own: dict[int, Cell], before: dict[str, float], tasks: set[str]) -> lis
 
 
 def shares(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of ``benchmarks.keep_share``: the untrained encoder, then each recipe's mixtures with it."""
+    """Head and rows of ``benchmarks.keep_share``: by pooling the untrained encoder, then the mixtures with it."""
     cells = result["cells"]
     lines: list[list[str]] = []
-    for name in dict.fromkeys(cell["recipe"] for cell in cells if cell["share"] > 0):
-        found = curve(cells, name)
-        (before,) = found.pop(0.0)
-        lines = lines or [["untrained", "0", "", *(f"{value:.2f}" for value in before), "", ""]]
-        for share, pairs in found.items():
-            columns = list(zip(*pairs, strict=True))
-            gained = [over([value - start for value in own]) for own, start in zip(columns, before, strict=True)]
-            scores = [spread(list(own)) for own in columns]
-            lines.append([short_title(name), f"{share:g}", str(len(pairs)), *scores, *gained])
-    head = ["", "share", "seeds", "mean of the STS tests", "nDCG@10"]
+    for pooling in dict.fromkeys(cell["pooling"] for cell in cells):
+        own = [cell for cell in cells if cell["pooling"] == pooling]
+        mixed: list[list[str]] = []
+        for name in dict.fromkeys(cell["recipe"] for cell in own if cell["share"] > 0):
+            found = curve(own, name, pooling)
+            (before,) = found.pop(0.0)
+            mixed = mixed or [["untrained", named(pooling), "0", "", *(f"{value:.2f}" for value in before), "", ""]]
+            mixed += [
+                [short_title(name), named(pooling), f"{share:g}", *_mixture(pairs, before)]
+                for share, pairs in found.items()
+            ]
+        lines += mixed
+    head = ["", "pooling", "share", "seeds", "mean of the STS tests", "nDCG@10"]
     return [*head, "STS over untrained (95 %)", "nDCG@10 over untrained (95 %)"], lines
+
+
+def _mixture(pairs: list[tuple[float, float]], before: tuple[float, float]) -> list[str]:
+    columns = list(zip(*pairs, strict=True))
+    gained = [over([value - start for value in own]) for own, start in zip(columns, before, strict=True)]
+    return [str(len(pairs)), *(spread(list(own)) for own in columns), *gained]

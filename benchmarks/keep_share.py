@@ -6,9 +6,10 @@ r"""What share of the trained weights to keep: STS against retrieval in another 
 Each recipe is trained with each seed. Then its weights are mixed with the untrained ones
 (``st_contrastive.training.mix_weights``), and every mixture is scored: Spearman x 100 on the tests of each STS set,
 read at 32 tokens, and nDCG@10 x 100 on the retrieval set, read at 256, on the queries of all splits that have
-judgements. All are trained and scored under [CLS] pooling. Every cell goes into the results file at once, and one that
-is there is not run again; the trained models are kept in ``--models``. Share 0 is the untrained encoder, the same for
-all, and scored once. The same command, started twice at once, shares the models.
+judgements. All are trained and scored under ``--pooling``; Twins trains [CLS] under either, as its recipe. Every cell
+goes into the results file at once, and one that is there is not run again; the trained models are kept in
+``--models``. Share 0 is the untrained encoder, the same for all recipes, and scored once a pooling. The same command,
+started twice at once, shares the models.
 """
 
 from __future__ import annotations
@@ -69,12 +70,12 @@ def scored(model: SentenceTransformer, sts: dict[str, Any], retrieval: Retrieval
 
 def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]) -> SentenceTransformer:
     """The recipe's model, trained unless it is kept."""
-    folder = Path(args.models, f"{name}-{seed}" + (f"-{args.steps}" if args.steps else ""))
+    folder = Path(args.models, part(name, seed, args) + (f"-{args.steps}" if args.steps else ""))
     if not folder.is_dir():
         chosen = recipe(name)
         method = METHODS[chosen.method]
         set_seed(seed)
-        model = build(args.length, args.base)
+        model = build(args.length, args.base, args.pooling)
         run = SentenceTransformerTrainingArguments(
             str(folder.with_name(f"{folder.name}.run")),
             max_steps=args.steps or chosen.options["max_steps"],
@@ -92,7 +93,7 @@ def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]
         with work_folder(folder) as work:
             model.save_pretrained(str(work / "model"))
             (work / "model").replace(folder)
-    model = build(args.length, str(folder))
+    model = build(args.length, str(folder), args.pooling)
     model.max_seq_length = args.retrieval_length
     return model
 
@@ -102,31 +103,38 @@ def score_shares(
 ) -> None:
     """Score the shares of a trained model that are not in the file yet."""
     known = {key(cell) for cell in read(args.json, EMPTY)["cells"]}
-    todo = [share for share in args.shares if key({"share": share, "recipe": name, "seed": seed}) not in known]
+    about = {"recipe": name, "seed": seed, "pooling": args.pooling}
+    todo = [share for share in args.shares if key(about | {"share": share}) not in known]
     if not todo:
         return
-    model, start = trained(name, seed, args, sentences), build(args.retrieval_length, args.base)
+    model, start = trained(name, seed, args, sentences), build(args.retrieval_length, args.base, args.pooling)
     for share in todo:
         begun = time.perf_counter()
-        cell = {"recipe": name, "seed": seed, "share": share}
+        cell = about | {"share": share}
         cell |= scored(mix_weights(model, start, share), sts, retrieval, args.length)
         cell["seconds"] = round(time.perf_counter() - begun, 1)
         with changing(args.json, EMPTY) as result:
             result |= {"arguments": arguments(args), **software()}
-            result["cells"].append(cell)
-        print(f"{name}, seed {seed}, share {share:g}: nDCG@10 {cell['ndcg@10']:.2f}", flush=True)
+            if key(cell) not in map(key, result["cells"]):  # another process may have scored share 0 meanwhile
+                result["cells"].append(cell)
+        print(f"{name}, {args.pooling}, seed {seed}, share {share:g}: nDCG@10 {cell['ndcg@10']:.2f}", flush=True)
 
 
 def key(cell: dict[str, Any]) -> tuple[Any, ...]:
-    """What a cell is one of: share 0 is the same encoder for all."""
-    return (cell["share"],) if cell["share"] == 0 else (cell["share"], cell["recipe"], cell["seed"])
+    """What a cell is one of: share 0 is the same encoder for all recipes."""
+    return (cell["pooling"], cell["share"], *(() if cell["share"] == 0 else (cell["recipe"], cell["seed"])))
 
 
-def curve(cells: list[dict[str, Any]], name: str) -> dict[float, list[tuple[float, float]]]:
-    """Of a recipe: (mean of STS, nDCG@10) of each seed, by share."""
+def part(name: str, seed: int, args: argparse.Namespace) -> str:
+    """The name of a recipe's model with a seed."""
+    return f"{name}-{args.pooling}-{seed}"
+
+
+def curve(cells: list[dict[str, Any]], name: str, pooling: str) -> dict[float, list[tuple[float, float]]]:
+    """Of a recipe under a pooling: (mean of STS, nDCG@10) of each seed, by share."""
     found: dict[float, list[tuple[float, float]]] = {}
     for cell in sorted(cells, key=lambda cell: cell["share"]):
-        if cell["share"] == 0 or cell["recipe"] == name:
+        if cell["pooling"] == pooling and (cell["share"] == 0 or cell["recipe"] == name):
             found.setdefault(cell["share"], []).append((statistics.mean(cell["sts"].values()), cell["ndcg@10"]))
     return found
 
@@ -139,6 +147,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", required=True, help="folder that the trained models are kept in")
     parser.add_argument("--recipes", nargs="+", default=["mini-simcse", "mini-infocse", "mini-twins-one-column"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--pooling", choices=["cls", "mean"], default="cls", help="of all encoders; default: cls")
     parser.add_argument("--shares", nargs="+", type=float, default=list(SHARES))
     parser.add_argument("--base", help="folder of the encoder to start from; default: all-MiniLM-L6-v2")
     parser.add_argument("--steps", type=int, help="default: the recipe's")
@@ -161,14 +170,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     retrieval = every_query(args.retrieval)
     for seed in args.seeds:  # seed by seed, so that what is there compares
         for name in args.recipes:
-            with claimed(Path(args.models, f"{name}-{seed}.lock")) as mine:
+            with claimed(Path(args.models, f"{part(name, seed, args)}.lock")) as mine:
                 if mine:
                     score_shares(name, seed, args, sentences, sts, retrieval)
     if args.picture:
         from benchmarks._pictures import shares
 
         cells = read(args.json, EMPTY)["cells"]
-        shares({name: curve(cells, name) for name in args.recipes}, Path(args.picture))
+        shares({name: curve(cells, name, args.pooling) for name in args.recipes}, Path(args.picture))
 
 
 if __name__ == "__main__":

@@ -169,6 +169,9 @@ def test_each_share_is_scored_once(checkpoint, corpus, sts, retrieval, tmp_path,
         made.append(args)
         if len(made) == 3:
             raise KeyboardInterrupt
+        if len(made) == 1:  # another process scores the untrained encoder at the same time
+            twin = {"recipe": "mini-simcse", "pooling": "cls", "seed": 0, "share": 0.0}
+            file.write_text(json.dumps({"cells": [twin | scored(*args)]}))
         return scored(*args)
 
     monkeypatch.setattr(keep_share, "scored", cut)
@@ -184,28 +187,43 @@ def test_each_share_is_scored_once(checkpoint, corpus, sts, retrieval, tmp_path,
     assert {cell["queries"] for cell in cells} == {7}
     assert all(0 <= cell["ndcg@10"] <= 100 and list(cell["sts"]) == ["tiny"] for cell in cells)
     assert {path.name for path in Path(tmp_path, "models").iterdir() if path.suffix not in (".run", ".lock")} == {
-        "mini-simcse-0-2", "mini-twins-one-column-0-2",
+        "mini-simcse-cls-0-2", "mini-twins-one-column-cls-0-2",
     }  # fmt: skip
     assert (tmp_path / "shares.png").stat().st_size > 1000
-    assert keep_share.curve(cells, "mini-simcse")[0.5] == [(cells[1]["sts"]["tiny"], cells[1]["ndcg@10"])]
+    assert keep_share.curve(cells, "mini-simcse", "cls")[0.5] == [(cells[1]["sts"]["tiny"], cells[1]["ndcg@10"])]
     keep_share.main([*words, "--seeds", "0"])
     assert len(made) == 6
+    keep_share.main([*words, "--seeds", "0", "--recipes", "mini-simcse", "--pooling", "mean"])
+    cells = json.loads(file.read_text())["cells"]
+    assert [(cell["recipe"], cell["share"]) for cell in cells if cell["pooling"] == "mean"] == [
+        ("mini-simcse", 0), ("mini-simcse", 0.5), ("mini-simcse", 1),
+    ]  # fmt: skip
+    cls, mean = (keep_share.curve(cells, "mini-simcse", pooling)[0.0] for pooling in ("cls", "mean"))
+    assert cls != mean
     with pytest.raises(SystemExit, match="give recipes of simcse, conisi, twins, infocse on one column"):
         keep_share.main([*words, "--recipes", "mini-diffcse"])
 
 
 def test_mixtures_are_held_to_the_untrained_encoder():
+    cls, mean = {"pooling": "cls"}, {"pooling": "mean"}
     cells = [
-        {"recipe": "mini-simcse", "seed": 0, "share": 0.0, "sts": {"a": 60.0, "b": 70.0}, "ndcg@10": 50.0},
+        {**cls, "recipe": "mini-simcse", "seed": 0, "share": 0.0, "sts": {"a": 60.0, "b": 70.0}, "ndcg@10": 50.0},
         *(
-            {"recipe": "mini-simcse", "seed": seed, "share": 1.0, "sts": {"a": 66.0, "b": 70.0}, "ndcg@10": 48.0 + seed}
-            for seed in (0, 2)
+            {**cls, "recipe": "mini-simcse", "seed": seed, "share": 1.0, "sts": {"a": 68.0}, "ndcg@10": score}
+            for seed, score in ((0, 48.0), (2, 50.0))
         ),
-        {"recipe": "mini-infocse", "seed": 0, "share": 0.5, "sts": {"a": 61.0, "b": 71.0}, "ndcg@10": 50.5},
+        {**mean, "recipe": "mini-simcse", "seed": 0, "share": 0.0, "sts": {"a": 80.0}, "ndcg@10": 60.0},
+        {**mean, "recipe": "mini-simcse", "seed": 0, "share": 0.5, "sts": {"a": 81.0}, "ndcg@10": 58.0},
+        {**cls, "recipe": "mini-infocse", "seed": 0, "share": 0.5, "sts": {"a": 61.0, "b": 71.0}, "ndcg@10": 50.5},
     ]
     _, lines = _adapted.shares({"cells": cells})
     assert lines == [
-        ["untrained", "0", "", "65.00", "50.00", "", ""],
-        ["SimCSE", "1", "2", "68.00 ± 0.00", "49.00 ± 1.41", "+3.00 (+3.00 to +3.00)", "-1.00 (-13.71 to +11.71)"],
-        ["InfoCSE without stage 1", "0.5", "1", "66.00", "50.50", "+1.00", "+0.50"],
-    ]
+        ["untrained", "[CLS]", "0", "", "65.00", "50.00", "", ""],
+        [
+            "SimCSE", "[CLS]", "1", "2", "68.00 ± 0.00", "49.00 ± 1.41", "+3.00 (+3.00 to +3.00)",
+            "-1.00 (-13.71 to +11.71)",
+        ],
+        ["InfoCSE without stage 1", "[CLS]", "0.5", "1", "66.00", "50.50", "+1.00", "+0.50"],
+        ["untrained", "mean", "0", "", "80.00", "60.00", "", ""],
+        ["SimCSE", "mean", "0.5", "1", "81.00", "58.00", "+1.00", "-2.00"],
+    ]  # fmt: skip
