@@ -25,7 +25,7 @@ def require_number(name: str, value: float, *, most: float | None = None) -> Non
 def require_temperature(value: float) -> None:
     """Require a finite number above 0."""
     if not _is_number(value) or value <= 0:
-        raise ValueError(f"temperature must be a positive number, got {value!r}; the papers use 0.05.")
+        raise ValueError(f"temperature must be a positive number, got {value!r}; SimCSE uses 0.05.")
 
 
 def _is_number(value: object) -> bool:

@@ -77,10 +77,10 @@ COPIES = "momentum_encoder.copies"
 #: What a refusal or a warning says, and what the table says of it.
 NOTES = {
     r"has no list of \d+ transformer layers of its own.* Take an encoder with separate layers": (
-        "all layers share their weights, so none can be copied by itself: take an encoder with separate layers."
+        "all layers share their weights, so none can be copied by itself: use an encoder with separate layers."
     ),
     r"has no mask token.* Take an encoder that was trained by masked-LM": (
-        "there is neither a mask token nor a masked-LM head: take an encoder that was trained by masked-LM."
+        "there is neither a mask token nor a masked-LM head: use an encoder that was trained by masked-LM."
     ),
     r"takes the encoder's dropout as its only .* Load it with dropout, for instance Transformer\(": (
         "its checkpoints come without dropout, which makes both views of a sentence the same (a warning is shown): "

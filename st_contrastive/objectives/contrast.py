@@ -57,7 +57,7 @@ def info_nce(
         0.5321
     """
     if not temperature > 0:
-        raise ValueError(f"temperature must be positive, got {temperature!r}; the papers use 0.05.")
+        raise ValueError(f"temperature must be positive, got {temperature!r}; SimCSE uses 0.05.")
     require_matrix("anchors", anchors)
     require_matrix("positives", positives, anchors.shape[1])
     rows = anchors.shape[0]
