@@ -102,6 +102,15 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
         _unflatten(flat, parts)
 
 
+def first_ranks(value: Any) -> Any:
+    """Rank 0's value, on all ranks: any object that can be pickled."""
+    if world_size() == 1:
+        return value
+    values = [value]
+    dist.broadcast_object_list(values, src=0)
+    return values[0]
+
+
 def alike(flag: bool, device: torch.device) -> bool:
     """Whether all ranks have the same flag."""
     return len(set(RowCounts(int(flag), device).each)) == 1

@@ -85,15 +85,15 @@ def _facts(method: Method, record: dict[str, Any], size: int, sentences: int) ->
     found["Settings"] = ", ".join([f"{record['steps']:,} steps", *settings])
     if options.get("loss_arg"):
         found["Loss arguments"] = ", ".join(f"`{one}`" for one in options["loss_arg"])
+    start = "after stage 1" if options.get("stage1") else "before training"
     weights = "those of the last step" if best.get("step") is None else f"those of step {best['step']}"
     if before is not None and record["dev_after"] is not None:
         pairs = f"`{options['dev']}`" if options.get("dev") else "the STS Benchmark's development split"
         found["Development score"] = (
-            f"{100 * before:.2f} before training, {100 * record['dev_after']:.2f} with the saved weights "
+            f"{100 * before:.2f} {start}, {100 * record['dev_after']:.2f} with the saved weights "
             f"(Spearman x 100 on {pairs})"
         )
     if record["share"] < 1:
-        start = "of stage 1" if options.get("stage1") else "before training"
         weights = f"{record['share']:g} of {weights}, and {1 - record['share']:g} of those {start}"
     found["Weights"] = weights
     found["Made with"] = f"st_contrastive {__version__}"

@@ -287,10 +287,10 @@ def _dev_after(model: SentenceTransformer, evaluator: Any, best: KeepBest, metri
     """The development score of the weights that are saved, which the model card then has too."""
     from st_contrastive.training.mixing import outside_training
 
-    if best.value is None or best.step is None:
-        return None
     if best.choice is not None:  # which has stored it
         return best.choice.values[share]
+    if best.value is None:
+        return None
     with outside_training(model):
         value: float = best.value if share == 1 else evaluator(model)[metric]
         evaluator.store_metrics_in_model_card_data(model, {metric: value})

@@ -41,8 +41,13 @@ def recipe_name(text: str) -> str:
 
 
 def kept_share(text: str) -> float | str:
-    """A share from 0 to 1, or "best"."""
-    return text if text == "best" else share(text)
+    """A share above 0 and up to 1, or "best"."""
+    if text == "best":
+        return text
+    try:
+        return share(text)
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{error}, nor 'best'") from error
 
 
 def recipe_defaults(chosen: str) -> dict[str, Any]:

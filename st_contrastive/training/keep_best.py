@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_model, save_model
+from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from st_contrastive import distributed
 from st_contrastive._files import complete_file
-from st_contrastive.training.mixing import ShareChoice, best_share, checked_shares, require_plain
+from st_contrastive.training.mixing import ShareChoice, best_share, checked_shares, evaluated, require_plain
 
 #: What it writes into the run's output folder.
 KEPT_FILES = ("best.safetensors", "best.json", "start.safetensors")
@@ -30,10 +31,11 @@ class KeepBest(TrainerCallback):
     only when they are the best so far: ``best.safetensors`` in the run's output folder, with the step in ``best.json``.
     A resumed run continues with them. Evaluations before and after ``train`` are ignored.
 
-    With ``shares``, these weights are mixed at the end with those before training, which are in ``start.safetensors``.
-    Each mixture is evaluated, and the model gets the best; ``print(best.choice)`` says which. See
-    :func:`~st_contrastive.training.mix_weights`. If 0 is among the shares, the model is never worse on the development
-    data than before training.
+    With ``shares``, these weights, or those of the last step if no evaluation gave a number, are mixed at the end with
+    those before training, which are in ``start.safetensors``. Each mixture is evaluated, by every process of the run,
+    and the model gets the best; ``print(best.choice)`` says which. See :func:`~st_contrastive.training.mix_weights`. If
+    0 is among the shares, the model is never worse on the development data than before training. The evaluator is
+    also called once before the first step, so that an error of it costs no training.
 
     Args:
         metric: the evaluator's name of the metric, such as "stsb-dev_spearman".
@@ -44,8 +46,10 @@ class KeepBest(TrainerCallback):
 
     Raises:
         ValueError: a share is not from 0 to 1, or only one of ``shares`` and ``evaluator`` is given. In training: no
-            evaluation gave that metric; or, with ``shares``, the model has adapters (PEFT) or quantised weights.
-        FileNotFoundError: in training, with ``shares``: the resumed run began without them.
+            evaluation gave that metric; or, with ``shares``, the evaluator does not give it, or the model has adapters
+            (PEFT) or quantised weights.
+        FileNotFoundError: in training, with ``shares``: the output folder of a resumed run lacks the weights before
+            training.
 
     Example:
         >>> import contextlib, io, tempfile
@@ -94,11 +98,17 @@ class KeepBest(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Continue with what a resumed run had kept."""
+        # Begun again after a batch that did not fit into memory: the weights may have been trained a little.
+        again = self._training and args.auto_find_batch_size
         self.step = self.value = self.choice = None
         self._undefined = 0
         self._training, self._seen, self._others = True, False, []
         if self.shares is not None:
-            self._keep_start(args, state, kwargs["model"])
+            require_plain(kwargs["model"], "With shares, the model")
+        if args.should_save and not again:
+            self._keep_start(Path(args.output_dir or "", _START), kwargs["model"], resumed=state.global_step > 0)
+        if self.shares is not None and not again:
+            evaluated(kwargs["model"], self.evaluator, self.metric)
         record = Path(args.output_dir or "", _RECORD)
         if state.global_step == 0 and args.should_save:  # an earlier run's would be taken for this one's when resumed
             record.unlink(missing_ok=True)
@@ -117,6 +127,8 @@ class KeepBest(TrainerCallback):
             self._others += [name.removeprefix("eval_") for name in metrics]
             return
         self._seen = True
+        if self.shares is not None and state.global_step == 0:  # the weights before training are no trained ones
+            return
         value = float(metrics[f"eval_{self.metric}"])
         if math.isnan(value):
             self._undefined += 1
@@ -133,51 +145,53 @@ class KeepBest(TrainerCallback):
         self._check_metric()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Load the weights of the best evaluation into the model."""
+        """Load the weights of the best evaluation, or the best mixture, into the model."""
         self._training = False
         self._check_metric()
-        if self.step is None and self._undefined:
-            warnings.warn(
-                f"Every evaluation's {self.metric} was NaN, so the model is that of the last step. Its vectors are NaN "
-                "or all the same: look at the logged loss, and try a lower learning rate.",
-                stacklevel=2,
-            )
-            return
+        model, folder = kwargs["model"], Path(args.output_dir or "")
         if self.step is None:
-            warnings.warn(
-                f"There was no evaluation of {self.metric}, so the model is that of the last step. Evaluate more often "
-                f"(eval_steps is {args.eval_steps}, and training made {state.global_step} steps).",
-                stacklevel=2,
-            )
-            return
-        model: nn.Module = kwargs["model"]
-        if args.should_save:
-            trained = _loaded(model, Path(args.output_dir or "", _WEIGHTS))
-            if self.shares is not None:
-                start = _loaded(model, Path(args.output_dir or "", _START))
-                self.choice = best_share(
-                    model,  # type: ignore[arg-type]
-                    trained,
-                    start,
-                    self.evaluator,
-                    self.shares,
-                    self.metric,
-                    greater_is_better=self.greater_is_better,
-                )
-        distributed.broadcast(model.state_dict().values())
+            self._warn_of_the_last_step(args.eval_steps, state.global_step)
+        else:
+            _load(model, folder / _WEIGHTS, here=args.should_save)
+        if self.shares is not None:
+            self._mix(model, folder / _START, self.shares, here=args.should_save)
 
-    def _keep_start(self, args: TrainingArguments, state: TrainerState, model: nn.Module) -> None:
-        """Write the weights before training; a resumed run must have them."""
-        require_plain(model, "With shares, the model")
-        file = Path(args.output_dir or "", _START)
-        if state.global_step == 0:
-            if args.should_save:
-                with complete_file(file) as partial:
-                    save_model(model, str(partial))
-        elif args.should_save and not file.is_file():
+    def _warn_of_the_last_step(self, every: float | None, steps: int) -> None:
+        if self._undefined:
+            text = f"Every evaluation's {self.metric} was NaN"
+            advice = "Its vectors are NaN or all the same: look at the logged loss, and try a lower learning rate."
+        else:
+            text = f"There was no evaluation of {self.metric}"
+            advice = f"Evaluate more often (eval_steps is {every}, and training made {steps} steps)."
+        warnings.warn(f"{text}, so the trained model is that of the last step. {advice}", stacklevel=3)
+
+    def _mix(self, model: SentenceTransformer, file: Path, shares: Sequence[float], *, here: bool) -> None:
+        """Load the best mixture, by the first rank's choice. All evaluate, so that none waits long for another."""
+        trained = _copied(model)
+        try:
+            _load(model, file, here=here)
+            start = _copied(model)
+            choice = best_share(
+                model, trained, start, self.evaluator, shares, self.metric, greater_is_better=self.greater_is_better
+            )
+        except Exception:
+            model.load_state_dict(trained)
+            raise
+        distributed.broadcast(model.state_dict().values())
+        self.choice = distributed.first_ranks(choice)
+
+    def _keep_start(self, file: Path, model: nn.Module, *, resumed: bool) -> None:
+        """With shares, write the weights before training; a resumed run must have them."""
+        if self.shares is None:
+            if not resumed:  # an earlier run's would be taken for this one's
+                file.unlink(missing_ok=True)
+        elif not resumed:
+            with complete_file(file) as partial:
+                save_model(model, str(partial))
+        elif not file.is_file():
             raise FileNotFoundError(
-                f"{file} is not there: the resumed run began without KeepBest(shares=...). Leave shares out, and "
-                "choose one afterwards with choose_share and mix_weights."
+                f"{file} is not there. Resume in the output folder of a run that began with KeepBest(shares=...); or "
+                "leave shares out, and choose one afterwards with choose_share and mix_weights."
             )
 
     def _check_metric(self) -> None:
@@ -186,9 +200,14 @@ class KeepBest(TrainerCallback):
             raise ValueError(f"KeepBest's metric {self.metric!r} is not among the evaluation's: {names}.")
 
 
-def _loaded(model: nn.Module, file: Path) -> dict[str, Tensor]:
-    """Load the file's weights into the model and return copies of them."""
-    load_model(model, str(file), device=str(next(model.parameters()).device))
+def _load(model: nn.Module, file: Path, *, here: bool) -> None:
+    """Load the file's weights into the model of every rank; ``here`` is the rank that wrote the file."""
+    if here:
+        load_model(model, str(file), device=str(next(model.parameters()).device))
+    distributed.broadcast(model.state_dict().values())
+
+
+def _copied(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 

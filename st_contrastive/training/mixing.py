@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class ShareChoice:
 
     def __str__(self) -> str:
         tried = ", ".join(f"{share:g}: {value:.4f}" for share, value in self.values.items())
-        named = {0.0: " (the untrained weights)", 1.0: " (the trained weights)"}.get(self.share, "")
+        named = {0.0: " (the weights before training)", 1.0: " (the trained weights)"}.get(self.share, "")
         return f"Share of the trained weights: {self.share:g}{named}, by {self.metric} ({tried})."
 
 
@@ -44,7 +45,8 @@ def mix_weights(trained: SentenceTransformer, start: SentenceTransformer, share:
 
     Buffers are mixed too; integers, such as a count of steps, are ``trained``'s. The sum is computed in float32 or
     wider, and has ``trained``'s types and device. A share of 1 gives ``trained``'s weights and 0 ``start``'s, bit for
-    bit. ``SentenceTransformer.merge`` has more ways to merge, and needs mergekit.
+    bit where the types are the same. Pooling and other settings are ``trained``'s; a warning is shown where ``start``
+    has others. ``SentenceTransformer.merge`` has more ways to merge, and needs mergekit.
 
     Args:
         trained: the trained model; not changed.
@@ -55,8 +57,8 @@ def mix_weights(trained: SentenceTransformer, start: SentenceTransformer, share:
         A copy of ``trained`` with the mixed weights and a new model card, in evaluation mode.
 
     Raises:
-        ValueError: ``share`` is not from 0 to 1; a model has adapters (PEFT) or quantised weights; or the weights of
-            the two differ in name or shape.
+        ValueError: ``share`` is not from 0 to 1; a model has adapters (PEFT), quantised weights or none; the two are
+            one model; or their weights differ in name or shape.
 
     Example:
         >>> import torch
@@ -73,6 +75,7 @@ def mix_weights(trained: SentenceTransformer, start: SentenceTransformer, share:
     require_number("share", share, most=1)
     require_plain(trained, "trained")
     require_plain(start, "start")
+    _require_two(trained, start)
     state = mixture(trained.state_dict(), start.state_dict(), share)
     # The card's data refers to the trainer, and so to the optimizer and the dataset.
     made = copy.deepcopy(trained, {id(trained.model_card_data): None})
@@ -104,7 +107,8 @@ def choose_share(
         evaluator: an evaluator of sentence-transformers, such as :class:`~st_contrastive.evaluation.STSEvaluator`, on
             development data, never on test data.
         shares: the shares to try, each from 0 (``start``) to 1 (``trained``).
-        metric: the evaluator's name of the metric; None takes its primary metric.
+        metric: the evaluator's name of the metric; None takes its primary metric. If the evaluator returns a number,
+            that is "evaluator".
         greater_is_better: whether a greater value is better.
 
     Raises:
@@ -118,7 +122,7 @@ def choose_share(
         >>> start, trained = (SentenceTransformer(str(get_model_path()), device="cpu") for _ in range(2))
         >>> pairs = STSPairs(("A cat sleeps.",) * 3, ("A cat naps.", "A dog sleeps.", "It rains."), (5.0, 2.0, 0.0))
         >>> print(choose_share(trained, start, STSEvaluator(pairs, "mine"), (0, 1)))  # nothing was trained
-        Share of the trained weights: 0 (the untrained weights), by mine_spearman (0: 1.0000, 1: 1.0000).
+        Share of the trained weights: 0 (the weights before training), by mine_spearman (0: 1.0000, 1: 1.0000).
     """
     shares = checked_shares(shares)
     mixed = mix_weights(trained, start, shares[0])  # one copy for the weights of all shares
@@ -138,20 +142,12 @@ def best_share(
     greater_is_better: bool,
 ) -> ShareChoice:
     """Evaluate each mixture in ``model``, which then has the weights of the best."""
-    found: dict[float, dict[str, float]] = {}
+    values: dict[float, float] = {}
     for share in shares:
         model.load_state_dict(mixture(trained, start, share))
-        with outside_training(model):
-            result = evaluator(model)
-        found[share] = result if isinstance(result, dict) else {"score": float(result)}
-        metric = metric or (evaluator.primary_metric if isinstance(result, dict) else "score")
-        if metric not in found[share]:
-            raise ValueError(
-                f"metric {metric!r} is not among the evaluator's: {', '.join(found[share])}. Name one of them."
-            )
-    values = {share: float(result[metric]) for share, result in found.items() if metric}
+        metric, values[share] = evaluated(model, evaluator, metric)
     defined = [share for share, value in values.items() if not math.isnan(value)]
-    if not defined or metric is None:
+    if not defined:
         raise ValueError(
             f"{metric} is NaN for all shares: the vectors are NaN or all the same. Look at the logged loss, and train "
             "with a lower learning rate."
@@ -159,10 +155,24 @@ def best_share(
     sign = 1 if greater_is_better else -1
     best = max(defined, key=lambda share: (sign * values[share], -share))
     model.load_state_dict(mixture(trained, start, best))
-    if hasattr(evaluator, "store_metrics_in_model_card_data"):  # the card has those of the last evaluation
-        with outside_training(model):
-            evaluator.store_metrics_in_model_card_data(model, found[best])
-    return ShareChoice(best, metric, values)
+    if best != shares[-1]:  # the card has what the last evaluation stored, also those inside a SequentialEvaluator
+        evaluated(model, evaluator, metric)
+    return ShareChoice(best, metric or "", values)
+
+
+def evaluated(model: SentenceTransformer, evaluator: Any, metric: str | None) -> tuple[str, float]:
+    """The metric's name and value: the primary one for None; a number has the name that the Trainer gives it.
+
+    Raises:
+        ValueError: the evaluator does not give it.
+    """
+    with outside_training(model):
+        result = evaluator(model)
+    found = result if isinstance(result, dict) else {"evaluator": result}
+    metric = metric or (evaluator.primary_metric if isinstance(result, dict) else "evaluator")
+    if metric not in found:
+        raise ValueError(f"metric {metric!r} is not among the evaluator's: {', '.join(found)}. Name one of them.")
+    return metric, float(found[metric])
 
 
 @contextmanager
@@ -184,9 +194,10 @@ def mixture(trained: Mapping[str, Tensor], start: Mapping[str, Tensor], share: f
     """
     if different := sorted(trained.keys() ^ start.keys()):
         owner = "trained" if different[0] in trained else "start"
+        compiled = "_orig_mod" in different[0]
         raise ValueError(
             f"trained and start differ in {len(different)} weight(s), such as {different[0]!r}, which only {owner} "
-            "has: give the model before training."
+            "has: " + ("compile both models, or neither." if compiled else "give the model before training.")
         )
     return {name: _mixed(name, tensor, start[name], share) for name, tensor in trained.items()}
 
@@ -222,12 +233,37 @@ def checked_shares(shares: Sequence[float]) -> tuple[float, ...]:
 
 
 def require_plain(model: nn.Module, name: str) -> None:
-    """Require a model without adapters and quantised weights."""
+    """Require a model with weights, and without adapters and quantised weights."""
+    if not model.state_dict():
+        raise ValueError(f"{name} has no PyTorch weights (is it an ONNX or OpenVINO model?): load it in PyTorch.")
     for part in model.modules():
         if has_adapters(part):  # type: ignore[arg-type]
             raise ValueError(
-                f"{name} has adapters (PEFT), whose factors can't be mixed: merge them into the weights first, with "
-                "PEFT's merge_and_unload."
+                f"{name} has adapters (PEFT), whose factors can't be mixed. Merge them into the weights first: save "
+                "the adapter, and call PeftModel.from_pretrained(encoder, folder).merge_and_unload() with a plain "
+                "encoder."
             )
         if getattr(part, "is_quantized", False):
             raise ValueError(f"{name} has quantised weights, which can't be mixed: load it unquantised.")
+
+
+def _require_two(trained: SentenceTransformer, start: SentenceTransformer) -> None:
+    """Require that the models share no weight; warn if their modules or poolings differ."""
+    if {id(parameter) for parameter in trained.parameters()} & {id(parameter) for parameter in start.parameters()}:
+        raise ValueError(
+            "trained and start have the same weights in memory, so that start is trained too. Training changes a model "
+            "in place: load the checkpoint again, or copy the model before training."
+        )
+    own, other = ([_setting(module) for module in model] for model in (trained, start))
+    if own != other:
+        warnings.warn(
+            f"trained has the modules {', '.join(own)}, and start {', '.join(other)}. The mixture has trained's, also "
+            "with a share of 0.",
+            stacklevel=3,
+        )
+
+
+def _setting(module: nn.Module) -> str:
+    """The module's class and how its token vectors are pooled."""
+    pooling = getattr(module, "pooling_mode", None)
+    return type(module).__name__ + ("" if pooling is None else f" of {pooling}")

@@ -215,6 +215,23 @@ def test_keep_mixes_the_saved_weights_with_those_before(checkpoint, corpus, sts,
     assert not (tmp_path / "none").exists()
 
 
+def test_a_run_that_broke_saves_the_weights_before(checkpoint, corpus, sts, tmp_path, capsys):
+    """With --keep best, also when no evaluation in training gave a number."""
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus), "--keep", "best"]
+    words += ["--batch-size", "4", "--max-steps", "2", "--learning-rate", "1e30", "--evaluate-steps", "1"]
+    with pytest.warns(UserWarning, match="Every evaluation's .* was NaN"):
+        assert main([*words, "--dev", str(sts / "tiny" / "test.jsonl"), "--output", str(tmp_path / "out")]) == 0
+    assert "Share of the trained weights: 0 (the weights before training)" in capsys.readouterr().out
+    record = json.loads((tmp_path / "out" / "training_run.json").read_text())
+    assert (record["share"], record["dev_after"]) == (0, record["dev_before"])
+    start = BertModel.from_pretrained(checkpoint("bert")).state_dict()
+    saved = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(torch.equal(saved[name], start[name]) for name in saved)
+    with pytest.raises(SystemExit):
+        main([*words[:-2], "--keep", "bset", "--output", str(tmp_path / "out")])
+    assert "'bset' is not a number above 0 and up to 1, nor 'best'" in capsys.readouterr().err
+
+
 def test_overwriting_keeps_files_that_are_no_models(checkpoint, corpus, tmp_path, capsys):
     words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
     words += ["--batch-size", "4", "--max-steps", "1", "--output", str(tmp_path / "out")]

@@ -141,8 +141,8 @@ What the losses wait for:
 
 {legend}
 
-transformers waits once for each pass through an encoder, and for each pass that is repeated in the backward pass: before
-it makes the attention mask it checks for padding, under SDPA and under eager attention.
+transformers waits once for each pass through an encoder, and for each pass that is repeated in the backward pass:
+before it makes the attention mask it checks for padding, under SDPA and under eager attention.
 """
 
 

@@ -17,13 +17,14 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 import st_contrastive as stc
 from st_contrastive.components import CorruptedTokens, ReplacedTokenDetector, TokenCorruption
-from st_contrastive.training import ContrastiveTrainer, LossStateCallback
+from st_contrastive.training import ContrastiveTrainer, KeepBest, LossStateCallback
 from tests.conftest import SENTENCES, switch_off_dropout
 from tests.methods import method_of
 
@@ -224,6 +225,7 @@ def check_training(bert, folder):
     check_two_losses(bert, folder)
     check_evaluated_before(bert, folder)
     check_mini_batches(bert)
+    check_shares(bert, folder)
 
 
 def check_callback(bert, folder):
@@ -328,6 +330,34 @@ def check_mini_batches(bert):
         assert all(torch.equal(other, found[1][name]) for other in others), name
     if dist.get_rank() == 0:
         print("mini-batches: the gradient of the whole batch", flush=True)
+
+
+class Distance(SentenceEvaluator):
+    """How far a vector is from where it was at first: the farther the better, except on the ranks after the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.primary_metric, self.first = "distance", None
+
+    def __call__(self, model, output_path=None, epoch=-1, steps=-1):
+        vector = model.encode(SENTENCES[0])
+        self.first = vector if self.first is None else self.first
+        return {"distance": float(((vector - self.first) ** 2).sum()) * (-1 if dist.get_rank() else 1)}
+
+
+def check_shares(bert, folder):
+    """All ranks evaluate the mixtures and end with the first one's choice."""
+    model, loss, data, _ = made("conisi", bert)
+    evaluator = Distance()
+    best = KeepBest("distance", shares=(0, 0.5, 1), evaluator=evaluator)
+    options = arguments(folder / "shares", save_strategy="no")
+    ContrastiveTrainer(model, options, data, data, loss, evaluator=evaluator, callbacks=[best]).train()
+    assert best.choice.share == 1
+    assert list(best.choice.values) == [0, 0.5, 1]
+    assert best.choice.values[1] > best.choice.values[0]
+    assert_same_on_all_ranks(loss, but=["running", "head", "classifier"])
+    if dist.get_rank() == 0:
+        print("shares: the first rank's choice", flush=True)
 
 
 class FirstState(TrainerCallback):

@@ -57,6 +57,7 @@ def test_training_on_two_ranks_and_on_one_after(run):
         "two losses: no drift",
         "evaluated before: refused",
         "mini-batches: the gradient of the whole batch",
+        "shares: the first rank's choice",
     ):
         assert other in printed
     assert run([sys.executable], "resume").count("resumed alone") == 5
