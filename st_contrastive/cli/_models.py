@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -44,21 +49,29 @@ def load_model(
         UserError: it can't be loaded, or is not a text encoder.
     """
     name = _installed(name)
+    missing: list[str] = []
     weights = {**_WEIGHTS, **({"dtype": torch.float32} if training else {})}
     try:
         # A saved model has settings that its encoder keeps, such as the number of tokens it reads.
         model = None
-        if pooling == "keep" or is_saved_model(name):
-            model = SentenceTransformer(
-                name, trust_remote_code=False, model_kwargs=dict(weights), processor_kwargs=dict(_NO_CODE)
-            )
-            first = model[0]
-        else:
-            first = Transformer(
-                name, model_kwargs=dict(weights), processor_kwargs=dict(_NO_CODE), config_kwargs=dict(_NO_CODE)
-            )
+        with _noting_missing_weights(missing):
+            if pooling == "keep" or is_saved_model(name):
+                model = SentenceTransformer(
+                    name, trust_remote_code=False, model_kwargs=dict(weights), processor_kwargs=dict(_NO_CODE)
+                )
+                first = model[0]
+            else:
+                first = Transformer(
+                    name, model_kwargs=dict(weights), processor_kwargs=dict(_NO_CODE), config_kwargs=dict(_NO_CODE)
+                )
     except Exception as error:  # a damaged file or a refused pickle may raise anything
         raise UserError(f"{option} {name}: it can't be loaded: {_reason(name, error)}") from error
+    if missing:
+        warnings.warn(
+            f"{option} {name} lacks {len(missing)} of its encoder's weights, such as {missing[0]}, which are now "
+            "random: the checkpoint is incomplete, or was saved by another model's class.",
+            stacklevel=2,
+        )
     if pooling == "keep" and model is not None:
         return model
     if not isinstance(first, Transformer):
@@ -73,6 +86,40 @@ def load_model(
         if training and replaced != [_described(new)]:
             print(f"{name}: {_described(new)} takes the place of {', '.join(replaced)}; --pooling keep keeps them.")
     return SentenceTransformer(modules=[first, new], **own)
+
+
+@contextmanager
+def _noting_missing_weights(found: list[str]) -> Iterator[None]:
+    """Add the names of weights that transformers draws at random; its log is the only place where it says so.
+
+    A pooler is not used, and language models come without one.
+    """
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            names = re.findall(r"^(\S+) *\| MISSING", record.getMessage(), re.MULTILINE)
+            found.extend(name for name in names if "pooler" not in name)
+
+    logger, notes = logging.getLogger("transformers"), Notes(logging.WARNING)
+    before, handlers, propagates = logger.level, logger.handlers, logger.propagate
+    muted = logger.getEffectiveLevel() > logging.WARNING
+    try:
+        if muted:  # let the report through to nothing but the notes
+            logger.handlers, logger.propagate = [], False
+            logger.setLevel(logging.WARNING)
+        logger.addHandler(notes)
+        yield
+    finally:
+        logger.removeHandler(notes)
+        logger.handlers, logger.propagate = handlers, propagates
+        logger.setLevel(before)
+
+
+def own_pooling(name: str, model: SentenceTransformer) -> str | None:
+    """The pooling that sentence-transformers gave a checkpoint that has none of its own; None for a saved model."""
+    if is_saved_model(_installed(name)):
+        return None
+    return _described(model[1])
 
 
 def trained_model(name: str, asked: str | None, paper: str, *, recipe: bool = False) -> SentenceTransformer:

@@ -74,6 +74,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Score the model, print the scores and write them."""
+    from st_contrastive.cli._models import own_pooling
     from st_contrastive.evaluation import EvaluationDataError
 
     target = report_file("--json", args.json) if args.json else None
@@ -87,22 +88,26 @@ def run(args: argparse.Namespace) -> int:
     _geometry.check_together(args, suites)
     with user_error(EvaluationDataError, prefix="--eval-data: "):  # found before the model is loaded
         runs = {suite: _suite(suite, args) for suite in suites}
-    model = _model(args)
     if args.mteb:
-        runs["mteb"] = lambda model: _mteb(model, args)
-    reports, failed = {}, []
+        runs["mteb"] = _mteb_tasks(args)
+    model = _model(args)
+    invented = own_pooling(args.model, model) if args.pooling == "keep" else None
+    reports: dict[str, Report] = {}
+    failed = []
     for suite, score in runs.items():
         try:
-            reports[suite] = _with_note(score(model), args)
+            report = _as_read(score(model), args, invented)
         except EvaluationDataError as error:  # the scores of the other suites are kept
             failed.append(f"--eval-data: {suite}: {error}" if len(runs) > 1 else f"--eval-data: {error}")
+            continue
         except UserError as error:
             failed.append(str(error))
-    if reports:
-        print("\n\n".join(report.table() for report in reports.values()))
-    if target is not None and reports:
-        with writing(f"--json {args.json}"):
-            _merged(args.model, reports).write(target)
+            continue
+        print(("\n" if reports else "") + report.table(), flush=True)
+        reports[suite] = report
+        if target is not None:  # at once, for a later suite may be interrupted
+            with writing(f"--json {args.json}"):
+                _merged(args.model, reports).write(target)
     if failed:
         raise UserError(" ".join(failed))
     return 0
@@ -174,21 +179,40 @@ def _model(args: argparse.Namespace) -> Any:
     return model
 
 
-def _mteb(model: Any, args: argparse.Namespace) -> Report:
+def _mteb_tasks(args: argparse.Namespace) -> Callable[[Any], Report]:
+    """A function that scores a model on MTEB's tasks, which are looked for now."""
     if find_spec("mteb") is None:
         raise UserError("--mteb needs the package mteb: install it, or this package with its extra 'eval'.")
-    from st_contrastive.evaluation import evaluate_mteb
+    from st_contrastive.evaluation import EvaluationDataError, evaluate_mteb
+    from st_contrastive.evaluation.mteb_tasks import mteb_task
 
-    with writing(f"--mteb-output {args.mteb_output}") if args.mteb_output else nullcontext():
-        return evaluate_mteb(
-            model, args.mteb, args.mteb_output, name=args.model, data=args.eval_data, batch_size=args.batch_size
+    with user_error(EvaluationDataError, prefix="--mteb: "):
+        for task in args.mteb:
+            mteb_task(task)
+
+    def score(model: Any) -> Report:
+        with writing(f"--mteb-output {args.mteb_output}") if args.mteb_output else nullcontext():
+            return evaluate_mteb(
+                model, args.mteb, args.mteb_output, name=args.model, data=args.eval_data, batch_size=args.batch_size
+            )
+
+    return score
+
+
+def _as_read(report: Report, args: argparse.Namespace, invented: str | None) -> Report:
+    """The report with the options that say how the model was read, and notes on a head or a pooling not its own."""
+    options = ("pooling", "head", "whiten", "whiten_dimensions", "max_length")
+    read = {option: getattr(args, option) for option in options if getattr(args, option) not in ("keep", None, False)}
+    notes = []
+    if args.head:
+        notes.append(f"{args.model} is scored under the head that its loss trained.")
+    if invented is not None:
+        read["pooling"] = invented
+        notes.append(
+            f"{args.model} is a checkpoint without a pooling of its own, and scored under sentence-transformers' "
+            f"choice ({invented}): --pooling names another."
         )
-
-
-def _with_note(report: Report, args: argparse.Namespace) -> Report:
-    """The report, with a note if the model was scored under its head."""
-    note = f"{args.model} is scored under the head that its loss trained."
-    return replace(report, notes=(*report.notes, note)) if args.head else report
+    return replace(report, settings={**report.settings, **read}, notes=(*report.notes, *notes))
 
 
 def _merged(model: str, reports: dict[str, Report]) -> Report:

@@ -31,6 +31,8 @@ def encoded(
     different = list(dict.fromkeys(texts))
     encode = getattr(model, f"encode_{role}", model.encode) if role else model.encode
     vectors = np.asarray(encode(different, batch_size=batch_size, show_progress_bar=progress))
+    if vectors.dtype == np.float16:  # products of which may overflow
+        vectors = vectors.astype(np.float32)
     if len(different) == len(texts):
         return vectors
     place = {text: row for row, text in enumerate(different)}

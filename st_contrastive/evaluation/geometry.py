@@ -51,7 +51,7 @@ def evaluate_geometry(
     """
     same = [row for row, score in enumerate(pairs.scores) if score > least]
     if not same:
-        raise EvaluationDataError(f"No pair has a score above {least}: alignment has nothing to measure.")
+        raise EvaluationDataError(f"No pair has a score above {least}: scale the scores to 0 to 5, or give least.")
     sentences = list(dict.fromkeys((*pairs.first, *pairs.second)))
     vectors = torch.from_numpy(encoded(model, sentences, batch_size=batch_size, progress=progress).astype(np.float64))
     place = {sentence: row for row, sentence in enumerate(sentences)}

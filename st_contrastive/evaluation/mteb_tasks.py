@@ -17,7 +17,7 @@ from st_contrastive.evaluation.retrieval_data import read_retrieval
 from st_contrastive.evaluation.sts import ALL, SICK_ALL, plain, read_split, split_files
 
 #: BEIR's names of sets by MTEB's names.
-_BEIR = {"fiqa2018": "fiqa", "quoraretrieval": "quora", "dbpedia": "dbpediaentity"}
+_BEIR = {"fiqa2018": "fiqa", "quoraretrieval": "quora", "dbpedia": "dbpediaentity", "touche2020": "webistouche2020"}
 
 
 def evaluate_mteb(
@@ -60,7 +60,7 @@ def evaluate_mteb(
     except ImportError as error:
         raise ImportError("MTEB's tasks need mteb: install st_contrastive with its extra 'eval'.") from error
 
-    made = [_task(mteb, task) for task in dict.fromkeys(tasks)]
+    made = [mteb_task(task) for task in dict.fromkeys(tasks)]
     folders = {task.metadata.name: None if data is None else _folder(Path(data), task) for task in made}
     sizes = {task.metadata.name: _load(task, folders[task.metadata.name]) for task in made}
     wrapped = SentenceTransformerEncoderWrapper(model)
@@ -104,7 +104,8 @@ def evaluate_mteb(
 def model_fingerprint(model: Any) -> str:
     """A revision for a model without one: sixteen digits of a hash over its weights and how it reads.
 
-    How it reads: each module's configuration (pooling, length), the prompts, and the number of dimensions kept.
+    How it reads: each module's configuration (pooling, length), the encoder's and the tokenizer's, the prompts, and the
+    number of dimensions kept.
     """
     weights = (
         part
@@ -112,12 +113,31 @@ def model_fingerprint(model: Any) -> str:
         for part in (key.encode(), tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     )
     modules = [
-        [type(module).__name__, module.get_config_dict() if hasattr(module, "get_config_dict") else None]
+        [
+            type(module).__name__,
+            module.get_config_dict() if hasattr(module, "get_config_dict") else None,
+            _settings(module),
+        ]
         for module in model
     ]
     names = ("max_seq_length", "prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
     reads = {name: getattr(model, name, None) for name in names}
     return sha256(itertools.chain(weights, [json.dumps([modules, reads], sort_keys=True, default=str).encode()]))[:16]
+
+
+def _settings(module: Any) -> Any:
+    """A module's own settings of encoder and tokenizer; of neither, where they are kept and under which version."""
+    config: Any = getattr(getattr(module, "model", None), "config", None)
+    encoder = config.to_dict() if hasattr(config, "to_dict") else {}
+    tokenizer = getattr(module, "tokenizer", None)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    whole = json.loads(backend.to_str()) if backend is not None else {}
+    return (
+        {name: value for name, value in encoder.items() if name[0] != "_" and name != "transformers_version"},
+        # Truncation and padding are those of the last call.
+        {name: value for name, value in whole.items() if name not in ("truncation", "padding")},
+        [getattr(tokenizer, side, None) for side in ("padding_side", "truncation_side")],
+    )
 
 
 def _folder_hash(folder: Path) -> str:
@@ -126,7 +146,14 @@ def _folder_hash(folder: Path) -> str:
     return sha256(part for path in files for part in (str(path.relative_to(folder)).encode(), path))[:8]
 
 
-def _task(mteb: Any, name: str) -> Any:
+def mteb_task(name: str) -> Any:
+    """MTEB's task of that name.
+
+    Raises:
+        EvaluationDataError: it has none.
+    """
+    import mteb
+
     try:
         return mteb.get_task(name)
     except KeyError as error:

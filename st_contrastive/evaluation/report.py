@@ -52,12 +52,15 @@ class Report:
         raise KeyError(f"{task} ({split}) is not in this report.")
 
     def mean(self, split: str, metric: str | None = None) -> float:
-        """Mean over the tasks with that split, of one metric; NaN if there are none.
+        """Mean over the tasks with that split, of one metric or, for None, of each task's first; NaN if there are none.
 
         A set with parts counts once: if the report has scores of the task "cqadupstack", those of
         "cqadupstack/android" and its other parts are left out.
         """
-        values = [score.value for score in self._without_parts(split, metric)]
+        kept = self._without_parts(split, metric)
+        if metric is None:
+            kept = list({score.task: score for score in reversed(kept)}.values())
+        values = [score.value for score in kept]
         return sum(values) / len(values) if values else float("nan")
 
     def _without_parts(self, split: str, metric: str | None) -> list[Score]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def ranked(
 
     def directions(texts: Mapping[str, str], role: str) -> torch.Tensor:
         own = encoded(model, list(texts.values()), batch_size=batch_size, progress=progress, role=role)
-        return torch.nn.functional.normalize(torch.from_numpy(own.astype(np.float32)), dim=1)
+        return torch.nn.functional.normalize(torch.from_numpy(own.astype(np.float32, copy=False)), dim=1)
 
     keys, vectors = directions(data.documents, "document"), directions(data.queries, "query")
     found: dict[str, list[str]] = {}
@@ -139,6 +140,8 @@ def evaluate_retrieval(
             found[f"recall@{cut}"] = [recall(rankings[query], gains, cut) for query, gains in data.relevant.items()]
         scores = [Score(task, split, metric, float(np.mean(own)), len(own)) for metric, own in found.items()]
         by_set.setdefault(task.rpartition("/")[0] or task, []).extend(scores)
+        if (own := getattr(model, "similarity_fn_name", None) or "cosine") != "cosine":
+            notes.append(f"{task}: ranked by cosine similarity, where the model's own is {own}.")
         if ignored:
             notes.append(f"{task}: the document with a query's own id is left out of its ranking.")
         judged = [document for gains in data.relevant.values() for document, gain in gains.items() if gain > 0]
@@ -164,7 +167,9 @@ def _means_of_parts(whole: str, scores: Sequence[Score]) -> list[Score]:
 
 
 def _queries_are_documents(task: str, data: RetrievalSet) -> bool:
-    words = task.lower()
+    if any(data.relevant.get(identity, {}).get(identity, 0) > 0 for identity in data.queries):
+        return False  # the document with the query's id is judged to be an answer
+    words = re.findall("[a-z]+", task.lower())
     if "climate" not in words and any(name in words for name in _SAME_IDS):
         return True
     # A document's title comes before its text, and a query has none.
@@ -202,7 +207,7 @@ def evaluate_in_domain_retrieval(
     """
     positive = [row for row, score in enumerate(pairs.scores) if score >= least]
     if not positive:
-        raise EvaluationDataError(f"No pair has a score of {least} or more: there is nothing to find.")
+        raise EvaluationDataError(f"No pair has a score of {least} or more: scale the scores to 0 to 5, or give least.")
     texts = np.asarray((*pairs.first, *pairs.second), dtype=object)
     vectors = unit(encoded(model, list(texts), batch_size=batch_size, progress=progress))
     ranks = []

@@ -37,7 +37,7 @@ _HUB = {name: (f"mteb/{name}-sts", {"test": "test"}) for name in list(PAPERS_SET
 }
 
 #: The sets that SentEval divides into subsets.
-_WITH_SUBSETS = tuple(PAPERS_SETS)[:5]
+_WITHOUT_SUBSETS = tuple(PAPERS_SETS)[5:]  # in SentEval, though files of them may name genres
 Setting = Literal["all", "mean", "wmean"]
 
 
@@ -184,14 +184,15 @@ def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) 
     """The papers' sets from the Hugging Face Hub, by set and split. Its SICK-R is the split "all", of 9,927 pairs.
 
     Raises:
-        EvaluationDataError: a set can't be loaded.
+        EvaluationDataError: a set can't be loaded, or none has these splits.
     """
     from datasets import load_dataset
 
     found = {}
     for name in names:
         repository, has = _HUB[name]
-        for split in splits if name != "sickr" else (ALL,):
+        wanted = splits if name != "sickr" else [ALL] if {"test", ALL} & set(splits) else []
+        for split in wanted:
             if split not in has:
                 continue
             try:
@@ -204,6 +205,8 @@ def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) 
             found[name, split] = STSPairs(
                 tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(map(float, rows["score"]))
             )
+    if not found:
+        raise EvaluationDataError(f"The Hugging Face Hub's sets have no split {' or '.join(map(repr, splits))}.")
     return found
 
 
@@ -226,8 +229,8 @@ def evaluate_sts(
         name: the model's name in the report.
         splits: which splits are scored if a set has them. SICK-R is scored on its 4,927 test pairs, as in the papers,
             and on "all", MTEB's 9,927, if all of its files are there.
-        setting: see :func:`sts_spearman`. "mean" and "wmean" apply to STS12 to STS16, as in SentEval, which has no
-            subsets of the others.
+        setting: see :func:`sts_spearman`. "mean" and "wmean" apply to all sets whose files name subsets, except the
+            STS Benchmark and SICK-R, of which SentEval has none.
         batch_size: of encoding.
         progress: show a bar over the files.
 
@@ -247,7 +250,7 @@ def evaluate_sts(
     items: Iterable[tuple[tuple[str, str], STSPairs]] = tqdm(sets.items(), desc="STS", disable=not progress)
     scores = []
     for (task, split), pairs in items:
-        own_setting = setting if plain(task) in _WITH_SUBSETS else "all"
+        own_setting = "all" if plain(task) in _WITHOUT_SUBSETS else setting
         value = sts_spearman(model, pairs, setting=own_setting, batch_size=batch_size)
         scores.append(Score(task, split, "spearman", value, len(pairs)))
     notes = tuple(
@@ -265,7 +268,7 @@ def _notes_on_means(sets: dict[tuple[str, str], STSPairs], splits: Sequence[str]
         single = [
             f"{task} {split}"
             for (task, split), pairs in sets.items()
-            if plain(task) in _WITH_SUBSETS and len(set(pairs.subsets)) < 2
+            if plain(task) not in _WITHOUT_SUBSETS and len(set(pairs.subsets)) < 2
         ]
         if single:
             yield f"Scored over all pairs at once, since their files name no subsets: {', '.join(single)}."

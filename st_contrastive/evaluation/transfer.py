@@ -85,10 +85,11 @@ def _check_alike(task: TransferTask) -> None:
     for split, own in task.splits.items():
         if len(own.texts) != len(train.texts):
             raise EvaluationDataError(f"{task.name}: train and {split} differ in the number of texts a row.")
-        if not set(own.labels) & set(train.labels):
+        if more := set(own.labels) - set(train.labels):
+            known = ", ".join(map(repr, sorted(set(train.labels))))
             raise EvaluationDataError(
-                f"{task.name}: {split} has no label of train, but {min(own.labels)!r} where train has "
-                f"{min(train.labels)!r}: write the labels alike in all splits."
+                f"{task.name}: {split} has the label {min(more)!r}, and train only {known}: write the "
+                "labels alike in all splits, and leave out rows without one."
             )
 
 
@@ -98,6 +99,8 @@ def _read(path: Path) -> TransferSplit:
         columns = ("text",) if "text" in row else ("sentence1", "sentence2")
         if columns[-1] not in row:
             raise EvaluationDataError(f"{where} has sentence1 and no sentence2.")
+        if row["label"] is None:
+            raise EvaluationDataError(f"{where} has no label, but null.")
         rows.append(tuple(text(row, column, where) for column in columns))
         labels.append(str(row["label"]))
     if len(set(labels)) < 2:

@@ -33,7 +33,7 @@ def dropout_views(model: Any, sentences: Sequence[str], *, batch_size: int = 64)
     views: tuple[list[torch.Tensor], ...] = ([], [])
     with _under_dropout(model):
         for start in range(0, len(sentences), batch_size):
-            features = _features(model, [prompt + text for text in sentences[start : start + batch_size]])
+            features = _features(model, list(sentences[start : start + batch_size]), prompt or None)
             for part in views:
                 vectors = model(dict(features))["sentence_embedding"]
                 part.append(vectors[:, : model.truncate_dim].float().cpu())
@@ -139,8 +139,8 @@ def _under_dropout(model: torch.nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def _features(model: Any, texts: list[str]) -> dict[str, Any]:
-    return _on_device(model, model.preprocess(texts))
+def _features(model: Any, texts: list[str], prompt: str | None = None) -> dict[str, Any]:
+    return _on_device(model, model.preprocess(texts, prompt=prompt))
 
 
 def _on_device(model: Any, features: dict[str, Any]) -> dict[str, Any]:

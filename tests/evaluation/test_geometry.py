@@ -35,7 +35,7 @@ def test_geometry_by_hand():
     assert 0 < report.value("stsb", "dev", "information") <= math.log(2)
     assert [score.size for score in report.scores] == [2, 5, 2]
     assert report.scores[0].shown == "0.106"  # as it is, not x 100
-    with pytest.raises(EvaluationDataError, match="nothing to measure"):
+    with pytest.raises(EvaluationDataError, match="scale the scores to 0 to 5"):
         evaluate_geometry(Letters(), PAIRS, least=5)
 
 

@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from st_contrastive import FraternalEmbedding, TwinsLoss
-from st_contrastive.evaluation import EvaluationDataError, STSPairs, evaluate_information, fraternal_views
+from st_contrastive.evaluation import (
+    EvaluationDataError,
+    STSPairs,
+    dropout_views,
+    evaluate_information,
+    fraternal_views,
+)
 from tests.evaluation.encoders import Letters
 
 GERMAN = ["die katze", "zwei hunde", "regen", "ein mann", "brot", "der zug", "morgen", "ein kind", "wir", "der see"]
@@ -45,6 +51,20 @@ def test_the_tasks_information_by_hand():
     assert lower.scores[0].size == 3
     with pytest.raises(EvaluationDataError, match=r"No pair has a score of 6\.0 or more: .*--min-score"):
         evaluate_information(Letters(), pairs, min_score=6.0)
+
+
+def test_dropout_views_read_as_encode_does(build, sentences):
+    """The default prompt is read, left out of the pooling, and the dimensions are cut."""
+    model = build(pooling="mean").eval()
+    model[1].include_prompt = False
+    model.prompts["sts"], model.default_prompt_name, model.truncate_dim = "the cat ", "sts", 8
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    for view in dropout_views(model, sentences, batch_size=3):
+        np.testing.assert_allclose(view.numpy(), model.encode(sentences), atol=1e-6)
+    model.default_prompt_name = None
+    assert not np.allclose(dropout_views(model, sentences)[0].numpy(), model.encode(sentences, prompt_name="sts"))
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.2])

@@ -7,6 +7,7 @@ import json
 
 import pytest
 from sentence_transformers import SentenceTransformer
+from tokenizers.normalizers import Replace
 
 from st_contrastive.evaluation import EvaluationDataError, evaluate_mteb, evaluate_retrieval, evaluate_sts, mteb_tasks
 from st_contrastive.evaluation.mteb_tasks import model_fingerprint
@@ -115,10 +116,26 @@ def test_another_reading_or_other_data_is_not_the_same_either(minilm, data, tmp_
     minilm.truncate_dim = None
     minilm[1].pooling_mode = "cls"
     found["cls"] = value(minilm)
-    assert len(set(found.values())) == 4, found
+    minilm.tokenizer.backend_tokenizer.normalizer = Replace("a", "o")
+    found["other letters"] = value(minilm)
+    assert len(set(found.values())) == 5, found
     rows = gzip.decompress((data / "sts/stsb/test.jsonl.gz").read_bytes())
     (data / "sts/stsb/test.jsonl.gz").write_bytes(gzip.compress(b"".join(rows.splitlines(keepends=True)[::2])))
-    assert value(minilm) != found["cls"]
+    assert value(minilm) != found["other letters"]
+
+
+def test_a_fingerprint_is_that_of_what_the_model_computes(build):
+    """Encoding changes nothing of it; another activation or another tokenizer does."""
+    model = build("bert", "mean").eval()
+    first = model_fingerprint(model)
+    model.encode(["A sentence.", "Another, and a longer one."], batch_size=2)
+    assert model_fingerprint(model) == first
+    model.prompts["query"] = "query: "
+    with_prompt = model_fingerprint(model)
+    model[0].model.config.hidden_act = "relu"
+    with_activation = model_fingerprint(model)
+    model.tokenizer.padding_side = "left"
+    assert len({first, with_prompt, with_activation, model_fingerprint(model)}) == 4
 
 
 def test_all_of_sick_in_one_file(build, data, monkeypatch):
@@ -146,11 +163,15 @@ def test_chinese_and_english_tasks_of_one_name(build, data):
 
 
 @pytest.mark.parametrize(
-    ("folder", "task"), [("fiqa", "FiQA2018"), ("quora", "QuoraRetrieval"), ("dbpedia-entity", "DBPedia")]
-)
+    ("folder", "task"),
+    [
+        ("fiqa", "FiQA2018"), ("quora", "QuoraRetrieval"), ("dbpedia-entity", "DBPedia"),
+        ("webis-touche2020", "Touche2020"),
+    ],
+)  # fmt: skip
 def test_sets_under_beirs_names(tmp_path, folder, task):
     (tmp_path / "retrieval" / folder).mkdir(parents=True)
-    assert mteb_tasks._folder(tmp_path, mteb_tasks._task(mteb, task)) == tmp_path / "retrieval" / folder
+    assert mteb_tasks._folder(tmp_path, mteb_tasks.mteb_task(task)) == tmp_path / "retrieval" / folder
 
 
 def test_what_can_not_be_had(build, data, tmp_path):

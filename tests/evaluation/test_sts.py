@@ -65,6 +65,13 @@ def test_a_report_is_json_whatever_is_in_it(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "r.json"]
 
 
+def test_a_mean_is_over_the_first_metric_of_each_task():
+    found = (("mr", "accuracy", 0.8), ("mrpc", "accuracy", 0.7), ("mrpc", "f1", 0.9))
+    report = Report("m", tuple(Score(task, "test", metric, value, 10) for task, metric, value in found))
+    assert report.mean("test") == pytest.approx(0.75)
+    assert report.mean("test", "f1") == 0.9
+
+
 def test_table():
     report = Report("m", (Score("a", "test", "spearman", 0.5, 1000), Score("b", "test", "spearman", 0.25, 10)))
     assert report.table().splitlines()[2:] == [
@@ -132,9 +139,9 @@ def test_mtebs_sick_is_not_the_papers_test(tmp_path, monkeypatch):
 
 
 def test_settings_over_subsets(tmp_path):
-    """All pairs at once, or the mean of the subsets' correlations: of SentEval's years alone."""
+    """All pairs at once, or the mean of the subsets' correlations, which the STS Benchmark has none of in SentEval."""
     both = rows(*GOOD, subset="good") + rows(*BAD, subset="bad")
-    for name in ("sts12", "stsb"):
+    for name in ("sts12", "stsb", "mine"):
         write(tmp_path / name / "test.jsonl", both)
     found = {setting: evaluate_sts(Letters(), tmp_path, setting=setting) for setting in ("all", "mean", "wmean")}
     parts = [sts_spearman(Letters(), read_sts(write(tmp_path / "x.jsonl", rows(*own)))) for own in (GOOD, BAD)]
@@ -146,6 +153,7 @@ def test_settings_over_subsets(tmp_path):
     assert found["all"].value("sts12", "test") == pytest.approx(sts_spearman(Letters(), whole))
     assert len({round(report.value("sts12", "test"), 6) for report in found.values()}) == 3
     assert len({report.value("stsb", "test") for report in found.values()}) == 1
+    assert all(report.value("mine", "test") == report.value("sts12", "test") for report in found.values())
     with pytest.raises(ValueError, match="setting must be"):
         sts_spearman(Letters(), whole, setting="most")
 
@@ -205,6 +213,10 @@ def test_the_hubs_sets(monkeypatch):
     ]  # fmt: skip
     assert ("mteb/stsbenchmark-sts", "validation") in asked
     assert ("mteb/sickr-sts", "test") in asked
+    # Of SICK-R the Hub has all pairs, among them the test set, which development data must not be.
+    assert [(s.task, s.split) for s in evaluate_sts(Letters(), splits=["dev"]).scores] == [("stsb", "dev")]
+    with pytest.raises(EvaluationDataError, match="sets have no split 'tset'"):
+        evaluate_sts(Letters(), splits=["tset"])
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: 1 / 0)
     with pytest.raises(EvaluationDataError, match="can't be loaded from the Hugging Face Hub"):
         evaluate_sts(Letters(), None)

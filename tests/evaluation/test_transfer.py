@@ -181,6 +181,7 @@ def test_vectors_that_are_not_finite_have_no_accuracy(tmp_path):
         ([{"text": "a", "label": 0}] * 3, r"3 row\(s\) of 1 class"),
         ([{"sentence1": "a", "label": 0}, {"text": "b", "label": 1}], "sentence1 and no sentence2"),
         ([{"sentence1": "a", "sentence2": "b", "label": 0}, {"text": "b", "label": 1}], "mixes"),
+        ([{"text": "a", "label": None}, {"text": "b", "label": 1}], "line 1 has no label, but null"),
         ([{"text": 3, "label": 0}, {"text": "b", "label": 1}], "text must be a string"),
     ],
 )
@@ -193,7 +194,10 @@ def test_bad_files_are_named(tmp_path, rows, message):
 def test_splits_that_do_not_go_together(tmp_path):
     write(tmp_path / "mr" / "train.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": 1}])
     write(tmp_path / "mr" / "test.jsonl", [{"text": "a", "label": "no"}, {"text": "b", "label": "yes"}])
-    with pytest.raises(EvaluationDataError, match="mr: test has no label of train, but 'no' where train has '0'"):
+    with pytest.raises(EvaluationDataError, match=r"mr: test has the label 'no', and train only '0', '1': write"):
+        read_transfer(tmp_path)
+    write(tmp_path / "mr" / "test.jsonl", [{"text": "a", "label": label} for label in (0, 1, -1)])
+    with pytest.raises(EvaluationDataError, match=r"mr: test has the label '-1'.*leave out rows without one"):
         read_transfer(tmp_path)
     pairs = [{"sentence1": "a", "sentence2": "b", "label": label} for label in (0, 1)]
     write(tmp_path / "mr" / "test.jsonl", pairs)
