@@ -100,7 +100,7 @@ def test_one_page_of_two_runs(checkpoint, sentences, tmp_path, capsys):
     assert [band["from"] for band in after] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.filterwarnings("ignore:.*the model is that of the last step")
+@pytest.mark.filterwarnings("ignore:.*the trained model is that of the last step")
 def test_runs_that_went_wrong(checkpoint, sentences, tmp_path, capsys):
     """One that diverged says so, and has a page; so has one that was too short to log, and any name."""
     corpus, dev = tmp_path / "corpus.txt", tmp_path / "dev.jsonl"
