@@ -53,18 +53,18 @@ def base_tests(tests: dict[str, dict[str, float]]) -> Table:
 
 
 def chosen(result: dict[str, Any]) -> Table:
-    """Each candidate with its best dev after each of the rungs, as far as it got; the one that was chosen in bold."""
+    """Each candidate that got to the last rung, with its best dev after each; the one that was chosen in bold."""
     lines = []
     rungs = sorted({cell["steps"] for cell in result["cells"]})
     for name, method in METHODS.items():
         own = [cell for cell in result["cells"] if cell["method"] == name]
         for candidate in method.candidates():
             found = {cell["steps"]: cell for cell in own if candidate.items() <= cell.items()}
-            if not found:
+            if rungs[-1] not in found:
                 continue
             weight = f"{candidate[method.weight]:g}" if method.weight else ""
             line = [TITLES[name], f"{candidate['temperature']:g}", f"{candidate['lr']:g}", weight]
-            line += [f"{100 * found[steps]['dev']:.2f}" if steps in found else "" for steps in rungs]
+            line += [f"{100 * found[steps]['dev']:.2f}" for steps in rungs]
             if result["chosen"].get(name) in found.values():
                 line = [f"**{value}**" if value else "" for value in line]
             lines.append(line)

@@ -144,7 +144,7 @@ def scored(model: str, suites: Sequence[str], args: argparse.Namespace, *more: s
     with tempfile.TemporaryDirectory() as folder:
         for suite in suites:
             length = args.score_length or (32 if suite in SHORT else None)
-            words = ["evaluate", model, *more, "--suite", suite, "--eval-data", args.suites, "--splits", "dev", "test"]
+            words = ["evaluate", model, *more, "--suite", suite, "--eval-data", args.suites]
             words += ["--max-length", str(length)] if length else []
             file = Path(folder, f"{suite}.json")
             command(*words, "--json", str(file))

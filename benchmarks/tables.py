@@ -262,6 +262,10 @@ def base_tests() -> str:
     return lined(_help.base_tests(read("language_base")["tests"]))
 
 
+def chosen() -> str:
+    return lined(_help.chosen(read("choose")))
+
+
 def sweeps() -> str:
     return lined(_replicated.changed(read("replicate")))
 
@@ -332,6 +336,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "spaces": spaces,
         "base_curve": base_curve,
         "base_tests": base_tests,
+        "chosen": chosen,
         "replicate_weak": replicated_weak,
         "replicate_translated": replicated_translated,
         "ablations_translated": ablations_translated,

@@ -50,6 +50,12 @@ def require_string(name: str, value: str, hint: str = "") -> None:
         raise TypeError(f"{name} must be a string, got {type(value).__name__}: {value!r:.80}.{hint}")
 
 
+def require_languages(languages: Sequence[str]) -> None:
+    """Require the names of two languages."""
+    if isinstance(languages, str) or len(languages) != 2 or len(set(languages)) != 2:
+        raise ValueError(f'languages must be two names, such as ("en", "de"), got {languages!r}.')
+
+
 def require_encodable(name: str, text: str) -> None:
     """Require a text without half of a surrogate pair, which neither a tokenizer nor a Dataset takes."""
     try:

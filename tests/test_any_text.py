@@ -33,6 +33,8 @@ from tests.unicode_sentences import KINDS, LONGEST, mended, sentences, with_halv
 pytestmark = [
     pytest.mark.long,
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+    pytest.mark.filterwarnings("ignore:.* rows have an empty text"),
+    pytest.mark.filterwarnings("ignore:Of the .* sentences translated now"),
     pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
     *TRAINING,
 ]

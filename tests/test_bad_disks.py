@@ -125,10 +125,10 @@ def test_a_full_disk_under_a_translation_which_goes_on_afterwards(tmp_path, name
         assert not list(tmp_path.iterdir())
     for size in (3000, 20_000):
         with room(size), pytest.raises(TranslationError, match=f"so far are in {partial.name}: call again to continue"):
-            translate_corpus(sentences, path, translate, batch_size=4, progress=False)
+            translate_corpus(sentences, path, translate, save_every=4, progress=False)
         assert [file.name for file in tmp_path.iterdir()] == [partial.name]
         assert partial.stat().st_size <= size
-    translate_corpus(sentences, path, translate, batch_size=4, progress=False)
+    translate_corpus(sentences, path, translate, save_every=4, progress=False)
     assert read_parallel(path).translations == [noise(text) for text in sentences]
     assert sorted(file.name for file in tmp_path.iterdir()) == [name, f"{name}.settings.json"]
 

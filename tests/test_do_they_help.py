@@ -221,10 +221,9 @@ def test_the_candidates_as_a_table():
     ]
     head, lines = _help.chosen({"cells": cells, "chosen": {"conisi-s": cells[2]}})
     assert head[-2:] == ["dev, 100 steps", "dev, 300 steps"]
-    assert lines == [
-        ["ConIsI-s", "0.05", "3e-05", "0.8", "70.00", ""],
-        ["**ConIsI-s**", "**0.05**", "**3e-05**", "**0.3**", "**71.00**", "**75.00**"],
-    ]
+    assert lines == [["**ConIsI-s**", "**0.05**", "**3e-05**", "**0.3**", "**71.00**", "**75.00**"]]
+    head, lines = _help.chosen({"cells": cells, "chosen": {}})  # the choice is under way
+    assert lines == [["ConIsI-s", "0.05", "3e-05", "0.3", "71.00", "75.00"]]
 
 
 def test_the_curve_of_the_base():

@@ -9,8 +9,11 @@ from typing import final
 from st_contrastive._checks import require_number, require_string
 from st_contrastive.augmentations.lexicon import Lexicon
 
-# A word with a hyphen or an apostrophe is one word; it has no antonym.
-_WORD = re.compile(r"[^\W\d_]+(?:['’\-][^\W\d_]+)*")
+# A word with a hyphen or an apostrophe is one word; it has no antonym. Accents may be characters of their own.
+_LETTERS = r"[^\W\d_]+(?:[\u0300-\u036f\u00ad]+[^\W\d_]*)*"
+_WORD = re.compile(rf"{_LETTERS}(?:['’\-]{_LETTERS})*")
+# Around a word, what makes it a part of an address, a path or a file's name.
+_BEFORE, _AFTER = re.compile(r"(?:[@/\\_#]|\w[.:])$"), re.compile(r"[@/\\_]|[.:]\w")
 _AUXILIARY = frozenset("have has had having am is are was were be been being get gets got getting".split())
 _ARTICLE = re.compile(r"\b(an?)\s+$", re.IGNORECASE)
 # By sound: "an hour", "a union", but "an unimportant day".
@@ -25,8 +28,10 @@ class AntonymReplacement:
     - The antonym has the word's most frequent part of speech, its form and its case; see
       :class:`~st_contrastive.augmentations.lexicon.Lexicon`. ``better`` becomes ``worse``. A past form that can also
       be a participle is taken as one after a form of "have", "be" or "get".
-    - Function words and negations (``not``, ``never``, ``without``, ``isn't``) are kept, as are capitalised words
-      inside a sentence, which are names, and words with a hyphen or an apostrophe.
+    - Function words and negations (``not``, ``never``, ``without``, ``isn't``) are kept, as are words with a hyphen or
+      an apostrophe, and parts of addresses and paths.
+    - Names are kept: capitalised words inside a sentence, and a first word with one after it ("New York"). A single
+      name at the start ("Rose went home.") is taken for another word.
     - ``a`` and ``an`` are adapted to the word after them.
 
     A text in which no word has an antonym is returned unchanged; ``ConIsILoss(strategy="given")`` takes another
@@ -59,21 +64,36 @@ class AntonymReplacement:
         """``text`` with antonyms; ``rng`` is used only for a rate below 1."""
         require_string("text", text)
         found: list[tuple[re.Match[str], str]] = []
-        previous, is_first = "", True
+        previous = ""
         all_capitals = text.isupper()
-        for match in _WORD.finditer(text):
+        matches = list(_WORD.finditer(text))
+        for place, match in enumerate(matches):
             word = match.group()
             lowered = word.lower()
-            # A word with a capital inside a sentence is a name.
-            if word.islower() or (is_first and word[1:].islower()) or all_capitals:
+            # A word with a capital inside a sentence is a name, as is a first word with such a one after it.
+            is_name = not word.islower() and (place > 0 or not word[1:].islower() or _name_follows(text, matches))
+            if all_capitals or not is_name:
                 antonym = self.lexicon.antonym(lowered, is_participle=previous in _AUXILIARY)
-                if antonym:
+                if antonym and not _in_address(text, match):
                     found.append((match, _cased(antonym, word)))
-            previous, is_first = lowered, False
+            previous = lowered
         if found and self.rate < 1:
             count = max(1, round(self.rate * len(found)))
             found = [found[place] for place in sorted(rng.sample(range(len(found)), count))]
         return _replaced(text, found)
+
+
+def _name_follows(text: str, matches: list[re.Match[str]]) -> bool:
+    """Whether the second word is capitalised, with nothing but a space before it; "I" does not count."""
+    if len(matches) < 2 or text[matches[0].end() : matches[1].start()] != " ":
+        return False
+    word = matches[1].group()
+    return word[0].isupper() and word != "I" and not word.startswith(("I'", "I’"))
+
+
+def _in_address(text: str, match: re.Match[str]) -> bool:
+    before, after = text[max(0, match.start() - 2) : match.start()], text[match.end() : match.end() + 2]
+    return bool(_BEFORE.search(before) or _AFTER.match(after))
 
 
 def _cased(antonym: str, word: str) -> str:

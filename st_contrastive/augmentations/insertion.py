@@ -14,7 +14,7 @@ from st_contrastive.augmentations.synonym import candidates
 
 @final
 class RandomInsertion:
-    """Inserts synonyms of random words at random places, as EDA does (Wei and Zou, EMNLP 2019).
+    """Inserts a synonym of a random word at a random place, several times, as EDA does (Wei and Zou, EMNLP 2019).
 
     Args:
         rate: max(1, rate * words) words are inserted.
@@ -28,8 +28,8 @@ class RandomInsertion:
 
     Example:
         >>> import random
-        >>> RandomInsertion(words=["so", "well"])("It rains in Oslo.", random.Random(4))
-        'It rains so in Oslo.'
+        >>> RandomInsertion(words=["so", "well"])("It rains in Oslo.", random.Random(6))
+        'It rains well in Oslo.'
     """
 
     def __init__(self, rate: float = 0.1, words: Sequence[str] | None = None, lexicon: Lexicon | None = None) -> None:
@@ -50,13 +50,12 @@ class RandomInsertion:
         """``text`` with words inserted; unchanged if there are none to insert."""
         require_string("text", text)
         pieces = split(text)
-        pool: Sequence[str] = self.words
+        pools: list[Sequence[str]] = [self.words]
         if self.lexicon is not None:
-            words = [word for _, word in pieces]
-            pool = [synonym for *_, synonyms in candidates(self.lexicon, words) for synonym in synonyms]
-        if not pieces or not pool:
+            pools = [synonyms for *_, synonyms in candidates(self.lexicon, [word for _, word in pieces])]
+        if not pieces or not pools:
             return text
         for _ in range(max(1, int(self.rate * len(pieces)))):
-            word = rng.choice(pool)
+            word = rng.choice(rng.choice(pools))
             pieces.insert(rng.randint(0, len(pieces)), (space_before(word), word))
         return join(pieces)

@@ -11,7 +11,8 @@ from st_contrastive._checks import require_number, require_string
 from st_contrastive.augmentations._words import join, split
 from st_contrastive.augmentations.lexicon import Lexicon
 
-_CORE = re.compile(r"^(\W*)([a-z]+)(\W*)$")
+# A letter under a combining accent, or before a soft hyphen, is not the end of a word.
+_CORE = re.compile(r"^(\W*)([a-z]+)(?![\u0300-\u036f\u00ad])(\W*)$")
 
 
 def candidates(lexicon: Lexicon, words: list[str]) -> list[tuple[int, str, str, Sequence[str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,10 @@ def _columns(args: argparse.Namespace) -> list[Any]:
                     "line, or a file of pairs (.tsv, .jsonl) as --translations."
                 )
             parallel = read_parallel(args.data, args.translations, languages=languages, limit=args.limit)
-            print(f"{args.data}: {parallel.report}")
+            print(f"{args.data}: {parallel}")
             return [parallel.sentences, parallel.translations]
         known = read_parallel(args.translations, languages=languages)
-        print(f"{args.translations}: {known.report}")
+        print(f"{args.translations}: {known}")
         if same:
             return [known.sentences[: args.limit], known.translations[: args.limit]]
         return _translated(read_text("--data", args.data, limit=args.limit), known, args)
@@ -79,10 +80,25 @@ def read_text(option: str, path: str, *, limit: int | None = None) -> list[str]:
 
 
 def _translated(sentences: list[str], known: ParallelCorpus, args: argparse.Namespace) -> list[Any]:
-    """The sentences that have a translation, and their translations."""
-    table = dict(zip(known.sentences, known.translations, strict=True))
+    """The sentences that have a translation, and their translations.
+
+    A sentence with several translations takes the next one each time that it comes, and the last one from then on.
+    """
+    table: dict[str, list[str]] = {}
+    for sentence, translation in zip(known.sentences, known.translations, strict=True):
+        table.setdefault(sentence, []).append(translation)
     kept = [sentence for sentence in sentences if sentence in table]
     if not kept:
         raise UserError(f"--translations {args.translations} translates no sentence of --data {args.data}.")
-    print(f"{args.data}: {len(kept):,} of {len(sentences):,} sentences have a translation")
-    return [kept, [table[sentence] for sentence in kept]]
+    seen: Counter[str] = Counter()
+    translations = []
+    for sentence in kept:
+        own = table[sentence]
+        translations.append(own[min(seen[sentence], len(own) - 1)])
+        seen[sentence] += 1
+    unused = sum(max(0, len(own) - seen[sentence]) for sentence, own in table.items())
+    print(
+        f"{args.data}: {len(kept):,} of {len(sentences):,} sentences have a translation"
+        + (f"; {unused:,} pairs of {args.translations} are not used" if unused else "")
+    )
+    return [kept, translations]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,15 @@ from st_contrastive.cli._arguments import UserError, name, option_name, positive
 if TYPE_CHECKING:
     from st_contrastive.evaluation import Report, STSPairs
 
+#: Options without a meaning for other suites.
+OPTIONS = dict.fromkeys(("temperature", "min_score", "translations"), "geometry")
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the group of the suite's options."""
     group = parser.add_argument_group("geometry")
     group.add_argument(
-        "--temperature", type=positive_float, default=0.05, metavar="X", help="of the mutual information; default: 0.05"
+        "--temperature", type=positive_float, metavar="X", help="of the mutual information; default: 0.05"
     )
     group.add_argument(
         "--min-score", type=positive_float, metavar="X", help="lowest gold score of a positive pair; default: 5"
@@ -30,15 +33,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--fusion-rate", type=share, metavar="X", help="the sentence's share in its fraternal twin")
 
 
-def check_together(args: argparse.Namespace, suites: Sequence[str]) -> None:
+def check_together(args: argparse.Namespace) -> None:
     """Refuse options that are useless without another one."""
     if args.translations and (args.pooling == "first-last" or args.whiten):
         raise UserError("--translations needs the encoder itself: leave --pooling first-last and --whiten out.")
     for option in ("translation_encoder", "languages", "fusion_rate"):
         if getattr(args, option) is not None and args.translations is None:
             raise UserError(f"{option_name(option)} goes with translations: add --translations FILE.")
-    if "geometry" not in suites and (args.translations is not None or args.min_score is not None):
-        raise UserError("--translations and --min-score go with --suite geometry.")
 
 
 def scorer(pairs: STSPairs, args: argparse.Namespace, options: dict[str, Any]) -> Callable[[Any], Report]:
@@ -60,9 +61,10 @@ def _scored(
     report = evaluation.evaluate_geometry(model, pairs, **options)
     loss = None if translated is None else _twins_loss(model, args)
     least = 5.0 if args.min_score is None else args.min_score
+    temperature = 0.05 if args.temperature is None else args.temperature
     try:
         more = evaluation.evaluate_information(
-            model, pairs, loss=loss, translated=translated, temperature=args.temperature, min_score=least, **options
+            model, pairs, loss=loss, translated=translated, temperature=temperature, min_score=least, **options
         )
     except evaluation.EvaluationDataError as error:
         if args.min_score is not None or translated is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli import _geometry
-from st_contrastive.cli._arguments import POOLINGS, UserError, name, user_error, whole, writing
+from st_contrastive.cli._arguments import POOLINGS, UserError, name, option_name, user_error, whole, writing
 from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._saving import report_file, resolved
 
@@ -43,15 +43,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="folder with sts/, transfer/ and retrieval/, or one of them, such as sts/stsb/test.jsonl.gz; without it, "
         "sts and --mteb load their data from the hub",
     )
-    group.add_argument("--splits", nargs="+", default=["dev", "test"], metavar="NAME", help="sts; default: dev test")
+    group.add_argument("--splits", nargs="+", metavar="NAME", help="sts; default: dev test")
     group.add_argument(
         "--setting",
         choices=["all", "mean", "wmean"],
-        default="all",
         metavar="NAME",
         help="sts: all pairs of a set at once, or the mean or weighted mean (wmean) over its subsets; default: all",
     )
-    group.add_argument("--folds", type=whole, default=10, metavar="N", help="transfer; default: 10")
+    group.add_argument("--folds", type=whole, metavar="N", help="transfer; default: 10")
     _geometry.add_options(parser)
     group = parser.add_argument_group("how to read the model")
     poolings = (*POOLINGS, "first-last")  # the last one is the mean of the first and last layers
@@ -85,7 +84,10 @@ def run(args: argparse.Namespace) -> int:
         resolved("--mteb-output", args.mteb_output)
     if args.whiten_dimensions and not args.whiten:
         raise UserError("--whiten-dimensions needs --whiten FILE.")
-    _geometry.check_together(args, suites)
+    for option, suite in {"splits": "sts", "setting": "sts", "folds": "transfer", **_geometry.OPTIONS}.items():
+        if getattr(args, option) is not None and suite not in suites:
+            raise UserError(f"{option_name(option)} goes with --suite {suite}.")
+    _geometry.check_together(args)
     with user_error(EvaluationDataError, prefix="--eval-data: "):  # found before the model is loaded
         runs = {suite: _suite(suite, args) for suite in suites}
     if args.mteb:
@@ -120,13 +122,16 @@ def _suite(suite: str, args: argparse.Namespace) -> Callable[[Encoder], Report]:
     folder = _folder(suite, args.eval_data)
     options: dict[str, Any] = {"name": args.model, "batch_size": args.batch_size, "progress": True}
     if suite == "sts":
+        splits = args.splits or ["dev", "test"]
         if folder is not None:
-            evaluation.sts_files(folder, args.splits)
-        return lambda model: evaluation.evaluate_sts(model, folder, splits=args.splits, setting=args.setting, **options)
+            evaluation.sts_files(folder, splits)
+        return lambda model: evaluation.evaluate_sts(
+            model, folder, splits=splits, setting=args.setting or "all", **options
+        )
     if folder is None:
         raise UserError(f"--suite {suite} needs --eval-data DIR: its data is not loaded from the hub.")
     if suite == "transfer":
-        return lambda model: evaluation.evaluate_transfer(model, folder, folds=args.folds, **options)
+        return lambda model: evaluation.evaluate_transfer(model, folder, folds=args.folds or 10, **options)
     if suite == "retrieval":
         return lambda model: evaluation.evaluate_retrieval(model, folder, **options)
     if suite == "in-domain":

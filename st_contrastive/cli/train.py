@@ -7,7 +7,7 @@ import contextlib
 import io
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import POOLINGS, Given, UserError, fraction, name, share, user_error, whole
+from st_contrastive.cli._arguments import POOLINGS, Given, UserError, name, share, user_error, whole
 from st_contrastive.cli._training import (
     add_checkpoints,
     add_data,
@@ -73,7 +73,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     data.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), help="twins: two fields of a file of pairs")
     data.add_argument("--antonyms", action="store_true", help="conisi, combined: replace words by WordNet antonyms")
     data.add_argument("--antonym-rate", type=share, metavar="X", help="share of these words replaced; default: 1")
-    data.add_argument("--repetition", type=fraction, metavar="X", help="simcse, momentum: share of words repeated")
+    data.add_argument("--repetition", type=share, metavar="X", help="simcse, momentum: share of words repeated")
     model = add_model(parser)
     model.add_argument(
         "--pooling", choices=POOLINGS, metavar="NAME", help=f"{', '.join(POOLINGS)}; default: a saved model's own"
@@ -146,7 +146,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--evaluate-steps needs development data: give --dev FILE too.")
     if args.keep == "best" and evaluator is None:
         raise UserError("--keep best chooses the share on development data: give --dev FILE, or a number.")
-    columns = [*read_columns(args), *_augmentations(args)]
+    augmentations = _augmentations(args)
+    columns = [*read_columns(args), *augmentations]
     if chosen is not None:
         if "epochs" in args.given and "max_steps" not in args.given:
             args.max_steps = None  # --epochs replaces the recipe's number of steps
@@ -161,7 +162,8 @@ def run(args: argparse.Namespace) -> int:
     model, own_length, loss = _model_and_loss(args, method, options)
     _warn_of_long_queue(loss, args.batch_size, len(columns[0]))
     with user_error(OSError, TypeError, ValueError):
-        dataset = method.dataset(*columns, **({"fraternal": loss.fraternal} if args.translation_encoder else {}))
+        more: dict[str, Any] = {"fraternal": loss.fraternal} if args.translation_encoder else {}
+        dataset = method.dataset(*columns, **more, **({"seed": args.seed} if augmentations else {}))
     train_and_save(
         args, folder, checkpoints, method, model, dataset, loss, own_length, evaluator=evaluator, keep=args.keep
     )
@@ -229,7 +231,7 @@ def _augmentations(args: argparse.Namespace) -> list[Any]:
     """The function that makes the second column from the first, if there is one."""
     from st_contrastive.augmentations import AntonymReplacement, WordNetError, WordRepetition
 
-    if args.repetition:
+    if args.repetition is not None:
         return [WordRepetition(args.repetition)]
     if not args.antonyms:
         return []

@@ -34,7 +34,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def run(args: argparse.Namespace) -> int:
     """Translate the sentences that are not in the output yet."""
     from st_contrastive.cli._columns import read_text
-    from st_contrastive.inputs import CorpusError, TranslationError, Translator, translate_corpus
+    from st_contrastive.inputs import CorpusError, TranslationError, translate_corpus
 
     output = resolved("--output", args.output)
     if output.is_dir():
@@ -44,7 +44,9 @@ def run(args: argparse.Namespace) -> int:
         user_error(OSError, prefix=f"--output {args.output} can't be used: "),
     ):
         sentences = read_text("--data", args.data, limit=args.limit)
-        translator = Translator(
+        path = translate_corpus(
+            sentences,
+            args.output,
             args.model,
             languages=args.languages and tuple(args.languages),
             prefix=args.prefix,
@@ -52,6 +54,5 @@ def run(args: argparse.Namespace) -> int:
             max_length=args.max_length,
             num_beams=args.beams,
         )
-        path = translate_corpus(sentences, args.output, translator)
     print(f"Translations in {path}. Train with them: st-contrastive train --method twins --translations {path} ...")
     return 0

@@ -1,14 +1,16 @@
-"""Retrieval: ranks the documents of a corpus by cosine similarity with a query."""
+"""Retrieval: ranks the documents of a corpus by their similarity to a query."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from sentence_transformers import SimilarityFunction
 
 from st_contrastive.evaluation._data_files import EvaluationDataError, require_folder
 from st_contrastive.evaluation._encoding import Encoder, encoded, unit
@@ -16,7 +18,7 @@ from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.retrieval_data import RetrievalSet, judgements_file, read_retrieval, retrieval_sets
 from st_contrastive.evaluation.sts import STSPairs
 
-_QUERIES_AT_ONCE, _DOCUMENTS_AT_ONCE = 256, 100_000  # whose similarities are in memory at a time
+_QUERIES_AT_ONCE, _DOCUMENTS_AT_ONCE = 256, 50_000  # whose vectors and similarities are in memory at a time
 #: Sets whose queries may be documents with the same id, which MTEB leaves out.
 _SAME_IDS = ("arguana", "fever", "fiqa", "msmarco", "quora")
 
@@ -30,44 +32,50 @@ def ranked(
     progress: bool = False,
     ignore_identical_ids: bool = False,
 ) -> dict[str, list[str]]:
-    """Ids of the ``depth`` documents nearest to each query by cosine similarity, the nearest first.
+    """Ids of the ``depth`` documents most similar to each query, the most similar first.
 
-    Of equally near documents the one with the greater id comes first, as in trec_eval. A document whose vector is not
-    finite comes last, and a query with such a vector finds nothing. With ``ignore_identical_ids`` the document with
-    the query's own id is left out.
+    The similarity is the model's own (``model.similarity``), else the cosine. The corpus is encoded and searched in
+    parts, so that its vectors are never in memory all at once. Of equally similar documents the one with the greater
+    id comes first, as in trec_eval. A document whose vector is not finite comes last, and a query with such a vector
+    finds nothing. With ``ignore_identical_ids`` the document with the query's own id is left out.
     """
-    identities, queries = list(data.documents), list(data.queries)
 
-    def directions(texts: Mapping[str, str], role: str) -> torch.Tensor:
-        own = encoded(model, list(texts.values()), batch_size=batch_size, progress=progress, role=role)
-        return torch.nn.functional.normalize(torch.from_numpy(own.astype(np.float32, copy=False)), dim=1)
+    def vectors_of(texts: Sequence[str], role: str) -> torch.Tensor:
+        own = encoded(model, texts, batch_size=batch_size, progress=progress, role=role)
+        return torch.from_numpy(own.astype(np.float32, copy=False))
 
-    keys, vectors = directions(data.documents, "document"), directions(data.queries, "query")
+    similarity = getattr(model, "similarity", None) or SimilarityFunction.to_similarity_fn("cosine")
+    identities, documents = list(data.documents), list(data.documents.values())
+    vectors = vectors_of(list(data.queries.values()), "query")
+    best, places = torch.empty(len(vectors), 0), torch.empty(len(vectors), 0, dtype=torch.long)
+    for start in range(0, len(documents), _DOCUMENTS_AT_ONCE):
+        keys = vectors_of(documents[start : start + _DOCUMENTS_AT_ONCE], "document")
+        own, near = _nearest(vectors, keys, depth + 1, similarity)
+        best, places = torch.cat([best, own], dim=1), torch.cat([places, near + start], dim=1)
+        best, kept = best.topk(min(depth + 1, best.shape[1]), dim=1)
+        places = places.gather(1, kept)
     found: dict[str, list[str]] = {}
-    for start in range(0, len(queries), _QUERIES_AT_ONCE):
-        part = slice(start, start + _QUERIES_AT_ONCE)
-        nearest = _nearest(vectors[part], keys, min(depth + 1, len(identities)))
-        finite = vectors[part].isfinite().all(dim=1).tolist()
-        for query, is_finite, best, places in zip(
-            queries[part], finite, *(own.tolist() for own in nearest), strict=True
-        ):
-            by_rank = sorted(zip(best, (identities[place] for place in places), strict=True), reverse=True)
-            others = [document for _, document in by_rank if not ignore_identical_ids or document != query]
-            found[query] = others[:depth] if is_finite else []
+    rows = zip(data.queries, vectors.isfinite().all(dim=1).tolist(), best.tolist(), places.tolist(), strict=True)
+    for query, is_finite, similarities, near_places in rows:
+        near_ids = (identities[place] for place in near_places)
+        by_rank = sorted(zip(similarities, near_ids, strict=True), reverse=True)
+        others = [document for _, document in by_rank if not ignore_identical_ids or document != query]
+        found[query] = others[:depth] if is_finite else []
     return found
 
 
-def _nearest(vectors: torch.Tensor, keys: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The ``count`` largest products with each vector, the largest first, and their rows in ``keys``; (Q, count)."""
-    best = torch.empty(len(vectors), 0)
-    places = torch.empty(len(vectors), 0, dtype=torch.long)
-    for start in range(0, len(keys), _DOCUMENTS_AT_ONCE):
-        own = (vectors @ keys[start : start + _DOCUMENTS_AT_ONCE].T).nan_to_num(nan=-math.inf)
-        own, near = own.topk(min(count, own.shape[1]), dim=1)
-        best, places = torch.cat([best, own], dim=1), torch.cat([places, near + start], dim=1)
-        best, kept = best.topk(min(count, best.shape[1]), dim=1)
-        places = places.gather(1, kept)
-    return best, places
+def _nearest(
+    vectors: torch.Tensor, keys: torch.Tensor, count: int, similarity: Callable[[Any, Any], torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ``count`` greatest similarities of each vector, and their rows in ``keys``; (Q, count) each."""
+    lost = ~keys.isfinite().all(dim=1)
+    best, places = [], []
+    for part in torch.split(vectors, _QUERIES_AT_ONCE):
+        found = similarity(part, keys).cpu().nan_to_num(nan=-math.inf).masked_fill(lost, -math.inf)
+        own, near = found.topk(min(count, len(keys)), dim=1)
+        best.append(own)
+        places.append(near)
+    return torch.cat(best), torch.cat(places)
 
 
 def ndcg(ranking: Sequence[str], gains: Mapping[str, float], cut: int = 10) -> float:
@@ -107,8 +115,11 @@ def evaluate_retrieval(
     ("cqadupstack/android") and their mean ("cqadupstack"). Only the latter counts in the mean over the sets, as in
     BEIR's tables.
 
+    Documents are ranked by the model's own similarity, else by the cosine.
+
     Args:
-        model: anything with ``encode``; ``encode_query`` and ``encode_document`` are used if it has them.
+        model: anything with ``encode``; its ``encode_query``, ``encode_document`` and ``similarity`` are used if it has
+            them.
         folder: a set, see :func:`read_retrieval`, or a folder with one folder a set, which may hold one folder for each
             part of the set. A set without judgements of that split is left out, and a note says so.
         name: the model's name in the report.
@@ -140,8 +151,6 @@ def evaluate_retrieval(
             found[f"recall@{cut}"] = [recall(rankings[query], gains, cut) for query, gains in data.relevant.items()]
         scores = [Score(task, split, metric, float(np.mean(own)), len(own)) for metric, own in found.items()]
         by_set.setdefault(task.rpartition("/")[0] or task, []).extend(scores)
-        if (own := getattr(model, "similarity_fn_name", None) or "cosine") != "cosine":
-            notes.append(f"{task}: ranked by cosine similarity, where the model's own is {own}.")
         if ignored:
             notes.append(f"{task}: the document with a query's own id is left out of its ranking.")
         judged = [document for gains in data.relevant.values() for document, gain in gains.items() if gain > 0]
@@ -150,7 +159,8 @@ def evaluate_retrieval(
         if lost := sum(not ranking for ranking in rankings.values()):
             notes.append(f"{task}: {lost:,} queries have vectors that are not finite, and find nothing.")
     every = [score for whole, scores in by_set.items() for score in (*scores, *_means_of_parts(whole, scores))]
-    return Report(name, tuple(every), {"suite": "retrieval", "similarity": "cosine"}, tuple(notes))
+    similarity = getattr(model, "similarity_fn_name", None) or "cosine"
+    return Report(name, tuple(every), {"suite": "retrieval", "similarity": similarity}, tuple(notes))
 
 
 def _means_of_parts(whole: str, scores: Sequence[Score]) -> list[Score]:

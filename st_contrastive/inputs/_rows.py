@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from sentence_transformers.sentence_transformer.readers import InputExample
 
-from st_contrastive._checks import require_encodable, require_texts
+from st_contrastive._checks import require_count, require_encodable, require_texts, warn
 
 #: A column of texts, or a function that makes one text from a sentence and a random generator.
 SecondColumn: TypeAlias = Iterable[str] | Callable[[str, random.Random], str]
@@ -18,7 +18,7 @@ SecondColumn: TypeAlias = Iterable[str] | Callable[[str, random.Random], str]
 def rows(
     sentences: Iterable[str], name: str, second: SecondColumn | None = None, seed: int = 42
 ) -> Iterator[tuple[str, ...]]:
-    """Each sentence, with its second text if there is a second column; every text is checked.
+    """Each sentence, with its second text if there is a second column; every text is checked, empty ones are warned of.
 
     Args:
         sentences: the first column.
@@ -31,17 +31,30 @@ def rows(
         TypeError, ValueError: see :func:`~st_contrastive._checks.require_texts`; or the columns differ in length, or a
             function does not return a string.
     """
+    require_count("seed", seed, least=0)
     first = require_texts("sentences", sentences)
     if second is None:
-        return zip(first)
+        return warning_of_empty(zip(first))
     if callable(second):
-        return _made(first, name, second, seed)
+        return warning_of_empty(_made(first, name, second, seed))
     other = require_texts(name, second)
     if isinstance(sentences, Sized) and isinstance(second, Sized) and len(sentences) != len(second):
         raise ValueError(
             f"The columns must be equally long: sentences has {len(sentences)} rows, {name} has {len(second)}."
         )
-    return _paired(first, name, other)
+    return warning_of_empty(_paired(first, name, other))
+
+
+def warning_of_empty(table: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """The rows; warns at their end if texts were empty, which a loss would take for sentences."""
+    empty, first, count = 0, 0, 0
+    for row in table:
+        if not all(text.strip() for text in row):
+            empty, first = empty + 1, first if empty else count
+        count += 1
+        yield row
+    if empty:
+        warn(f"{empty:,} of {count:,} rows have an empty text, the first of them row {first}: leave them out.")
 
 
 def _made(

@@ -14,6 +14,18 @@ from typing import BinaryIO
 from st_contrastive._checks import require_count
 
 MAX_CHARACTERS = 2000
+#: The first bytes of files that are not UTF-8 text, and what they are.
+_OTHER_FILES = {
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+    b"\x1f\x8b": "compressed by gzip",
+    b"BZh": "compressed by bzip2",
+    b"\xfd7zXZ": "compressed by xz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"PK\x03\x04": "a zip archive",
+    b"PAR1": "a Parquet table",
+}
+_RECODE = "Convert it, for example with `iconv -f utf-16 -t utf-8`, naming the encoding that it has."
 
 
 class CorpusError(ValueError):
@@ -30,7 +42,7 @@ class CorpusReport:
     too_long: int = 0
     undecodable: int = 0
     without_partner: int = 0
-    cleaned: int = 0  # sentences from which control characters were removed
+    cleaned: int = 0  # texts from which control characters were removed
 
     def __str__(self) -> str:
         reasons = {
@@ -42,7 +54,7 @@ class CorpusReport:
         text = f"{self.taken:,} of {self.lines:,} lines taken"
         if left_out := ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count):
             text += f"; left out: {left_out}"
-        return text + (f"; {self.cleaned:,} had control characters removed" if self.cleaned else "")
+        return text + (f"; control characters removed from {self.cleaned:,}" if self.cleaned else "")
 
 
 @dataclass(frozen=True)
@@ -71,7 +83,7 @@ def read_corpus(path: str | Path, *, limit: int | None = None, max_characters: i
         max_characters: length of the longest line that is taken.
 
     Raises:
-        CorpusError: the file can't be opened, is damaged, or has no sentence.
+        CorpusError: the file can't be opened, is damaged, is not UTF-8 text, or has no sentence.
 
     Example:
         >>> import tempfile, pathlib
@@ -159,21 +171,34 @@ class LineCounts(Counter[str]):
             self["undecodable"] += 1
             return None
         plain = text.strip(" \t\r\n")
-        sentence = (plain if plain.isprintable() else "".join(map(_printed, plain))).strip()
+        printed = plain if plain.isprintable() else "".join(map(_printed, plain))
+        sentence = printed.strip()
         if not any(letter.isprintable() and letter != " " for letter in sentence):  # for example only joiners
             self["blank"] += 1
             return None
         if len(sentence) > max_characters:
             self["too_long"] += 1
             return None
-        self["cleaned"] += sentence != plain
+        self["cleaned"] += printed != plain
         return sentence
 
     def require_sentence(self, path: Path) -> None:
-        """Refuse a file without any sentence."""
+        """Refuse a file without any sentence, or with an encoding that few lines are readable in."""
+        if self["undecodable"] > self["lines"] / 2:
+            raise CorpusError(f"{path} is not UTF-8 text ({CorpusReport(**self)}). {_RECODE}")
         if not self["taken"]:
             report = CorpusReport(**self)
             raise CorpusError(f"{path} holds no sentence ({report}). It must be UTF-8 text, one sentence per line.")
+
+
+def _require_text(path: Path, start: bytes) -> None:
+    """Refuse a file whose first line shows that it is no UTF-8 text."""
+    kind = next((kind for magic, kind in _OTHER_FILES.items() if start.startswith(magic)), None)
+    if kind is None and start.count(0) > len(start) / 4:
+        kind = "UTF-16 text"
+    if kind is not None:
+        remedy = _RECODE if kind == "UTF-16 text" else "Write it as text, one sentence per line, or as a .gz of that."
+        raise CorpusError(f"{path} is {kind}, not UTF-8. {remedy}")
 
 
 def _printed(character: str) -> str:
@@ -197,6 +222,8 @@ def lines(path: Path, max_characters: int) -> Iterator[bytes | None]:
         with open_bytes(path) as file:
             first = True
             while line := file.readline(most_bytes):
+                if first:
+                    _require_text(path, line)
                 if line.endswith(b"\n") or len(line) < most_bytes:
                     yield line.removeprefix(b"\xef\xbb\xbf") if first else line
                 else:

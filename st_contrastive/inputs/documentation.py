@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from st_contrastive._checks import require_count
+
 #: Folders whose docstrings are not prose or not the standard library's own.
 _SKIPPED = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "turtledemo"})
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
@@ -35,6 +37,8 @@ def documentation_sentences(limit: int | None = None, *, seed: int = 42) -> list
         >>> len(sentences), all(len(sentence.split()) >= 5 for sentence in sentences)
         (3, True)
     """
+    if limit is not None:
+        require_count("limit", limit)
     found = list(_prose())
     random.Random(seed).shuffle(found)
     return found[:limit]

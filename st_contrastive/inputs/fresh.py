@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 from transformers import TrainerCallback
+from transformers.trainer_utils import has_length
+
+from st_contrastive._checks import require_count
 
 Augmentation = Callable[[str, random.Random], str]
 
@@ -17,7 +20,9 @@ class FreshAugmentation(TrainerCallback):
 
     The result depends only on the seed, the epoch, the column and the text. It is the same for any number of worker
     processes or devices, and in a resumed run. The epoch comes from the Trainer, so pass this object among its
-    callbacks too; otherwise all epochs get the same texts. Worker processes read the epoch from shared memory.
+    callbacks too; otherwise all epochs get the same texts. Worker processes read the epoch from shared memory. A
+    streamed dataset (``IterableDataset.map(fresh, batched=True)``) has no length, from which a resumed Trainer could
+    tell its epoch: it begins again at epoch 0.
 
     ``model.fit`` reads its loader once and takes no callbacks: use a builder there, whose augmentation is the same in
     all epochs.
@@ -29,7 +34,8 @@ class FreshAugmentation(TrainerCallback):
 
     Raises:
         TypeError: ``columns`` is not such a mapping.
-        ValueError: when rows are read, if the dataset does not have a column.
+        ValueError: ``seed`` is not a whole number; or, when rows are read, the dataset does not have a column.
+        TypeError: when rows are read, if an augmentation does not return a string.
 
     Example:
         >>> from st_contrastive import conisi_dataset
@@ -55,7 +61,9 @@ class FreshAugmentation(TrainerCallback):
                     "or a pair (source column, augmentation)."
                 )
             self.columns[name] = (source, augment)
+        require_count("seed", seed, least=0)
         self.seed = seed
+        self._begun = 0
         self._epoch = torch.zeros((), dtype=torch.int64)
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
 
@@ -67,9 +75,17 @@ class FreshAugmentation(TrainerCallback):
         """Draw the texts of this epoch from now on."""
         self._epoch.fill_(epoch)
 
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count epochs from the start."""
+        self._begun = 0
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
         """Set the epoch that the Trainer begins, or resumes."""
-        self.set_epoch(int(state.epoch or 0))
+        # Without a length, the Trainer's own count is of the run, and not of passes over the data.
+        self.set_epoch(
+            int(state.epoch or 0) if train_dataloader is None or has_length(train_dataloader) else self._begun
+        )
+        self._begun += 1
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         """The batch with its augmented columns."""
@@ -84,5 +100,10 @@ class FreshAugmentation(TrainerCallback):
                 # Bytes give the same seed in every process; "surrogatepass" also takes half of a surrogate pair.
                 rng.seed(f"{self.seed} {epoch} {name} {text}".encode("utf-8", "surrogatepass"))
                 texts.append(augment(text, rng))
+                if not isinstance(texts[-1], str):
+                    raise TypeError(
+                        f"the augmentation of column {name!r} must return a string, got {type(texts[-1]).__name__} for "
+                        f"{text!r:.80}."
+                    )
             made[name] = texts
         return made

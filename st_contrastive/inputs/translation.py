@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from st_contrastive._checks import require_count, require_texts
+from st_contrastive._checks import require_count, require_texts, warn
 from st_contrastive._files import complete_file
 from st_contrastive.inputs.corpus import open_bytes
 from st_contrastive.inputs.translator import TranslationError, Translator
@@ -26,7 +26,7 @@ def translate_corpus(
     output: str | Path,
     translate: str | Path | Callable[[list[str]], list[str]],
     *,
-    batch_size: int | None = None,
+    save_every: int | None = None,
     progress: bool = True,
     **options: Any,
 ) -> Path:
@@ -34,23 +34,26 @@ def translate_corpus(
 
     Each batch is saved in ``<output>.partial``. Stopped at any moment and called again with the same corpus and
     settings, it continues there. ``output`` appears when it is complete, with the translator's settings beside it
-    (``<output>.settings.json``). A complete output of the same corpus and settings is left as it is.
+    (``<output>.settings.json``). A complete output of the same corpus and settings is left as it is. At the end a
+    warning counts the empty translations, and the sentences that reached the translator's ``max_length``.
 
     Args:
         sentences: the corpus, an iterable of any length.
         output: the file to write.
         translate: the folder or hub name of a sequence-to-sequence model, a :class:`Translator`, or any function from a
             list of sentences to the list of their translations.
-        batch_size: number of sentences that are translated and saved at a time; None takes eight of the translator's
+        save_every: number of sentences that are translated and saved at a time; None takes eight of the translator's
             batches, or 256.
         progress: show a progress bar.
-        options: arguments of :class:`Translator`, such as ``languages=("en", "de")``, if ``translate`` is a name.
+        options: arguments of :class:`Translator`, such as ``languages=("en", "de")``, if ``translate`` is a name. The
+            model is loaded once ``output`` is known to be usable.
 
     Returns:
         ``output``, which ``twins_examples(sentences, translations=output)`` and ``read_parallel`` read.
 
     Raises:
-        TranslationError: ``output`` or its partial file exists and holds something else, or can't be written.
+        TranslationError: ``output`` or its partial file exists and holds something else, or can't be written; or all
+            translations that are to be saved first are empty.
 
     Example:
         >>> import tempfile
@@ -67,38 +70,49 @@ def translate_corpus(
     path = Path(output)
     if Path(path.name.removesuffix(".gz")).suffix != ".jsonl":
         raise TranslationError(f"output {path} must end in .jsonl or .jsonl.gz.")
-    if isinstance(translate, (str, Path)):
-        translate = Translator(translate, **options)
-    elif options or not callable(translate):
+    if save_every is not None:
+        require_count("save_every", save_every)
+    if not isinstance(translate, (str, Path)) and (options or not callable(translate)):
         raise TypeError(
             f"translate must be a model's name or a function from a list of sentences to a list of translations, got "
             f"{type(translate).__name__}; the arguments {', '.join(options) or '(none)'} go with a name."
         )
-    if batch_size is None:
-        batch_size = _BATCHES_SORTED_TOGETHER * getattr(translate, "batch_size", 32)
-    require_count("batch_size", batch_size)
     stream = require_texts("sentences", sentences)
     stream = itertools.chain([next(stream)], stream)  # an empty corpus is refused before any file is made
-    settings = json.dumps(getattr(translate, "settings", None), ensure_ascii=False)
     settings_path, partial = (path.with_name(path.name + ending) for ending in (".settings.json", ".partial"))
-    if path.exists():
-        if settings_path.exists() and settings_path.read_bytes() != settings.encode():
-            raise TranslationError(
-                f"output {path} was made with other settings, see {settings_path.name}. Name another file."
-            )
+    is_complete = path.exists()
+    if is_complete:
         _skip(stream, _lines(path), path)
         if next(stream, None) is not None:
             raise TranslationError(f"output {path} exists and ends before the corpus does. Name another file.")
+    else:
+        _require_writable(path, partial)
+    if isinstance(translate, (str, Path)):
+        translate = Translator(translate, **options)
+    settings = json.dumps(getattr(translate, "settings", None), ensure_ascii=False)
+    if is_complete:
+        made_with = settings_path.read_text(encoding="utf-8") if settings_path.exists() else "null"  # a function
+        if made_with != settings:
+            raise TranslationError(
+                f"output {path} was made with other settings, {made_with:.200}. Name another file, or delete it."
+            )
         partial.unlink(missing_ok=True)
         return path
     header = settings.encode() + b"\n"
     with _write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         file = _open_partial(partial, header)
+    count, empty, at_limit = 0, 0, getattr(translate, "at_limit", 0)
     with file:
         done = _skip(stream, _complete_lines(file), partial)
+        save_every = save_every or _BATCHES_SORTED_TOGETHER * getattr(translate, "batch_size", 32)
         with tqdm(desc="translate", unit=" sentences", initial=done, disable=not progress) as bar:
-            for pairs in in_batches("translate", translate, stream, batch_size):
+            for pairs in in_batches("translate", translate, stream, save_every):
+                empty += sum(not translation.strip() for sentence, translation in pairs if sentence.strip())
+                if empty == len(pairs) > 1 and not done + count:
+                    raise TranslationError(
+                        f"the first {empty} translations are all empty: check the model, its tokenizer and languages."
+                    )
+                count += len(pairs)
                 rows = ({"sentence": sentence, "translation": translation} for sentence, translation in pairs)
                 _append(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(), path)
                 bar.update(len(pairs))
@@ -114,7 +128,22 @@ def translate_corpus(
             source.seek(len(header))
             shutil.copyfileobj(source, target)
         partial.unlink()
+    at_limit = getattr(translate, "at_limit", 0) - at_limit
+    found = [f"{empty:,} translations are empty"] if empty else []
+    found += [f"{at_limit:,} sentences or translations reached max_length, and may be cut"] if at_limit else []
+    if found:
+        warn(f"Of the {count:,} sentences translated now, {' and '.join(found)}.")
     return path
+
+
+def _require_writable(path: Path, partial: Path) -> None:
+    """Refuse a file that can't be made, before a model is loaded for it."""
+    with _write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not partial.exists()
+        partial.open("ab").close()
+        if is_new:
+            partial.unlink()
 
 
 def in_batches(

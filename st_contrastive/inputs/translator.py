@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from st_contrastive._checks import first_line, require_count, require_texts
+from st_contrastive._checks import first_line, require_count, require_languages, require_texts
 
 
 class TranslationError(ValueError):
@@ -19,6 +20,8 @@ class TranslationError(ValueError):
 
 class Translator:
     """A transformers sequence-to-sequence model (Marian, T5, mBART, NLLB, ...) as a function on lists of sentences.
+
+    ``at_limit`` counts the sentences that reached ``max_length``, or whose translation did; they may be cut.
 
     Args:
         model: folder or hub name of a model with safetensors weights; or a loaded model, with ``tokenizer``.
@@ -50,8 +53,8 @@ class Translator:
     ) -> None:
         for name, value in (("batch_size", batch_size), ("max_length", max_length), ("num_beams", num_beams)):
             require_count(name, value)
-        if languages is not None and (isinstance(languages, str) or len(languages) != 2):
-            raise ValueError(f'languages must be two names, such as ("en", "de"), got {languages!r}.')
+        if languages is not None:
+            require_languages(languages)
         if isinstance(model, (str, Path)):
             self.name = str(model)
             model, tokenizer = _loaded(self.name)
@@ -72,6 +75,7 @@ class Translator:
         # A checkpoint may set max_length, which would contradict max_new_tokens.
         self.options.update(max_new_tokens=max_length, max_length=None, num_beams=num_beams, do_sample=False)
         self.max_length = max_length
+        self.at_limit = 0
         self.settings = {
             "model": self.name,
             "languages": languages,
@@ -101,19 +105,37 @@ class Translator:
         inputs.pop("token_type_ids", None)
         with torch.inference_mode():
             ids = self.model.generate(**inputs, **self.options)
+        read, written = inputs["attention_mask"].sum(dim=1), (ids[:, 1:] != self.model.config.pad_token_id).sum(dim=1)
+        self.at_limit += int(((read >= self.max_length) | (written >= self.max_length)).sum())
         decoded: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
         return [" ".join(text.split()) for text in decoded]
 
 
 def _loaded(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    errors = (OSError, ValueError, ImportError, RuntimeError)
+    saved = "from_pretrained(name).save_pretrained(folder)"
     try:
         model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+    except errors as error:
+        reason = f"model {name} can't be loaded as a sequence-to-sequence model: {first_line(error).rstrip('.')}."
+        if "safetensors" in str(error):
+            reason += f" AutoModelForSeq2SeqLM.{saved} and AutoTokenizer.{saved} convert weights of another kind."
+        raise TranslationError(reason) from error
+    try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
+    except errors as error:
+        reason = f"the tokenizer of model {name} can't be loaded: {first_line(error).rstrip('.')}."
+        if find_spec("sentencepiece") is None:
+            reason += (
+                " Marian's needs the package sentencepiece: install it, or this package with its extra 'translate'."
+            )
+        raise TranslationError(reason) from error
+    entries, known = model.get_input_embeddings().num_embeddings, len(tokenizer)
+    if 2 * known < entries:  # transformers makes an empty tokenizer where a folder has no files of one
         raise TranslationError(
-            f"model {name} can't be loaded as a sequence-to-sequence model: {first_line(error)} Its weights must be "
-            f"safetensors; AutoModelForSeq2SeqLM.from_pretrained({name!r}).save_pretrained(folder) converts others."
-        ) from error
+            f"the tokenizer of model {name} has {known:,} tokens, and the model {entries:,}: its files are missing. "
+            f"Save it beside the model: AutoTokenizer.{saved}."
+        )
     return model, tokenizer
 
 

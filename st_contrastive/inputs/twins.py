@@ -102,13 +102,14 @@ def _texts(
     if fraternal is not None and translations is None:
         raise ValueError("fraternal embeds translations: give translations=... too.")
     if isinstance(translations, (str, Path)):
-        return _looked_up(require_texts("sentences", sentences), Path(translations), languages)
+        found = _looked_up(require_texts("sentences", sentences), Path(translations), languages)
+        return _rows.warning_of_empty(found)
     if languages is not None:
         raise ValueError("languages names the fields of a file of pairs; translations is not a file.")
     if callable(translations):
         require_count("batch_size", batch_size)
         batches = in_batches("translations", translations, require_texts("sentences", sentences), batch_size)
-        return itertools.chain.from_iterable(batches)
+        return _rows.warning_of_empty(itertools.chain.from_iterable(batches))
     return _rows.rows(sentences, "translations", translations)
 
 

@@ -36,6 +36,16 @@ ALL = [
 ]
 
 
+class Synonyms:
+    """A lexicon of these synonyms."""
+
+    def __init__(self, synonyms):
+        self.synonyms = lambda word: synonyms.get(word, [])
+
+    def load(self):
+        return self
+
+
 def is_subsequence(part: list[str], whole: list[str]) -> bool:
     rest = iter(whole)
     return all(word in rest for word in part)
@@ -91,6 +101,63 @@ def test_repetition_doubles_some_words(text, rate, seed):
         else:
             assert word == before[place - 1]
     assert place == len(before)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+@pytest.mark.parametrize("count", [5, 10])
+def test_the_rate_of_deletion_is_that_of_each_word(rate, count):
+    text = " ".join("abcdefghij"[:count])
+    delete = RandomDeletion(rate)
+    left = [len(words(delete(text, random.Random(seed)))) for seed in range(2000)]
+    # The last word stays where all would go: with probability rate ** count.
+    expected = (1 - rate) * count + rate**count
+    assert sum(left) / len(left) == pytest.approx(expected, abs=4 * (count * rate * (1 - rate) / len(left)) ** 0.5)
+
+
+def test_each_word_is_as_likely_to_be_inserted_as_another():
+    """Of EDA's insertion: the word first, then one of its synonyms."""
+    large = {"big", "grand"}
+    lexicon = Synonyms({"large": sorted(large), "sea": ["ocean"]})
+    insert, substitute = RandomInsertion(lexicon=lexicon), SynonymReplacement(1.0, lexicon=lexicon)
+    added = [set(words(insert("the large sea", random.Random(seed)))) - {"the", "sea"} for seed in range(2000)]
+    oceans = sum("ocean" in own for own in added)
+    assert 900 < oceans < 1100
+    assert all(sum(word in own for own in added) > 400 for word in large)
+    made = {substitute("the large sea", random.Random(seed)) for seed in range(20)}
+    assert made == {"the big ocean", "the grand ocean"}
+
+
+def test_trailing_white_space_takes_no_time():
+    spaces = " " * 1_000_000  # in quadratic time, a day
+    assert RandomDeletion(1.0)(f"a b{spaces}", random.Random(0)) in ("a", "b")
+    assert RandomDeletion()(spaces, random.Random(0)) == spaces
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["cafe\u0301 large\u0301 day\u0301.", "large\u00adly", "http://day.com/large good@day.org #day large_day day.py"],
+)
+def test_parts_of_words_and_addresses_are_kept(text):
+    assert AntonymReplacement()(text, random.Random(0)) == text
+    if "/" not in text:
+        assert SynonymReplacement(1.0)(text, random.Random(0)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("Hot York is a large city.", "Hot York is a small city."),
+        ("It was Hot York.", "It was Hot York."),
+        ('"Hot Springs" are hot.', '"Hot Springs" are cold.'),
+        ("Hot, York said.", "Cold, York said."),
+        ("Hot I like.", "Cold I like."),
+        ("HOT YORK", "COLD YORK"),
+        ("Hot springs.", "Cold springs."),
+        ("The end.Hot", "The end.Hot"),
+    ],
+)
+def test_names_are_kept(text, made):
+    assert AntonymReplacement()(text, random.Random(0)) == made
 
 
 def test_spaces_and_scripts_are_kept():

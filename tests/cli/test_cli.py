@@ -5,7 +5,6 @@ import io
 import json
 import logging
 import os
-import random
 import re
 import shutil
 import subprocess
@@ -22,12 +21,12 @@ from transformers import BertModel, TrainerState
 from transformers.utils import logging as transformers_logging
 
 from st_contrastive import __version__, inputs
-from st_contrastive.cli import main
+from st_contrastive.augmentations import AntonymReplacement, WordRepetition
+from st_contrastive.cli import _columns, main, parse
 from st_contrastive.cli._common import loss_arguments, settable
 from st_contrastive.cli._progress import Progress
 from st_contrastive.cli._quiet import quiet
 from st_contrastive.evaluation import read_sts, sts_spearman
-from st_contrastive.inputs import conisi_dataset
 from st_contrastive.methods import METHODS, PRETRAINING, argument_defaults
 from st_contrastive.recipes import RECIPES
 from tests import foreign
@@ -271,6 +270,50 @@ def test_pairs_are_not_read_as_sentences(checkpoint, corpus, tmp_path, capsys):
         assert main([*others, *end, option, str(pairs)]) == 2
         assert f"{option} {pairs} is a file of pairs by its name" in capsys.readouterr().err
     assert main([*words, "--data", str(pairs), "--translations", str(pairs)]) == 0
+
+
+def columns(*words):
+    """The text columns that ``train`` reads for these words, without a model."""
+    return _columns.read_columns(parse(["train", "--method", "twins", "--model", "m", "--output", "o", *words]))
+
+
+def test_translations_are_taken_in_turn(tmp_path, capsys):
+    data, pairs = tmp_path / "data.txt", tmp_path / "pairs.tsv"
+    data.write_text("Hi.\nGo on.\nHi.\nNobody knows.\nHi.\n")
+    pairs.write_text("Hi.\tHallo!\nGo on.\tWeiter.\nHi.\tServus!\nGo on.\tMach weiter.\nBye.\tTschüss!\n")
+    words = ["--data", str(data), "--translations", str(pairs)]
+    assert columns(*words) == [["Hi.", "Go on.", "Hi.", "Hi."], ["Hallo!", "Weiter.", "Servus!", "Servus!"]]
+    said = capsys.readouterr().out
+    assert f"4 of 5 sentences have a translation; 2 pairs of {pairs} are not used" in said
+    assert columns(*words, "--limit", "2") == [["Hi.", "Go on."], ["Hallo!", "Weiter."]]
+    same = ["--data", str(pairs), "--translations", str(pairs)]
+    assert [len(column) for column in columns(*same)] == [5, 5]
+    assert columns(*same, "--limit", "2") == [["Hi.", "Go on."], ["Hallo!", "Weiter."]]
+
+
+@pytest.mark.parametrize(
+    ("method", "words", "kind", "rate"),
+    [
+        ("simcse", ["--repetition", "0.5"], WordRepetition, 0.5),
+        ("conisi", ["--antonyms"], AntonymReplacement, 1.0),
+        ("conisi", ["--antonyms", "--antonym-rate", "0.3"], AntonymReplacement, 0.3),
+    ],
+)
+def test_augmentations_follow_their_rate_and_the_seed(
+    checkpoint, corpus, tmp_path, monkeypatch, method, words, kind, rate
+):
+    built = []
+
+    def spy(sentences, augmentation, *, seed):
+        built.append((type(augmentation), augmentation.rate, seed))
+        raise ValueError("seen enough")
+
+    builder = f"{METHODS[method].builder}_dataset"
+    monkeypatch.setattr(inputs, builder, spy)
+    for seed in (1, 2):
+        options = [*words, "--seed", str(seed), "--overwrite"]
+        assert train(checkpoint, corpus, tmp_path, method, *options) == 2
+    assert built == [(kind, rate, 1), (kind, rate, 2)]
 
 
 @pytest.mark.parametrize("keep", ["1", "0.5", "best"])
@@ -682,7 +725,8 @@ def test_train_with_a_fraternal_language(checkpoint, corpus, pairs, tmp_path, ca
     options = ["--translations", str(pairs), "--translation-encoder", str(german)]
     assert train(checkpoint, corpus, tmp_path, "twins", *options) == 0
     said = capsys.readouterr().out
-    assert "20 of 20 sentences have a translation" in said
+    assert "(sentence: 'en', translation: 'de')" in said
+    assert "20 of 20 sentences have a translation; 1 pairs of" in said
     assert "shared tokens" in said
     assert "FraternalEmbedding" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     options = ["--translations", str(pairs), "--languages", "en", "de", "--overwrite"]
@@ -718,24 +762,6 @@ def test_train_with_antonyms(checkpoint, tmp_path, capsys):
     assert len(shares) == 1
     assert 0 < shares[0] < 1
     assert f"{100 * shares[0]:.0f} % of the rows in 1 logged batches had no constructed" in capsys.readouterr().out
-
-
-def test_train_with_some_antonyms(checkpoint, tmp_path, monkeypatch):
-    seen = []
-
-    def built(sentences, constructed):
-        seen.append([constructed(sentence, random.Random(0)) for sentence in sentences])
-        return conisi_dataset(sentences, constructed)
-
-    monkeypatch.setattr(inputs, "conisi_dataset", built)
-    corpus = tmp_path / "c.txt"
-    corpus.write_text("a good day, a large city\n" * 8)
-    assert train(checkpoint, corpus, tmp_path, "conisi", "--antonyms") == 0
-    assert train(checkpoint, corpus, tmp_path, "conisi", "--antonyms", "--antonym-rate", "0.25", "--overwrite") == 0
-    unchanged = "a good day, a large city".split()
-    changed = [sum(one != two for one, two in zip(own[0].split(), unchanged, strict=True)) for own in seen]
-    assert changed[0] >= 3
-    assert changed[1] == 1
 
 
 def test_half_precision_is_trained_in_float32(build, corpus, tmp_path):
@@ -823,6 +849,7 @@ def test_options_that_do_not_go_together(checkpoint, corpus, pairs, tmp_path, ca
         assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.filterwarnings("ignore:Of the .* sentences translated now")
 def test_translate(seq2seq, corpus, tmp_path, capsys):
     output = tmp_path / "pairs.jsonl.gz"
     arguments = ["translate", "--model", seq2seq, "--data", str(corpus), "--max-length", "60"]
@@ -832,3 +859,12 @@ def test_translate(seq2seq, corpus, tmp_path, capsys):
     assert main([*arguments, "--languages", "en", "de", "--output", str(output)]) == 0
     with gzip.open(output, "rt") as file:
         assert len(file.readlines()) == 20
+    words = ["--prefix", "say: ", "--beams", "3", "--batch-size", "7", "--limit", "5"]
+    assert main([*arguments, *words, "--output", str(tmp_path / "other.jsonl")]) == 0
+    settings = json.loads((tmp_path / "other.jsonl.settings.json").read_text())
+    assert settings == {"model": seq2seq, "languages": None, "prefix": "say: ", "max_length": 60, "num_beams": 3}
+    assert len((tmp_path / "other.jsonl").read_text().splitlines()) == 5
+    # Found before the model is looked for.
+    arguments[2] = "/no/such/model"
+    assert main([*arguments, "--output", str(tmp_path / "pairs.txt")]) == 2
+    assert "must end in .jsonl" in capsys.readouterr().err

@@ -54,8 +54,9 @@ def scores(path):
 def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     report = tmp_path / "all.json"
     suites = ["sts", "transfer", "retrieval", "in-domain", "geometry"]
-    words = ["evaluate", model, "--eval-data", str(data), "--folds", "2", "--json"]
-    assert main([*words, str(report), "--suite", *suites]) == 0
+    words = ["evaluate", model, "--eval-data", str(data), "--json"]
+    folds = ["--folds", "2"]
+    assert main([*words, str(report), "--suite", *suites, *folds]) == 0
     output = capsys.readouterr().out
     assert output.count("task ") == len(suites)
     found = scores(report)
@@ -63,7 +64,7 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     assert "sts12 test has 45 pairs, but the papers' set has 3,108" in output
     for suite in suites:
         own = tmp_path / f"{suite}.json"
-        assert main([*words, str(own), "--suite", suite]) == 0
+        assert main([*words, str(own), "--suite", suite, *(folds if suite == "transfer" else [])]) == 0
         one = scores(own)
         assert one
         assert one.items() <= found.items()
@@ -72,6 +73,34 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     direct = ["evaluate", model, "--suite", "retrieval", "--eval-data", str(data / "retrieval"), "--json", str(own)]
     assert main(direct) == 0
     assert scores(own).items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    ("words", "function", "passed"),
+    [
+        (["--splits", "test"], "evaluate_sts", {"splits": ["test"], "setting": "all", "batch_size": 64}),
+        (["--setting", "wmean", "--batch-size", "7"], "evaluate_sts", {"splits": ["dev", "test"], "setting": "wmean"}),
+        (["--suite", "transfer", "--batch-size", "7"], "evaluate_transfer", {"folds": 10, "batch_size": 7}),
+        (["--suite", "transfer", "--folds", "3"], "evaluate_transfer", {"folds": 3, "batch_size": 64}),
+        (["--suite", "retrieval", "--batch-size", "7"], "evaluate_retrieval", {"batch_size": 7}),
+        (["--suite", "in-domain", "--batch-size", "7"], "evaluate_in_domain_retrieval", {"batch_size": 7}),
+        (["--suite", "geometry", "--batch-size", "7"], "evaluate_geometry", {"batch_size": 7}),
+        (["--suite", "geometry", "--batch-size", "7"], "evaluate_information", {"batch_size": 7, "temperature": 0.05}),
+    ],
+)
+def test_options_reach_the_suite(data, model, monkeypatch, words, function, passed):
+    given = []
+    own = getattr(evaluation, function)
+
+    def spy(*arguments, **options):
+        given.append(options)
+        return own(*arguments, **options)
+
+    monkeypatch.setattr(evaluation, function, spy)
+    # Four rows a class are too few for ten folds.
+    assert main(["evaluate", model, "--eval-data", str(data), *words]) in (0, 2)
+    (options,) = given
+    assert passed.items() <= options.items()
 
 
 def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
@@ -253,7 +282,11 @@ def test_mteb(data, tmp_path, capsys):
             "--translations: /no is not a file of pairs",
         ),
         (["--suite", "geometry", "--min-score", "9", "--eval-data", "DATA"], "No pair has a score of 9.0 or more"),
-        (["--min-score", "5", "--eval-data", "DATA"], "--translations and --min-score go with --suite geometry"),
+        (["--min-score", "5", "--eval-data", "DATA"], "--min-score goes with --suite geometry"),
+        (["--temperature", "1", "--eval-data", "DATA"], "--temperature goes with --suite geometry"),
+        (["--folds", "5", "--eval-data", "DATA"], "--folds goes with --suite transfer"),
+        (["--suite", "geometry", "--setting", "all", "--eval-data", "DATA"], "--setting goes with --suite sts"),
+        (["--mteb", "STSBenchmark", "--splits", "dev", "--eval-data", "DATA"], "--splits goes with --suite sts"),
         (
             ["--suite", "geometry", "--translations", "x", "--whiten", "y", "--eval-data", "DATA"],
             "needs the encoder itself",

@@ -5,10 +5,12 @@ import json
 import math
 import random
 import shutil
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SimilarityFunction
 
 from st_contrastive.evaluation import (
     EvaluationDataError,
@@ -75,7 +77,7 @@ def test_vectors_of_whole_numbers_are_ranked_too(tmp_path):
     assert ranked(Counts(), data, 40) == ranked(Letters(), data, 40)
 
 
-def test_documents_are_ranked_by_cosine(tmp_path, monkeypatch):
+def test_documents_are_ranked_by_cosine_without_a_similarity(tmp_path, monkeypatch):
     data = read_retrieval(made(tmp_path))
     monkeypatch.setattr(retrieval, "_QUERIES_AT_ONCE", 5)
     found = ranked(Letters(), data, 7)
@@ -175,14 +177,47 @@ def test_prompts_of_queries_and_documents(tmp_path):
     assert len(model.output) > len(model.asked) > 1
 
 
-def test_documents_in_parts_are_ranked_as_at_once(monkeypatch):
+@pytest.mark.parametrize("at_once", [5, 53, 100])
+def test_a_corpus_is_encoded_and_ranked_in_parts(monkeypatch, at_once):
     draw = torch.Generator().manual_seed(0)
-    keys, vectors = torch.randn(53, 6, generator=draw), torch.randn(7, 6, generator=draw)
-    expected = (vectors @ keys.T).topk(9, dim=1)
-    monkeypatch.setattr(retrieval, "_DOCUMENTS_AT_ONCE", 5)
-    best, places = retrieval._nearest(vectors, keys, 9)
-    assert torch.equal(places, expected.indices)
-    torch.testing.assert_close(best, expected.values)
+    keys, vectors = (torch.randn(size, 2, generator=draw) for size in (53, 7))
+
+    def texts(values, letter):
+        return {f"{letter}{row}": f"{letter}{row} {x} {y}" for row, (x, y) in enumerate(values.double().tolist())}
+
+    class Counted(Angles):
+        sizes: ClassVar[list[int]] = []
+
+        def encode_document(self, texts, **options):
+            self.sizes.append(len(texts))
+            return self.encode(texts, **options)
+
+    monkeypatch.setattr(retrieval, "_DOCUMENTS_AT_ONCE", at_once)
+    found = ranked(Counted(), RetrievalSet(texts(keys, "d"), texts(vectors, "q"), {}), 9)
+    expected = torch.nn.functional.cosine_similarity(vectors[:, None], keys[None], dim=2).topk(9, dim=1).indices
+    assert found == {f"q{query}": [f"d{row}" for row in rows] for query, rows in enumerate(expected.tolist())}
+    assert sum(Counted.sizes) == 53
+    assert max(Counted.sizes) <= at_once
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("cosine", "c"), ("dot", "long"), ("euclidean", "e"), ("manhattan", "m"), (None, "c")]
+)
+def test_documents_are_ranked_by_the_models_own_similarity(tmp_path, name, nearest):
+    class Own(Angles):
+        similarity_fn_name = name
+
+        def __init__(self):
+            if name:
+                self.similarity = SimilarityFunction.to_similarity_fn(name)
+
+    rows = {"c": "c 2 2", "long": "l 9 0", "e": "e 0.5 0.55", "m": "m 1 0.1"}
+    write(tmp_path / "corpus.jsonl", [{"_id": key, "text": text} for key, text in rows.items()])
+    write(tmp_path / "queries.jsonl", [{"_id": "q", "text": "q 1 1"}])
+    write(tmp_path / "qrels_test.jsonl", [{"query_id": "q", "corpus_id": nearest, "score": 1}])
+    report = evaluate_retrieval(Own(), tmp_path)
+    assert report.value(tmp_path.name, "test", "recall@1") == 1
+    assert report.settings["similarity"] == (name or "cosine")
 
 
 class Angles:

@@ -54,6 +54,27 @@ def test_bad_rows_are_named(name, bad, error, message):
             build(bad)
 
 
+@pytest.mark.parametrize("name", BUILDERS)
+def test_empty_texts_are_counted(name):
+    for build in BUILDERS[name][:2]:
+        for second in (None, ["a", "b", "c"]):
+            with pytest.warns(UserWarning, match="2 of 3 rows have an empty text, the first of them row 1"):
+                assert len(build(["fine", " ", ""], second)) == 3
+        with pytest.warns(UserWarning, match="1 of 3 rows have an empty text, the first of them row 2"):
+            build(["x", "y", "z"], ["a", "b", ""])
+    if name != "twins":
+        with pytest.warns(UserWarning, match="3 of 3 rows have an empty text, the first of them row 0"):
+            BUILDERS[name][1](["x", "y", "z"], lambda text, rng: "")
+        with pytest.raises(ValueError, match="seed must be a whole number"):
+            BUILDERS[name][1](["x"], seed=None)
+
+
+def test_the_number_of_documentation_sentences_is_checked():
+    for limit in (0, -1, "3"):
+        with pytest.raises(ValueError, match="limit must be a whole number of at least 1"):
+            documentation_sentences(limit)
+
+
 def test_columns_of_tables_are_taken():
     table = Dataset.from_dict({"sentence": ONE})
     for column in (table["sentence"], pandas.Series(ONE), pandas.Index(ONE), tuple(ONE), iter(ONE)):

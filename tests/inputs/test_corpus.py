@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import bz2
+import codecs
 import gzip
+import lzma
 from dataclasses import asdict
 
 import pytest
@@ -41,13 +44,15 @@ def test_every_rule_and_every_count(tmp_path):
         "lines": 11, "taken": 5, "blank": 3, "too_long": 2, "undecodable": 1, "without_partner": 0, "cleaned": 1,
     }  # fmt: skip
     assert str(corpus.report) == (
-        "5 of 11 lines taken; left out: 3 blank, 2 too long, 1 not UTF-8; 1 had control characters removed"
+        "5 of 11 lines taken; left out: 3 blank, 2 too long, 1 not UTF-8; control characters removed from 1"
     )
 
 
 @given(st.lists(st.binary(max_size=30)))
 def test_every_line_is_counted(tmp_path_factory, lines):
-    path = write(tmp_path_factory.mktemp("c") / "c.txt", b"\n".join([b"One good line.", *lines]))
+    # As many good lines as others: a file whose lines are mostly not UTF-8 is refused.
+    good = [b"One good line."] * (2 + b"\n".join(lines).count(b"\n"))
+    path = write(tmp_path_factory.mktemp("c") / "c.txt", b"\n".join([*good, *lines, b""]))
     report = read_corpus(path, max_characters=20).report
     counts = asdict(report)
     assert report.lines == len(path.read_bytes().removesuffix(b"\n").split(b"\n"))
@@ -72,9 +77,41 @@ def test_unreadable_files_and_bad_limits_are_named(tmp_path):
         read_corpus(tmp_path)
     with pytest.raises(CorpusError, match="holds no sentence"):
         read_corpus(write(tmp_path / "empty.txt", b"\n\n"))
+    with pytest.raises(
+        CorpusError, match=r"latin1\.txt is not UTF-8 text \(1 of 3 lines taken; left out: 2 not UTF-8\)"
+    ):
+        read_corpus(write(tmp_path / "latin1.txt", "Straße\nÄpfel\nBirnen\n".encode("latin1")))
     for options in ({"limit": 0}, {"max_characters": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             read_corpus(tmp_path / "empty.txt", **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ("Grüße aus Köln.\nEs regnet.\n".encode("utf-16"), "UTF-16 text, not UTF-8. Convert it"),
+        ("Grüße aus Köln.\nEs regnet.\n".encode("utf-16-be"), "UTF-16 text"),
+        ("Es regnet.\nWieder.\n".encode("utf-16-le"), "UTF-16 text"),
+        (codecs.BOM_UTF16_BE + "今天\n".encode("utf-16-be"), "UTF-16 text"),
+        (gzip.compress(b"a line\n" * 9, mtime=0), "compressed by gzip, not UTF-8. Write it as text"),
+        (bz2.compress(b"a line\n" * 9), "compressed by bzip2"),
+        (lzma.compress(b"a line\n" * 9), "compressed by xz"),
+        (b"PK\x03\x04 a line\nanother\n", "a zip archive"),
+        (b"PAR1 a line\nanother\n", "a Parquet table"),
+    ],
+)
+def test_files_that_are_not_text_are_named(tmp_path, content, kind):
+    with pytest.raises(CorpusError, match=kind):
+        read_corpus(write(tmp_path / "corpus.txt", content))
+    with pytest.raises(CorpusError, match=kind):
+        read_corpus(write(tmp_path / "corpus.txt.gz", gzip.compress(content)), limit=1)
+
+
+def test_the_longest_line_and_white_space_that_is_no_control_character(tmp_path):
+    path = write(tmp_path / "c.txt", "\u3000今天很好。\n\xa0tenletters\nelevenletter\n".encode())
+    corpus = read_corpus(path, max_characters=10)
+    assert corpus.sentences == ["今天很好。", "tenletters"]
+    assert (corpus.report.too_long, corpus.report.cleaned) == (1, 0)
 
 
 def test_parallel_lines_stay_together(tmp_path):
@@ -84,7 +121,14 @@ def test_parallel_lines_stay_together(tmp_path):
     assert (corpus.sentences, corpus.translations) == (["one", "four"], ["eins", "vier"])
     assert (corpus.report.lines, corpus.report.taken, corpus.report.blank) == (5, 2, 1)
     assert corpus.report.without_partner == 2
-    with pytest.raises(CorpusError, match="fewer lines"):
-        read_parallel(english, write(tmp_path / "short", b"eins\n"))
+    short = write(tmp_path / "short", b"eins\nzwei\ndrei\n")
+    for limit in (None, 1, 2):
+        with pytest.raises(CorpusError, match="fewer lines"):
+            read_parallel(english, short, limit=limit)
+    limited = read_parallel(english, german, limit=1)
+    assert (limited.sentences, limited.report.lines) == (["one"], 1)
+    latin1 = "ß\nß\nß\nß\nzwei\n".encode("latin1")
+    with pytest.raises(CorpusError, match=r"latin1 is not UTF-8 text"):
+        read_parallel(english, write(tmp_path / "latin1", latin1))
     with pytest.raises(CorpusError, match="more lines"):
         read_parallel(english, write(tmp_path / "long", b"x\n" * 9))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from datasets import Features, Value
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
 from st_contrastive import ConIsILoss, conisi_dataset, conisi_examples, text_dataset
@@ -69,6 +71,48 @@ def test_every_epoch_differs_and_workers_change_nothing(build, sentences, tmp_pa
         assert same < 6
     assert drawn(build, sentences, tmp_path, workers=2) == epochs
     assert drawn(build, sentences, tmp_path, workers=0, seed=2) != epochs
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_each_pass_over_a_stream_differs(build, sentences, tmp_path, workers):
+    fresh = FreshAugmentation({"constructed": ("sentence", RandomDeletion(0.4))})
+    stream = conisi_dataset(sentences).to_iterable_dataset()
+    features = Features({"sentence": Value("string"), "constructed": Value("string")})
+    loss = Seen(ConIsILoss(build(), strategy="given"))
+    arguments = SentenceTransformerTrainingArguments(
+        str(tmp_path), max_steps=6, per_device_train_batch_size=5, dataloader_num_workers=workers, save_strategy="no",
+        report_to="none", disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    SentenceTransformerTrainer(
+        model=loss.model,
+        args=arguments,
+        train_dataset=stream.map(fresh, batched=True, features=features),
+        loss=loss,
+        callbacks=[fresh],
+    ).train()
+    passes = [str([batch[1] for batch in loss.batches[start : start + 2]]) for start in (0, 2, 4)]
+    assert len(set(passes)) == 3
+    assert len({str([batch[0] for batch in loss.batches[start : start + 2]]) for start in (0, 2, 4)}) == 1
+
+
+def test_columns_have_draws_of_their_own_and_copies_the_epoch():
+    fresh = FreshAugmentation({"sentence": RandomDeletion(0.5), "other": ("sentence", RandomDeletion(0.5))})
+    texts = [f"one two three four five six seven eight {row}" for row in range(8)]
+    made = fresh({"sentence": texts})
+    assert made["sentence"] != made["other"]
+    apart = FreshAugmentation({"other": ("sentence", RandomDeletion(0.5))})({"sentence": texts})
+    assert made["other"] == apart["other"]  # made from the column as it came, not from its augmented texts
+    copied = copy.deepcopy(fresh)
+    fresh.set_epoch(1)
+    assert copied({"sentence": texts}) == fresh({"sentence": texts}) != made
+
+
+def test_what_an_augmentation_returns_is_checked():
+    fresh = FreshAugmentation({"other": ("sentence", lambda text, rng: None)})
+    with pytest.raises(TypeError, match=r"augmentation of column 'other' must return a string, got NoneType for 'It"):
+        fresh({"sentence": ["It rains."]})
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        FreshAugmentation({"sentence": RandomDeletion()}, seed=None)
 
 
 def test_columns_are_replaced_or_added_and_errors_named():

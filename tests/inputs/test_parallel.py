@@ -55,7 +55,33 @@ def test_the_rules_apply_to_both_sides_and_are_counted(tmp_path):
     assert corpus.translations[-1] == "sauber"
     report = corpus.report
     assert (report.lines, report.taken, report.blank, report.too_long, report.without_partner) == (7, 4, 1, 1, 1)
+    assert report.cleaned == 2  # a sentence, and its translation
     assert read_parallel(tmp_path / "p.jsonl", limit=2).sentences == [pair[0] for pair in PAIRS[:2]]
+    blank_first = jsonl(tmp_path / "b.jsonl", [{"a": one, "b": two} for one, two in [(" ", "leer"), *PAIRS]])
+    assert read_parallel(blank_first, limit=2).sentences == [pair[0] for pair in PAIRS[:2]]
+
+
+def test_an_empty_cell_is_left_out(tmp_path):
+    corpus = read_parallel(tsv(tmp_path / "p.tsv", [("no translation", ""), *PAIRS, ("", "kein Satz")]))
+    assert corpus.sentences == [pair[0] for pair in PAIRS]
+    assert (corpus.report.blank, corpus.report.without_partner) == (1, 1)
+
+
+def test_the_names_of_the_fields(tmp_path):
+    rows = [{"translation": two, "id": "7", "sentence": one} for one, two in PAIRS]
+    named = read_parallel(jsonl(tmp_path / "n.jsonl", rows))
+    assert (named.sentences[0], named.translations[0], named.fields) == (*PAIRS[0], ("sentence", "translation"))
+    guessed = read_parallel(jsonl(tmp_path / "g.jsonl", [{"de": two, "en": one} for one, two in PAIRS]))
+    assert str(guessed) == "3 of 3 lines taken (sentence: 'de', translation: 'en')"
+    headed = read_parallel(tsv(tmp_path / "h.tsv", [("translation", "sentence"), *((two, one) for one, two in PAIRS)]))
+    assert (headed.sentences[0], headed.translations[0], headed.report.lines) == (*PAIRS[0], 3)
+    assert str(read_parallel(tsv(tmp_path / "p.tsv", PAIRS))) == "3 of 3 lines taken"
+
+
+def test_long_texts_are_looked_up_as_they_are(tmp_path):
+    texts = ["a " * 60_000 + "end", "b " * 60_000 + "end"]
+    path = jsonl(tmp_path / "p.jsonl", [{"sentence": text, "translation": text[0].upper()} for text in texts])
+    assert twins_dataset(texts[1:], path)["translation"][:] == ["B"]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +157,9 @@ def test_the_builders_take_a_file_a_function_and_an_iterator(tmp_path):
 def test_a_file_is_read_along_with_the_sentences(tmp_path):
     path = jsonl(tmp_path / "p.jsonl", [{"sentence": en, "translation": de} for en, de in [*PAIRS, ("empty", "")]])
     doubled = [" It  rains.".replace("  ", " "), "It rains.", "Good\x00 day", "empty"]
-    assert [text[1] for text in texts(twins_examples(doubled, path))] == ["Es regnet.", "Es regnet.", "Guten Tag", ""]
+    with pytest.warns(UserWarning, match="1 of 4 rows have an empty text, the first of them row 3: leave them out"):
+        made = twins_examples(doubled, path)
+    assert [text[1] for text in texts(made)] == ["Es regnet.", "Es regnet.", "Guten Tag", ""]
     twice = jsonl(tmp_path / "t.jsonl", [{"sentence": "x", "translation": t} for t in ("one", "two")])
     assert texts(twins_examples(["x", "x"], twice)) == [("x", "one"), ("x", "two")]
     for wrong in (["Good day", "It rains."], ["It rains.", "It snows."]):

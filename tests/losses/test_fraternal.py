@@ -20,6 +20,7 @@ from tests.filters import TRAINING
 pytestmark = [
     *TRAINING,
     pytest.mark.filterwarnings("ignore:TwinsLoss takes the encoder's dropout"),
+    pytest.mark.filterwarnings("ignore:.* rows have an empty text"),
 ]
 
 

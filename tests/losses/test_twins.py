@@ -18,6 +18,7 @@ from tests import foreign
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout"),
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+    pytest.mark.filterwarnings("ignore:.* rows have an empty text"),
 ]
 
 #: Longer than the sentence, shorter, and empty.
