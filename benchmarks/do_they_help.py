@@ -110,7 +110,7 @@ def command(row: Row, seed: int, args: argparse.Namespace) -> list[str]:
     """The words of ``benchmarks.replicate`` that train and score the cell."""
     setting = dict(row.setting)
     options = f"--learning-rate {setting.pop('lr'):g} --max-steps {args.steps} --evaluate-steps {args.every}"
-    options += " --pooling cls"
+    options += " --pooling cls" + (" --bf16" if args.bf16 else "")
     data = args.pairs[0] if row.method.pairs else args.data
     name, _, folder = args.base.partition("=")
     if row.method.pairs == "both":
@@ -153,6 +153,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", required=True, help="where the results go")
     parser.add_argument("--steps", type=int, default=400, help="default: 400")
     parser.add_argument("--every", type=int, default=50, help="steps between evaluations; default: 50")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast in training")
     parser.add_argument("--row", action="append", help="run the row of this title alone; repeatable")
     parser.add_argument("--seeds", nargs="+", type=int, help="run these of a row's seeds alone")
     parser.add_argument("--list", action="store_true", help="print the commands that are left, and run none")

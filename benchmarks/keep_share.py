@@ -6,10 +6,11 @@ r"""What share of the trained weights to keep: STS against retrieval in another 
 Each recipe is trained with each seed. Then its weights are mixed with the untrained ones
 (``st_contrastive.training.mix_weights``), and every mixture is scored: Spearman x 100 on the tests of each STS set,
 read at 32 tokens, and nDCG@10 x 100 on the retrieval set, read at 256, on the queries of all splits that have
-judgements. All are trained and scored under ``--pooling``; Twins trains [CLS] under either, as its recipe. Every cell
-goes into the results file at once, and one that is there is not run again; the trained models are kept in
-``--models``. Share 0 is the untrained encoder, the same for all recipes, and scored once a pooling. The same command,
-started twice at once, shares the models.
+judgements. All are trained and scored under ``--pooling``; Twins trains [CLS] under either, as its recipe. ``--bf16``
+trains and scores in bfloat16 autocast; weights and mixtures stay float32. Every cell goes into the results file at
+once, and one that is there is not run again; the trained models are kept in ``--models``. Share 0 is the untrained
+encoder, the same for all recipes, and scored once a pooling. The same command, started twice at once, shares the
+models.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ ONE_COLUMN = ("simcse", "conisi", "twins", "infocse")
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 RESULTS = Path(__file__).parent / "results" / "keep_share.json"
 EMPTY: dict[str, Any] = {"cells": []}
+#: Arguments that may differ among the cells of a file.
+FREE = ("models", "recipes", "seeds", "pooling", "shares", "threads", "picture")
 
 
 def every_query(folder: str) -> RetrievalSet:
@@ -58,19 +61,22 @@ def every_query(folder: str) -> RetrievalSet:
     return RetrievalSet(parts[0].documents, queries, relevant)
 
 
-def scored(model: SentenceTransformer, sts: dict[str, Any], retrieval: RetrievalSet, length: int) -> dict[str, Any]:
+def scored(
+    model: SentenceTransformer, sts: dict[str, Any], retrieval: RetrievalSet, args: argparse.Namespace
+) -> dict[str, Any]:
     """Spearman x 100 of each STS set, and nDCG@10 x 100."""
-    own, model.max_seq_length = model.max_seq_length, length
-    spearman = {name: 100 * sts_spearman(model, pairs) for name, pairs in sts.items()}
-    model.max_seq_length = own
-    rankings = ranked(model, retrieval, 10)
+    with torch.autocast("cpu", torch.bfloat16, enabled=args.bf16):
+        model.max_seq_length = args.length
+        spearman = {name: 100 * sts_spearman(model, pairs) for name, pairs in sts.items()}
+        model.max_seq_length = args.retrieval_length
+        rankings = ranked(model, retrieval, 10)
     found = [ndcg(rankings[query], gains) for query, gains in retrieval.relevant.items()]
     return {"sts": spearman, "ndcg@10": 100 * statistics.mean(found), "queries": len(found)}
 
 
 def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]) -> SentenceTransformer:
     """The recipe's model, trained unless it is kept."""
-    folder = Path(args.models, part(name, seed, args) + (f"-{args.steps}" if args.steps else ""))
+    folder = Path(args.models, part(name, seed, args))
     if not folder.is_dir():
         chosen = recipe(name)
         method = METHODS[chosen.method]
@@ -81,6 +87,7 @@ def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]
             max_steps=args.steps or chosen.options["max_steps"],
             per_device_train_batch_size=args.batch_size or chosen.options["batch_size"],
             learning_rate=chosen.options["learning_rate"],
+            bf16=args.bf16,
             save_strategy="no",
             report_to="none",
             disable_tqdm=True,
@@ -93,9 +100,7 @@ def trained(name: str, seed: int, args: argparse.Namespace, sentences: list[str]
         with work_folder(folder) as work:
             model.save_pretrained(str(work / "model"))
             (work / "model").replace(folder)
-    model = build(args.length, str(folder), args.pooling)
-    model.max_seq_length = args.retrieval_length
-    return model
+    return build(args.length, str(folder), args.pooling)
 
 
 def score_shares(
@@ -107,14 +112,13 @@ def score_shares(
     todo = [share for share in args.shares if key(about | {"share": share}) not in known]
     if not todo:
         return
-    model, start = trained(name, seed, args, sentences), build(args.retrieval_length, args.base, args.pooling)
+    model, start = trained(name, seed, args, sentences), build(args.length, args.base, args.pooling)
     for share in todo:
         begun = time.perf_counter()
         cell = about | {"share": share}
-        cell |= scored(mix_weights(model, start, share), sts, retrieval, args.length)
+        cell |= scored(mix_weights(model, start, share), sts, retrieval, args)
         cell["seconds"] = round(time.perf_counter() - begun, 1)
         with changing(args.json, EMPTY) as result:
-            result |= {"arguments": arguments(args), **software()}
             if key(cell) not in map(key, result["cells"]):  # another process may have scored share 0 meanwhile
                 result["cells"].append(cell)
         print(f"{name}, {args.pooling}, seed {seed}, share {share:g}: nDCG@10 {cell['ndcg@10']:.2f}", flush=True)
@@ -127,7 +131,8 @@ def key(cell: dict[str, Any]) -> tuple[Any, ...]:
 
 def part(name: str, seed: int, args: argparse.Namespace) -> str:
     """The name of a recipe's model with a seed."""
-    return f"{name}-{args.pooling}-{seed}"
+    ends = [f"-{args.steps}" if args.steps else "", "-bf16" if args.bf16 else ""]
+    return f"{name}-{args.pooling}-{seed}{''.join(ends)}"
 
 
 def curve(cells: list[dict[str, Any]], name: str, pooling: str) -> dict[float, list[tuple[float, float]]]:
@@ -154,6 +159,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch-size", type=int, help="default: the recipe's")
     parser.add_argument("--length", type=int, default=32, help="tokens a sentence in training and of STS")
     parser.add_argument("--retrieval-length", type=int, default=256, help="tokens a text of the retrieval set")
+    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--threads", type=int, help="of the processor; default: torch's")
     parser.add_argument("--json", default=str(RESULTS), help="where the cells go")
     parser.add_argument("--picture", help="draw the cells into this file")
@@ -165,6 +171,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise SystemExit(
                 f"--recipes {name}: give recipes of {', '.join(ONE_COLUMN)} on one column, without a first stage."
             )
+    about = {key: value for key, value in arguments(args).items() if key not in FREE}
+    with changing(args.json, EMPTY) as result:
+        before = result.setdefault("arguments", about)
+        if changed := [key for key in about if before.get(key) != about[key]]:
+            raise SystemExit(f"{args.json} was made with another {', '.join(changed)}: name another file.")
+        result |= software()
     sentences = read_corpus(args.data).sentences
     sts = {name: read_split(files) for (name, _), files in sts_files(args.sts, ["test"]).items()}
     retrieval = every_query(args.retrieval)

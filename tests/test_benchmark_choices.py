@@ -200,6 +200,13 @@ def test_each_share_is_scored_once(checkpoint, corpus, sts, retrieval, tmp_path,
     ]  # fmt: skip
     cls, mean = (keep_share.curve(cells, "mini-simcse", pooling)[0.0] for pooling in ("cls", "mean"))
     assert cls != mean
+    with pytest.raises(SystemExit, match=r"keep_share.json was made with another bf16"):
+        keep_share.main([*words, "--bf16"])
+    other = [str(tmp_path / "bf16.json") if word == str(file) else word for word in words]
+    keep_share.main([*other, "--seeds", "0", "--recipes", "mini-simcse", "--shares", "1", "--bf16"])
+    assert [cell["share"] for cell in json.loads((tmp_path / "bf16.json").read_text())["cells"]] == [1]
+    weights = [tmp_path / "models" / f"mini-simcse-cls-0-2{end}" / "model.safetensors" for end in ("", "-bf16")]
+    assert weights[0].read_bytes() != weights[1].read_bytes()
     with pytest.raises(SystemExit, match="give recipes of simcse, conisi, twins, infocse on one column"):
         keep_share.main([*words, "--recipes", "mini-diffcse"])
 

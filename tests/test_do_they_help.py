@@ -123,6 +123,9 @@ def test_one_row_is_listed(words, capsys):
     assert len(lines) == 2
     assert "--loss-arg temperature=0.1" in lines[0]
     assert "--loss-arg twins_weight=0.1" in lines[0]
+    assert "--bf16" not in lines[0]
+    do_they_help.main([*words, "--list", "--row", "SimCSE", "--seeds", "3", "--bf16"])
+    assert "--pooling cls --bf16'" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="--row 'Twin' is none of SimCSE, "):
         do_they_help.main([*words, "--row", "Twin"])
     with pytest.raises(SystemExit, match="holds a space"):
