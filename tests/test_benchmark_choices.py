@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from benchmarks import _adapted, choose, keep_share
+from benchmarks import _adapted, choose, keep_share, training_pairs
 from benchmarks._results import claimed
+from st_contrastive.inputs import read_parallel
 from tests.filters import TRAINING
 from tests.selection import crossed
 
@@ -234,3 +235,23 @@ def test_mixtures_are_held_to_the_untrained_encoder():
         ["untrained", "mean", "0", "", "80.00", "60.00", "", ""],
         ["SimCSE", "mean", "0.5", "1", "81.00", "58.00", "+1.00", "-2.00"],
     ]  # fmt: skip
+
+
+def test_the_pairs_hold_no_sentence_of_a_test_and_none_twice(dev, sentences, tmp_path):
+    sts = tmp_path / "sts" / "stsb"
+    sts.mkdir(parents=True)
+    Path(dev).replace(sts / "dev.jsonl")
+    own = ["A dog runs.", f" {sentences[0].upper()} ", "a dog runs.", "Two cats sleep."]
+    for name, texts in {"first": own, "second": ["Two cats sleep.", "A bird sings."]}.items():
+        rows = [json.dumps({"en": text, "de": f"{place} auf Deutsch"}) for place, text in enumerate(texts)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    files = [str(tmp_path / f"{name}.jsonl") for name in ("first", "second")]
+    words = [*files, "--languages", "en", "de", "--output", str(tmp_path / "pairs")]
+    training_pairs.main([*words, "--sts", str(sts.parent)])
+    made = read_parallel(tmp_path / "pairs.jsonl.gz", languages=("en", "de"))
+    assert made.sentences == ["A dog runs.", "Two cats sleep.", "A bird sings."]
+    assert made.translations == ["0 auf Deutsch", "3 auf Deutsch", "1 auf Deutsch"]
+    for language, texts in (("en", made.sentences), ("de", made.translations)):
+        assert (tmp_path / f"pairs.{language}.txt").read_text().splitlines() == texts
+    with pytest.raises(SystemExit, match=r"holds no SET/SPLIT\.jsonl"):
+        training_pairs.main([*words, "--sts", str(tmp_path)])
