@@ -7,6 +7,9 @@ import itertools
 import json
 import os
 import random
+import re
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,10 +18,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import text_dataset, twins_dataset, twins_examples
-from st_contrastive.cli import main
+from st_contrastive.cli import _saving, main
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
 from st_contrastive.evaluation import EvaluationDataError, Report, Score, read_sts
 from st_contrastive.inputs import (
@@ -30,6 +34,7 @@ from st_contrastive.inputs import (
     stream_corpus,
     translate_corpus,
 )
+from st_contrastive.training import ContrastiveTrainer
 from tests.filters import TRAINING
 
 resource = pytest.importorskip("resource", reason="a system that limits the size of files")
@@ -474,3 +479,81 @@ def test_the_command_line_says_which_file_was_cut(checkpoint, seq2seq, sts, corp
         assert main(given) == 2
         assert f"{path} is damaged or cut short (" in said(capsys)
         assert everything(tmp_path) == before
+
+
+def test_what_comes_into_the_output_during_training_stays(checkpoint, corpus, tmp_path, capsys, monkeypatch):
+    out, other = tmp_path / "out", tmp_path / "out.unsaved"
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus), "--output"]
+    words += [str(out), "--batch-size", "4", "--max-steps", "1"]
+    train = ContrastiveTrainer.train
+
+    def meanwhile(self, *given, **named):
+        out.mkdir(exist_ok=True)
+        (out / "notes.txt").write_text("mine")
+        return train(self, *given, **named)
+
+    monkeypatch.setattr(ContrastiveTrainer, "train", meanwhile)
+    for kept in (other, tmp_path / "out.unsaved1"):
+        shutil.rmtree(out, ignore_errors=True)
+        assert main(words) == 2
+        assert f"holds something that is not a saved model; name another folder. The trained model is in {kept}." in (
+            capsys.readouterr().err
+        )
+        assert [entry.name for entry in out.iterdir()] == ["notes.txt"]
+        assert SentenceTransformer(str(kept)).encode("a dog").shape == (32,)
+    assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".out")]
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+def test_interrupted_while_the_model_is_put_in_place(checkpoint, corpus, tmp_path, monkeypatch, renamed):
+    """Ctrl-C between two moves: the new model takes the old one's place all the same."""
+    out = tmp_path / "out"
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus), "--output"]
+    words += [str(out), "--batch-size", "4", "--max-steps"]
+    assert main([*words, "1"]) == 0
+    before = signal.getsignal(signal.SIGINT)
+    move, calls = shutil.move, []
+
+    def interrupted(source, target):
+        calls.append(source)
+        os.kill(os.getpid(), signal.SIGINT)
+        return move(source, target)
+
+    def rename(source, target):
+        if not renamed:
+            return False
+        interrupted(source, target)
+        return True
+
+    monkeypatch.setattr(_saving, "_renamed", rename)
+    monkeypatch.setattr(_saving.shutil, "move", interrupted)
+    assert main([*words, "2", "--overwrite"]) == 0
+    assert calls
+    assert json.loads((out / "training_run.json").read_text())["steps"] == 2
+    assert signal.getsignal(signal.SIGINT) is before
+    SentenceTransformer(str(out))
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["corpus.txt", "out"]
+
+
+def test_a_full_disk_when_the_best_weights_are_written(checkpoint, corpus, tmp_path, capsys):
+    dev = tmp_path / "dev.jsonl"
+    rows = [{"sentence1": "a dog runs", "sentence2": text, "score": n} for n, text in enumerate(("rain", "a dog", "x"))]
+    dev.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus), "--output"]
+    words += [
+        str(tmp_path / "out"),
+        "--batch-size",
+        "4",
+        "--max-steps",
+        "1",
+        "--dev",
+        str(dev),
+        "--evaluate-steps",
+        "1",
+    ]
+    for more in ([], ["--keep", "best"]):
+        with room(20_000):
+            assert main([*words, *more]) == 2
+        said = capsys.readouterr().err.splitlines()
+        assert re.search(r"^st-contrastive: .*(best|start)\.safetensors can't be written: ", said[-1])
+        assert not (tmp_path / "out").exists()

@@ -49,6 +49,18 @@ class Given(argparse.Action):
         namespace.given = {*namespace.given, self.dest}
 
 
+class Once(argparse.Action):
+    """Stores a file of which a run reads one, and refuses a second: argparse would forget the first."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        first = getattr(namespace, self.dest)
+        if first is not None:
+            raise argparse.ArgumentError(self, f"one file is read, and two were given, {first} and {values}")
+        setattr(namespace, self.dest, values)
+
+
 class LossArgument(argparse.Action):
     """An option for one argument of the loss, stored as ``--loss-arg NAME=VALUE`` is."""
 

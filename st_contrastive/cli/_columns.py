@@ -36,7 +36,8 @@ def read_columns(args: argparse.Namespace) -> list[Any]:
     """The text columns that the files hold."""
     columns = _columns(args)
     if len(columns[0]) < 2:
-        raise UserError(f"--data {args.data} holds one sentence: contrastive training needs many.")
+        which = "--limit 1 leaves one sentence" if args.limit == 1 else f"--data {args.data} holds one sentence"
+        raise UserError(f"{which}: contrastive training needs many.")
     return columns
 
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -164,6 +165,9 @@ def cut_texts(model: SentenceTransformer, name: str, max_length: int | None) -> 
 def _reason(name: str, error: Exception) -> str:
     """The error in one line, with the remedy for what is refused on purpose."""
     text = str(error)
+    on_disk = name.startswith((".", "/", "~")) or name.count("/") > 1  # no name on the hub is like that
+    if on_disk and not Path(name).exists():
+        return "there is no such folder."
     if isinstance(error, pickle.UnpicklingError):  # torch advises to run it
         return "its weights are a pickle that holds more than tensors, and the code of a pickle is never run."
     if "safetensors" in text and "no file named" in text:

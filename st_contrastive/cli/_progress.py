@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from contextlib import suppress
 from typing import Any, TextIO
 
 from transformers import TrainerCallback, TrainerState
@@ -69,7 +70,7 @@ class Progress(TrainerCallback):
         if self._terminal:
             self._renew(state)
         else:
-            print(self.line(state, self._logs), file=self._stream, flush=True)
+            self._put(f"{self.line(state, self._logs)}\n")
 
     def on_evaluate(self, args: Any, state: TrainerState, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         """Take the score of an evaluation."""
@@ -80,13 +81,17 @@ class Progress(TrainerCallback):
         """End the line."""
         if self._terminal and state.is_world_process_zero:
             self._renew(state)
-            print(file=self._stream, flush=True)
+            self._put("\n")
 
     def _renew(self, state: TrainerState) -> None:
         text = self.line(state, self._logs)[: shutil.get_terminal_size().columns - 1]
-        self._stream.write(f"\r{text.ljust(self._width)}")
-        self._stream.flush()
+        self._put(f"\r{text.ljust(self._width)}")
         self._written, self._width = time.monotonic(), len(text)
+
+    def _put(self, text: str) -> None:
+        with suppress(OSError):  # nobody reads it any more, which is no reason to end a run
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def _spelled(seconds: float) -> str:

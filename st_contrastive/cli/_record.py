@@ -69,7 +69,11 @@ class RunRecord(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Add the seconds that a resumed run took before it was interrupted."""
-        self._started -= max((entry.get("seconds", 0.0) for entry in state.log_history), default=0.0)
+        self._started -= _seconds_before(state)
+
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Log the last step, which is rarely a multiple of the logging steps."""
+        control.should_log |= state.global_step >= state.max_steps
 
     def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Add the time and the length of the queue to the log, which checkpoints keep."""
@@ -78,7 +82,7 @@ class RunRecord(TrainerCallback):
         queue = getattr(self.loss, "queue", None)
         if queue is not None:
             entry["queue"] = len(queue)
-        if getattr(self.loss, "fallback_share", None) is not None:
+        if "loss" in entry and getattr(self.loss, "fallback_share", None) is not None:  # of the batch of this step
             entry["fallback_share"] = self.loss.fallback_share
 
     @contextmanager
@@ -115,7 +119,8 @@ class RunRecord(TrainerCallback):
             "files": self.files,
             "loss": {"class": type(self.loss).__name__, **_without_folders(config)},
             "steps": state.global_step,
-            "seconds": self._seconds(),
+            # At its last step, a resumed run has nothing left to train.
+            "seconds": max(self._seconds(), _seconds_before(state)),
             "log": [{key: _plain(value) for key, value in entry.items()} for entry in state.log_history],
             "queue": [(entry["step"], entry["queue"]) for entry in state.log_history if "queue" in entry],
             "dev_before": _plain(self.dev_before),
@@ -159,6 +164,11 @@ class RunRecord(TrainerCallback):
             {"from": low, "to": high, "similarities": [_plain(round(value, 4)) for value in own]}
             for (low, high), own in zip(found.bands, found.similarities, strict=True)
         ]
+
+
+def _seconds_before(state: TrainerState) -> float:
+    """What a run had taken at its last log."""
+    return max((entry.get("seconds", 0.0) for entry in state.log_history), default=0.0)
 
 
 def as_recorded(options: dict[str, Any]) -> dict[str, Any]:

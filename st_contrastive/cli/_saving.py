@@ -6,9 +6,12 @@ import argparse
 import json
 import os
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +85,7 @@ def output_folder(args: argparse.Namespace, *inputs: str) -> Path:
         foreign = [entry.name for entry in entries if not _belongs_to_model(entry, folders)]
     except OSError as error:
         raise UserError(f"--output {path} can't be read: {error.strerror or error}.") from error
+    _require_outside_model("--output", folder, args)
     for option in inputs:
         name = getattr(args, option)
         if name and Path(name).exists() and folder in (place := Path(name).resolve(), *place.parents):
@@ -94,6 +98,13 @@ def output_folder(args: argparse.Namespace, *inputs: str) -> Path:
             "move them, or name another folder."
         )
     return folder
+
+
+def _require_outside_model(option: str, folder: Path, args: argparse.Namespace) -> None:
+    """Refuse a folder in that of the model: its weights would count as the model's when the run is resumed."""
+    model = Path(args.model)
+    if model.is_dir() and model.resolve() in folder.parents:
+        raise UserError(f"{option} {folder} is in --model {args.model}: name a folder outside the model's.")
 
 
 def _module_folders(folder: Path) -> set[str]:
@@ -129,6 +140,7 @@ def checkpoint_folder(args: argparse.Namespace, output: Path) -> Path | None:
     folder = _folder("--checkpoints", args.checkpoints)
     if output in (folder, *folder.parents):
         raise UserError(f"--checkpoints {args.checkpoints} is in --output, which is replaced: name another folder.")
+    _require_outside_model("--checkpoints", folder, args)
     if not args.resume and checkpoints(folder):
         raise UserError(
             f"--checkpoints {args.checkpoints} holds checkpoints of another run: add --resume to continue it, or "
@@ -221,8 +233,42 @@ def _renamed(source: Path, target: Path) -> bool:
     return True
 
 
-def put_in_place(saved: Path, folder: Path) -> None:
-    """Move the complete new model to the output; an old model is removed only when the new one is in place."""
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C, so that the exchange of two folders is not left half-way."""
+    if threading.current_thread() is not threading.main_thread():  # only that one gets it
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _unsaved(saved: Path, folder: Path) -> Path:
+    """Move the model to a free name beside the output."""
+    names = (f"{folder.name}.unsaved{number or ''}" for number in count())
+    kept = next(place for name in names if not (place := folder.with_name(name)).exists())
+    return saved.rename(kept)
+
+
+def put_in_place(saved: Path, folder: Path, args: argparse.Namespace) -> None:
+    """Move the complete new model to the output; an old model is removed only when the new one is in place.
+
+    Raises:
+        UserError: something has come into the output since training began, or it can't be written; the new model is
+            then beside it.
+    """
+    with _uninterrupted():
+        try:
+            output_folder(args)
+        except UserError as error:
+            raise UserError(f"{error} The trained model is in {_unsaved(saved, folder)}.") from error
+        _exchange(saved, folder)
+
+
+def _exchange(saved: Path, folder: Path) -> None:
     if not folder.exists():
         saved.rename(folder)
         return
@@ -242,8 +288,7 @@ def put_in_place(saved: Path, folder: Path) -> None:
     except OSError as error:
         for before, after in reversed(moved):
             shutil.move(after, before)
-        kept = folder.with_name(f"{folder.name}.unsaved")
-        saved.rename(kept)
         raise UserError(
-            f"--output {folder} can't be written ({error.strerror or error}); the trained model is in {kept}."
+            f"--output {folder} can't be written ({error.strerror or error}); the trained model is in "
+            f"{_unsaved(saved, folder)}."
         ) from error

@@ -6,7 +6,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from st_contrastive._files import complete_file
 from st_contrastive.cli._arguments import (
     Given,
     LossArgument,
+    Once,
     UserError,
     count,
     fraction,
@@ -43,7 +44,9 @@ _FREE = frozenset(
 def add_data(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add the group "data"."""
     group = parser.add_argument_group("data")
-    group.add_argument("--data", required=True, type=name, metavar="FILE", help="UTF-8 text, one sentence a line")
+    group.add_argument(
+        "--data", action=Once, required=True, type=name, metavar="FILE", help="UTF-8 text, one sentence a line"
+    )
     group.add_argument("--limit", type=whole, metavar="N", help="train on the first N sentences only")
     return group
 
@@ -120,10 +123,20 @@ def training_arguments(
         eval_strategy="no" if evaluator is None else "steps",
         seed=args.seed,
         use_cpu=model.device.type == "cpu",  # otherwise --bf16 is refused on machines without a GPU
+        prompts=_default_prompt(model),
         report_to="none",
         disable_tqdm=True,  # Progress takes its place
         **more,
     )
+
+
+def _default_prompt(model: SentenceTransformer) -> str | None:
+    """The text that the model puts before what it encodes, which it then should be trained with too."""
+    name = model.default_prompt_name
+    prompt = model.prompts.get(name, "") if name is not None else ""
+    if prompt:
+        print(f"Each text is read after the model's prompt {prompt!r}, as by encode.")
+    return prompt or None
 
 
 def make_trainer(
@@ -252,23 +265,18 @@ def train_and_save(
             )
             trainer.train(resume_from_checkpoint=str(newest) if newest else None)
             log = trainer.state.log_history
-            fallbacks = [entry["fallback_share"] for entry in log if "fallback_share" in entry]
-            if fallbacks:
-                print(
-                    f"{100 * sum(fallbacks) / len(fallbacks):.0f} % of the rows in {len(fallbacks)} logged batches had "
-                    "no constructed sentence that differs from their own, and took another row's (as ConIsI-s does)."
-                )
-            _warn_if_diverged(model, log)
+            # Printed when the model is saved: nobody may read the output any more, and then print fails.
+            said, diverged = list(_of_fallbacks(log)), list(_of_divergence(model, log))
             if best is not None and best.value is not None:
-                print(f"Best of the evaluations: {100 * best.value:.2f} at step {best.step}.")
+                said.append(f"Best of the evaluations: {100 * best.value:.2f} at step {best.step}.")
             share = 1.0
             if best is not None and best.choice is not None:
                 share = best.choice.share
-                print(best.choice)
+                said.append(str(best.choice))
             if isinstance(keep, float) and start:
                 share = keep
                 model.load_state_dict(mixture(model.state_dict(), start, keep))
-                print(f"The saved weights are {keep:g} of the trained ones and {1 - keep:g} of those before.")
+                said.append(f"The saved weights are {keep:g} of the trained ones and {1 - keep:g} of those before.")
             after = None if best is None or metric is None else _dev_after(model, evaluator, best, metric, share)
         saved = work / "model"
         with saving(folder):
@@ -279,8 +287,10 @@ def train_and_save(
             _card.add_facts(saved, method, written, size=size, sentences=len(dataset))
             if save_beside is not None:
                 save_beside(saved)
-            put_in_place(saved, folder)
-    print(f"Saved to {folder}. Load it with SentenceTransformer({str(folder)!r}).")
+            put_in_place(saved, folder, args)
+    for line in diverged:
+        print(line, file=sys.stderr)
+    print(*said, f"Saved to {folder}. Load it with SentenceTransformer({str(folder)!r}).", sep="\n")
 
 
 def _dev_after(model: SentenceTransformer, evaluator: Any, best: KeepBest, metric: str, share: float) -> float | None:
@@ -297,12 +307,22 @@ def _dev_after(model: SentenceTransformer, evaluator: Any, best: KeepBest, metri
     return value
 
 
-def _warn_if_diverged(model: SentenceTransformer, log: list[dict[str, Any]]) -> None:
-    """Print a warning if a logged loss or a weight is not finite; the run still ends with a saved model."""
+def _of_fallbacks(log: list[dict[str, Any]]) -> Iterator[str]:
+    """How many rows had no constructed sentence."""
+    shares = [entry["fallback_share"] for entry in log if "fallback_share" in entry]
+    if shares:
+        yield (
+            f"{100 * sum(shares) / len(shares):.0f} % of the rows in {len(shares)} logged batches had no constructed "
+            "sentence that differs from their own, and took another row's (as ConIsI-s does)."
+        )
+
+
+def _of_divergence(model: SentenceTransformer, log: list[dict[str, Any]]) -> Iterator[str]:
+    """A warning if a logged loss or a weight is not finite; the run still ends with a saved model."""
     step = next((entry["step"] for entry in log if not math.isfinite(entry.get("loss", 0.0))), None)
     broken = not all(bool(weight.isfinite().all()) for weight in model.parameters())
     if not broken and step is None:
         return
     when = "" if step is None else f": the loss is not a number at step {step}"
     what = "not finite" if broken else "finite"
-    print(f"The run diverged{when}. The saved weights are {what}. Use a lower --learning-rate.", file=sys.stderr)
+    yield f"The run diverged{when}. The saved weights are {what}. Use a lower --learning-rate."

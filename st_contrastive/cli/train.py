@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import POOLINGS, Given, UserError, name, share, user_error, whole
+from st_contrastive.cli._arguments import POOLINGS, Given, Once, UserError, name, share, user_error, whole
 from st_contrastive.cli._training import (
     add_checkpoints,
     add_data,
@@ -68,7 +69,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     data = add_data(parser)
     data.add_argument(
-        "--translations", type=name, metavar="FILE", help="twins: a parallel text, or .tsv or .jsonl pairs"
+        "--translations", action=Once, type=name, metavar="FILE", help="twins: a parallel text, or .tsv or .jsonl pairs"
     )
     data.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), help="twins: two fields of a file of pairs")
     data.add_argument("--antonyms", action="store_true", help="conisi, combined: replace words by WordNet antonyms")
@@ -94,7 +95,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_optimisation(parser)
     evaluation = parser.add_argument_group("evaluation")
     which = evaluation.add_mutually_exclusive_group()
-    which.add_argument("--dev", type=name, metavar="FILE", help="graded pairs (.jsonl); the best weights are saved")
+    which.add_argument(
+        "--dev", action=Once, type=name, metavar="FILE", help="graded pairs (.jsonl); the best weights are saved"
+    )
     which.add_argument("--dev-from-hub", action="store_true", help="the STS Benchmark's development split instead")
     evaluation.add_argument("--evaluate-steps", action=Given, type=whole, default=125, metavar="N", help="default: 125")
     evaluation.add_argument(
@@ -156,6 +159,10 @@ def run(args: argparse.Namespace) -> int:
         if two_stages:
             with contextlib.redirect_stdout(io.StringIO()):  # errors in stage 2 are reported before stage 1 starts
                 _model_and_loss(args, method, options)
+            if not Path(args.data).is_file():
+                raise UserError(
+                    f"--data {args.data} is read by both stages, which a pipe can't be: write it to a file."
+                )
             # The encoder and the auxiliary network both start from the first stage (InfoCSE, section 3.2).
             args.stage1 = args.auxiliary = first_stage(args, stage1, options)
     set_seed(args.seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from st_contrastive.cli._arguments import UserError, name, user_error, whole
+from st_contrastive.cli._arguments import Once, UserError, name, user_error, whole
 from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._saving import resolved
 
@@ -19,7 +19,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--model", required=True, type=name, metavar="NAME", help="translation model: a folder or a hub name"
     )
-    parser.add_argument("--data", required=True, type=name, metavar="FILE", help="UTF-8 text, one sentence a line")
+    parser.add_argument(
+        "--data", action=Once, required=True, type=name, metavar="FILE", help="UTF-8 text, one sentence a line"
+    )
     parser.add_argument("--output", required=True, type=name, metavar="FILE", help="a .jsonl or .jsonl.gz file")
     parser.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), help="for models of several languages")
     parser.add_argument("--prefix", metavar="TEXT", help="text that the model expects before each sentence")

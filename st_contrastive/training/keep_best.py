@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
 from st_contrastive import distributed
+from st_contrastive._checks import first_line
 from st_contrastive._files import complete_file
-from st_contrastive.training.mixing import ShareChoice, best_share, checked_shares, evaluated, require_plain
+from st_contrastive.losses._calling_trainer import running_trainer
+from st_contrastive.training.mixing import ShareChoice, as_one, best_share, checked_shares, evaluated, require_plain
 
 #: What it writes into the run's output folder.
 KEPT_FILES = ("best.safetensors", "best.json", "start.safetensors")
@@ -29,7 +32,7 @@ class KeepBest(TrainerCallback):
     The trainer's own ``load_best_model_at_end`` needs a whole checkpoint for each evaluation, with optimizer and loss
     state, which costs more than the evaluation every 125 steps. This callback writes only the encoder's weights, and
     only when they are the best so far: ``best.safetensors`` in the run's output folder, with the step in ``best.json``.
-    A resumed run continues with them. Evaluations before and after ``train`` are ignored.
+    A run that is resumed in that folder continues with them. Evaluations before and after ``train`` are ignored.
 
     With ``shares``, these weights, or those of the last step if no evaluation gave a number, are mixed at the end with
     those before training, which are in ``start.safetensors``. Each mixture is evaluated, by every process of the run,
@@ -42,12 +45,13 @@ class KeepBest(TrainerCallback):
         greater_is_better: whether a greater value is better.
         shares: shares of the trained weights to try when training ends, such as (0, 0.25, 0.5, 0.75, 1); None for no
             mixtures.
-        evaluator: evaluates the mixtures on development data, usually the trainer's. Required with ``shares``.
+        evaluator: evaluates the mixtures on development data, usually the trainer's, or a list of evaluators. Required
+            with ``shares``.
 
     Raises:
         ValueError: a share is not from 0 to 1, or only one of ``shares`` and ``evaluator`` is given. In training: no
-            evaluation gave that metric; or, with ``shares``, the evaluator does not give it, or the model has adapters
-            (PEFT) or quantised weights.
+            evaluation gave that metric; the trainer has another KeepBest; or, with ``shares``, the evaluator does not
+            give the metric, or the model has adapters (PEFT) or quantised weights.
         FileNotFoundError: in training, with ``shares``: the output folder of a resumed run lacks the weights before
             training.
 
@@ -86,7 +90,7 @@ class KeepBest(TrainerCallback):
             raise ValueError(f"{given} comes without {other}: give both, or neither.")
         self.metric, self.greater_is_better = metric, greater_is_better
         self.shares = None if shares is None else checked_shares(shares)
-        self.evaluator = evaluator
+        self.evaluator = as_one(evaluator)
         #: The chosen share and the metric of each; None without ``shares``, or before training has ended.
         self.choice: ShareChoice | None = None
         #: The step and the metric of the best evaluation; None before the first.
@@ -100,6 +104,9 @@ class KeepBest(TrainerCallback):
         """Continue with what a resumed run had kept."""
         # Begun again after a batch that did not fit into memory: the weights may have been trained a little.
         again = self._training and args.auto_find_batch_size
+        trainer = running_trainer()
+        if trainer is not None and sum(isinstance(one, KeepBest) for one in trainer.callback_handler.callbacks) > 1:
+            raise ValueError("The trainer has more than one KeepBest, whose files have the same names: give it one.")
         self.step = self.value = self.choice = None
         self._undefined = 0
         self._training, self._seen, self._others = True, False, []
@@ -109,14 +116,25 @@ class KeepBest(TrainerCallback):
             self._keep_start(Path(args.output_dir or "", _START), kwargs["model"], resumed=state.global_step > 0)
         if self.shares is not None and not again:
             evaluated(kwargs["model"], self.evaluator, self.metric)
-        record = Path(args.output_dir or "", _RECORD)
-        if state.global_step == 0 and args.should_save:  # an earlier run's would be taken for this one's when resumed
-            record.unlink(missing_ok=True)
-        if state.global_step > 0 and record.is_file():
-            kept = json.loads(record.read_text(encoding="utf-8"))
-            # An evaluation after the checkpoint is going to be repeated.
-            if kept["metric"] == self.metric and kept["step"] <= state.global_step:
+        folder = Path(args.output_dir or "")
+        if state.global_step == 0:
+            if args.should_save:  # an earlier run's would be taken for this one's when resumed
+                (folder / _RECORD).unlink(missing_ok=True)
+            return
+        kept = _kept(folder)
+        if kept is not None and kept["metric"] == self.metric:
+            if kept["step"] <= state.global_step:  # a later evaluation is going to be repeated
                 self.step, self.value = kept["step"], kept["value"]
+        elif args.should_save and any(f"eval_{self.metric}" in entry for entry in state.log_history):
+            warnings.warn(
+                f"{folder} holds no weights of the best evaluation up to step {state.global_step} ({_WEIGHTS}, "
+                f"{_RECORD}), so only later ones count. To count all, resume in the interrupted run's output folder.",
+                stacklevel=2,
+            )
+
+    def release(self) -> None:
+        """Training has ended, or was broken off: evaluations from now on don't count."""
+        self._training = False
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Keep the weights if they are the best so far."""
@@ -146,7 +164,7 @@ class KeepBest(TrainerCallback):
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Load the weights of the best evaluation, or the best mixture, into the model."""
-        self._training = False
+        self.release()
         self._check_metric()
         model, folder = kwargs["model"], Path(args.output_dir or "")
         if self.step is None:
@@ -186,8 +204,7 @@ class KeepBest(TrainerCallback):
             if not resumed:  # an earlier run's would be taken for this one's
                 file.unlink(missing_ok=True)
         elif not resumed:
-            with complete_file(file) as partial:
-                save_model(model, str(partial))
+            _save(model, file)
         elif not file.is_file():
             raise FileNotFoundError(
                 f"{file} is not there. Resume in the output folder of a run that began with KeepBest(shares=...); or "
@@ -211,9 +228,26 @@ def _copied(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
+def _save(model: nn.Module, file: Path) -> None:
+    try:
+        with complete_file(file) as partial:
+            save_model(model, str(partial))
+    except SafetensorError as error:  # of a full disk
+        raise OSError(f"{file} can't be written: {first_line(error)}") from error
+
+
+def _kept(folder: Path) -> dict[str, Any] | None:
+    """The record of the weights that a run had kept; None where it or the weights are missing, or it is damaged."""
+    try:
+        kept = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    whole = isinstance(kept, dict) and {"metric", "step", "value"} <= kept.keys()
+    return kept if whole and (folder / _WEIGHTS).is_file() else None
+
+
 def _write(model: nn.Module, folder: Path, record: dict[str, Any]) -> None:
     """Write the weights, then the record, each completely or not at all."""
-    with complete_file(folder / _WEIGHTS) as partial:
-        save_model(model, str(partial))
+    _save(model, folder / _WEIGHTS)
     with complete_file(folder / _RECORD) as partial:
         partial.write_text(json.dumps(record) + "\n", encoding="utf-8")

@@ -153,6 +153,17 @@ def each(losses: Losses) -> list[nn.Module]:
     return list({id(loss): loss for loss in _named(losses).values()}.values())
 
 
+def copied(losses: Losses) -> list[dict[str, Tensor]]:
+    """Copies of what each of the losses owns."""
+    return [{key: tensor.detach().clone() for key, tensor in owned_state(loss).items()} for loss in each(losses)]
+
+
+def put_back(losses: Losses, states: list[dict[str, Tensor]]) -> None:
+    """Load such copies."""
+    for loss, state in zip(each(losses), states, strict=True):
+        loss.load_state_dict(state, strict=False)
+
+
 def _file_name(own_rank: bool) -> str:
     return FILE_NAME.replace(".", f".rank{distributed.rank()}.") if own_rank else FILE_NAME
 

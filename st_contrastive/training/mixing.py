@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import SequentialEvaluator
 from torch import Tensor, nn
 
 from st_contrastive._checks import require_number
@@ -104,8 +105,8 @@ def choose_share(
     Args:
         trained: the trained model; not changed.
         start: the model before training; not changed.
-        evaluator: an evaluator of sentence-transformers, such as :class:`~st_contrastive.evaluation.STSEvaluator`, on
-            development data, never on test data.
+        evaluator: an evaluator of sentence-transformers, such as :class:`~st_contrastive.evaluation.STSEvaluator`, or
+            a list of them, on development data, never on test data.
         shares: the shares to try, each from 0 (``start``) to 1 (``trained``).
         metric: the evaluator's name of the metric; None takes its primary metric. If the evaluator returns a number,
             that is "evaluator".
@@ -124,7 +125,7 @@ def choose_share(
         >>> print(choose_share(trained, start, STSEvaluator(pairs, "mine"), (0, 1)))  # nothing was trained
         Share of the trained weights: 0 (the weights before training), by mine_spearman (0: 1.0000, 1: 1.0000).
     """
-    shares = checked_shares(shares)
+    shares, evaluator = checked_shares(shares), as_one(evaluator)
     mixed = mix_weights(trained, start, shares[0])  # one copy for the weights of all shares
     return best_share(
         mixed, trained.state_dict(), start.state_dict(), evaluator, shares, metric, greater_is_better=greater_is_better
@@ -158,6 +159,11 @@ def best_share(
     if best != shares[-1]:  # the card has what the last evaluation stored, also those inside a SequentialEvaluator
         evaluated(model, evaluator, metric)
     return ShareChoice(best, metric or "", values)
+
+
+def as_one(evaluator: Any) -> Any:
+    """The evaluator; of a list, as the Trainer takes one too, a SequentialEvaluator."""
+    return SequentialEvaluator(evaluator) if isinstance(evaluator, list) else evaluator
 
 
 def evaluated(model: SentenceTransformer, evaluator: Any, metric: str | None) -> tuple[str, float]:

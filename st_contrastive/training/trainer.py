@@ -45,7 +45,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
       checkpoint of ``output_dir``. It also resumes on another number of devices: weights, optimizer and loss state are
       the saved ones, but the order of rows and the random numbers differ, and queues that differed between the devices
       (``gather_across_devices=False``) are all rank 0's;
-    - the best model, with ``load_best_model_at_end``, comes with the loss state of its step.
+    - the best model, with ``load_best_model_at_end``, comes with the loss state of its step;
+    - with ``model_init``, as in a search over hyperparameters, each run starts with the loss as it was given.
 
     Raises:
         OSError, LossStateError: when training begins: the checkpoint is incomplete or belongs to another loss, or
@@ -79,6 +80,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self.state_callback.trainer = self
         self._saving_in: Path | None = None  # the work folder while a checkpoint is written
         self._saved_logs: dict[str, Tensor] = {}
+        # With a function that makes the model, each run starts anew, but the loss is made once.
+        self._loss_at_first = None if self.model_init is None else loss_state.copied(self.loss)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in transformers. The checkpoint must be complete; ``True`` takes the newest complete one."""
@@ -90,6 +93,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self.accelerator.wait_for_everyone()
         try:
             if not resume_from_checkpoint:
+                if self._loss_at_first is not None:
+                    loss_state.put_back(self.loss, self._loss_at_first)
                 return super().train(None, *args, **kwargs)
             checkpoint = _complete_checkpoint(folder, resume_from_checkpoint)
             state = self._state_of(checkpoint)
@@ -102,6 +107,9 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         finally:
             self._saved_logs = {}
             self.state_callback.release(self.args)
+            for callback in self.callback_handler.callbacks:
+                if isinstance(callback, KeepBest):
+                    callback.release()
 
     def restore_logs(self) -> None:
         """Called by the callback after transformers has set the sums to zero: restore those since the last log."""

@@ -24,6 +24,7 @@ from st_contrastive import __version__, inputs
 from st_contrastive.augmentations import AntonymReplacement, WordRepetition
 from st_contrastive.cli import _columns, main, parse
 from st_contrastive.cli._common import loss_arguments, settable
+from st_contrastive.cli._models import load_model
 from st_contrastive.cli._progress import Progress
 from st_contrastive.cli._quiet import quiet
 from st_contrastive.evaluation import read_sts, sts_spearman
@@ -832,15 +833,16 @@ def test_options_that_do_not_go_together(checkpoint, corpus, pairs, tmp_path, ca
         ("twins", ["--translation-encoder", german], "add --translations FILE"),
         ("twins", ["--languages", "en", "de"], "names the fields of --translations"),
         ("twins", ["--translations", str(pairs), "--languages", "en", "fr"], "no field 'fr', only en, de"),
-        ("twins", ["--translations", str(pairs), "--data", str(other)], "translates no sentence of --data"),
         (
             "twins",
             ["--translations", str(pairs), "--translation-encoder", str(tmp_path / "none")],
             "none is not a folder",
         ),
     ]
-    for method, options, message in cases:
-        assert train(checkpoint, corpus, tmp_path, method, *options) == 2
+    untranslated = ("twins", ["--translations", str(pairs)], "translates no sentence of --data")
+    for method, options, message in [*cases, untranslated]:
+        data = other if (method, options, message) == untranslated else corpus
+        assert train(checkpoint, data, tmp_path, method, *options) == 2
         error = capsys.readouterr().err
         said = [line for line in error.splitlines() if line and "it/s]" not in line]  # but for progress bars
         assert len(said) == 1
@@ -868,3 +870,89 @@ def test_translate(seq2seq, corpus, tmp_path, capsys):
     arguments[2] = "/no/such/model"
     assert main([*arguments, "--output", str(tmp_path / "pairs.txt")]) == 2
     assert "must end in .jsonl" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--data", "--dev", "--translations"])
+def test_two_files_for_an_option_of_one(checkpoint, corpus, tmp_path, capsys, option):
+    words = [option, "first.txt", option, "second.txt"]
+    with pytest.raises(SystemExit):
+        parse(["train", "--method", "twins", "--output", str(tmp_path / "out"), *words])
+    assert (
+        f"argument {option}: one file is read, and two were given, first.txt and second.txt" in capsys.readouterr().err
+    )
+
+
+def test_a_model_that_is_not_there(corpus, tmp_path, capsys):
+    for place in ("./my-encodr", str(tmp_path / "a" / "final")):
+        words = ["train", "--method", "simcse", "--model", place, "--data", str(corpus), "--output"]
+        assert main([*words, str(tmp_path / "out")]) == 2
+        assert f"--model {place}: it can't be loaded: there is no such folder." in capsys.readouterr().err
+
+
+def test_folders_in_that_of_the_model(checkpoint, corpus, tmp_path, capsys):
+    """Their weights would change what --resume takes for the model's."""
+    model = shutil.copytree(checkpoint("bert"), tmp_path / "enc")
+    words = ["train", "--method", "simcse", "--model", str(model), "--data", str(corpus)]
+    assert main([*words, "--output", str(model / "out")]) == 2
+    assert f"--output {model}/out is in --model {model}: name a folder outside" in capsys.readouterr().err
+    assert main([*words, "--output", str(tmp_path / "out"), "--checkpoints", str(model / "steps")]) == 2
+    assert f"--checkpoints {model}/steps is in --model" in capsys.readouterr().err
+    assert main([*words, "--output", str(model), "--overwrite", "--max-steps", "1"]) == 2
+    assert "is not a saved model" in capsys.readouterr().err  # the same folder is another matter
+
+
+def test_one_sentence_by_limit(checkpoint, corpus, tmp_path, capsys):
+    assert train(checkpoint, corpus, tmp_path, "simcse", "--limit", "1") == 2
+    assert "--limit 1 leaves one sentence" in capsys.readouterr().err
+
+
+def test_a_prompt_that_encode_adds_is_trained_with(checkpoint, corpus, tmp_path, capsys, monkeypatch):
+    model = load_model(str(checkpoint("bert")), pooling="cls")
+    model.prompts, model.default_prompt_name = {"query": "a dog "}, "query"
+    model.save_pretrained(str(tmp_path / "enc"))
+    words = ["train", "--method", "simcse", "--model", str(tmp_path / "enc"), "--data", str(corpus), "--max-steps", "2"]
+    seen, preprocess = [], SentenceTransformer.preprocess
+
+    def noting(self, texts, *given, **named):
+        seen.append(named.get("prompt"))
+        return preprocess(self, texts, *given, **named)
+
+    monkeypatch.setattr(SentenceTransformer, "preprocess", noting)
+    assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "4"]) == 0
+    assert seen.count("a dog ") == 2  # the others are trials of the encoder
+    assert "after the model's prompt 'a dog '" in capsys.readouterr().out
+
+
+def test_a_run_shorter_than_a_logging_interval_is_logged(checkpoint, corpus, tmp_path):
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "4", "--max-steps", "13"]) == 0
+    record = json.loads((tmp_path / "out" / "training_run.json").read_text())
+    assert [entry["step"] for entry in record["log"] if "loss" in entry] == [10, 13]
+
+
+def test_nobody_reads_what_is_printed(checkpoint, corpus, tmp_path, monkeypatch):
+    """A closed pipe costs no training."""
+
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Closed())
+    assert train(checkpoint, corpus, tmp_path, "simcse") == 0
+    monkeypatch.undo()
+    dev = tmp_path / "dev.jsonl"
+    dev.write_text("".join(json.dumps({"sentence1": a, "sentence2": "it rains", "score": n}) + "\n" for n, a in
+                           enumerate(("a dog runs", "a cat sleeps", "it rains"))))  # fmt: skip
+    real, said = print, []
+
+    def closing(*texts, **named):
+        if any(str(text).startswith("Best of the evaluations") for text in texts):
+            raise BrokenPipeError
+        said.append(texts)
+        real(*texts, **named)
+
+    monkeypatch.setattr("builtins.print", closing)
+    with pytest.raises(BrokenPipeError):
+        train(checkpoint, corpus, tmp_path, "simcse", "--overwrite", "--dev", str(dev), "--evaluate-steps", "1")
+    assert said
+    assert json.loads((tmp_path / "out" / "training_run.json").read_text())["best"]

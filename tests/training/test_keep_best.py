@@ -140,3 +140,49 @@ def test_only_evaluations_in_training_count(build, sentences, tmp_path):
         assert metrics[f"{prefix}_value"] == 0.9
     assert (best.step, best.value) == (1, 0.2)
     assert torch.equal(flat(run.model), kept)
+
+
+@pytest.mark.parametrize("lost", ["elsewhere", "weights", "record"])
+def test_a_run_resumed_without_what_was_kept(build, sentences, tmp_path, lost):
+    saving = {"save_strategy": "steps", "save_steps": 3}
+    trainer(build, sentences, tmp_path / "a", Given(0.1, 0.5, 0.2), KeepBest("value"), Stop(3), **saving).train()
+    folder = tmp_path / ("b" if lost == "elsewhere" else "a")
+    if lost == "weights":
+        (folder / "best.safetensors").unlink()
+    if lost == "record":
+        (folder / "best.json").write_text('{"metric": "val')
+    best = KeepBest("value")
+    run = trainer(build, sentences, folder, Given(0.3, 0.4), best, **saving)
+    with pytest.warns(UserWarning, match=r"holds no weights of the best evaluation up to step 3 .* only later ones"):
+        run.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-3"))
+    assert (best.step, best.value) == (5, 0.4)
+
+
+def test_an_evaluation_after_an_interrupted_run_does_not_count(build, sentences, tmp_path):
+    class Interrupt(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 2:
+                raise KeyboardInterrupt
+
+    best = KeepBest("value")
+    run = trainer(build, sentences, tmp_path, Given(0.5, 0.9, 0.9), best, Interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run.train()
+    run.evaluate()
+    assert (best.step, best.value) == (1, 0.5)
+    assert json.loads((tmp_path / "best.json").read_text())["value"] == 0.5
+
+
+def test_two_of_them_are_refused(build, sentences, tmp_path):
+    run = trainer(build, sentences, tmp_path, Given(0.1), KeepBest("value"), KeepBest("other"))
+    with pytest.raises(ValueError, match="more than one KeepBest"):
+        run.train()
+
+
+def test_a_list_of_evaluators(build, sentences, tmp_path):
+    evaluators = [Given(*[0.1] * 9), Given(*[0.2, 0.5, 0.3, 0.4, 0.4, 0.9, 0.9, 0.9])]
+    best = KeepBest("sequential_score", shares=(0.5, 1), evaluator=list(evaluators))
+    run = trainer(build, sentences, tmp_path, list(evaluators), best, max_steps=2)
+    run.train()
+    assert best.choice.values == {0.5: 0.4, 1.0: 0.4}
+    assert len(evaluators[0].weights) == len(evaluators[1].weights)

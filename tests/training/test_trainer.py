@@ -572,3 +572,25 @@ def test_logged_terms_continue_between_two_logs(made, arguments):
     assert found == expected
     assert {"contrastive", "mlm"} <= set(found[0])
     assert math.isfinite(metrics["train_loss"])
+
+
+@pytest.mark.parametrize("method", ["SimCSELoss", "TwinsLoss", "InfoCSELoss"])
+def test_each_run_of_a_search_starts_with_the_loss_as_it_was_given(build, sentences, arguments, method):
+    def anew():
+        torch.manual_seed(0)
+        return build()
+
+    data = stc.text_dataset(sentences)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TwinsLoss was given one column")
+        trainer = ContrastiveTrainer(
+            args=arguments(save_strategy="no", logging_steps=1), train_dataset=data, loss=getattr(stc, method),
+            model_init=anew,
+        )  # fmt: skip
+        logs = []
+        for _ in range(2):
+            trainer.train()
+            logs.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert len(logs[0]) == 6
+    assert logs[0] == logs[1]
+    assert len(set(logs[0])) > 1
