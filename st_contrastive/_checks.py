@@ -6,12 +6,13 @@ import inspect
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from numbers import Integral, Real
 from typing import Any
 
 
 def require_count(name: str, value: int, *, least: int = 1) -> None:
     """Require a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
@@ -22,6 +23,12 @@ def require_number(name: str, value: float, *, most: float | None = None) -> Non
         raise ValueError(f"{name} must be a number {span}, got {value!r}.")
 
 
+def require_share(name: str, value: float) -> None:
+    """Require a number above 0 and up to 1."""
+    if not _is_number(value) or not 0 < value <= 1:
+        raise ValueError(f"{name} must be a number above 0 and up to 1, got {value!r}.")
+
+
 def require_temperature(value: float) -> None:
     """Require a finite number above 0."""
     if not _is_number(value) or value <= 0:
@@ -29,7 +36,7 @@ def require_temperature(value: float) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def require_flag(name: str, value: bool) -> None:

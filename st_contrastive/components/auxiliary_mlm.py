@@ -179,19 +179,20 @@ class AuxiliaryMLM(nn.Module):
 
         def insert(hidden: Tensor) -> Tensor:
             if lower_states is not None:
-                hidden = scale_gradient(lower_states, gradient_scale)
+                hidden = scale_gradient(lower_states, gradient_scale).to(kind)
             rest = hidden[:, 1:].detach() if encoder is None else hidden[:, 1:]
             vectors = scale_gradient(sentence_vectors, gradient_scale)
             return torch.cat([vectors.to(hidden.dtype)[:, None], rest], dim=1)
 
         extra = self._extra
+        kind = next(extra.parameters()).dtype  # the encoder may have been cast since, as by bf16_full_eval
         with ExitStack() as stack:
             stack.enter_context(editing_input(extra[0], insert))
             if self._narrows:
                 stack.enter_context(narrowed(extra[-1], places))
             live = {} if encoder is None else self.require_live(encoder, layers=lower_states is None)
             # Families share more than layers: relative biases, a last norm.
-            live = {name: scale_gradient(parameter, gradient_scale) for name, parameter in live.items()}
+            live = {name: scale_gradient(parameter, gradient_scale).to(kind) for name, parameter in live.items()}
             if lower_states is not None:
                 stack.enter_context(_skipping_layers(self.network, self.split_layer, self._outputs))
             output = functional_call(self.network, live, kwargs={**features, "return_dict": True})

@@ -69,7 +69,8 @@ class MaskedLMHead(nn.Module):
 
         Args:
             encoder: its config names the family and the checkpoint (a folder or hub name).
-            tied: see the class. None ties the head if its decoder equals the embedding matrix.
+            tied: see the class. None ties the head, unless the checkpoint's decoder has another matrix than its
+                embeddings.
 
         Raises:
             ValueError: transformers has no masked-LM class for this family, or one of another width.
@@ -90,9 +91,18 @@ class MaskedLMHead(nn.Module):
                 f"the encoder's embeddings {tuple(matrix.shape)}: they don't fit together. Take an encoder such as "
                 "BERT or RoBERTa; DeBERTa-v2 works with config_kwargs={'legacy': True}."
             )
+        if tied is None:  # the encoder's own matrix may have been trained since it was loaded
+            saved = cast(Tensor, model.get_input_embeddings().weight)
+            tied = source == "new" or (saved.shape == matrix.shape and torch.equal(decoder.weight, saved))
         if source == "new":
             decoder.weight = nn.Parameter(matrix.detach().clone())
-        return cls(model, source, tied=torch.equal(decoder.weight, matrix) if tied is None else tied)
+        made = cls(model, source, tied=tied)
+        try:  # some families' heads read more than last states
+            with torch.no_grad():
+                made(matrix.new_zeros(1, config.hidden_size), matrix)
+        except Exception as error:
+            raise _no_head(encoder.config) from error
+        return made
 
     @classmethod
     def from_config(cls, config: PretrainedConfig, source: Literal["checkpoint", "new"], *, tied: bool) -> MaskedLMHead:

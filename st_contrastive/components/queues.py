@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from st_contrastive._checks import require_count
+from st_contrastive._checks import require_count, require_number
 
 
 def _finite(vectors: Tensor) -> Tensor:
@@ -52,7 +52,8 @@ class NegativeQueue(nn.Module):
         super().__init__()
         require_count("width", width)
         require_count("queue_batches", batches)
-        if not 0 <= forgetting_rate < 1 / batches:
+        require_number("forgetting_rate", forgetting_rate)
+        if forgetting_rate >= 1 / batches:
             raise ValueError(
                 f"forgetting_rate must be at least 0 and less than 1 / queue_batches = {1 / batches:.4g}, so that the "
                 f"oldest batch keeps a positive weight; got {forgetting_rate!r}."

@@ -60,7 +60,10 @@ def _merged(network: Any) -> PreTrainedModel:
     try:
         if hasattr(network, "merge_and_unload"):  # a PeftModel around the encoder
             network = network.merge_and_unload()
+        replaced: list[str] = []
         for path, module in list(network.named_modules()):
+            if any(path.startswith(f"{above}.") for above in replaced):
+                continue
             if hasattr(module, "unload_and_optionally_merge_module"):
                 plain = module.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
             elif hasattr(module, "base_layer") and hasattr(module, "merge"):
@@ -71,6 +74,7 @@ def _merged(network: Any) -> PreTrainedModel:
                 continue
             parent, _, name = path.rpartition(".")
             setattr(network.get_submodule(parent), name, plain)
+            replaced.append(path)
     except (NotImplementedError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"The encoder's adapters can't be merged into the copy that this loss trains ({error}). Merge them into "

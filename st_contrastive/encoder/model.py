@@ -86,7 +86,7 @@ def input_embedding_width(model: nn.Module) -> int:
 
 def vocabulary_size(model: nn.Module) -> int:
     """The number of tokens that the encoder knows."""
-    return int(encoder_of(model).config.vocab_size)
+    return cast(Tensor, encoder_of(model).get_input_embeddings().weight).shape[0]
 
 
 def is_saved_model(name: str) -> bool:
@@ -97,7 +97,8 @@ def is_saved_model(name: str) -> bool:
 def max_positions(model: nn.Module) -> int | None:
     """Most tokens that the encoder has positions for; None where it tells no limit."""
     table = position_table(encoder_of(model))
-    limit = getattr(encoder_of(model).config, "max_position_embeddings", None) if table is None else table
+    config = encoder_of(model).config.get_text_config()  # of several modalities, the text's
+    limit = getattr(config, "max_position_embeddings", None) if table is None else table
     return limit if isinstance(limit, int) and limit > 0 else None
 
 
@@ -117,18 +118,21 @@ def position_table(network: PreTrainedModel) -> int | None:
 
 
 def has_dropout(model: nn.Module) -> bool:
-    """Whether two passes of the encoder in training can differ."""
+    """Whether two passes of the model in training can differ."""
     encoder = encoder_of(model)
-    layers = any(isinstance(module, nn.Dropout) and module.p > 0 for module in encoder.modules())
+    layers = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
     # Some families apply it without a module.
     return layers or any(getattr(encoder.config, name, 0) for name in ("attention_dropout", "dropout"))
 
 
-def dropout_setting(model: nn.Module) -> str:
-    """The name of the layers' dropout in the encoder's configuration; hidden_dropout_prob where none is found."""
+def dropout_setting(model: nn.Module) -> str | None:
+    """The name of the layers' dropout in the encoder's configuration; None where none is found."""
     settings = encoder_of(model).config.to_dict()
-    names = ("hidden_dropout_prob", "hidden_dropout", "dropout", "embedding_dropout", "attention_dropout")
-    return next((name for name in names if name in settings), names[0])
+    names = (
+        "hidden_dropout_prob", "hidden_dropout", "dropout", "dropout_rate", "resid_pdrop", "resid_dropout",
+        "embedding_dropout", "attention_dropout",
+    )  # fmt: skip
+    return next((name for name in names if name in settings), None)
 
 
 def is_causal(model: nn.Module) -> bool:

@@ -96,6 +96,12 @@ def require_plain_tokens(model: nn.Module, reader: str) -> None:
     Raises:
         ValueError: there is such a module.
     """
+    adapters = getattr(encoder_of(model), "peft_config", None) or {}
+    if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
+        raise ValueError(
+            f"{reader} reads the encoder's own token vectors, and prompt tuning (PEFT) puts others before them. Take "
+            "LoRA, or a loss that reads sentence vectors only, such as SimCSELoss or ConIsILoss."
+        )
     for module in list(unwrap(model))[1:]:
         if isinstance(module, Pooling):
             return

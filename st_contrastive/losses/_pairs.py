@@ -9,7 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_contrastive._checks import require_choice
+from st_contrastive._checks import require_choice, require_number
 from st_contrastive.components import Content, PairComposer, TokenCorruption
 from st_contrastive.encoder import Rows, encoder_of, max_positions, tokenizer_of, vocabulary_size
 
@@ -28,6 +28,7 @@ class Pairs(nn.Module):
     ) -> None:
         super().__init__()
         require_choice("strategy", strategy, STRATEGIES)
+        require_number("replacement_rate", replacement_rate, most=1)
         self.strategy = strategy
         tokenizer = tokenizer_of(model)
         self.composer = PairComposer(
@@ -52,15 +53,16 @@ class Pairs(nn.Module):
         sentences = self._content(columns[0])
         if not interacting:
             return replace(columns[0], texts=self.composer(sentences, sentences)), None
-        sentences, constructed, distinct = self._constructed(columns, sentences)
+        sentences, constructed = self._constructed(columns, sentences)
         composed = self.composer(sentences.followed_by(sentences), sentences.followed_by(constructed))
-        return replace(columns[0], texts=composed), distinct
+        own, other = composed["input_ids"].chunk(2)  # as they are after truncation
+        return replace(columns[0], texts=composed), (own != other).any(dim=1)
 
     def _content(self, column: Rows) -> Content:
         return self.composer.content(column.ids, column.mask)
 
-    def _constructed(self, columns: list[Rows], sentences: Content) -> tuple[Content, Content, Tensor]:
-        """The sentences and the constructed ones in equal widths, and which rows can be told apart."""
+    def _constructed(self, columns: list[Rows], sentences: Content) -> tuple[Content, Content]:
+        """The sentences and the constructed ones in equal widths."""
         rows, device = sentences.ids.shape[0], sentences.ids.device
         # A uniformly drawn k != i for each row i.
         shift = torch.randint(1, max(rows, 2), (rows,), device=device)
@@ -80,4 +82,4 @@ class Pairs(nn.Module):
                 torch.where(unchanged, others.lengths, constructed.lengths),
             )
             self.fallbacks = unchanged.float().mean()
-        return sentences, constructed, ~constructed.equal_rows(sentences)
+        return sentences, constructed

@@ -35,8 +35,9 @@ from st_contrastive.objectives import info_nce, masked_lm_in_chunks
 class LossTerms(dict[str, Tensor]):
     """Weighted terms of a loss, each 0-d; their sum is the loss.
 
-    The Trainer, and so ``fit``, takes a dict: it adds the terms up and logs each under its name. ``backward`` lets the
-    loops that expect a tensor take one too (``old_fit``, a loop of your own).
+    The Trainer, and so ``fit``, takes a dict: it adds the terms up and logs each under its name. For loops that expect
+    a tensor (``old_fit``, ``accelerator.backward``, your own), ``backward``, ``detach``, ``float()``, ``*`` and ``/``
+    are those of the sum. A ``GradScaler`` needs the tensor itself: give the loss ``log_terms=False``.
 
     Example:
         >>> import torch
@@ -57,6 +58,20 @@ class LossTerms(dict[str, Tensor]):
     def item(self) -> float:
         """The loss as a number."""
         return float(self.total.item())
+
+    __float__ = item
+
+    def detach(self) -> Tensor:
+        """``total.detach()``."""
+        return self.total.detach()
+
+    def __mul__(self, factor: float | Tensor) -> Tensor:
+        return self.total * factor
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float | Tensor) -> Tensor:
+        return self.total / divisor
 
 
 class TextLoss(EncoderPasses, ABC):
@@ -109,6 +124,7 @@ class TextLoss(EncoderPasses, ABC):
         self._state_is_kept = False
         self._state_was_restored = False
         self._averages_gradients = True
+        self._warned_of_mode = False
         self._run: Run | None = None
         self.row_counts = RowCounts(0)
 
@@ -143,7 +159,8 @@ class TextLoss(EncoderPasses, ABC):
     @property
     def is_learning(self) -> bool:
         """Whether this forward pass is a step of training, so that queues and statistics may change."""
-        return self.model.training and torch.is_grad_enabled()
+        # A loaded SentenceTransformer is in training mode while the encoder in it is not.
+        return self.model.training and encoder_of(self.model).training and torch.is_grad_enabled()
 
     def forward(
         self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
@@ -156,6 +173,8 @@ class TextLoss(EncoderPasses, ABC):
         """
         if self.is_learning and not self._state_is_kept:
             self._begin(present_run())
+        if self.model.training and torch.is_grad_enabled() and not self.is_learning:
+            self._warn_of_evaluation_mode()
         columns = [Rows.of(features, self.model) for features in sentence_features]
         self._check(columns)
         self._prepare(columns[0])
@@ -209,6 +228,14 @@ class TextLoss(EncoderPasses, ABC):
                 for module in part.modules():
                     if isinstance(module, nn.BatchNorm1d):
                         module.eval()
+
+    def _warn_of_evaluation_mode(self) -> None:
+        if not self._warned_of_mode:
+            self._warned_of_mode = True
+            warn(
+                f"{type(self).__name__} was called while the encoder was in evaluation mode, in which it was loaded: "
+                "it has no dropout, and no queue or statistic of the loss changes. Call model.train() before training."
+            )
 
     def _begin(self, run: Run) -> None:
         if run != self._run:
@@ -301,6 +328,11 @@ class ContrastiveLoss(TextLoss):
             head: (n, d) to (n, d').
             vectors: (k N, d), k views of this device's N sentences.
         """
+        if self._wrapping.replayed:
+            raise ValueError(
+                f"{type(self).__name__} has a head, which has one width, and the loss around it, such as "
+                "MatryoshkaLoss, cuts the embeddings. Wrap SimCSELoss(head=False)."
+            )
         vectors = vectors.to(next(head.parameters(), vectors).dtype)  # the model may be bfloat16 and the head float32
         if len(self.row_counts.each) == 1 or not any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
             return cast(Tensor, head(vectors))
@@ -340,9 +372,13 @@ class ContrastiveLoss(TextLoss):
         return self.share(len(targets)) * masked_lm_in_chunks(hidden, targets, logits, vocabulary=vocabulary)
 
     def warn_without_dropout(self) -> None:
-        if not has_dropout(self.model):
-            warn(
-                f"{type(self).__name__} takes the encoder's dropout as its only augmentation, and this encoder has "
-                "none, so that both views of a sentence are the same. Load it with dropout, for instance "
-                f"Transformer(name, config_kwargs={{{dropout_setting(self.model)!r}: 0.1}})."
-            )
+        if has_dropout(self.model):
+            return
+        setting = dropout_setting(self.model)
+        remedy = "Its configuration has no setting for it: take another encoder, or give two text columns."
+        if setting is not None:
+            remedy = f"Load it with dropout, for instance Transformer(name, config_kwargs={{{setting!r}: 0.1}})."
+        warn(
+            f"{type(self).__name__} takes the encoder's dropout as its only augmentation, and this encoder has none, "
+            f"so that both views of a sentence are the same. {remedy}"
+        )

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_choice, require_number
+from st_contrastive._checks import require_choice, require_count, require_number, require_share
 from st_contrastive.components import (
     AuxiliaryMLM,
     InteractionHead,
@@ -120,6 +120,9 @@ class CombinedLoss(ContrastiveLoss):
         require_choice("positives", positives, ("pair", "dropout"))
         require_number("interaction_weight", interaction_weight, most=1)
         require_number("mlm_weight", mlm_weight)
+        require_share("mask_rate", mask_rate)
+        require_count("queue_batches", queue_batches, least=0)
+        require_number("forgetting_rate", forgetting_rate, most=1)
         if positives == "dropout" and interaction_weight > 0:
             raise ValueError(
                 f"interaction_weight={interaction_weight} compares pairs of sentences: it needs positives='pair'. Take "

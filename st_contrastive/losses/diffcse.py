@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_choice, require_flag, require_number
+from st_contrastive._checks import require_choice, require_flag, require_number, require_share
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
 from st_contrastive.encoder import Rows, embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.losses._conditioned import ConditionedLoss
@@ -98,6 +98,7 @@ class DiffCSELoss(ConditionedLoss):
         log_terms: bool = True,
     ) -> None:
         require_number("rtd_weight", rtd_weight)
+        require_share("mask_rate", mask_rate)
         require_flag("sampling", sampling)
         require_choice("vector", vector, ("encoder", "head", None))
         width = embedding_width(model) if isinstance(model, SentenceTransformer) else 0

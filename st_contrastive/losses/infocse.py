@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive._checks import require_choice, require_flag, require_instance, require_number
+from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_share
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder import Rows, encode, encoder_of, tokenizer_of, unwrap, vocabulary_size
@@ -181,8 +181,14 @@ class InfoCSELoss(ConditionedLoss):
         log_terms: bool = True,
     ) -> None:
         require_number("mlm_weight", mlm_weight)
+        require_share("mask_rate", mask_rate)
         require_instance("ablation", ablation, InfoCSEAblation)
         ablation = ablation or InfoCSEAblation()
+        if mlm_weight == ablation.contrastive_weight == ablation.rtd_weight == 0:
+            raise ValueError(
+                "mlm_weight, contrastive_weight and rtd_weight are all 0, so that no term is left: give at least one a "
+                "weight above 0."
+            )
         super().__init__(
             model,
             temperature=temperature,

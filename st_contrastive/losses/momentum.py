@@ -98,8 +98,7 @@ class MomentumContrastLoss(ContrastiveLoss):
         )
         require_choice("positives", positives, ("encoder", "momentum"))
         require_flag("head", head)
-        if queue_size != 0:  # the queue's own check would come after the copy
-            require_count("queue_size", queue_size)
+        require_count("queue_size", queue_size, least=0)
         width = embedding_width(model)
         self.momentum, self.queue_size, self.positives = momentum, queue_size, positives
         self.head = TanhHead(width) if head else None

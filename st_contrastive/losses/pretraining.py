@@ -10,7 +10,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive._checks import require_flag, require_number
+from st_contrastive._checks import require_flag, require_number, require_share
 from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
 from st_contrastive.encoder import Rows, encoder_of, pool_as_model, require_plain_tokens, tokenizer_of, vocabulary_size
 from st_contrastive.encoder.layers import capturing_states
@@ -86,6 +86,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
                 "auxiliary_weight must be above 0, got 0: the auxiliary network, which this stage is for, would not be "
                 "trained. The paper's eq. 6 has 1."
             )
+        require_share("mask_rate", mask_rate)
         require_flag("whole_words", whole_words)
         require_flag("tied_head", tied_head)
         require_plain_tokens(model, "AuxiliaryMLMPretrainingLoss")

@@ -7,7 +7,7 @@ from typing import cast, final
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive._checks import require_flag, require_number
+from st_contrastive._checks import require_flag, require_number, require_share
 from st_contrastive.components import MaskedLMHead, TanhHead, TokenCorruption
 from st_contrastive.encoder import (
     Rows,
@@ -91,7 +91,7 @@ class SimCSELoss(ContrastiveLoss):
         log_terms: bool = True,
     ) -> None:
         require_number("mlm_weight", mlm_weight)
-        require_number("mask_rate", mask_rate, most=1)
+        require_share("mask_rate", mask_rate)
         super().__init__(
             model,
             temperature=temperature,

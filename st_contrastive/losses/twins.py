@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, warn
+from st_contrastive._checks import require_choice, require_count, require_flag, require_instance, require_number, warn
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
 from st_contrastive.components.fusion import fused_embeddings
 from st_contrastive.encoder import (
@@ -126,7 +126,8 @@ class TwinsLoss(ContrastiveLoss):
         fusion_rate: epsilon, the sentence's share of the fused embedding, 0 to 1. At 1 the translation is ignored,
             at 0 the sentence is. The paper publishes neither this value nor the next two: the defaults are ours.
         queue_batches: k, how many past batches are kept; 0 keeps none. If the data set is smaller than the queue and a
-            batch together, a sentence meets itself as a negative.
+            batch together, a sentence meets itself as a negative. Under gradient accumulation, each of a step's batches
+            counts. An evaluation loss has the queue's negatives too, and so grows while the queue fills.
         forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches.
         twins_weight: weight of the ``twins`` term. 0 leaves it out: fraternal twins without the Twins loss ("w/o TL",
             Table 4 and Fig. 4b; with ``queue_batches=0`` "w/o TL, HQ", Table 2). A term that is left out has no key
@@ -209,6 +210,8 @@ class TwinsLoss(ContrastiveLoss):
         require_number("fusion_rate", fusion_rate, most=1)
         require_choice("train_pooling", train_pooling, (*POOLING_MODES, None))
         require_number("twins_weight", twins_weight)
+        require_count("queue_batches", queue_batches, least=0)
+        require_number("forgetting_rate", forgetting_rate, most=1)
         require_instance("ablation", ablation, TwinsAblation)
         ablation = ablation or TwinsAblation()
         if ablation.identical_weight == ablation.fraternal_weight == twins_weight == 0:
@@ -276,6 +279,11 @@ class TwinsLoss(ContrastiveLoss):
         return self.identical_weight > 0 or self.twins_weight > 0
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+        if self._wrapping.replayed and (self.queue is not None or self.train_pooling is not None):
+            raise ValueError(
+                "TwinsLoss has a queue of whole vectors, or pools the tokens itself (train_pooling), and the loss "
+                "around it, such as MatryoshkaLoss, cuts the embeddings. Train TwinsLoss by itself."
+            )
         translation = self._translations(columns, labels) if self._uses_translations else None
         if translation is None:
             self._check_missing_translations()
@@ -410,6 +418,11 @@ class TwinsLoss(ContrastiveLoss):
             raise ValueError(
                 "The examples carry translations for a fraternal embedding, and the loss has none. Give TwinsLoss the "
                 "one that they were built with, as fraternal=..."
+            )
+        if len(columns) == 2 and len({str(column.extras.get("prompt_length")) for column in columns}) > 1:
+            raise ValueError(
+                "The prompts of the two columns differ in length, so that the tokens of a sentence and its translation "
+                "would not be fused at the same positions. Give both columns one prompt, or none."
             )
         return columns[1] if len(columns) == 2 else None
 

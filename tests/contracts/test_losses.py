@@ -424,7 +424,7 @@ def test_models_that_can_not_work(build, checkpoint):
         (SimCSELoss, {"temperature": float("inf")}, "temperature"),
         (SimCSELoss, {"head": "false"}, "head must be True or False"),
         (SimCSELoss, {"mlm_weight": "a little"}, "mlm_weight must be a number at least 0"),
-        (SimCSELoss, {"mask_rate": 15}, "mask_rate must be a number from 0 to 1"),
+        (SimCSELoss, {"mask_rate": 15}, "mask_rate must be a number above 0 and up to 1"),
         (SimCSELoss, {"gather_across_devices": 1}, "gather_across_devices must be True or False"),
         (InfoCSELoss, {"head": True}, "head must be one of 'projector', 'tanh', None; got True"),
         (ConIsILoss, {"strategy": "both"}, "strategy"),

@@ -278,25 +278,26 @@ def test_no_command_springs_a_trap(trap, checkpoint, corpus, tmp_path, sentences
     sts.mkdir(parents=True)
     rows = [{"sentence1": text, "sentence2": "a", "score": place} for place, text in enumerate(sentences)]
     (sts / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    common = ["--data", str(corpus), "--output", str(tmp_path / "out"), "--max-steps", "1"]
-    train, bert = ["train", *common, "--method"], ["--model", str(checkpoint("bert"))]
+    common = ["--output", str(tmp_path / "out"), "--max-steps", "1", "--data"]
+    train, bert = ["train", *common, str(corpus), "--method"], ["--model", str(checkpoint("bert"))]
     commands = [
         [*train, "simcse", "--model", str(trap)],
         [*train, "simcse", "--model", str(trap), "--pooling", "keep"],
         [*train, "infocse", *bert, "--auxiliary", str(trap)],
         [*train, "diffcse", *bert, "--generator", str(trap)],
         [
-            *train,
-            "twins",
-            *bert,
+            "train",
+            *common,
+            str(pairs),
             "--translations",
             str(pairs),
-            "--data",
-            str(pairs),
+            "--method",
+            "twins",
+            *bert,
             "--translation-encoder",
             str(trap),
         ],
-        ["pretrain-infocse", *common, "--model", str(trap)],
+        ["pretrain-infocse", *common, str(corpus), "--model", str(trap)],
         ["evaluate", str(trap), "--eval-data", str(sts.parent)],
         ["evaluate", str(trap), "--pooling", "mean", "--eval-data", str(sts.parent)],
         ["translate", "--model", str(trap), "--data", str(corpus), "--output", str(tmp_path / "out.jsonl")],
