@@ -229,9 +229,9 @@ def _literal(text: str) -> str:
 
 
 def _terms(record: dict[str, Any]) -> str:
-    """A line for each term of the loss; "" if nothing was logged."""
+    """A line for each term of the loss; "" if fewer than two steps were logged."""
     entries = [entry for entry in record["log"] if entry.get("loss") is not None]
-    if not entries:
+    if len(entries) < 2:
         return ""
     from st_contrastive.cli._progress import NO_TERMS
 

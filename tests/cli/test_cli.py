@@ -919,7 +919,7 @@ def test_a_prompt_that_encode_adds_is_trained_with(checkpoint, corpus, tmp_path,
 
     monkeypatch.setattr(SentenceTransformer, "preprocess", noting)
     assert main([*words, "--output", str(tmp_path / "out"), "--batch-size", "4"]) == 0
-    assert seen.count("a dog ") == 2  # the others are trials of the encoder
+    assert seen.count("a dog ") >= 2  # of each step; the others are trials of the encoder
     assert "after the model's prompt 'a dog '" in capsys.readouterr().out
 
 
