@@ -15,6 +15,7 @@ Table = tuple[list[str], list[list[str]]]
 #: What each question's cells train, and what was changed in them.
 ASKED = {
     "norm": ("ConIsI-s", "BatchNorm in its head"),
+    "temperature": ("ConIsI-s", "temperature"),
     "head": ("InfoCSE", "head and temperature"),
     "weight": ("InfoCSE", "weight of the masked-LM term"),
     "queue": ("Twins", "batches in the queue"),
@@ -30,6 +31,7 @@ def devs(cells: Iterable[Cell]) -> dict[tuple[str, str], dict[int, float]]:
 
     def order(cell: Cell) -> tuple[Any, ...]:
         changed = [cell.get(name, 0) for name in ("queue_batches", "mlm_weight")]
+        changed += [cell["temperature"]] if cell["question"] == "temperature" else []
         return *changed, cell["title"]
 
     found: dict[tuple[str, str], dict[int, float]] = {}
@@ -52,6 +54,14 @@ def measured(cells: Iterable[Cell]) -> dict[str, Cell]:
     return {title: found[title] for title in TITLES.values() if title in found}
 
 
+def held_to(cells: Iterable[Cell]) -> dict[str, tuple[str, str]]:
+    """By question: the question and title of the cells at the chosen setting; of queues, of those without one."""
+    chosen = {cell["question"]: (cell["question"], cell["title"]) for cell in measured(cells).values()}
+    shared = {"temperature": "norm", "weight": "head"}  # their changes start from the same cells
+    found = {question: chosen.get(shared.get(question, question), ("", "")) for question in ASKED}
+    return {**found, "queue": ("queue", "0")}
+
+
 def changed(result: dict[str, Any]) -> Table:
     """Each change, and how far it is from the method at its chosen setting; of queues, from none.
 
@@ -59,14 +69,13 @@ def changed(result: dict[str, Any]) -> Table:
     """
     found = devs(result["cells"])
     weights = {cell["title"]: cell for cell in result["cells"] if cell["question"] == "weight" and cell["gradients"]}
-    as_chosen = {cell["question"]: (cell["question"], cell["title"]) for cell in measured(result["cells"]).values()}
-    held_to = {**as_chosen, "weight": as_chosen.get("head"), "queue": ("queue", "0")}
+    known = held_to(result["cells"])
     lines = []
     for (question, title), own in found.items():
         method, what = ASKED[question]
-        other = found.get(held_to.get(question) or ("", ""), {})
+        other = found.get(known[question], {})
         values = [own[seed] - other[seed] for seed in own if seed in other]
-        same = held_to.get(question) == (question, title)
+        same = known[question] == (question, title)
         compared = "" if same or not values else over(values)
         if question == "weight" and title in weights:
             step, shares = list(shares_of(weights[title]).items())[-1]
@@ -101,7 +110,7 @@ def picture(result: dict[str, Any], path: Path) -> None:
     """A panel a question: dev of each change with its interval; and the terms' shares of the gradient."""
     import matplotlib.pyplot as plt
 
-    found = devs(result["cells"])
+    found, known = devs(result["cells"]), held_to(result["cells"])
     figure, axes = plt.subplots(1, 1 + len(ASKED), figsize=(3.2 * (1 + len(ASKED)), 3.2))
     for method, cell in measured(result["cells"]).items():
         shares = shares_of(cell)
@@ -111,7 +120,9 @@ def picture(result: dict[str, Any], path: Path) -> None:
     axes[0].set_xlabel("step")
     axes[0].legend(fontsize=5)
     for axis, (question, (method, what)) in zip(axes[1:], ASKED.items(), strict=True):
-        drawn = {title: list(own.values()) for (of, title), own in found.items() if of == question}
+        start = known[question]
+        drawn = {"as chosen": list(found[start].values())} if start in found and start[0] != question else {}
+        drawn |= {title: list(own.values()) for (of, title), own in found.items() if of == question}
         for place, values in enumerate(drawn.values()):
             seeds(axis, values, place, across=False)
         axis.set_xticks(range(len(drawn)), drawn, fontsize=7, rotation=20 if question in ("norm", "head") else 0)

@@ -10,6 +10,7 @@ stage), and with a change:
   gradient in the encoder is measured, of one batch, the same each time; for ConIsI and InfoCSE, the next three
   questions do so;
 - ``norm``: ConIsI's head with and without its BatchNorm;
+- ``temperature``: ConIsI's;
 - ``head``: InfoCSE's head and its temperature, changed one at a time and together;
 - ``weight``: weights of InfoCSE's masked-LM term over three powers of ten, with its share of the gradient measured on
   the way. No share is aimed at: in the first 100 steps the contrastive gradient falls from 9.9 to 0.6;
@@ -37,6 +38,7 @@ from benchmarks.choose import METHODS, Method, best, chosen_settings, evaluation
 
 EMPTY: dict[str, Any] = {"cells": []}
 QUEUES = (0, 1, 3, 6, 12, 24)
+TEMPERATURES = (0.05, 0.1, 0.15)
 WEIGHTS = (0.02, 0.6, 20.0)
 
 
@@ -112,6 +114,11 @@ def runs(own: dict[str, dict[str, Any]], asked: Sequence[str]) -> list[Run]:
         Run("norm", "without BatchNorm", conisi, own["conisi-s"], without_norm),
     ]
     found += [
+        Run("temperature", f"{value:g}", conisi, {**own["conisi-s"], "temperature": value})
+        for value in TEMPERATURES
+        if value != own["conisi-s"]["temperature"]  # the chosen one is the cell with BatchNorm
+    ]
+    found += [
         Run(
             "head",
             f"{head}, {temperature:g}",
@@ -161,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--dev", required=True, help="graded pairs: a development split, never a test")
     parser.add_argument("--runs", required=True, help="folder that benchmarks.choose has used")
     parser.add_argument("--json", required=True, help="where the cells go")
-    asked = ("share", "norm", "head", "weight", "queue")
+    asked = ("share", "norm", "temperature", "head", "weight", "queue")
     parser.add_argument("--questions", nargs="+", choices=asked, default=list(asked))
     parser.add_argument(
         "--seeds", nargs="+", type=int, default=[1, 2, 3],

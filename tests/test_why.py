@@ -57,6 +57,13 @@ def test_every_question(words, tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_the_temperatures_are_those_beside_the_chosen_one():
+    own = {**SETTINGS, "conisi-s": {**SETTINGS["conisi-s"], "temperature": 0.1}}
+    assert [run.setting for run in why.runs(own, ("temperature",))] == [
+        {**own["conisi-s"], "temperature": value} for value in (0.05, 0.15)
+    ]
+
+
 def test_heads_and_queues_are_changed_alone():
     runs = why.runs(SETTINGS, ("head", "queue"))
     assert [run.title for run in runs[:4]] == ["projector, 0.05", "projector, 0.1", "tanh, 0.05", "tanh, 0.1"]
@@ -116,6 +123,10 @@ RESULT = {
             {"step": 0, "contrastive": 9, "mlm": 1}, {"step": 50, "contrastive": 3, "mlm": 1},
         ], mlm_weight=0.6),
         _cell("weight", "0.6", 1, 0.80, mlm_weight=0.6),
+        _cell("norm", "with BatchNorm", 0, 0.80, [{"step": 0, "contrastive": 1, "interactive": 1}], temperature=0.1),
+        _cell("norm", "without BatchNorm", 0, 0.76, temperature=0.1),
+        _cell("temperature", "0.15", 0, 0.79, temperature=0.15),
+        _cell("temperature", "0.05", 0, 0.77, temperature=0.05),
         _cell("head", "tanh, 0.1", 0, 0.78),
         _cell("head", "projector, 0.1", 1, 0.78),
         _cell("head", "projector, 0.1", 0, 0.77, [
@@ -128,6 +139,10 @@ RESULT = {
 def test_each_change_is_held_to_the_chosen_setting():
     _, lines = _why.changed(RESULT)
     assert [line[2:] for line in lines] == [
+        ["with BatchNorm", "1", "80.00", ""],
+        ["without BatchNorm", "1", "76.00", "-4.00"],
+        ["0.05", "1", "77.00", "-3.00"],
+        ["0.15", "1", "79.00", "-1.00"],
         ["projector, 0.1", "2", "77.50 ± 0.71", ""],
         ["tanh, 0.1", "1", "78.00", "+1.00"],
         ["0.6 (25.0 % of the gradient at step 50)", "2", "80.00 ± 0.00", "+2.50 (-3.85 to +8.85)"],
@@ -149,6 +164,8 @@ def test_the_terms_have_shares_of_the_gradient():
     assert head[2:] == ["step 0", "step 50"]
     assert lines == [
         ["SimCSE", "contrastive", "100.0 %", ""],
+        ["ConIsI-s", "contrastive", "50.0 %", ""],
+        ["ConIsI-s", "interactive", "50.0 %", ""],
         ["InfoCSE", "contrastive", "25.0 %", "0.0 %"],
         ["InfoCSE", "mlm", "75.0 %", "0.0 %"],
     ]
