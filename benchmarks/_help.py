@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -20,17 +19,22 @@ READINGS = {
     "mean": ("mean", {"sts12": 38.78, "sts13": 57.98, "sts16": 61.06, "stsb": 46.35}),
     "first_last": ("first-last average", {"sts12": 39.70, "sts13": 59.38, "sts16": 66.19, "stsb": 53.87}),
 }
-#: Rows that differ in one part, or in the method alone, and what each is held to.
+#: Rows and what each is held to: without a part, with another, at another setting, or from another start.
 HELD_TO = (
     ("InfoCSE", "SimCSE from stage 1"),
     ("InfoCSE", "InfoCSE without stage 1"),
     ("InfoCSE", "InfoCSE, SimCSE's head"),
     ("SimCSE from stage 1", "SimCSE"),
     ("ConIsI-o1", "ConIsI-s"),
+    ("Twins with German", "Twins on the translated sentences"),
+    ("Twins, one column", "SimCSE without head"),
+    ("SimCSE without head", "SimCSE"),
     ("DiffCSE", "SimCSE"),
     ("SimCSE with masked-LM", "SimCSE"),
     *((title, f"{title}{PAPER}") for title in TITLES.values()),
 )
+#: SimCSE on either data, and from either start.
+SIMCSE = (TITLES["simcse"], TITLES["simcse-pairs"], "SimCSE from stage 1")
 #: Of the columns beside STS, those that are shown.
 OTHERS = tuple(column for column in COLUMNS if column[0] in ("transfer", "alignment", "uniformity"))
 
@@ -90,13 +94,15 @@ def by_title(cells: Sequence[Cell]) -> dict[str, dict[int, Cell]]:
 
 
 def simcse_of(own: dict[int, Cell], found: dict[str, dict[int, Cell]]) -> dict[int, Cell]:
-    """SimCSE on the same sentences, at that of its settings that has the higher dev; nothing for SimCSE itself."""
-    data = next(iter(own.values()))["data"]
-    titles = (TITLES["simcse"], TITLES["simcse-pairs"])
+    """SimCSE from the same encoder on the same sentences, at that of its settings that has the higher dev.
+
+    Nothing for SimCSE itself.
+    """
     others = [
         other
         for title, other in found.items()
-        if title.removesuffix(PAPER) in titles and next(iter(other.values()))["data"] == data
+        if title.removesuffix(PAPER) in SIMCSE
+        and all(first(own)[name] == first(other)[name] for name in ("base", "data"))
     ]
     return {} if own in others else best_on_dev(own, others)
 
@@ -140,14 +146,18 @@ def rows(result: dict[str, Any], start: str) -> Table:
     def line(title: str, seeds: str, scores: list[dict[str, float | None]]) -> list[str]:
         sts = [spread([scores_of({"scores": one}, tests)[name] for one in scores]) for name in columns]
         more = [
-            spread([times * score_of(one, names) for one in scores if names <= one.keys()] or [math.nan], digits)
+            spread([times * score_of(one, names) for one in scores], digits)
+            if all(names <= one.keys() for one in scores)
+            else ""
             for _, names, times, digits in others
         ]
         compared_with = [over(values) if (values := against[name].get(title)) else "" for name in ("dev", "mean")]
-        return [title, seeds, *sts, *more, *compared_with]
+        baseline = simcse_of(found[title], found) if title in found else {}
+        return [title, seeds, *sts, *more, first(baseline)["label"] if baseline else "", *compared_with]
 
-    untrained = result["untrained"].get(start, {}).get("cls")
-    lines = [line("untrained", "", [untrained])] if untrained else []
+    ends = {"": "untrained", "-stage1": "untrained, after stage 1"}
+    untrained = {title: result["untrained"].get(f"{start}{end}", {}).get("cls") for end, title in ends.items()}
+    lines = [line(title, "", [scores]) for title, scores in untrained.items() if scores]
     lines += [line(title, str(len(own)), [cell["scores"] for cell in own.values()]) for title, own in found.items()]
     head = ["", "seeds", *columns[:-1], "mean of the tests", *(column for column, *_ in others)]
-    return [*head, "dev over SimCSE's (95 %)", "tests over SimCSE's"], lines
+    return [*head, "held to", "dev over it (95 %)", "tests over it (95 %)"], lines

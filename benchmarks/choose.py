@@ -20,6 +20,7 @@ import argparse
 import itertools
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ from st_contrastive.recipes import recipe
 from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.checkpoints import last_complete
 
-#: 0.15 was the best of ConIsI's from MiniLM; all methods have it, so that none is searched further than another.
+#: 0.15 was the best of ConIsI's from MiniLM; all methods have it. One with a weight has three times the candidates.
 TEMPERATURES, RATES = (0.05, 0.1, 0.15), (3e-5, 1e-4)
 METRIC = "dev_spearman"
 EMPTY: dict[str, Any] = {"cells": [], "chosen": {}}
@@ -129,7 +130,7 @@ def stage1(args: argparse.Namespace) -> str:
     """Folder of InfoCSE's first stage, encoder and auxiliary network, made unless it is there.
 
     Raises:
-        SystemExit: the one that is there was made from another encoder or in another number of steps.
+        SystemExit: the one that is there was made from another encoder, or with other sentences or options.
     """
     folder, checkpoints = Path(args.runs, "stage1"), Path(args.runs, "stage1.run")
     base = args.base or str(get_model_path())
@@ -142,8 +143,11 @@ def stage1(args: argparse.Namespace) -> str:
             command("pretrain-infocse", *words, "--checkpoints", str(checkpoints), "--output", str(folder))
             shutil.rmtree(checkpoints, ignore_errors=True)
         record = json.loads((folder / "training_run.json").read_text(encoding="utf-8"))
-    if (record["options"]["max_steps"], record["files"]["model"]) != (args.stage1_steps, digest_of(base)):
-        raise SystemExit(f"{folder} was made from another encoder or in other --stage1-steps: name another --runs.")
+    made = {name: record["options"][name] for name in ("max_steps", "batch_size", "max_length", "bf16")}
+    given = (args.stage1_steps, args.batch_size, args.length, args.bf16)
+    own = {**dict(zip(made, given, strict=True)), **digests(argparse.Namespace(model=base, data=args.data))}
+    if other := [name for name, value in {**made, **record["files"]}.items() if own.get(name, value) != value]:
+        raise SystemExit(f"{folder} was made with another {', '.join(other)}: name another --runs.")
     return str(folder)
 
 
@@ -239,6 +243,12 @@ def chosen_settings(path: str) -> dict[str, dict[str, Any]]:
     if missing := [name for name in METHODS if name not in chosen]:
         raise SystemExit(f"--chosen has no setting of {', '.join(missing)} yet: run benchmarks.choose to its end.")
     return {name: {key: chosen[name][key] for key in method.candidates()[0]} for name, method in METHODS.items()}
+
+
+def say_other_base(path: str, base: str) -> None:
+    """Warn if the settings were chosen from another encoder."""
+    if read(path, EMPTY).get("arguments", {}).get("base", digest_of(base)) != digest_of(base):
+        print(f"The settings of {path} were chosen from another encoder than {base}.", file=sys.stderr)
 
 
 def folder_of(name: str, candidate: dict[str, float], args: argparse.Namespace) -> Path:

@@ -3,13 +3,13 @@ r"""The methods from one encoder, each at the setting that did best on dev, seve
     python -m benchmarks.do_they_help --chosen choose.json --base language=base/model --stage1 runs/stage1 \
         --data wiki.txt.gz --pairs en.txt de.txt --dev data/sts/stsb/dev.jsonl.gz --suites data/ --json help.json
 
-``--chosen`` is what ``benchmarks.choose`` wrote, from the same encoder. Each of its methods is a row with five seeds,
-and, unless that was chosen, another with the paper's temperature and weight and a learning rate of 3e-5. Twins' paper
-gives no temperature; that row has SimCSE's. Then rows with a part changed, with three seeds: DiffCSE and SimCSE with
-masked-LM have SimCSE's chosen setting, nothing of theirs was chosen. SimCSE from stage 1, what InfoCSE is held to, has
-five. A row is several cells of ``benchmarks.replicate``: ``--steps`` steps, dev every ``--every``, the best weights
-kept, scored on STS, transfer and the geometry of the embeddings under [CLS] pooling. Stage 1 was made once: the seeds
-share it.
+``--chosen`` is what ``benchmarks.choose`` wrote; if that was from another encoder, a note says so. Each of its methods
+is a row with five seeds, and, unless that was chosen, another with the paper's temperature and weight and a learning
+rate of 3e-5. Twins' paper gives no temperature; that row has SimCSE's. Then rows with a part changed, with three seeds:
+DiffCSE and SimCSE with masked-LM have SimCSE's chosen setting, nothing of theirs was chosen; Twins on the translated
+sentences has the setting of Twins with German. SimCSE from stage 1, what InfoCSE is held to, has five. A row is several
+cells of ``benchmarks.replicate``: ``--steps`` steps, dev every ``--every``, the best weights kept, scored on STS,
+transfer and the geometry of the embeddings under [CLS] pooling. Stage 1 was made once: the seeds share it.
 
 The methods come first, and then what was changed of them; of either all rows have their first seed before any has its
 second. A cell that is in ``--json`` is not run again; on a ``--suite`` that it lacks it is scored. The same command,
@@ -30,7 +30,7 @@ from typing import Any
 
 from benchmarks import replicate
 from benchmarks._results import claimed, read
-from benchmarks.choose import METHODS, Method, chosen_settings
+from benchmarks.choose import METHODS, Method, chosen_settings, say_other_base
 from benchmarks.replicate import without_folders
 
 TITLES = {
@@ -83,9 +83,13 @@ def rows(best: dict[str, dict[str, Any]]) -> list[Row]:
         _changed("ConIsI-o1", "conisi-s", best, "mini-conisi-o1"),
         _changed("InfoCSE without stage 1", "infocse", best, stage1=False),
         _changed("InfoCSE, SimCSE's head", "infocse", best, head="tanh"),
+        _changed("SimCSE without head", "simcse", best, head=False),
         _changed("DiffCSE", "simcse", best, "mini-diffcse"),
         _changed("SimCSE with masked-LM", "simcse", best, "mini-simcse-mlm"),
     ]
+    german = {key: value for key, value in best["twins-german"].items() if key != METHODS["twins-german"].weight}
+    alone = Method(METHODS["twins"].recipe, pairs="sentences")
+    found.append(Row("Twins on the translated sentences", alone, german, seeds=FEWER_SEEDS))
     simcse = METHODS["simcse"]
     found.append(Row("SimCSE from stage 1", Method(simcse.recipe, stage1=True), best["simcse"], auxiliary=False))
     return found
@@ -122,8 +126,15 @@ def command(row: Row, seed: int, args: argparse.Namespace) -> list[str]:
     words += ["--data", data, "--dev", args.dev, "--suites", args.suites, "--suite", *args.suite]
     words += ["--base", f"{name}={folder}", "--label", row.title, f"--options={options}", "--json", args.json]
     words += [word for key, value in setting.items() for word in ("--loss-arg", f"{key}={value}")]
-    words += ["--untrained", *([] if row.method.stage1 else ["cls"])]
-    return [*words, "--models", f"{args.runs}/models", "--checkpoints", f"{args.runs}/checkpoints"]
+    return [
+        *words,
+        "--untrained",
+        "cls",
+        "--models",
+        f"{args.runs}/models",
+        "--checkpoints",
+        f"{args.runs}/checkpoints",
+    ]
 
 
 def is_there(words: Sequence[str], args: argparse.Namespace) -> bool:
@@ -162,6 +173,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if len(getattr(args, name).split()) > 1:
             raise SystemExit(f"--{name} {getattr(args, name)!r} holds a space: name another path.")
     found = rows(chosen_settings(args.chosen))
+    say_other_base(args.chosen, args.base.partition("=")[2])
     if unknown := set(args.row or []) - {row.title for row in found}:
         raise SystemExit(f"--row {unknown.pop()!r} is none of {', '.join(row.title for row in found)}.")
     own = [row for row in found if row.title in (args.row or [row.title])]

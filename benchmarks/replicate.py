@@ -110,14 +110,20 @@ def without_folders(options: str) -> str:
     return " ".join(Path(word).name if "/" in word else word for word in options.split())
 
 
-def trained(words: list[str], out: str) -> dict[str, Any]:
-    """Train, unless it was before and the model was kept, and what is known of it."""
+def trained(words: list[str], out: str, files: dict[str, str]) -> dict[str, Any]:
+    """Train, unless it was before and the model was kept, and what is known of it.
+
+    Raises:
+        SystemExit: the model that was kept is of other files than ``files``, their digests by option.
+    """
     note = Path(f"{out}.commit")  # of the run, which may have been cut short in scoring
     if not Path(out, "training_run.json").is_file():
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(commit(), encoding="utf-8")
         command(*words, "--output", out)
     record = json.loads(Path(out, "training_run.json").read_text(encoding="utf-8"))
+    if other := [name for name, value in files.items() if record["files"].get(name, value) != value]:
+        raise SystemExit(f"{out} was trained with another --{other[0]} of the same name: name another --models.")
     return {
         "commit": note.read_text(encoding="utf-8"),
         "curve": [(e["step"], e["eval_dev_spearman"]) for e in record["log"] if "eval_dev_spearman" in e],
@@ -238,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 anew = there is None or args.rescore
                 suites = args.suite if anew else lacking(there["scores"], args.suite)
                 if there is None:
-                    there = {**about, **software(), **trained(words, out)}
+                    there = {**about, **software(), **trained(words, out, files)}
                 elif not suites:
                     print(f"{about} is there.", flush=True)
                     continue

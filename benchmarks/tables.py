@@ -213,10 +213,6 @@ def precisions() -> str:
     return lined(_replicated.precisions(read("replicate")))
 
 
-def replicated_weak() -> str:
-    return lined(_replicated.short_rows(on_wikipedia(), "weak"))
-
-
 def replicated_translated() -> str:
     return lined(_replicated.short_rows(trained_on(TRANSLATED, read("replicate")), MINILM))
 
@@ -264,6 +260,14 @@ def base_tests() -> str:
 
 def chosen() -> str:
     return lined(_help.chosen(read("choose")))
+
+
+def helped() -> str:
+    return lined(_help.rows(read("do_they_help"), "language"))
+
+
+def helped_parts() -> str:
+    return lined(_help.pairs(read("do_they_help")))
 
 
 def sweeps() -> str:
@@ -337,7 +341,8 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "base_curve": base_curve,
         "base_tests": base_tests,
         "chosen": chosen,
-        "replicate_weak": replicated_weak,
+        "do_they_help": helped,
+        "do_they_help_parts": helped_parts,
         "replicate_translated": replicated_translated,
         "ablations_translated": ablations_translated,
         "adaptation": adaptation,
@@ -399,6 +404,7 @@ def main() -> None:
     picture(RESULTS / "speed.png")
     _pictures.curves(on_wikipedia(), MINILM, RESULTS / "replicate_curves.png")
     _pictures.forest(_replicated.compared(on_wikipedia(), MINILM), RESULTS / "replicate_differences.png")
+    _pictures.forest(_help.compared(read("do_they_help"), "mean"), RESULTS / "do_they_help.png")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ Each method is trained at the setting that ``benchmarks.choose`` found (``--runs
 stage), and with a change:
 
 - ``share``: SimCSE and Twins with German as they are. Every ``--every`` steps, the norm of each weighted term's
-  gradient in the encoder is measured, of one batch, the same each time; for ConIsI and InfoCSE, the next three
-  questions do so;
-- ``norm``: ConIsI's head with and without its BatchNorm;
+  gradient in the encoder is measured in float32, of one batch, the same each time; for ConIsI and InfoCSE, ``norm``,
+  ``head`` and ``weight`` do so;
+- ``norm``: ConIsI's head without its BatchNorm, at the chosen temperature and at the lowest;
 - ``temperature``: ConIsI's;
 - ``head``: InfoCSE's head and its temperature, changed one at a time and together;
 - ``weight``: weights of InfoCSE's masked-LM term over three powers of ten, with its share of the gradient measured on
@@ -33,10 +33,22 @@ import torch
 from torch import nn
 from transformers import TrainerCallback
 
-from benchmarks._results import changing, claimed, read, software
-from benchmarks.choose import METHODS, Method, best, chosen_settings, evaluations, trainer_of
+from benchmarks._results import arguments, begin, changing, claimed, read
+from benchmarks.choose import (
+    METHODS,
+    Method,
+    best,
+    chosen_settings,
+    digest_of,
+    evaluations,
+    say_other_base,
+    stage1,
+    trainer_of,
+)
 
 EMPTY: dict[str, Any] = {"cells": []}
+#: Arguments that may differ among the cells of a file.
+FREE = ("chosen", "runs", "questions", "seeds", "threads")
 QUEUES = (0, 1, 3, 6, 12, 24)
 TEMPERATURES = (0.05, 0.1, 0.15)
 WEIGHTS = (0.02, 0.6, 20.0)
@@ -111,7 +123,12 @@ def runs(own: dict[str, dict[str, Any]], asked: Sequence[str]) -> list[Run]:
     ]
     found += [
         Run("norm", "with BatchNorm", conisi, own["conisi-s"], measured=True),
-        Run("norm", "without BatchNorm", conisi, own["conisi-s"], without_norm),
+        *(
+            Run(
+                "norm", f"without BatchNorm, {value:g}", conisi, {**own["conisi-s"], "temperature": value}, without_norm
+            )
+            for value in sorted({min(TEMPERATURES), own["conisi-s"]["temperature"]})
+        ),
     ]
     found += [
         Run("temperature", f"{value:g}", conisi, {**own["conisi-s"], "temperature": value})
@@ -183,10 +200,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--threads", type=int, help="of the processor; default: torch's")
     args = parser.parse_args(argv)
-    args.seed = 0  # of stage 1, as benchmarks.choose makes it
     if args.threads:
         torch.set_num_threads(args.threads)
     found = runs(chosen_settings(args.chosen), args.questions)
+    say_other_base(args.chosen, args.base)
+    own = {key: value for key, value in arguments(args).items() if key not in FREE}
+    begin(args.json, EMPTY, {**own, "base": digest_of(args.base)}, "name another file.")
+    if any(run.method.stage1 for run in found):
+        stage1(argparse.Namespace(**{**vars(args), "seed": 0}))  # as benchmarks.choose makes it
     for seed in args.seeds:
         for run in found:
             if run.once and seed != args.seeds[0]:
@@ -201,7 +222,6 @@ def main(argv: Sequence[str] | None = None) -> None:
                     continue
                 cell = {**about, **trained(run, seed, args)}
                 with changing(args.json, EMPTY) as result:
-                    result |= software()
                     result["cells"].append(cell)
                 print(f"{run.question}, {run.title}, seed {seed}: {cell['dev']:.4f}", flush=True)
 

@@ -123,8 +123,14 @@ def test_the_first_stage_is_made_once_for_the_same_encoder_and_steps(words, tmp_
     assert SentenceTransformer(folder).max_seq_length == SentenceTransformer(args.base).max_seq_length > 8
     assert choose.stage1(args) == folder
     assert (Path(folder) / "training_run.json").stat().st_mtime_ns == made
-    for changed in ({"stage1_steps": 3}, {"base": str(checkpoint("bert"))}):
-        with pytest.raises(SystemExit, match="made from another encoder or in other --stage1-steps"):
+    other = tmp_path / "other.txt"
+    other.write_text("Another corpus.\n", encoding="utf-8")
+    for changed, named in (
+        ({"stage1_steps": 3}, "max_steps"),
+        ({"base": str(checkpoint("bert"))}, "model"),
+        ({"data": str(other), "length": 16}, "max_length, data"),
+    ):
+        with pytest.raises(SystemExit, match=f"was made with another {named}: name another --runs"):
             choose.stage1(argparse.Namespace(**{**vars(args), **changed}))
 
 

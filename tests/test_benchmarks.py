@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,18 @@ def test_cells_are_added_one_by_one(tmp_path):
     replicate.add(file, again)
     assert read(file, None)["cells"] == [cells[1], {**again, "scores": {**cells[0]["scores"], **again["scores"]}}]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.json", "results.json.lock"]
+
+
+def test_a_kept_model_of_other_files_is_refused(tmp_path):
+    record = {"files": {"data": "x", "model": "y"}, "log": [], "best": None}
+    record |= dict.fromkeys(("steps", "loss", "seconds", "peak_mib", "device", "versions"))
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "training_run.json").write_text(json.dumps(record), encoding="utf-8")
+    (tmp_path / "kept.commit").write_text("abc", encoding="utf-8")
+    kept = str(tmp_path / "kept")
+    assert replicate.trained([], kept, {"data": "x", "dev": "z"})["commit"] == "abc"
+    with pytest.raises(SystemExit, match="was trained with another --model of the same name: name another --models"):
+        replicate.trained([], kept, {"data": "x", "model": "z"})
 
 
 def test_folders_are_not_written_down():

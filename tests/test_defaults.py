@@ -14,7 +14,16 @@ from tests.snippets import ROOT
 TEXT = (ROOT / "docs" / "defaults.md").read_text(encoding="utf-8")
 LOSSES = ("SimCSELoss", "ConIsILoss", "TwinsLoss", "InfoCSELoss")
 #: What is given to every loss, or has no value that could be better than another.
-OTHERS = {"self", "model", "gather_across_devices", "mini_batch_size", "log_terms", "fraternal", "auxiliary", "ablation"}
+OTHERS = {
+    "self",
+    "model",
+    "gather_across_devices",
+    "mini_batch_size",
+    "log_terms",
+    "fraternal",
+    "auxiliary",
+    "ablation",
+}
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -35,7 +35,9 @@ def words(tmp_path, monkeypatch):
 def test_rows_and_seeds(tmp_path):
     (tmp_path / "all.json").write_text(json.dumps({"chosen": CHOSEN}))
     rows = {row.title: row for row in do_they_help.rows(chosen_settings(str(tmp_path / "all.json")))}
-    assert len(rows) == 6 + 3 + 6
+    assert len(rows) == 6 + 3 + 8
+    german = rows["Twins with German"].setting
+    assert {**rows["Twins on the translated sentences"].setting, "twins_weight": 0.1} == german
     assert [title for title in rows if title.endswith(do_they_help.PAPER)] == [
         f"{title}, the paper's values" for title in ("ConIsI-s", "InfoCSE", "Twins with German")
     ]
@@ -53,7 +55,7 @@ def test_rows_and_seeds(tmp_path):
 def test_the_commands_are_ones_that_replicate_and_train_take(words, tmp_path, monkeypatch):
     parsed = []
 
-    def trained(words, out):
+    def trained(words, out, files):
         parsed.append(cli.parse([*words, "--output", out]))
         return {"best_step": 1, "seconds": 1.0}
 
@@ -68,11 +70,11 @@ def test_the_commands_are_ones_that_replicate_and_train_take(words, tmp_path, mo
     sts = [*words, "--seeds", "1", "--suite", "sts"]
     with claimed(tmp_path / "runs" / "SimCSE 1.lock"):
         do_they_help.main(sts)
-    assert len(parsed) == 14
+    assert len(parsed) == 16
     do_they_help.main(sts)
-    assert len(parsed) == 15
+    assert len(parsed) == 17
     do_they_help.main(sts)
-    assert len(parsed) == 15
+    assert len(parsed) == 17
     result = json.loads((tmp_path / "help.json").read_text(encoding="utf-8"))
     by_title = {cell["label"]: args for cell, args in zip(result["cells"], parsed, strict=True)}
     assert list(by_title)[-1] == "SimCSE"
@@ -81,6 +83,7 @@ def test_the_commands_are_ones_that_replicate_and_train_take(words, tmp_path, mo
         "SimCSE": ("base", None, "wiki.txt", None),
         "SimCSE on the translated sentences": ("base", None, "en.txt", None),
         "Twins with German": ("base", None, "en.txt", "de.txt"),
+        "Twins on the translated sentences": ("base", None, "en.txt", None),
         "InfoCSE": ("stage1", "stage1", "wiki.txt", None),
         "InfoCSE without stage 1": ("base", None, "wiki.txt", None),
         "InfoCSE, SimCSE's head": ("stage1", "stage1", "wiki.txt", None),
@@ -91,19 +94,20 @@ def test_the_commands_are_ones_that_replicate_and_train_take(words, tmp_path, mo
     assert by_title["ConIsI-s"].learning_rate == 1e-4
     assert by_title["ConIsI-s, the paper's values"].learning_rate == 3e-5
     assert by_title["DiffCSE"].recipe == "mini-diffcse"
-    assert result["untrained"] == {"language": {"cls": {"x test spearman": 0.5}}}
+    before = {"cls": {"x test spearman": 0.5}}
+    assert result["untrained"] == {"language": before, "language-stage1": before}
     # A suite that a cell lacks is scored without training again, and once; an untrained encoder too.
     scored.clear()
     monkeypatch.setattr("pathlib.Path.is_dir", lambda _: True)  # the models
     for _ in range(2):
         do_they_help.main([*words, "--seeds", "1", "--suite", "sts", "transfer"])
-        assert len(scored) == 16
+        assert len(scored) == 19
     assert {suites for _, suites in scored} == {("transfer",)}
-    assert len(parsed) == 15
+    assert len(parsed) == 17
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(words, tmp_path, monkeypatch, capsys):
-    def trained(words, out):
+    def trained(words, out, files):
         if "mini-conisi-s" in words:
             raise RuntimeError("out of memory")
         return {"best_step": 1, "seconds": 1.0}
@@ -164,9 +168,9 @@ def test_the_rows_train(checkpoint, sentences, sts, tmp_path, monkeypatch):
     assert str(tmp_path) not in (tmp_path / "help.json").read_text()
 
 
-def _cell(label, seed, dev, test, data="wiki"):
+def _cell(label, seed, dev, test, data="wiki", base="language"):
     scores = {"stsb dev spearman": dev / 100, "stsb test spearman": test / 100, "mr test accuracy": 0.5}
-    return {"label": label, "seed": seed, "data": data, "scores": scores, "set": [], "options": ""}
+    return {"label": label, "seed": seed, "data": data, "base": base, "scores": scores, "set": [], "options": ""}
 
 
 def test_the_table_holds_each_row_to_simcse_on_the_same_sentences():
@@ -176,25 +180,34 @@ def test_the_table_holds_each_row_to_simcse_on_the_same_sentences():
         *(_cell("SimCSE, the paper's values", seed, 80, 70) for seed in (0, 1)),
         *(_cell("SimCSE on the translated sentences", seed, 60, 50, "en") for seed in (0, 1)),
         *(_cell("Twins with German", seed, 61, 53, "en") for seed in (0, 1)),
+        *(_cell("InfoCSE", seed, 90, 80, base="language-stage1") for seed in (0, 1)),
+        *(_cell("SimCSE from stage 1", seed, 88, 79, base="language-stage1") for seed in (0, 1)),
         # Not finished: it has fewer of the seeds, and is nobody's baseline yet.
         _cell("SimCSE on the translated sentences, the paper's values", 0, 70, 40, "en"),
     ]
-    result = {"cells": cells, "untrained": {"language": {"cls": _cell("", 0, 40, 30)["scores"]}}}
+    del cells[0]["scores"]["mr test accuracy"]
+    before = {"cls": _cell("", 0, 40, 30)["scores"]}
+    result = {"cells": cells, "untrained": {"language-stage1": before, "language": before}}
     head, lines = _help.rows(result, "language")
     assert head[:5] == ["", "seeds", "dev", "stsb", "mean of the tests"]
     assert [line[0] for line in lines] == [
-        "untrained", "SimCSE", "SimCSE, the paper's values", "ConIsI-s", "SimCSE on the translated sentences",
-        "SimCSE on the translated sentences, the paper's values", "Twins with German",
+        "untrained", "untrained, after stage 1", "SimCSE", "SimCSE, the paper's values", "ConIsI-s", "InfoCSE",
+        "SimCSE on the translated sentences", "SimCSE on the translated sentences, the paper's values",
+        "Twins with German", "SimCSE from stage 1",
     ]  # fmt: skip
     by_title = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
     assert by_title["untrained"]["dev"] == "40.00"
     assert by_title["SimCSE"]["transfer"] == "50.00 ± 0.00"
+    assert by_title["ConIsI-s"]["transfer"] == ""  # of one of its seeds alone
     # The higher dev of SimCSE's two settings counts, 80: the mean of 1 and 2, whose deviation is sqrt(1/2).
-    assert by_title["ConIsI-s"]["dev over SimCSE's (95 %)"] == "+1.50 (-4.85 to +7.85)"
-    assert (
-        by_title["SimCSE"]["tests over SimCSE's"] == by_title["SimCSE, the paper's values"]["tests over SimCSE's"] == ""
-    )
-    assert by_title["Twins with German"]["tests over SimCSE's"] == "+3.00 (+3.00 to +3.00)"
+    assert by_title["ConIsI-s"]["dev over it (95 %)"] == "+1.50 (-4.85 to +7.85)"
+    assert by_title["ConIsI-s"]["held to"] == "SimCSE, the paper's values"
+    for title in ("SimCSE", "SimCSE, the paper's values", "SimCSE from stage 1"):
+        assert by_title[title]["held to"] == by_title[title]["tests over it (95 %)"] == ""
+    assert by_title["Twins with German"]["tests over it (95 %)"] == "+3.00 (+3.00 to +3.00)"
+    # From the same start: the steps of stage 1 are no part of what InfoCSE's loss adds.
+    assert by_title["InfoCSE"]["held to"] == "SimCSE from stage 1"
+    assert by_title["InfoCSE"]["tests over it (95 %)"] == "+1.00 (+1.00 to +1.00)"
     assert _help.compared(result, "dev")["Twins with German"] == pytest.approx([1, 1])
 
 
