@@ -85,14 +85,17 @@ def changed(result: dict[str, Any]) -> Table:
 
 
 def gradients(result: dict[str, Any]) -> Table:
-    """Of each method, what part of the terms' gradient norms each weighted term has, at each step measured."""
+    """Each term as it is logged, and its part of the weighted terms' gradient norms, at each step measured."""
     found = measured(result["cells"])
     steps = sorted({one["step"] for cell in found.values() for one in cell["gradients"]})
-    lines = [
-        [method, term, *(f"{100 * shares[step][term]:.1f} %" if step in shares else "" for step in steps)]
-        for method, shares in ((method, shares_of(cell)) for method, cell in found.items())
-        for term in next(iter(shares.values()))
-    ]
+    lines = []
+    for method, cell in found.items():
+        shares, terms = shares_of(cell), {one["step"]: one["terms"] for one in cell["gradients"]}
+        for term in next(iter(terms.values())):
+            shown = [
+                f"{terms[step][term]:.3f}, {100 * shares[step][term]:.0f} %" if step in terms else "" for step in steps
+            ]
+            lines.append([method, term, *shown])
     return ["method", "term", *(f"step {step}" for step in steps)], lines
 
 
@@ -100,9 +103,8 @@ def shares_of(cell: Cell) -> dict[int, dict[str, float]]:
     """By step, each term's part of the sum of the terms' gradient norms."""
     found = {}
     for one in cell["gradients"]:
-        norms = {name: norm for name, norm in one.items() if name != "step"}
-        total = sum(norms.values()) or 1.0
-        found[one["step"]] = {name: norm / total for name, norm in norms.items()}
+        total = sum(one["norms"].values()) or 1.0
+        found[one["step"]] = {name: norm / total for name, norm in one["norms"].items()}
     return found
 
 

@@ -6,9 +6,9 @@ r"""Why a method does not beat SimCSE: one thing changed at a time, and each ter
 Each method is trained at the setting that ``benchmarks.choose`` found (``--runs`` is its folder, with InfoCSE's first
 stage), and with a change:
 
-- ``share``: SimCSE and Twins with German as they are. Every ``--every`` steps, the norm of each weighted term's
-  gradient in the encoder is measured in float32, of one batch, the same each time; for ConIsI and InfoCSE, ``norm``,
-  ``head`` and ``weight`` do so;
+- ``share``: SimCSE and Twins with German as they are. Every ``--every`` steps, the terms and the norm of each weighted
+  term's gradient in the encoder are measured, in float32, of one batch, the same each time; for ConIsI and InfoCSE,
+  ``norm``, ``head`` and ``weight`` do so;
 - ``norm``: ConIsI's head without its BatchNorm, at the chosen temperature and at the lowest;
 - ``temperature``: ConIsI's;
 - ``head``: InfoCSE's head and its temperature, changed one at a time and together;
@@ -78,7 +78,7 @@ class Run:
 
 
 class _Gradients(TrainerCallback):
-    """The norm of each term's gradient in the encoder, before the first step and every so many."""
+    """Each term and the norm of its gradient in the encoder, before the first step and every so many."""
 
     def __init__(self, loss: nn.Module, columns: list[dict[str, Any]], every: int) -> None:
         self.loss, self.columns, self.every = loss, columns, every
@@ -86,11 +86,15 @@ class _Gradients(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step % self.every == 0:
-            self.found.append({"step": state.global_step, **term_gradients(self.loss, self.columns)})
+            norms, terms = term_gradients(self.loss, self.columns)
+            self.found.append({"step": state.global_step, "norms": norms, "terms": terms})
 
 
-def term_gradients(loss: Any, columns: list[dict[str, Any]]) -> dict[str, float]:
-    """The norm of each weighted term's gradient in the encoder, of one batch. The loss's state stays as it is."""
+def term_gradients(loss: Any, columns: list[dict[str, Any]]) -> tuple[dict[str, float], dict[str, float]]:
+    """The norm of each weighted term's gradient in the encoder, and the terms, of one batch.
+
+    The loss's state stays as it is.
+    """
     loss.train()  # an evaluation comes before
     buffers = [
         (module, name, value.clone())
@@ -108,7 +112,7 @@ def term_gradients(loss: Any, columns: list[dict[str, Any]]) -> dict[str, float]
             found[name] = float(torch.stack(parts).norm()) if parts else 0.0
     for module, name, value in buffers:  # a queue's may have another shape by now
         setattr(module, name, value)
-    return found
+    return found, {name: float(term.detach()) for name, term in terms.items()}
 
 
 def without_norm(loss: Any) -> None:
@@ -159,7 +163,7 @@ def runs(own: dict[str, dict[str, Any]], asked: Sequence[str]) -> list[Run]:
 
 
 def trained(run: Run, seed: int, args: argparse.Namespace) -> dict[str, Any]:
-    """The cell's curve on dev, and the gradients where they were asked for."""
+    """The cell's curve on dev, and the terms with their gradients where they were asked for."""
     args = argparse.Namespace(**{**vars(args), "seed": seed})
     folder = Path(args.runs, "why", f"{run.question} {run.title} {seed}")
     trainer = trainer_of(run.method, run.setting, args.steps, folder, args, saving=False)

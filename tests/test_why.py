@@ -39,17 +39,18 @@ def test_every_question(words, tmp_path, capsys):
     cells = json.loads((tmp_path / "why.json").read_text())["cells"]
     assert [(cell["question"], cell["title"], cell["seed"]) for cell in cells] == [
         ("share", "simcse", 3), ("share", "twins-german", 3), ("norm", "with BatchNorm", 3),
-        ("norm", "without BatchNorm", 3), ("weight", "0.02", 3), ("weight", "0.6", 3), ("weight", "20", 3),
-        ("norm", "with BatchNorm", 4), ("norm", "without BatchNorm", 4),
+        ("norm", "without BatchNorm, 0.05", 3), ("weight", "0.02", 3), ("weight", "0.6", 3), ("weight", "20", 3),
+        ("norm", "with BatchNorm", 4), ("norm", "without BatchNorm, 0.05", 4),
         ("weight", "0.02", 4), ("weight", "0.6", 4), ("weight", "20", 4),
     ]  # fmt: skip
     for place, cell in enumerate(cells):
         assert [step for step, _ in cell["curve"]] == [1, 2]
         assert cell["dev"] == max(value for _, value in cell["curve"])
         assert [one["step"] for one in cell["gradients"]] == ([0, 1] if place < 7 and place != 3 else [])
-    assert set(cells[1]["gradients"][0]) == {"step", "identical", "fraternal", "twins"}
+    for measured in ("norms", "terms"):
+        assert set(cells[1]["gradients"][0][measured]) == {"identical", "fraternal", "twins"}
     # Three powers of ten, of the same term before the first step.
-    first, last = (cells[place]["gradients"][0] for place in (4, 6))
+    first, last = (cells[place]["gradients"][0]["norms"] for place in (4, 6))
     assert last["mlm"] == pytest.approx(1000 * first["mlm"], rel=1e-3)
     assert last["contrastive"] == pytest.approx(first["contrastive"], rel=1e-3)
     capsys.readouterr()
@@ -80,9 +81,9 @@ def test_heads_and_queues_are_changed_alone():
 def test_a_head_without_norm_is_another(build, sentences):
     model = build()
     loss = ConIsILoss(model)
-    before = why.term_gradients(loss, [model.preprocess(sentences)])
+    before, _ = why.term_gradients(loss, [model.preprocess(sentences)])
     why.without_norm(loss)
-    after = why.term_gradients(loss, [model.preprocess(sentences)])
+    after, _ = why.term_gradients(loss, [model.preprocess(sentences)])
     assert before.keys() == after.keys()
     assert all(before[name] != after[name] for name in before)
 
@@ -93,16 +94,18 @@ def test_gradients_are_of_the_weighted_terms_and_leave_no_trace(build, sentences
     norms = []
     for weight in (1e-3, 1e-2):
         torch.manual_seed(0)  # of the auxiliary network's head
-        norms.append(why.term_gradients(InfoCSELoss(model, mlm_weight=weight), [batch])["mlm"])
+        norms.append(why.term_gradients(InfoCSELoss(model, mlm_weight=weight), [batch])[0]["mlm"])
     once, ten = norms
     assert once > 0
     loss = TwinsLoss(model)
     before = loss.queue.keys.shape
-    found = why.term_gradients(loss, [batch])
+    found, terms = why.term_gradients(loss, [batch])
     assert list(found) == ["identical"]
     assert loss.queue.keys.shape == before
     torch.manual_seed(0)
-    loss([dict(batch)])["identical"].backward()
+    identical = loss([dict(batch)])["identical"]
+    assert terms == {"identical": pytest.approx(float(identical.detach()), rel=1e-5)}
+    identical.backward()
     norms = [p.grad.norm() for p in model.parameters() if p.grad is not None]
     assert found["identical"] == pytest.approx(float(torch.stack(norms).norm()), rel=1e-5)
     assert ten == pytest.approx(10 * once, rel=1e-3)
@@ -112,25 +115,29 @@ def _cell(question, title, seed, dev, gradients=(), **changed):
     return {"question": question, "title": title, "seed": seed, "dev": dev, "gradients": list(gradients), **changed}
 
 
+def _measured(step, **norms):
+    return {"step": step, "norms": norms, "terms": {name: norm / 2 for name, norm in norms.items()}}
+
+
 RESULT = {
     "cells": [
         _cell("queue", "12", 0, 0.83, queue_batches=12),
         _cell("queue", "3", 0, 0.82, queue_batches=3),
         _cell("queue", "0", 0, 0.80, queue_batches=0),
-        _cell("share", "simcse", 0, 0.80, [{"step": 0, "contrastive": 2.0}]),
+        _cell("share", "simcse", 0, 0.80, [_measured(0, contrastive=2.0)]),
         *(_cell("weight", "20", seed, 0.79 + seed / 100, mlm_weight=20.0) for seed in (0, 1)),
         _cell("weight", "0.6", 0, 0.80, [
-            {"step": 0, "contrastive": 9, "mlm": 1}, {"step": 50, "contrastive": 3, "mlm": 1},
+            _measured(0, contrastive=9, mlm=1), _measured(50, contrastive=3, mlm=1),
         ], mlm_weight=0.6),
         _cell("weight", "0.6", 1, 0.80, mlm_weight=0.6),
-        _cell("norm", "with BatchNorm", 0, 0.80, [{"step": 0, "contrastive": 1, "interactive": 1}], temperature=0.1),
+        _cell("norm", "with BatchNorm", 0, 0.80, [_measured(0, contrastive=1, interactive=1)], temperature=0.1),
         _cell("norm", "without BatchNorm", 0, 0.76, temperature=0.1),
         _cell("temperature", "0.15", 0, 0.79, temperature=0.15),
         _cell("temperature", "0.05", 0, 0.77, temperature=0.05),
         _cell("head", "tanh, 0.1", 0, 0.78),
         _cell("head", "projector, 0.1", 1, 0.78),
         _cell("head", "projector, 0.1", 0, 0.77, [
-            {"step": 0, "contrastive": 1, "mlm": 3}, {"step": 50, "contrastive": 0, "mlm": 0},
+            _measured(0, contrastive=1, mlm=3), _measured(50, contrastive=0, mlm=0),
         ]),
     ]
 }  # fmt: skip
@@ -163,11 +170,11 @@ def test_the_terms_have_shares_of_the_gradient():
     head, lines = _why.gradients(RESULT)
     assert head[2:] == ["step 0", "step 50"]
     assert lines == [
-        ["SimCSE", "contrastive", "100.0 %", ""],
-        ["ConIsI-s", "contrastive", "50.0 %", ""],
-        ["ConIsI-s", "interactive", "50.0 %", ""],
-        ["InfoCSE", "contrastive", "25.0 %", "0.0 %"],
-        ["InfoCSE", "mlm", "75.0 %", "0.0 %"],
+        ["SimCSE", "contrastive", "1.000, 100 %", ""],
+        ["ConIsI-s", "contrastive", "0.500, 50 %", ""],
+        ["ConIsI-s", "interactive", "0.500, 50 %", ""],
+        ["InfoCSE", "contrastive", "0.500, 25 %", "0.000, 0 %"],
+        ["InfoCSE", "mlm", "1.500, 75 %", "0.000, 0 %"],
     ]
 
 
