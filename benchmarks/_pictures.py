@@ -47,17 +47,18 @@ def forest(differences: dict[str, list[float]], path: Path) -> None:
     """Each method minus SimCSE from the same seed, with its interval.
 
     Args:
-        differences: by method, one difference a seed; a method without any is left out.
+        differences: by method, one difference a seed; a method with fewer than three is left out.
         path: the file.
     """
     import matplotlib.pyplot as plt
 
-    drawn = [(name, values) for name, values in differences.items() if values][::-1]
+    drawn = [(name, values) for name, values in differences.items() if len(values) > 2][::-1]
     figure, axis = plt.subplots(figsize=(8, 0.9 + 0.32 * len(drawn)))
     for place, (_, values) in enumerate(drawn):
         seeds(axis, values, place, across=True)
     axis.axvline(0, color="black", linewidth=0.8)
     axis.set_yticks(range(len(drawn)), [name for name, _ in drawn], fontsize=7)
+    axis.set_ylim(-0.6, len(drawn) - 0.4)
     axis.set_xlabel("mean of the STS tests over SimCSE's, 95 % interval")
     figure.tight_layout()
     figure.savefig(path, dpi=110)

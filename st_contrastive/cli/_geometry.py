@@ -28,7 +28,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--translations", type=name, metavar="FILE", help="pairs (.tsv, .jsonl) for fraternal twins")
     group.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), help="two fields of --translations")
     group.add_argument(
-        "--translation-encoder", type=name, metavar="NAME", help="encodes --translations; default: the model"
+        "--translation-encoder",
+        type=name,
+        metavar="NAME",
+        help="its tokenizer and embeddings read --translations; default: the model",
     )
     group.add_argument("--fusion-rate", type=share, metavar="X", help="the sentence's share in its fraternal twin")
 

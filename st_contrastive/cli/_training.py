@@ -95,7 +95,7 @@ def add_optimisation(parser: argparse.ArgumentParser, *, learning_rate: float = 
     group.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
     group.add_argument("--bf16", action="store_true", help="train with bfloat16 autocast")
     group.add_argument("--workers", type=count, default=0, metavar="N", help="tokenising processes; default: 0")
-    group.add_argument("--group-by-length", action="store_true", help="batch sentences of like length; helps on GPUs")
+    group.add_argument("--group-by-length", action="store_true", help="batch sentences of similar length")
 
 
 def add_checkpoints(parser: argparse.ArgumentParser) -> None:

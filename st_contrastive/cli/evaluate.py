@@ -52,7 +52,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     group.add_argument("--folds", type=whole, metavar="N", help="transfer; default: 10")
     _geometry.add_options(parser)
-    group = parser.add_argument_group("how to read the model")
+    group = parser.add_argument_group("how to encode")
     poolings = (*POOLINGS, "first-last")  # the last one is the mean of the first and last layers
     group.add_argument(
         "--pooling", choices=poolings, default="keep", metavar="NAME", help=f"{', '.join(poolings)}; default: keep"

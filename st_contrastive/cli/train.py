@@ -65,22 +65,32 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Train an encoder on unlabelled sentences with sentence-transformers' Trainer.",
         usage="st-contrastive train (--recipe NAME | --method NAME --model NAME) --data FILE --output DIR [options]",
         epilog="See also: st-contrastive recipes [NAME], and st-contrastive losses NAME for all arguments of a loss. "
-        "Beside a recipe, --dev, --auxiliary, --generator and --translation-encoder take 'none'.",
+        "With a recipe, 'none' for --dev, --auxiliary, --generator or --translation-encoder takes the recipe's away.",
     )
     data = add_data(parser)
     data.add_argument(
-        "--translations", action=Once, type=name, metavar="FILE", help="twins: a parallel text, or .tsv or .jsonl pairs"
+        "--translations",
+        action=Once,
+        type=name,
+        metavar="FILE",
+        help="twins: translations line by line, or .tsv or .jsonl pairs",
     )
     data.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), help="twins: two fields of a file of pairs")
     data.add_argument("--antonyms", action="store_true", help="conisi, combined: replace words by WordNet antonyms")
-    data.add_argument("--antonym-rate", type=share, metavar="X", help="share of these words replaced; default: 1")
+    data.add_argument("--antonym-rate", type=share, metavar="X", help="share of the words with an antonym; default: 1")
     data.add_argument("--repetition", type=share, metavar="X", help="simcse, momentum: share of words repeated")
     model = add_model(parser)
     model.add_argument(
-        "--pooling", choices=POOLINGS, metavar="NAME", help=f"{', '.join(POOLINGS)}; default: a saved model's own"
+        "--pooling",
+        choices=POOLINGS,
+        metavar="NAME",
+        help=f"{', '.join(POOLINGS)}; default: a saved model's own, or the recipe's",
     )
     model.add_argument(
-        "--translation-encoder", type=name, metavar="NAME", help="twins: encodes --translations; default: --model"
+        "--translation-encoder",
+        type=name,
+        metavar="NAME",
+        help="twins: its tokenizer and embeddings read --translations; default: --model",
     )
     model.add_argument(
         "--auxiliary", type=name, metavar="NAME", help="infocse, combined: folder that pretrain-infocse wrote"
@@ -105,7 +115,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=kept_share,
         default=1.0,
         metavar="SHARE",
-        help="save this share of the trained weights and the rest of those before, or 'best' on --dev; default: 1",
+        help="save SHARE x trained + (1 - SHARE) x untrained weights; 'best' chooses SHARE on --dev; default: 1",
     )
     add_checkpoints(parser)
     parser.set_defaults(run=run, stage1=None)  # the folder of the first stage, once there is one

@@ -20,8 +20,8 @@ from st_contrastive.losses._conditioned import ConditionedLoss
 class DiffCSELoss(ConditionedLoss):
     r"""DiffCSE (Chuang et al., NAACL 2022): :math:`L_{SimCSE} + \lambda L_{RTD}` (eq. 5).
 
-    A frozen generator fills masked tokens of the sentence in; a discriminator, given the sentence vector of the
-    original, tells which tokens are not what they were. Its gradient reaches the encoder through that vector alone.
+    A frozen generator fills in masked tokens; a discriminator, given the sentence vector of the original, detects which
+    tokens were replaced. Its gradient reaches the encoder through that vector alone.
     It is here as a baseline, and shares its detector with ``InfoCSELoss(rtd_weight=...)``. Terms: ``contrastive`` and
     ``rtd``.
 

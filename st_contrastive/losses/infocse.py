@@ -1,4 +1,4 @@
-"""InfoCSE: contrast beside an auxiliary masked-LM that must read the sentence vector."""
+"""InfoCSE: SimCSE with an auxiliary masked-LM network that receives the sentence vector."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from st_contrastive.losses.base import ContrastiveLoss
 
 @final
 class MomentumContrastLoss(ContrastiveLoss):
-    r"""SimCSE beside a queue of past keys, which an encoder makes that follows the trained one slowly.
+    r"""SimCSE with a queue of past vectors, made by a momentum encoder that slowly follows the trained one.
 
     With ``positives="encoder"`` this is ESimCSE (Wu et al., COLING 2022): both views of a sentence through the trained
     encoder, InfoNCE over the batch, and the momentum encoder's vectors of past sentences as further negatives (eq. 4 of
