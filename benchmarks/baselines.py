@@ -327,6 +327,13 @@ def place(method: str, seed: int, args: argparse.Namespace, folder: str) -> str:
     return str(Path(args.models or folder, f"{method}-{seed}-{hashlib.sha256(words.encode()).hexdigest()[:8]}"))
 
 
+def digests_of(args: argparse.Namespace) -> dict[str, str]:
+    """SHA-256 of the files that a cell is trained with."""
+    from st_contrastive.cli._record import digests
+
+    return digests(argparse.Namespace(data=args.data, dev=args.dev, model=None))
+
+
 def cell(method: str, seed: int, args: argparse.Namespace, folder: str) -> dict[str, Any]:
     """Train, unless the model is there, and score."""
     out, known = place(method, seed, args, folder), {}
@@ -347,7 +354,7 @@ def cell(method: str, seed: int, args: argparse.Namespace, folder: str) -> dict[
             Path(f"{out}.commit").parent.mkdir(parents=True, exist_ok=True)
             Path(f"{out}.commit").write_text(replicate.commit(), encoding="utf-8")
             known = in_own_process(method, seed, args, complementary, out)
-    about = replicate.trained(words, out)  # which reads the record of a run that was made
+    about = replicate.trained(words, out, digests_of(args))  # which reads the record of a run that was made
     return {**about, **known, "scores": replicate.scored(out, args.suite, args)}
 
 
@@ -369,10 +376,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    from st_contrastive.cli._record import digests
-
     args = parser().parse_args()
-    files = digests(argparse.Namespace(data=args.data, dev=args.dev, model=None))
+    files = digests_of(args)
     data = Path(args.data).name
     if other := replicate.other_files(read(args.json, replicate.EMPTY), data, "", files):
         raise SystemExit(f"{args.json} has cells of another --{other}: rename it.")

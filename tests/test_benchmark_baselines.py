@@ -166,7 +166,7 @@ def test_a_cell_is_trained_and_recorded(method, bf16, tiny_setting, build, sente
     out = tmp_path / "out"
     more = baselines.train(method, 0, args, simcse, str(out))
     Path(f"{out}.commit").write_text("0", encoding="utf-8")
-    about = replicate.trained([], str(out))
+    about = replicate.trained([], str(out), {})
     assert [step for step, _ in about["curve"]] == [1, 2]
     assert about["best_step"] in (1, 2)
     assert about["steps"] == 2

@@ -47,7 +47,7 @@ def test_the_commands_are_ones_that_replicate_and_train_take(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     parsed = []
 
-    def trained(words, out):
+    def trained(words, out, files):
         parsed.append((cli.parse([*words, "--output", out]), out))
         return {"best_step": 1, "seconds": 1.0}
 
