@@ -141,9 +141,8 @@ def rows(result: dict[str, Any], start: str) -> Table:
         for column, end, times, digits in OTHERS
         if (names := set[str]().union(*(named_so(cell["scores"], end) for cell in result["cells"])))
     ]
-    against = {name: compared(result, name) for name in ("dev", "mean")}
 
-    def line(title: str, seeds: str, scores: list[dict[str, float | None]]) -> list[str]:
+    def line(title: str, own: dict[int, Cell], scores: list[dict[str, float | None]]) -> list[str]:
         sts = [spread([scores_of({"scores": one}, tests)[name] for one in scores]) for name in columns]
         more = [
             spread([times * score_of(one, names) for one in scores], digits)
@@ -151,13 +150,14 @@ def rows(result: dict[str, Any], start: str) -> Table:
             else ""
             for _, names, times, digits in others
         ]
-        compared_with = [over(values) if (values := against[name].get(title)) else "" for name in ("dev", "mean")]
-        baseline = simcse_of(found[title], found) if title in found else {}
-        return [title, seeds, *sts, *more, first(baseline)["label"] if baseline else "", *compared_with]
+        baseline = simcse_of(own, found) if own else {}
+        compared_with = [over(differences(own, baseline, name, tests)) for name in ("dev", "mean")]
+        held_to = first(baseline)["label"] if baseline else ""
+        return [title, str(len(own)) if own else "", *sts, *more, held_to, *compared_with]
 
     ends = {"": "untrained", "-stage1": "untrained, after stage 1"}
     untrained = {title: result["untrained"].get(f"{start}{end}", {}).get("cls") for end, title in ends.items()}
-    lines = [line(title, "", [scores]) for title, scores in untrained.items() if scores]
-    lines += [line(title, str(len(own)), [cell["scores"] for cell in own.values()]) for title, own in found.items()]
+    lines = [line(title, {}, [scores]) for title, scores in untrained.items() if scores]
+    lines += [line(title, own, [cell["scores"] for cell in own.values()]) for title, own in found.items()]
     head = ["", "seeds", *columns[:-1], "mean of the tests", *(column for column, *_ in others)]
     return [*head, "held to", "dev over it (95 %)", "tests over it (95 %)"], lines

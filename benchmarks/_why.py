@@ -21,6 +21,9 @@ ASKED = {
     "queue": ("Twins", "batches in the queue"),
 }
 
+#: The arguments by whose values a question's cells are ordered.
+NUMBERS = {"temperature": "temperature", "weight": "mlm_weight", "queue": "queue_batches"}
+
 
 def devs(cells: Iterable[Cell]) -> dict[tuple[str, str], dict[int, float]]:
     """By question and title: the best dev x 100 by seed, in the order of what was changed.
@@ -29,10 +32,8 @@ def devs(cells: Iterable[Cell]) -> dict[tuple[str, str], dict[int, float]]:
         ValueError: a title stands for two settings.
     """
 
-    def order(cell: Cell) -> tuple[Any, ...]:
-        changed = [cell.get(name, 0) for name in ("queue_batches", "mlm_weight")]
-        changed += [cell["temperature"]] if cell["question"] == "temperature" else []
-        return *changed, cell["title"]
+    def order(cell: Cell) -> tuple[float, str]:
+        return cell.get(NUMBERS.get(cell["question"], ""), 0), cell["title"]
 
     found: dict[tuple[str, str], dict[int, float]] = {}
     for question in ASKED:

@@ -247,7 +247,7 @@ def chosen_settings(path: str) -> dict[str, dict[str, Any]]:
 
 def say_other_base(path: str, base: str) -> None:
     """Warn if the settings were chosen from another encoder."""
-    if read(path, EMPTY).get("arguments", {}).get("base", digest_of(base)) != digest_of(base):
+    if read(path, EMPTY).get("arguments", {}).get("base") not in (None, digest_of(base)):
         print(f"The settings of {path} were chosen from another encoder than {base}.", file=sys.stderr)
 
 
