@@ -36,7 +36,12 @@ def require_temperature(value: float) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer above the largest float
+        return False
 
 
 def require_flag(name: str, value: bool) -> None:

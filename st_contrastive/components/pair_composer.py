@@ -96,11 +96,18 @@ class PairComposer(nn.Module):
             )
         self.max_length = max_length
 
-    def content(self, input_ids: Tensor, attention_mask: Tensor) -> Content:
-        """Remove the special tokens of single sentences, given as right-padded ids and mask (N, L)."""
-        width = input_ids.shape[1] - self.single_prefix - self.single_suffix
-        lengths = attention_mask.sum(dim=1) - self.single_prefix - self.single_suffix
-        return Content(input_ids[:, self.single_prefix : self.single_prefix + max(width, 0)], lengths.clamp(min=0))
+    def content(self, input_ids: Tensor, attention_mask: Tensor, prompt_length: int = 0) -> Content:
+        """Remove the special tokens of single sentences, given as right-padded ids and mask (N, L).
+
+        Args:
+            input_ids: of the sentences.
+            attention_mask: of the sentences.
+            prompt_length: first tokens to remove, a prompt's with the special tokens before it.
+        """
+        begin = max(self.single_prefix, prompt_length)
+        width = input_ids.shape[1] - begin - self.single_suffix
+        lengths = attention_mask.sum(dim=1) - begin - self.single_suffix
+        return Content(input_ids[:, begin : begin + max(width, 0)], lengths.clamp(min=0))
 
     def forward(self, first: Content, second: Content) -> dict[str, Tensor]:
         """``input_ids``, ``attention_mask`` and, if the tokenizer has them, ``token_type_ids`` of the N pairs."""

@@ -14,7 +14,6 @@ from st_contrastive.encoder.model import (
     encoder_of,
     has_dropout,
     input_embedding_width,
-    is_causal,
     is_saved_model,
     max_positions,
     position_table,
@@ -26,6 +25,7 @@ from st_contrastive.encoder.model import (
     wrapper_chain,
 )
 from st_contrastive.encoder.passes import Encoded, EncoderPasses, encode, encode_with, pool, pool_as_model
+from st_contrastive.encoder.probe import is_causal
 from st_contrastive.encoder.requirements import (
     freeze_token_embeddings,
     require_embeddings_as_input,

@@ -135,16 +135,6 @@ def dropout_setting(model: nn.Module) -> str | None:
     return next((name for name in names if name in settings), None)
 
 
-def is_causal(model: nn.Module) -> bool:
-    """Whether tokens attend only to earlier tokens, judged by the encoder's configuration and layers."""
-    encoder = encoder_of(model)
-    if getattr(encoder.config, "is_causal", None) is False or getattr(
-        encoder.config, "use_bidirectional_attention", None
-    ):
-        return False
-    return any(getattr(module, "is_causal", False) is True for module in encoder.modules())
-
-
 POOLING_MODES: tuple[str, ...] = tuple(Pooling.POOLING_MODES)
 
 

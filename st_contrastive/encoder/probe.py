@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from st_contrastive.encoder.model import encoder_of, tokenizer_of, unwrap
+from st_contrastive.encoder.model import encoder_of, text_module, tokenizer_of, unwrap, vocabulary_size
 
 
 @contextmanager
@@ -47,6 +47,22 @@ def agree(one: Tensor, other: Tensor) -> bool:
     return near and bool(torch.isfinite(one).all())
 
 
+def is_causal(model: nn.Module) -> bool:
+    """Whether a token sees only itself and the tokens before it: another last token leaves the first one's state."""
+    model = unwrap(model)
+    encoder = encoder_of(model)
+    ids = (torch.arange(8, device=encoder.device) * 7 + 5).repeat(2, 1)  # Funnel fails on shorter rows
+    ids[1, -1] += 1
+    ids %= vocabulary_size(model)
+    with probing(model, encoder.device):
+        try:
+            states = text_module(model)({"input_ids": ids, "attention_mask": torch.ones_like(ids), "modality": "text"})
+        except Exception:  # whatever a family's code raises
+            return False
+    first, other = states["token_embeddings"][:, 0]
+    return torch.equal(first, other)
+
+
 def ignores_padding(model: nn.Module) -> bool:
     """Whether more padding behind a text leaves its token vectors and sentence vector as they are."""
     model = unwrap(model)
@@ -54,8 +70,7 @@ def ignores_padding(model: nn.Module) -> bool:
 
     def vectors(width: int) -> list[Tensor]:
         ids = torch.full((1, 12), int(tokenizer_of(model).pad_token_id or 0), device=encoder.device)
-        vocabulary = cast(Tensor, encoder.get_input_embeddings().weight).shape[0]
-        ids[0, :4] = (torch.arange(4, device=encoder.device) * 7 + 5) % vocabulary
+        ids[0, :4] = (torch.arange(4, device=encoder.device) * 7 + 5) % vocabulary_size(model)
         mask = (torch.arange(12, device=encoder.device) < 4).long()[None]
         output = model({"input_ids": ids[:, :width], "attention_mask": mask[:, :width], "modality": "text"})
         return [output["sentence_embedding"].float(), output["token_embeddings"][:, :4].float()]

@@ -16,13 +16,12 @@ from st_contrastive.encoder.layers import embedding_outputs
 from st_contrastive.encoder.model import (
     embeds_first_token,
     encoder_of,
-    is_causal,
     max_positions,
     text_module,
     unwrap,
     wrapper_chain,
 )
-from st_contrastive.encoder.probe import probing
+from st_contrastive.encoder.probe import is_causal, probing
 
 
 def require_text_encoder(model: nn.Module) -> None:

@@ -110,16 +110,31 @@ class Rows:
         """L."""
         return self.mask.shape[1]
 
+    @property
+    def prompt_length(self) -> int:
+        """The tokens of the prompt before each text, with the special tokens before it; 0 without a prompt."""
+        length = self.extras.get("prompt_length", 0)
+        if isinstance(length, Tensor):
+            length = int(length.flatten()[0])
+        # A space at a prompt's end is counted as a token. Where it becomes a part of the next word, rows differ there.
+        prompt = self.ids[:, :length]
+        return int((prompt == prompt[:1]).all(dim=0).cumprod(0).sum()) if length else 0
+
     def features(self) -> dict[str, Any]:
         """A new dict for a SentenceTransformer, which writes into the one that it is given."""
         return {**self.extras, **self.texts}
 
     def corrupted(self, corruption: Callable[[Tensor, Tensor], CorruptedTokens], times: int = 1) -> Rows:
-        """``times`` copies of the rows, one after the other, with what the corruption makes of them as ``masked``."""
+        """``times`` copies of the rows, one after the other, with what the corruption makes of them as ``masked``.
+
+        A prompt stays whole.
+        """
         texts = self.texts
         if times > 1:
             texts = {key: torch.cat([value] * times) for key, value in texts.items()}
-        return replace(self, texts=texts, masked=corruption(texts["input_ids"], texts["attention_mask"]))
+        behind_prompt = torch.arange(self.width, device=self.mask.device) >= self.prompt_length
+        corrupted = corruption(texts["input_ids"], texts["attention_mask"] * behind_prompt)
+        return replace(self, texts=texts, masked=corrupted)
 
     def masked_copy(self) -> tuple[Rows, Tensor]:
         """The rows with the corrupted tokens, and the chosen positions, (M,), in the flattened (N x L).

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from st_contrastive._checks import require_count
+from st_contrastive._random import fixed_draws
 from st_contrastive.evaluation._data_files import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, encoded
 from st_contrastive.evaluation.report import Report, Score
@@ -62,8 +63,7 @@ def evaluate_geometry(
         "information": (mutual_information(first, second), len(same)),
     }
     if has_dropout_views(model):
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
+        with fixed_draws(model.device):
             views = dropout_views(model, [pairs.first[row] for row in same], batch_size=batch_size)
         if not torch.equal(*views):  # equal if the model has no dropout
             found["twins-information"] = (mutual_information(*views), len(same))

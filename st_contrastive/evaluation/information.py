@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from st_contrastive._checks import require_temperature
+from st_contrastive._random import fixed_draws
 from st_contrastive.evaluation._data_files import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, encoded
 from st_contrastive.evaluation.report import Report, Score
@@ -86,8 +87,7 @@ def evaluate_information(
     found["task-information"] = (vectors[: len(same)], vectors[len(same) :])
     notes = []
     if has_dropout_views(model):
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
+        with fixed_draws(model.device):
             if translated is None:
                 found["identical-information"] = dropout_views(model, first, batch_size=batch_size)
             else:

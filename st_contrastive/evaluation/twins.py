@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
+from sentence_transformers import SentenceTransformer
 
 from st_contrastive.objectives import mutual_information
 
@@ -14,7 +15,7 @@ from st_contrastive.objectives import mutual_information
 _AVERAGING = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 
 
-def has_dropout_views(model: Any) -> bool:
+def has_dropout_views(model: Any) -> TypeGuard[SentenceTransformer]:
     """Whether :func:`dropout_views` takes the model: it is a SentenceTransformer."""
     return isinstance(model, torch.nn.Module) and hasattr(model, "preprocess")
 

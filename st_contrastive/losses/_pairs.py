@@ -49,17 +49,18 @@ class Pairs(nn.Module):
 
     def forward(self, columns: list[Rows], *, interacting: bool) -> tuple[Rows, Tensor | None]:
         """The pairs Y (sentence, sentence) of all N rows, and behind them, where they interact, the pairs Z (sentence,
-        constructed); and which rows, (N,), can be told apart."""
-        sentences = self._content(columns[0])
+        constructed); and which rows, (N,), can be told apart. A prompt comes before a pair, and not inside it."""
+        first, sentences = self.composer.content(columns[0].ids, columns[0].mask), self._content(columns[0])
         if not interacting:
-            return replace(columns[0], texts=self.composer(sentences, sentences)), None
+            return replace(columns[0], texts=self.composer(first, sentences)), None
         sentences, constructed = self._constructed(columns, sentences)
-        composed = self.composer(sentences.followed_by(sentences), sentences.followed_by(constructed))
+        composed = self.composer(first.followed_by(first), sentences.followed_by(constructed))
         own, other = composed["input_ids"].chunk(2)  # as they are after truncation
         return replace(columns[0], texts=composed), (own != other).any(dim=1)
 
     def _content(self, column: Rows) -> Content:
-        return self.composer.content(column.ids, column.mask)
+        """The sentences without special tokens and prompt."""
+        return self.composer.content(column.ids, column.mask, column.prompt_length)
 
     def _constructed(self, columns: list[Rows], sentences: Content) -> tuple[Content, Content]:
         """The sentences and the constructed ones in equal widths."""
@@ -70,7 +71,7 @@ class Pairs(nn.Module):
         constructed = others
         if self.strategy == "subword":
             corrupted = self.replacement(columns[0].ids, columns[0].mask)
-            constructed = self.composer.content(corrupted.input_ids, columns[0].mask)
+            constructed = self.composer.content(corrupted.input_ids, columns[0].mask, columns[0].prompt_length)
         elif self.strategy == "given":
             constructed = self._content(columns[1])
         width = max(sentences.ids.shape[1], constructed.ids.shape[1])

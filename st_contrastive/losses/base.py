@@ -6,7 +6,7 @@ import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, cast
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from st_contrastive import distributed
 from st_contrastive._checks import require_count, require_flag, require_temperature, warn
+from st_contrastive._random import fixed_draws
 from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder import (
     EncoderPasses,
@@ -181,7 +182,10 @@ class TextLoss(EncoderPasses, ABC):
         if self.is_learning and self._averages_gradients and distributed.world_size() > 1:
             terms = LossTerms(with_averaged_gradients(self, columns, labels))
         else:
-            terms = LossTerms(self.compute_terms(columns, labels))
+            # An evaluation draws the same masks and pairs each time, and training draws on as without it.
+            training = encoder_of(self.model).training
+            with nullcontext() if training else fixed_draws(self.model.device):
+                terms = LossTerms(self.compute_terms(columns, labels))
         return terms if self.log_terms else terms.total
 
     def keep_state(self, *, averages_gradients: bool) -> None:

@@ -11,6 +11,7 @@ import warnings
 
 import pytest
 import torch
+import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding
@@ -27,7 +28,7 @@ from st_contrastive import (
     TwinsAblation,
     TwinsLoss,
 )
-from st_contrastive.encoder import require_trainable
+from st_contrastive.encoder import is_causal, require_trainable
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.methods import argument_defaults, build_loss
 from tests.methods import method_of
@@ -229,8 +230,11 @@ def test_evaluation_changes_nothing(build, sentences, case):
     before = {key: value.clone() for key, value in loss.state_dict().items()}
     # The trainer's evaluation: the encoder alone is switched, the loss stays in training mode.
     model.eval()
+    drawn = torch.get_rng_state()
     with torch.no_grad():
-        loss(columns(model, sentences[:4], count))
+        values = [float(loss(columns(model, sentences[:4], count)).total) for _ in range(2)]
+    assert values[0] == values[1]
+    assert torch.equal(torch.get_rng_state(), drawn)
     loss(columns(model, sentences[:4], count))  # with gradients, but not training
     model.train()
     with torch.no_grad():
@@ -381,6 +385,26 @@ def test_weights_and_readings_that_learn_little_are_warned_of(build):
         warnings.simplefilter("error")
         require_trainable(build())
         require_trainable(build("qwen", "lasttoken"))
+
+
+@pytest.mark.parametrize("family", ["qwen", "bert", "roberta", "deberta", "modernbert", "xlnet", "funnel"])
+def test_a_decoder_is_known_by_what_its_first_token_sees(build, family):
+    assert is_causal(build(family)) == (family == "qwen")
+
+
+@pytest.mark.parametrize(
+    ("decoder", "config"),
+    [
+        (transformers.BloomModel, transformers.BloomConfig(hidden_size=32, n_layer=2, n_head=4)),
+        (transformers.GPT2Model, transformers.GPT2Config(n_embd=32, n_layer=2, n_head=4)),
+        (transformers.MambaModel, transformers.MambaConfig(hidden_size=32, num_hidden_layers=2)),
+    ],
+)
+def test_decoders_that_do_not_say_so_in_their_configuration(build, decoder, config):
+    model = build()
+    config.vocab_size = len(model.tokenizer)
+    model[0].model = decoder(config)
+    assert is_causal(model)
 
 
 @a_case_of_each_loss

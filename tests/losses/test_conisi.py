@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from st_contrastive import ConIsILoss
+from st_contrastive.components import TokenCorruption
 from st_contrastive.encoder import Rows
 
 
@@ -37,3 +38,37 @@ def test_a_mask_token_is_needed_to_leave_one(build):
     with pytest.raises(ValueError, match="unreplaced must be 'original' or 'mask', got 'random'"):
         ConIsILoss(model, unreplaced="random")
     assert ConIsILoss(model, strategy="subword").unreplaced == "original"
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "qwen"])
+@pytest.mark.parametrize("strategy", ["other", "subword", "given"])
+def test_a_prompt_comes_before_a_pair_and_not_inside_it(build, sentences, family, strategy):
+    model = build(family, "mean")
+    loss = ConIsILoss(model, strategy=strategy)
+    columns = [list(sentences), sentences[1:] + sentences[:1]][: 2 if strategy == "given" else 1]
+    prompted = [Rows.of(model.preprocess(column, prompt="the red "), model) for column in columns]
+    pairs, _ = loss.pairs(prompted, interacting=True)
+
+    def words(ids):
+        return model.tokenizer.decode(ids, skip_special_tokens=True).replace(" ", "")
+
+    texts = [words(ids) for ids in pairs.ids]
+    for first, second, text in zip(sentences, columns[-1], texts[len(sentences) :], strict=True):
+        if strategy == "given":
+            assert text == f"the red {first}{second}".replace(" ", "")
+        elif strategy == "other":  # a subword may become any other
+            assert text.count("thered") == 1
+    for sentence, text in zip(sentences, texts, strict=False):
+        assert text == f"the red {sentence}{sentence}".replace(" ", "")
+
+
+@pytest.mark.parametrize("form", [int, lambda length: torch.tensor([length] * 2)])
+def test_masked_lm_leaves_a_prompt_as_it_is(build, sentences, form):
+    model = build()
+    column = model.preprocess(sentences, prompt="the red ")
+    length = int(column["prompt_length"])
+    assert length == 3  # with [CLS]
+    column["prompt_length"] = form(length)
+    chosen = Rows.of(column, model).corrupted(TokenCorruption.masking(model.tokenizer, 1.0), 2).masked.chosen
+    assert not chosen[:, :length].any()
+    assert chosen[:, length].all()

@@ -405,7 +405,7 @@ def test_probing_leaves_the_encoder_as_it_was(build):
     TanhHead(32)  # what a loss draws is its head
     assert torch.equal(torch.get_rng_state(), state)
     assert [module.training for module in model.modules()] == modes
-    assert calls == []  # where somebody looks on, nothing is tried
+    assert calls == [1]  # the question whether it is a decoder; where somebody looks on, nothing else is tried
 
     class Switches(type(model[0].model)):  # as BigBird's, for good, under a short text
         def set_attention_type(self):
