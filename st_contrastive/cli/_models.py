@@ -19,7 +19,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError
-from st_contrastive.encoder import is_causal, is_saved_model, max_positions, tokenizer_of
+from st_contrastive.encoder import begins_with_special_token, is_causal, is_saved_model, max_positions, tokenizer_of
 
 #: Without it, transformers asks at the terminal whether to run a checkpoint's code.
 _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
@@ -130,9 +130,16 @@ def trained_model(name: str, asked: str | None, paper: str, *, recipe: bool = Fa
     """
     pooling = asked or ("keep" if not recipe and is_saved_model(_installed(name)) else paper)
     model = load_model(name, pooling=pooling, training=True)
-    if asked is None and pooling == "cls" and is_causal(model):
-        print(f"{name} is a decoder: it is trained on the last token, because the first sees no other (--pooling).")
-        model[1] = Pooling(model[1].embedding_dimension, "lasttoken", include_prompt=model[1].include_prompt)
+    if asked is None and pooling == "cls":
+        instead = None
+        if is_causal(model):
+            instead = "lasttoken"
+            print(f"{name} is a decoder: it is trained on the last token, because the first sees no other (--pooling).")
+        elif not begins_with_special_token(model):
+            instead = "mean"
+            print(f"{name} has no special token before a text, such as [CLS]: its mean is trained (--pooling).")
+        if instead:
+            model[1] = Pooling(model[1].embedding_dimension, instead, include_prompt=model[1].include_prompt)
     return model
 
 
@@ -171,10 +178,11 @@ def _reason(name: str, error: Exception) -> str:
     if isinstance(error, pickle.UnpicklingError):  # torch advises to run it
         return "its weights are a pickle that holds more than tensors, and the code of a pickle is never run."
     if "safetensors" in text and "no file named" in text:
-        return (
-            f"{first_line(error)} Its weights must be safetensors: SentenceTransformer({name!r}).save_pretrained("
-            "FOLDER) converts them."
-        )
+        loaders = ["SentenceTransformer"]
+        if not is_saved_model(name):  # whose masked-LM head, if it has one, a SentenceTransformer would drop
+            loaders = ["AutoModelForMaskedLM.from_pretrained", "AutoTokenizer.from_pretrained"]
+        converting = " and ".join(f"{loader}({name!r}).save_pretrained(FOLDER)" for loader in loaders)
+        return f"{first_line(error)} Its weights must be safetensors; to convert them: {converting}."
     if "trust_remote_code" in text:
         return f"{first_line(error)} The commands run no code of a checkpoint; the losses in Python can."
     return first_line(error)

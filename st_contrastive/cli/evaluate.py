@@ -40,8 +40,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--eval-data",
         type=name,
         metavar="DIR",
-        help="folder with sts/, transfer/ and retrieval/, or one of them, such as sts/stsb/test.jsonl.gz; without it, "
-        "sts and --mteb load their data from the hub",
+        help="folder that holds sts/, transfer/ and retrieval/, or one of these, with files such as "
+        "sts/stsb/test.jsonl.gz; without it, sts and --mteb load their data from the hub",
     )
     group.add_argument("--splits", nargs="+", metavar="NAME", help="sts; default: dev test")
     group.add_argument(

@@ -269,8 +269,13 @@ class AuxiliaryMLM(nn.Module):
             layers: whether to include the lower layers' parameters.
 
         Raises:
-            ValueError: an adapter has replaced one of the parameters.
+            ValueError: an adapter has replaced one of the parameters, or wraps the encoder.
         """
+        if hasattr(encoder, "merge_and_unload"):
+            raise ValueError(
+                "The encoder is in PEFT's get_peft_model, and the auxiliary network is to train its weights too. Add "
+                "the adapter with model.add_adapter(config) instead."
+            )
         theirs = dict(encoder.named_parameters())
         kept = self._extra if layers else layers_of(self.network)
         excluded = {id(parameter) for parameter in kept.parameters()}

@@ -243,7 +243,7 @@ def _embedding_layer(model: Encoder) -> nn.Module:
     ):
         raise TypeError(
             f"model must be a SentenceTransformer with a transformers encoder and its tokenizer, got "
-            f"{type(model).__name__}."
+            f"{type(model).__name__}. An adapter must be added with model.add_adapter, not with PEFT's get_peft_model."
         )
     return encoder.get_input_embeddings()
 

@@ -75,7 +75,7 @@ class PairComposer(nn.Module):
         if tokenizer.pad_token_id is None:
             raise ValueError(
                 f"The tokenizer {type(tokenizer).__name__} has no padding token. Set model.tokenizer.pad_token, for "
-                "instance to its end-of-sequence token."
+                "instance to its end-of-sequence token; for the command line, save the model with it."
             )
         self.pad_id = int(tokenizer.pad_token_id)
         self.pad_type = int(getattr(tokenizer, "pad_token_type_id", 0) or 0)

@@ -8,6 +8,7 @@ give it sentences and get vectors.
 
 from st_contrastive.encoder.model import (
     POOLING_MODES,
+    begins_with_special_token,
     dropout_setting,
     embedding_width,
     embeds_first_token,
@@ -42,6 +43,7 @@ __all__ = [
     "Encoded",
     "EncoderPasses",
     "Rows",
+    "begins_with_special_token",
     "dropout_setting",
     "embedding_width",
     "embeds_first_token",

@@ -122,7 +122,8 @@ def has_dropout(model: nn.Module) -> bool:
     encoder = encoder_of(model)
     layers = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
     # Some families apply it without a module.
-    return layers or any(getattr(encoder.config, name, 0) for name in ("attention_dropout", "dropout"))
+    functional = ("attention_dropout", "dropout", "hidden_dropout")
+    return layers or any(getattr(encoder.config, name, 0) for name in functional)
 
 
 def dropout_setting(model: nn.Module) -> str | None:
@@ -133,6 +134,12 @@ def dropout_setting(model: nn.Module) -> str | None:
         "embedding_dropout", "attention_dropout",
     )  # fmt: skip
     return next((name for name in names if name in settings), None)
+
+
+def begins_with_special_token(model: nn.Module) -> bool:
+    """Whether the tokenizer puts a special token, such as [CLS], before each text."""
+    mask = tokenizer_of(model)("a", return_special_tokens_mask=True)["special_tokens_mask"]
+    return bool(mask and mask[0])
 
 
 POOLING_MODES: tuple[str, ...] = tuple(Pooling.POOLING_MODES)

@@ -85,9 +85,11 @@ class Rows:
                 f"Each column must be a batch of tokenised texts, with input_ids (N, L) and attention_mask; got the "
                 f"keys {sorted(features)}. Give text, and let model.preprocess or the trainer's collator tokenise it."
             )
+        if not mask.shape[1]:
+            raise ValueError("No text of this batch has a token: leave empty texts out.")
         # Sentences are composed, fused and read from their first token on, whichever side they were padded on.
         places = torch.arange(mask.shape[1], device=mask.device) + (mask != 0).to(torch.uint8).argmax(dim=1)[:, None]
-        order = places % max(mask.shape[1], 1)
+        order = places % mask.shape[1]
         texts = {key: features[key].gather(1, order) for key in TEXT_KEYS if key in features}
         extras = {k: v for k, v in features.items() if not isinstance(v, Tensor) or k == "prompt_length"}
         return cls(texts, extras, flat=flat)

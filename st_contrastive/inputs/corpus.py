@@ -25,6 +25,8 @@ _OTHER_FILES = {
     b"PK\x03\x04": "a zip archive",
     b"PAR1": "a Parquet table",
 }
+#: Endings of tables, and who reads them.
+_TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 _RECODE = "Convert it, for example with `iconv -f utf-16 -t utf-8`, naming the encoding that it has."
 
 
@@ -83,7 +85,8 @@ def read_corpus(path: str | Path, *, limit: int | None = None, max_characters: i
         max_characters: length of the longest line that is taken.
 
     Raises:
-        CorpusError: the file can't be opened, is damaged, is not UTF-8 text, or has no sentence.
+        CorpusError: the file is a table by its name (.csv, .tsv, .json, .jsonl), can't be opened, is damaged, is not
+            UTF-8 text, or has no sentence.
 
     Example:
         >>> import tempfile, pathlib
@@ -131,7 +134,7 @@ def stream_corpus(path: str | Path, *, limit: int | None = None, max_characters:
     When all are read, ``report`` says what became of the lines.
 
     Raises:
-        CorpusError: while the file is read, as for :func:`read_corpus`.
+        CorpusError: the file is a table by its name; or, while it is read, as for :func:`read_corpus`.
 
     Example:
         >>> import tempfile, pathlib
@@ -143,6 +146,7 @@ def stream_corpus(path: str | Path, *, limit: int | None = None, max_characters:
         (2, 1)
     """
     check_limits(limit, max_characters)
+    _require_no_table(Path(path))
     return CorpusStream(Path(path), limit, max_characters)
 
 
@@ -189,6 +193,16 @@ class LineCounts(Counter[str]):
         if not self["taken"]:
             report = CorpusReport(**self)
             raise CorpusError(f"{path} holds no sentence ({report}). It must be UTF-8 text, one sentence per line.")
+
+
+def _require_no_table(path: Path) -> None:
+    """Refuse a file whose headings, identifiers and punctuation would be read as sentences."""
+    kind = Path(path.name.lower().removesuffix(".gz")).suffix
+    if kind in _TABLES:
+        raise CorpusError(
+            f"{path} is a table by its name ({kind}), and this reads text, one sentence per line. Take the column of "
+            f"sentences from it, such as datasets.load_dataset({_TABLES[kind]!r}, data_files=...)['train']['text']."
+        )
 
 
 def _require_text(path: Path, start: bytes) -> None:

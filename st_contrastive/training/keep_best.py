@@ -19,7 +19,15 @@ from st_contrastive import distributed
 from st_contrastive._checks import first_line
 from st_contrastive._files import complete_file
 from st_contrastive.losses._calling_trainer import running_trainer
-from st_contrastive.training.mixing import ShareChoice, as_one, best_share, checked_shares, evaluated, require_plain
+from st_contrastive.training.mixing import (
+    ShareChoice,
+    as_one,
+    best_share,
+    checked_shares,
+    evaluated,
+    is_better_greater,
+    require_plain,
+)
 
 #: What it writes into the run's output folder.
 KEPT_FILES = ("best.safetensors", "best.json", "start.safetensors")
@@ -41,8 +49,9 @@ class KeepBest(TrainerCallback):
     also called once before the first step, so that an error of it costs no training.
 
     Args:
-        metric: the evaluator's name of the metric, such as "stsb-dev_spearman".
-        greater_is_better: whether a greater value is better.
+        metric: the evaluator's name of the metric, such as "stsb-dev_spearman", or "loss" for the evaluation loss.
+        greater_is_better: whether a greater value is better; None, as in transformers, means yes unless the metric's
+            name ends in "loss".
         shares: shares of the trained weights to try when training ends, such as (0, 0.25, 0.5, 0.75, 1); None for no
             mixtures.
         evaluator: evaluates the mixtures on development data, usually the trainer's, or a list of evaluators. Required
@@ -81,14 +90,14 @@ class KeepBest(TrainerCallback):
         self,
         metric: str,
         *,
-        greater_is_better: bool = True,
+        greater_is_better: bool | None = None,
         shares: Sequence[float] | None = None,
         evaluator: Any = None,
     ) -> None:
         if (shares is None) != (evaluator is None):
             given, other = ("evaluator", "shares") if shares is None else ("shares", "evaluator")
             raise ValueError(f"{given} comes without {other}: give both, or neither.")
-        self.metric, self.greater_is_better = metric, greater_is_better
+        self.metric, self.greater_is_better = metric, is_better_greater(metric, greater_is_better)
         self.shares = None if shares is None else checked_shares(shares)
         self.evaluator = as_one(evaluator)
         #: The chosen share and the metric of each; None without ``shares``, or before training has ended.

@@ -94,7 +94,7 @@ def choose_share(
     shares: Sequence[float] = SHARES,
     *,
     metric: str | None = None,
-    greater_is_better: bool = True,
+    greater_is_better: bool | None = None,
 ) -> ShareChoice:
     """Evaluate the mixture of each share on development data, and choose the best.
 
@@ -109,7 +109,8 @@ def choose_share(
         shares: the shares to try, each from 0 (``start``) to 1 (``trained``).
         metric: the evaluator's name of the metric; None takes its primary metric. If the evaluator returns a number,
             that is "evaluator".
-        greater_is_better: whether a greater value is better.
+        greater_is_better: whether a greater value is better; None, as in transformers, means yes unless the metric's
+            name ends in "loss".
 
     Raises:
         ValueError: as :func:`mix_weights`; ``shares`` is empty; the evaluator does not give the metric; or it is NaN
@@ -139,7 +140,7 @@ def best_share(
     shares: Sequence[float],
     metric: str | None,
     *,
-    greater_is_better: bool,
+    greater_is_better: bool | None,
 ) -> ShareChoice:
     """Evaluate each mixture in ``model``, which then has the weights of the best."""
     values: dict[float, float] = {}
@@ -152,12 +153,22 @@ def best_share(
             f"{metric} is NaN for all shares: the vectors are NaN or all the same. Look at the logged loss, and train "
             "with a lower learning rate."
         )
-    sign = 1 if greater_is_better else -1
+    sign = 1 if is_better_greater(metric or "", greater_is_better) else -1
     best = max(defined, key=lambda share: (sign * values[share], -share))
     model.load_state_dict(mixture(trained, start, best))
     if best != shares[-1]:  # the card has what the last evaluation stored, also those inside a SequentialEvaluator
         evaluated(model, evaluator, metric)
     return ShareChoice(best, metric or "", values)
+
+
+def is_better_greater(metric: str, given: bool | None) -> bool:
+    """Whether greater values of a metric are better; by its name, as transformers decides, where it is not given.
+
+    Example:
+        >>> is_better_greater("stsb-dev_spearman", None), is_better_greater("loss", None)
+        (True, False)
+    """
+    return not metric.endswith("loss") if given is None else given
 
 
 def as_one(evaluator: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformerTrainer
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import TrainOutput, rotate_checkpoints
@@ -88,6 +88,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         folder = Path(self.args.output_dir or "")
         if self.args.save_strategy != "no":
             _require_writable(folder)
+            _require_loadable(self.model)
         if self.args.local_process_index == 0:
             clear_work(folder)
         self.accelerator.wait_for_everyone()
@@ -224,6 +225,15 @@ def _complete_checkpoint(folder: Path, asked: str | Literal[True]) -> Path:
             f"with save_only_model, or saving was interrupted.{f' Complete in {folder}: {others}.' if others else ''}"
         )
     return checkpoint
+
+
+def _require_loadable(model: nn.Module) -> None:
+    """Refuse an encoder in a PeftModel: sentence-transformers saves it under other names than it would load."""
+    if any(hasattr(part, "merge_and_unload") for part in model.modules()):
+        raise ValueError(
+            "The encoder is in PEFT's get_peft_model, and a run could not be resumed from its checkpoints. Add the "
+            "adapter with model.add_adapter(config) instead, or set save_strategy='no'."
+        )
 
 
 def _require_writable(folder: Path) -> None:

@@ -808,6 +808,15 @@ def test_a_decoder_is_read_at_its_last_token(checkpoint, corpus, tmp_path, capsy
     assert SentenceTransformer(str(tmp_path / "out"), device="cpu")[1].pooling_mode == "lasttoken"
 
 
+def test_an_encoder_without_a_first_special_token_is_read_at_its_mean(checkpoint, corpus, tmp_path, capsys):
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("xlnet")), "--data", str(corpus)]
+    for given, pooling in (([], "mean"), (["--pooling", "cls"], "cls")):
+        output = str(tmp_path / pooling)
+        assert main([*words, *given, "--output", output, "--batch-size", "4", "--max-steps", "1"]) == 0
+        assert ("no special token before a text" in capsys.readouterr().out) == (not given)
+        assert SentenceTransformer(output, device="cpu")[1].pooling_mode == pooling
+
+
 def test_few_sentences_and_pairs(checkpoint, corpus, tmp_path, capsys):
     assert train(checkpoint, corpus, tmp_path, "twins") == 0
     assert "The queue holds up to 12 sentences and --data has 20" not in capsys.readouterr().out

@@ -342,5 +342,7 @@ def test_weights_that_are_no_safetensors_are_refused_with_the_remedy(checkpoint,
         given = ["train", "--method", "simcse", "--model", str(folder), "--pooling", pooling, "--data", str(corpus)]
         assert main([*given, "--output", str(tmp_path / "out")]) == 2
         line = capsys.readouterr().err.splitlines()[-1]
-        assert "Its weights must be safetensors: SentenceTransformer(" in line
+        convert = [f"{name}.from_pretrained({str(folder)!r})" for name in ("AutoModelForMaskedLM", "AutoTokenizer")]
+        assert "Its weights must be safetensors; to convert them:" in line
+        assert all(part in line for part in convert)  # the masked-LM head, if there is one, is kept
         assert str(folder) in line

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from st_contrastive.inputs import CorpusError, read_corpus, read_parallel
+from st_contrastive.inputs import CorpusError, read_corpus, read_parallel, stream_corpus
 
 
 def write(path, content):
@@ -105,6 +105,14 @@ def test_files_that_are_not_text_are_named(tmp_path, content, kind):
         read_corpus(write(tmp_path / "corpus.txt", content))
     with pytest.raises(CorpusError, match=kind):
         read_corpus(write(tmp_path / "corpus.txt.gz", gzip.compress(content)), limit=1)
+
+
+@pytest.mark.parametrize("name", ["c.csv", "c.tsv.gz", "c.JSONL", "c.json", "c.parquet"])
+def test_tables_are_not_read_as_sentences(tmp_path, name):
+    path = write(tmp_path / name, b"id,text\n1,a cat\n")
+    for read in (read_corpus, stream_corpus):
+        with pytest.raises(CorpusError, match=r"is a table by its name .*load_dataset\('(csv|json|parquet)'"):
+            read(path)
 
 
 def test_the_longest_line_and_white_space_that_is_no_control_character(tmp_path):

@@ -8,10 +8,18 @@ import numpy as np
 import peft
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 
-from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSEAblation, InfoCSELoss
+from st_contrastive import (
+    AuxiliaryMLMPretrainingLoss,
+    DiffCSELoss,
+    InfoCSEAblation,
+    InfoCSELoss,
+    SimCSELoss,
+    text_dataset,
+)
 from st_contrastive.encoder.copies import own_copy
+from st_contrastive.training import ContrastiveTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")
 
@@ -90,6 +98,24 @@ def test_a_wrapped_encoder_is_copied_too(build, sentences):
     torch.testing.assert_close(
         states(network, model, sentences), states(wrapped, model, sentences), rtol=1e-4, atol=1e-4
     )
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of what PEFT calls in transformers
+def test_a_wrapped_encoder_is_refused_where_it_would_be_lost(build, sentences, tmp_path):
+    """sentence-transformers can't load the checkpoints of one, and a network can't follow its weights."""
+    model = build()
+    model[0].model = peft.get_peft_model(model[0].model, lora())
+    with pytest.raises(ValueError, match=r"get_peft_model.* model\.add_adapter\(config\)"):
+        AuxiliaryMLMPretrainingLoss(model)
+    settings = {"max_steps": 1, "report_to": "none", "use_cpu": True, "disable_tqdm": True, "seed": 0}
+    for strategy in ("steps", "no"):
+        args = SentenceTransformerTrainingArguments(str(tmp_path), save_strategy=strategy, **settings)
+        trainer = ContrastiveTrainer(model, args, text_dataset(sentences), loss=SimCSELoss(model))
+        if strategy == "no":
+            assert trainer.train().global_step == 1
+        else:
+            with pytest.raises(ValueError, match=r"get_peft_model.* resumed .* save_strategy='no'"):
+                trainer.train()
 
 
 def test_quantised_weights_are_refused(build):

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+import transformers
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 
@@ -23,7 +24,7 @@ from st_contrastive import (
     TwinsLoss,
     text_dataset,
 )
-from st_contrastive.encoder import Rows
+from st_contrastive.encoder import Rows, has_dropout
 from st_contrastive.losses.base import LossTerms
 from tests.filters import TRAINING
 
@@ -180,6 +181,24 @@ def test_prompt_tuning_has_no_places_for_masked_tokens(build):
     model[0].model = peft.get_peft_model(model[0].model, config)
     with pytest.raises(ValueError, match="mlm_weight reads the encoder's own token vectors, and prompt tuning"):
         SimCSELoss(model, mlm_weight=0.1)
+
+
+def test_a_batch_without_a_token(build):
+    model = build()
+    empty = {"input_ids": torch.zeros(2, 0, dtype=torch.long), "attention_mask": torch.zeros(2, 0, dtype=torch.long)}
+    with pytest.raises(ValueError, match="No text of this batch has a token: leave empty texts out"):
+        SimCSELoss(model)([empty])
+
+
+def test_dropout_without_a_module_counts(build):
+    model = build(dropout=False)
+    config = transformers.BloomConfig(vocab_size=len(model.tokenizer), hidden_size=32, n_layer=1, n_head=4)
+    for rate in (0.0, 0.1):
+        config.hidden_dropout, config.attention_dropout = rate, 0.0
+        model[0].model = transformers.BloomModel(config)
+        column = model.train().preprocess(["rain falls"])
+        first, second = (model(dict(column))["sentence_embedding"] for _ in range(2))
+        assert has_dropout(model) == (not torch.equal(first, second)) == bool(rate)
 
 
 def test_the_remedy_for_an_encoder_without_dropout(build, monkeypatch):

@@ -46,9 +46,9 @@ def flat(model):
 def trainer(build, sentences, folder, evaluator, *callbacks, **more):
     torch.manual_seed(0)
     model = build()
-    settings = {"save_strategy": "no", "max_steps": 5, "eval_strategy": "steps", **more}
+    settings = {"save_strategy": "no", "max_steps": 5, "eval_strategy": "steps", "learning_rate": 1e-3, **more}
     args = SentenceTransformerTrainingArguments(
-        str(folder), per_device_train_batch_size=2, learning_rate=1e-3, eval_steps=1,
+        str(folder), per_device_train_batch_size=2, eval_steps=1,
         report_to="none", use_cpu=True, dataloader_pin_memory=False, disable_tqdm=True, **settings,
     )  # fmt: skip
     data = text_dataset(sentences)
@@ -65,6 +65,18 @@ def test_the_best_and_not_the_last(build, sentences, tmp_path, greater, step):
     assert not torch.equal(flat(run.model), evaluator.weights[5])
     assert json.loads((tmp_path / "best.json").read_text()) == {"metric": "value", "step": step, "value": best.value}
     assert {path.name for path in tmp_path.iterdir()} - {"eval"} == {"best.json", "best.safetensors"}
+
+
+def test_of_a_loss_the_lowest_is_best(build, sentences, tmp_path):
+    best = KeepBest("loss")
+    run = trainer(build, sentences, tmp_path, Given(*range(5)), best, learning_rate=1e-2)
+    run.eval_dataset = text_dataset(sentences)
+    run.train()
+    losses = {row["step"]: row["eval_loss"] for row in run.state.log_history if "eval_loss" in row}
+    assert len(set(losses.values())) == 5
+    assert (best.value, losses[best.step]) == (min(losses.values()),) * 2
+    assert not KeepBest("dev_loss", greater_is_better=None).greater_is_better
+    assert KeepBest("loss", greater_is_better=True).greater_is_better
 
 
 def test_a_run_that_was_cut_short(build, sentences, tmp_path):

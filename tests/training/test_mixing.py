@@ -30,7 +30,11 @@ class Nearest(SentenceEvaluator):
 
     def __call__(self, model, output_path=None, epoch=-1, steps=-1):
         self.seen.append(flat(model).mean().item())
-        return {"nearness": -abs(self.seen[-1] - self.goal), "nothing": math.nan}
+        return {
+            "nearness": -abs(self.seen[-1] - self.goal),
+            "far_loss": abs(self.seen[-1] - self.goal),
+            "nothing": math.nan,
+        }
 
 
 class Stored(Nearest):
@@ -153,7 +157,9 @@ def test_the_share_that_is_best(pair, beyond, share):
     assert torch.equal(flat(trained), before[0])
     assert torch.equal(flat(start), before[1])
     # The other way round the worst is best.
-    assert choose_share(trained, start, evaluator, greater_is_better=False).share == (1 if beyond < 0.5 else 0)
+    worst = 1 if beyond < 0.5 else 0
+    assert choose_share(trained, start, evaluator, greater_is_better=False).share == worst
+    assert choose_share(trained, start, evaluator, metric="far_loss").share == choice.share
 
 
 class Value(SentenceEvaluator):
