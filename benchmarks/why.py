@@ -45,7 +45,6 @@ from benchmarks.choose import (
     stage1,
     trainer_of,
 )
-from st_contrastive._random import fixed_draws
 
 EMPTY: dict[str, Any] = {"cells": []}
 #: Arguments that may differ among the cells of a file.
@@ -103,7 +102,8 @@ def term_gradients(loss: Any, columns: list[dict[str, Any]]) -> tuple[dict[str, 
         for name, value in module.named_buffers(recurse=False)
     ]
     parameters = [parameter for parameter in loss.model.parameters() if parameter.requires_grad]
-    with fixed_draws(loss.model.device):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
         terms = loss([dict(column) for column in columns])
         found = {}
         for name, term in terms.items():

@@ -20,7 +20,7 @@ def fixed_draws(device: torch.device) -> Iterator[None]:
         ...     print(torch.equal(first, torch.rand(2)))
         True
     """
-    devices = [] if device.type == "cpu" else [device]
-    with torch.random.fork_rng(devices, device_type="cuda" if device.type == "cpu" else device.type):
+    devices = [device] if device.type != "cpu" and torch.accelerator.is_available() else []
+    with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
         torch.manual_seed(0)
         yield

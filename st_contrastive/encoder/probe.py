@@ -59,8 +59,8 @@ def is_causal(model: nn.Module) -> bool:
             states = text_module(model)({"input_ids": ids, "attention_mask": torch.ones_like(ids), "modality": "text"})
         except Exception:  # whatever a family's code raises
             return False
-    first, other = states["token_embeddings"][:, 0]
-    return torch.equal(first, other)
+    one, other = states["token_embeddings"]
+    return torch.equal(one[0], other[0]) and not torch.equal(one[-1], other[-1])
 
 
 def ignores_padding(model: nn.Module) -> bool:

@@ -124,7 +124,7 @@ def test_what_is_refused(pair, build):
     for shares in ((), 0.5, (0, 2)):
         with pytest.raises(ValueError, match="shares must be"):
             choose_share(trained, start, Nearest(0), shares)
-    with pytest.raises(ValueError, match="metric 'spearman' is not among the evaluator's: nearness, nothing"):
+    with pytest.raises(ValueError, match="metric 'spearman' is not among the evaluator's: nearness, far_loss, nothing"):
         choose_share(trained, start, Nearest(0), metric="spearman")
     with pytest.raises(ValueError, match="nothing is NaN for all shares"):
         choose_share(trained, start, Nearest(0), metric="nothing")
