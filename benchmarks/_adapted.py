@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from pathlib import Path
 from typing import Any
 
+from benchmarks import _pictures
 from benchmarks._replicated import Cell, first, groups, named, over, pooling_of, short_title, spread, title
 from benchmarks.keep_share import curve
 
@@ -51,22 +53,32 @@ def _row(own: dict[int, Cell], before: dict[str, float], tasks: set[str]) -> lis
 
 def shares(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Head and rows of ``benchmarks.keep_share``: by pooling the untrained encoder, then the mixtures with it."""
-    cells = result["cells"]
     lines: list[list[str]] = []
-    for pooling in dict.fromkeys(cell["pooling"] for cell in cells):
-        own = [cell for cell in cells if cell["pooling"] == pooling]
-        mixed: list[list[str]] = []
-        for name in dict.fromkeys(cell["recipe"] for cell in own if cell["share"] > 0):
-            found = curve(own, name, pooling)
-            (before,) = found.pop(0.0)
-            mixed = mixed or [["untrained", named(pooling), "0", "", *(f"{value:.2f}" for value in before), "", ""]]
-            mixed += [
-                [short_title(name), named(pooling), f"{share:g}", *_mixture(pairs, before)]
-                for share, pairs in found.items()
-            ]
-        lines += mixed
+    untrained: set[str] = set()
+    for (name, pooling), found in curves(result).items():
+        (before,) = found.pop(0.0)
+        if pooling not in untrained:
+            lines.append(["untrained", named(pooling), "0", "", *(f"{value:.2f}" for value in before), "", ""])
+            untrained.add(pooling)
+        lines += [
+            [short_title(name), named(pooling), f"{share:g}", *_mixture(pairs, before)]
+            for share, pairs in found.items()
+        ]
     head = ["", "pooling", "share", "seeds", "mean of the STS tests", "nDCG@10"]
     return [*head, "STS over untrained (95 %)", "nDCG@10 over untrained (95 %)"], lines
+
+
+def curves(result: dict[str, Any]) -> dict[tuple[str, str], dict[float, list[tuple[float, float]]]]:
+    """By recipe and pooling, and by share: (mean of STS, nDCG@10) of each seed."""
+    kinds = [(cell["recipe"], cell["pooling"]) for cell in result["cells"] if cell["share"] > 0]
+    poolings = list(dict.fromkeys(cell["pooling"] for cell in result["cells"]))
+    ordered = sorted(dict.fromkeys(kinds), key=lambda kind: poolings.index(kind[1]))
+    return {kind: curve(result["cells"], *kind) for kind in ordered}
+
+
+def shares_picture(result: dict[str, Any], path: Path) -> None:
+    titles = {kind: f"{short_title(kind[0])}, {named(kind[1])}" for kind in curves(result)}
+    _pictures.shares({titles[kind]: found for kind, found in curves(result).items()}, path)
 
 
 def _mixture(pairs: list[tuple[float, float]], before: tuple[float, float]) -> list[str]:

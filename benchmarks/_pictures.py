@@ -82,7 +82,7 @@ def shares(curves: dict[str, dict[float, list[tuple[float, float]]]], path: Path
     """STS and retrieval against the share of the trained weights: the mean over the seeds, and how far they lie apart.
 
     Args:
-        curves: by recipe and share, (mean of STS, nDCG@10) of each seed.
+        curves: by title and share, (mean of STS, nDCG@10) of each seed.
         path: the file.
     """
     import matplotlib.pyplot as plt

@@ -114,23 +114,27 @@ def picture(result: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     found, known = devs(result["cells"]), held_to(result["cells"])
-    figure, axes = plt.subplots(1, 1 + len(ASKED), figsize=(3.2 * (1 + len(ASKED)), 3.2))
-    for method, cell in measured(result["cells"]).items():
+    figure, grid = plt.subplots(2, 3, figsize=(11, 6.5))  # one for the gradients, and one for each question
+    axes = grid.flat
+    for place, (method, cell) in enumerate(measured(result["cells"]).items()):
         shares = shares_of(cell)
-        for term in next(iter(shares.values())):
-            axes[0].plot(list(shares), [one[term] for one in shares.values()], label=f"{method}: {term}")
-    axes[0].set_title("share of the gradient", fontsize=8)
+        terms = list(next(iter(shares.values())))
+        for term, style in zip(terms, ("-", "--", ":"), strict=False):
+            if len(terms) > 1:
+                values = [one[term] for one in shares.values()]
+                axes[0].plot(list(shares), values, style, color=f"C{place}", label=f"{method}: {term}")
+    axes[0].set_title("share of the gradient", fontsize=9)
     axes[0].set_xlabel("step")
-    axes[0].legend(fontsize=5)
+    axes[0].legend(fontsize=6, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     for axis, (question, (method, what)) in zip(axes[1:], ASKED.items(), strict=True):
         start = known[question]
         drawn = {"as chosen": list(found[start].values())} if start in found and start[0] != question else {}
         drawn |= {title: list(own.values()) for (of, title), own in found.items() if of == question}
         for place, values in enumerate(drawn.values()):
             seeds(axis, values, place, across=False)
-        axis.set_xticks(range(len(drawn)), drawn, fontsize=7, rotation=20 if question in ("norm", "head") else 0)
-        axis.set_title(f"{method}: {what}", fontsize=8)
-    axes[1].set_ylabel("STS-B dev, Spearman x 100")
+        axis.set_xticks(range(len(drawn)), drawn, fontsize=6, rotation=12 if question in ("norm", "head") else 0)
+        axis.set_title(f"{method}: {what}", fontsize=9)
+        axis.set_ylabel("STS-B dev, Spearman x 100", fontsize=7)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -1,7 +1,7 @@
 r"""What share of the trained weights to keep: STS against retrieval in another domain, from 0 to 1 by quarters.
 
     python -m benchmarks.keep_share --data wiki.txt.gz --sts data/sts --retrieval data/retrieval/scifact \
-        --models models/ --picture keep_share.png
+        --models models/
 
 Each recipe is trained with each seed. Then its weights are mixed with the untrained ones
 (``st_contrastive.training.mix_weights``), and every mixture is scored: Spearman x 100 on the tests of each STS set,
@@ -43,7 +43,7 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 RESULTS = Path(__file__).parent / "results" / "keep_share.json"
 EMPTY: dict[str, Any] = {"cells": []}
 #: Arguments that may differ among the cells of a file.
-FREE = ("models", "recipes", "seeds", "pooling", "shares", "threads", "picture")
+FREE = ("models", "recipes", "seeds", "pooling", "shares", "threads")
 
 
 def every_query(folder: str) -> RetrievalSet:
@@ -162,7 +162,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     parser.add_argument("--threads", type=int, help="of the processor; default: torch's")
     parser.add_argument("--json", default=str(RESULTS), help="where the cells go")
-    parser.add_argument("--picture", help="draw the cells into this file")
     args = parser.parse_args(argv)
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -181,11 +180,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             with claimed(Path(args.models, f"{part(name, seed, args)}.lock")) as mine:
                 if mine:
                     score_shares(name, seed, args, sentences, sts, retrieval)
-    if args.picture:
-        from benchmarks._pictures import shares
-
-        cells = read(args.json, EMPTY)["cells"]
-        shares({name: curve(cells, name, args.pooling) for name in args.recipes}, Path(args.picture))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import _ablations, _adapted, _experiments, _help, _pictures, _replicated, _spaces
+from benchmarks import _ablations, _adapted, _experiments, _help, _pictures, _replicated, _spaces, _why
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -270,6 +270,18 @@ def helped_parts() -> str:
     return lined(_help.pairs(read("do_they_help")))
 
 
+def why() -> str:
+    return lined(_why.changed(read("why")))
+
+
+def why_gradients() -> str:
+    return lined(_why.gradients(read("why")))
+
+
+def keep_share() -> str:
+    return lined(_adapted.shares(read("keep_share")))
+
+
 def sweeps() -> str:
     return lined(_replicated.changed(read("replicate")))
 
@@ -343,6 +355,9 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "chosen": chosen,
         "do_they_help": helped,
         "do_they_help_parts": helped_parts,
+        "why": why,
+        "why_gradients": why_gradients,
+        "keep_share": keep_share,
         "replicate_translated": replicated_translated,
         "ablations_translated": ablations_translated,
         "adaptation": adaptation,
@@ -405,6 +420,8 @@ def main() -> None:
     _pictures.curves(on_wikipedia(), MINILM, RESULTS / "replicate_curves.png")
     _pictures.forest(_replicated.compared(on_wikipedia(), MINILM), RESULTS / "replicate_differences.png")
     _pictures.forest(_help.compared(read("do_they_help"), "mean"), RESULTS / "do_they_help.png")
+    _why.picture(read("why"), RESULTS / "why.png")
+    _adapted.shares_picture(read("keep_share"), RESULTS / "keep_share.png")
 
 
 if __name__ == "__main__":

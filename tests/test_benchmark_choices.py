@@ -184,7 +184,7 @@ def test_each_share_is_scored_once(checkpoint, corpus, sts, retrieval, tmp_path,
     monkeypatch.setattr(keep_share, "scored", cut)
     with pytest.raises(KeyboardInterrupt):
         keep_share.main([*words, "--seeds", "0"])
-    keep_share.main([*words, "--seeds", "0", "--picture", str(tmp_path / "shares.png")])
+    keep_share.main([*words, "--seeds", "0"])
     cells = json.loads(file.read_text())["cells"]
     assert [(cell["recipe"], cell["share"]) for cell in cells] == [
         ("mini-simcse", 0), ("mini-simcse", 0.5), ("mini-simcse", 1),
@@ -196,6 +196,7 @@ def test_each_share_is_scored_once(checkpoint, corpus, sts, retrieval, tmp_path,
     assert {path.name for path in Path(tmp_path, "models").iterdir() if path.suffix not in (".run", ".lock")} == {
         "mini-simcse-cls-0-2", "mini-twins-one-column-cls-0-2",
     }  # fmt: skip
+    _adapted.shares_picture({"cells": cells}, tmp_path / "shares.png")
     assert (tmp_path / "shares.png").stat().st_size > 1000
     assert keep_share.curve(cells, "mini-simcse", "cls")[0.5] == [(cells[1]["sts"]["tiny"], cells[1]["ndcg@10"])]
     keep_share.main([*words, "--seeds", "0"])
