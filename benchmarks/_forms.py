@@ -39,7 +39,7 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any], bool]] = {
     "SimCSE": (stc.SimCSELoss, {}, False),
     "ConIsI": (stc.ConIsILoss, {}, False),
     "Twins": (stc.TwinsLoss, {"train_pooling": "cls"}, True),
-    "InfoCSE": (stc.InfoCSELoss, {}, False),
+    "InfoCSE": (stc.InfoCSELoss, {"head": "projector"}, False),
 }
 FORMS = ("ours", "passes", "straightforward", "library")
 Pass = Callable[[Sequence[str]], Tensor]

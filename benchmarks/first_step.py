@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import warnings
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ LOSSES: dict[str, tuple[Any, str]] = {
     "SimCSE": (stc.SimCSELoss, "contrastive"),
     "Twins": (stc.TwinsLoss, "identical"),
     "ConIsI": (stc.ConIsILoss, "contrastive"),
-    "InfoCSE": (stc.InfoCSELoss, "contrastive"),
+    "InfoCSE": (partial(stc.InfoCSELoss, head="projector"), "contrastive"),
 }
 
 

@@ -47,6 +47,8 @@ from st_contrastive.inputs import read_corpus
 from st_contrastive.objectives import masked_lm
 
 HELD_OUT = 512
+#: The authors', not the default: it changes the contrastive gradient that the masked-LM term is held to.
+HEAD = "projector"
 
 
 def sentences_of(args: argparse.Namespace) -> tuple[list[str], list[str]]:
@@ -183,7 +185,7 @@ def stage1(args: argparse.Namespace) -> dict[str, Any]:
         set_seed(args.seed)
         model = build(args.length, encoder)
         batches = held_out_batches(model, AuxiliaryMLMPretrainingLoss(model, mask_rate=args.mask_rate), held_out)
-        loss = InfoCSELoss(model, auxiliary=auxiliary)
+        loss = InfoCSELoss(model, auxiliary=auxiliary, head=HEAD)
         row: dict[str, Any] = {"stage 1": name, "mlm": encoder_loss(model, loss.auxiliary, batches)}
         for vectors_of, masked in (("masked", True), ("whole", False)):
             row[vectors_of] = auxiliary_losses(model, loss.auxiliary, batches, masked_vectors=masked)
@@ -208,7 +210,7 @@ def norms(args: argparse.Namespace) -> dict[str, Any]:
         ("stage 1, both", args.stage1, args.stage1),
     ):
         set_seed(args.seed)
-        loss = InfoCSELoss(build(args.length, encoder), auxiliary=auxiliary)
+        loss = InfoCSELoss(build(args.length, encoder), auxiliary=auxiliary, head=HEAD)
         found[name] = gradient_norms(loss, held_out)
         found[name]["ratio"] = found[name]["mlm"] / found[name]["contrastive"]
         print(name, found[name], flush=True)
@@ -221,7 +223,7 @@ def course(args: argparse.Namespace) -> dict[str, Any]:
     for start, folder in (("stage 1", args.stage1), ("MiniLM, no stage 1", None)):
         set_seed(args.seed)
         model = build(args.length, folder)
-        loss = InfoCSELoss(model, auxiliary=folder)
+        loss = InfoCSELoss(model, auxiliary=folder, head=HEAD)
 
         def measure(step: int, start: str = start, loss: InfoCSELoss = loss) -> None:
             rows.append({"start": start, "step": step, **gradient_norms(loss, held_out)})
@@ -250,7 +252,7 @@ def precision(args: argparse.Namespace) -> dict[str, Any]:
         ("float16, loss scaled by 2^16", torch.float16, 65536.0),
     ):
         for weighting in ("gradient", "loss"):
-            loss = InfoCSELoss(model, weighting=weighting, mlm_weight=weight).eval()
+            loss = InfoCSELoss(model, weighting=weighting, mlm_weight=weight, head=HEAD).eval()
             if state is None:
                 state = {name: value.clone() for name, value in loss.state_dict().items()}
             loss.load_state_dict(state)
@@ -317,7 +319,7 @@ def joint(args: argparse.Namespace) -> dict[str, Any]:
             model = build(args.length, args.stage1 if from_encoder else None)
             loss: Any = SimCSELoss(model)
             if options is not None:
-                chosen = {"mlm_weight": args.mlm_weight, **options}
+                chosen = {"mlm_weight": args.mlm_weight, "head": HEAD, **options}
                 loss = InfoCSELoss(model, auxiliary=args.stage1 if from_auxiliary else None, **chosen)
             batches = held_out_batches(model, loss, held_out[:256]) if options and loss.mlm_weight else []
             row: dict[str, Any] = {"case": name, "seed": seed}

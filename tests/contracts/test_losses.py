@@ -251,7 +251,7 @@ def test_training_changes_what_it_should(build, sentences):
     for loss, key in (
         (TwinsLoss(model), "queue.keys"),
         (ConIsILoss(model), "head.norm.running_mean"),
-        (InfoCSELoss(model), "head.outer_norm.running_mean"),
+        (InfoCSELoss(model, head="projector"), "head.outer_norm.running_mean"),
     ):
         before = loss.state_dict()[key].clone()
         loss([batch])
@@ -295,7 +295,7 @@ def test_odd_batches_are_finite(build, case, odd):
 
 def test_one_row_leaves_batch_norm_as_it_is(build):
     model = build()
-    for loss in (ConIsILoss(model), InfoCSELoss(model)):
+    for loss in (ConIsILoss(model), InfoCSELoss(model, head="projector")):
         before = {k: v.clone() for k, v in loss.state_dict().items() if "running" in k or "tracked" in k}
         loss([model.preprocess(["rain falls"])])
         assert before

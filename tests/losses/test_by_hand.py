@@ -82,7 +82,9 @@ def test_simcse(double, sentences, family, pooling):
 def test_conisi_given(double, sentences, family, interaction_dim):
     model = double(family)
     constructed = [sentence.replace("the", "no") + " never" for sentence in sentences]
-    loss = ConIsILoss(model, strategy="given", interaction_weight=0.3, interaction_dim=interaction_dim).double()
+    loss = ConIsILoss(
+        model, temperature=TAU, strategy="given", interaction_weight=0.3, interaction_dim=interaction_dim
+    ).double()
     tokenizer, head = model.tokenizer, loss.head
     rows = [dict(tokenizer(s)) for s in sentences]
     rows += [dict(tokenizer(s, s)) for s in sentences]
@@ -99,7 +101,7 @@ def test_conisi_given(double, sentences, family, interaction_dim):
 def test_conisi_constructs_what_it_says(double, sentences, strategy):
     """The sentences that the loss composed are taken from its composer; their form and the term are checked."""
     model = double()
-    loss = ConIsILoss(model, strategy=strategy, replacement_rate=0.3).double()
+    loss = ConIsILoss(model, temperature=TAU, strategy=strategy, replacement_rate=0.3).double()
     composed, compose = [], loss.pairs.composer.forward
 
     def spy(first, second):
@@ -212,6 +214,7 @@ def test_infocse(double, sentences, masked_views, pooling):
         mlm_weight=0.5,
         split_layer=2,
         extra_layers=1,
+        head="projector",
         weighting="loss",
         ablation=InfoCSEAblation(masked_views=masked_views),
     ).double()
@@ -274,7 +277,7 @@ def test_a_weight_of_zero_gives_the_simpler_loss_in_value_and_gradient(double, s
 
 def test_no_interaction_is_contrast_on_pairs(double, sentences):
     model = double()
-    loss = ConIsILoss(model, interaction_weight=0).double()
+    loss = ConIsILoss(model, temperature=TAU, interaction_weight=0).double()
     rows = [dict(model.tokenizer(s)) for s in sentences] + [dict(model.tokenizer(s, s)) for s in sentences]
     hidden = row_vectors(model, rows) @ loss.head.linear.weight.T + loss.head.linear.bias
     x, y = F.elu(batch_norm(hidden, loss.head.norm)).chunk(2)
@@ -293,7 +296,7 @@ def test_the_pair_tokenizer_is_the_same_for_long_texts(double):
     """Longer than the encoder has positions for: cut as the tokenizer would cut the pair."""
     model = double("roberta")
     texts = ["a " * 60, "rain falls", "the river " * 30]
-    loss = ConIsILoss(model, interaction_weight=0.5).double()
+    loss = ConIsILoss(model, temperature=TAU, interaction_weight=0.5).double()
     cut = [
         model.tokenizer.decode(model.tokenizer(t, truncation=True)["input_ids"], skip_special_tokens=True)
         for t in texts

@@ -46,7 +46,7 @@ def assert_same(model, one, other, texts):
 @pytest.mark.parametrize("strategy", ["other", "subword"])
 def test_without_queue_and_network_it_is_conisi(build, sentences, strategy):
     model = build()
-    options = {"interaction_weight": 0.3, "strategy": strategy}
+    options = {"temperature": 0.2, "interaction_weight": 0.3, "strategy": strategy}
     conisi = ConIsILoss(model, **options)
     combined = CombinedLoss(model, queue_batches=0, mlm_weight=0.0, **options)
     combined.head.load_state_dict(conisi.head.state_dict())

@@ -161,7 +161,8 @@ def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector
 
 def test_with_detection_alone_it_is_diffcse(model, sentences):
     torch.manual_seed(1)
-    infocse = InfoCSELoss(model, mlm_weight=0, weighting="loss", ablation=InfoCSEAblation(rtd_weight=0.3))
+    options = {"mlm_weight": 0, "weighting": "loss", "head": "projector"}
+    infocse = InfoCSELoss(model, **options, ablation=InfoCSEAblation(rtd_weight=0.3))
     torch.manual_seed(1)
     diffcse = DiffCSELoss(model, rtd_weight=0.3, vector="encoder")
     diffcse.head, diffcse.detector = infocse.head, infocse.detector

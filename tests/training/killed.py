@@ -44,7 +44,11 @@ CASES = {
     "conisi-fresh": ({"strategy": "given"}, 1, {}),
     "twins": ({"queue_batches": 2}, 2, {"gradient_accumulation_steps": 2}),
     "twins-german": ({"queue_batches": 3}, 2, {}),
-    "infocse": ({"mlm_weight": 0.1, "ablation": stc.InfoCSEAblation(rtd_weight=0.1)}, 1, {}),
+    "infocse": (
+        {"mlm_weight": 0.1, "head": "projector", "ablation": stc.InfoCSEAblation(rtd_weight=0.1)},
+        1,
+        {},
+    ),
     "diffcse": ({"sampling": True}, 1, {}),
     "pretraining": ({"whole_words": True}, 1, {}),
 }

@@ -35,7 +35,7 @@ GATHERING = {
     "conisi": ({"strategy": "given"}, 2),
     "twins": ({"queue_batches": 2, "train_pooling": "cls"}, 2),
     "twins-german": ({"queue_batches": 2, "train_pooling": "cls"}, 1),
-    "infocse": ({"mlm_weight": 0.3}, 1),
+    "infocse": ({"mlm_weight": 0.3, "head": "projector"}, 1),
     "infocse-rtd": ({"mlm_weight": 0.3, "weighting": "loss", "ablation": stc.InfoCSEAblation(rtd_weight=0.2)}, 1),
     "diffcse": ({"rtd_weight": 0.2}, 1),
     "momentum": ({"queue_size": 7, "positives": "momentum"}, 2),
@@ -139,7 +139,7 @@ TRAINED = {
     "conisi": ({}, 1),
     "twins": ({"gather_across_devices": True}, 2),
     "twins-apart": ({}, 2),
-    "infocse": ({"mlm_weight": 0.1, "gather_across_devices": True}, 1),
+    "infocse": ({"mlm_weight": 0.1, "head": "projector", "gather_across_devices": True}, 1),
     "pretraining": ({}, 1),
 }
 
@@ -309,7 +309,8 @@ def check_mini_batches(bert):
     for mini_batch_size in (None, 1):
         torch.manual_seed(0)
         model = build(bert, dropout=False)
-        loss = stc.InfoCSELoss(model, mlm_weight=0.3, gather_across_devices=True, mini_batch_size=mini_batch_size)
+        options = {"mlm_weight": 0.3, "head": "projector", "gather_across_devices": True}
+        loss = stc.InfoCSELoss(model, **options, mini_batch_size=mini_batch_size)
         switch_off_dropout(loss.double())
         wrap = torch.nn.parallel.DistributedDataParallel
         loss.model = wrap(model, find_unused_parameters=True)

@@ -77,14 +77,14 @@ def test_losses_by_name_and_any_loss_of_sentence_transformers(made, tmp_path):
     ("saved", "read", "message"),
     [
         (("conisi", {}), ("simcse", {}), "the state of ConIsILoss, the loss is SimCSELoss"),
-        (("conisi", {}), ("conisi", {"temperature": 0.1}), "temperature is 0.1, saved with 0.05"),
+        (("conisi", {}), ("conisi", {"temperature": 0.2}), "temperature is 0.2, saved with 0.1"),
         (("twins", {}), ("twins", {"queue_batches": 3, "forgetting_rate": 0.2}), "queue_batches is 3, saved with 2"),
         (
             ("infocse", {}),
             ("infocse", {"mask_rate": 0.2, "ablation": stc.InfoCSEAblation(detach=False)}),
             "mask_rate is 0.2.*; detach is False",
         ),
-        (("infocse", {}), ("infocse", {"head": None}), "head is None, saved with 'projector'"),
+        (("infocse", {}), ("infocse", {"head": None}), "head is None, saved with 'tanh'"),
     ],
 )
 def test_what_does_not_fit_is_named_and_nothing_is_taken(made, tmp_path, saved, read, message):

@@ -412,8 +412,8 @@ def test_what_can_not_be_resumed_is_refused_with_the_remedy(made, arguments, tmp
         ContrastiveTrainer(loss.model, arguments(output_dir=str(tmp_path / "new")), data, loss=loss).train(
             resume_from_checkpoint=True
         )
-    other, data = made("conisi", temperature=0.1)
-    with pytest.raises(ValueError, match=r"temperature is 0.1, saved with 0.05"):
+    other, data = made("conisi", temperature=0.2)
+    with pytest.raises(ValueError, match=r"temperature is 0.2, saved with 0.1"):
         ContrastiveTrainer(other.model, arguments(), data, loss=other).train(resume_from_checkpoint=True)
 
 
