@@ -32,6 +32,8 @@ HELD_TO = (
     ("DiffCSE", "SimCSE"),
     ("SimCSE with masked-LM", "SimCSE"),
     *((title, f"{title}{PAPER}") for title in TITLES.values()),
+    ("ConIsI-s" + PAPER, "SimCSE" + PAPER),
+    ("InfoCSE" + PAPER, "SimCSE" + PAPER),
 )
 #: SimCSE on either data, and from either start.
 SIMCSE = (TITLES["simcse"], TITLES["simcse-pairs"], "SimCSE from stage 1")

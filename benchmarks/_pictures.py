@@ -72,7 +72,8 @@ def seeds(axis: Any, values: list[float], place: float, *, across: bool) -> None
         other = [place] * len(along)
         axis.plot(*((along, other) if across else (other, along)), *style, **more)
 
-    if ends := interval(values):
+    # Two seeds' interval is so wide that nothing else would be seen.
+    if len(values) > 2 and (ends := interval(values)):
         draw(ends, color="tab:blue", linewidth=2)
     draw(values, ".", color="gray")
     draw([statistics.mean(values)], "o", color="tab:blue")
