@@ -504,19 +504,40 @@ def test_what_comes_into_the_output_during_training_stays(checkpoint, corpus, tm
     assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".out")]
 
 
+def test_sigterm_leaves_nothing_behind(checkpoint, corpus, tmp_path, monkeypatch):
+    """As from a job scheduler: the hidden folder beside the output goes, and the exit code is a shell's."""
+    out = tmp_path / "out"
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus), "--output"]
+    before = signal.getsignal(signal.SIGTERM)
+    hidden = []
+
+    def terminated(*_, **__):
+        hidden.extend(entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".out."))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(ContrastiveTrainer, "train", terminated)
+    with pytest.raises(SystemExit) as stopped:
+        main([*words, str(out), "--batch-size", "4", "--max-steps", "1"])
+    assert stopped.value.code == 143
+    assert len(hidden) == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["corpus.txt"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("renamed", [True, False])
-def test_interrupted_while_the_model_is_put_in_place(checkpoint, corpus, tmp_path, monkeypatch, renamed):
-    """Ctrl-C between two moves: the new model takes the old one's place all the same."""
+def test_interrupted_while_the_model_is_put_in_place(checkpoint, corpus, tmp_path, monkeypatch, renamed, sent):
+    """Ctrl-C or SIGTERM between two moves: the new model takes the old one's place all the same."""
     out = tmp_path / "out"
     words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus), "--output"]
     words += [str(out), "--batch-size", "4", "--max-steps"]
     assert main([*words, "1"]) == 0
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.getsignal(sent)
     move, calls = shutil.move, []
 
     def interrupted(source, target):
         calls.append(source)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), sent)
         return move(source, target)
 
     def rename(source, target):
@@ -530,7 +551,7 @@ def test_interrupted_while_the_model_is_put_in_place(checkpoint, corpus, tmp_pat
     assert main([*words, "2", "--overwrite"]) == 0
     assert calls
     assert json.loads((out / "training_run.json").read_text())["steps"] == 2
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(sent) is before
     SentenceTransformer(str(out))
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["corpus.txt", "out"]
 

@@ -14,6 +14,7 @@ from st_contrastive import __version__
 from st_contrastive.cli import demo, evaluate, losses, pretrain, recipes, report, train, translate
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._quiet import quiet
+from st_contrastive.cli._signals import sigterm_exits
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -49,10 +50,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. The exit code is 0, or 2 with one line on the error stream for bad input."""
+    """Run a command. The exit code is 0, or 2 with one line on the error stream for bad input.
+
+    Ctrl-C gives 130, SIGTERM 143; temporary files are removed first.
+    """
     args = parse(sys.argv[1:] if argv is None else argv)
     try:
-        with nullcontext() if getattr(args, "verbose", True) else quiet():
+        with sigterm_exits(), nullcontext() if getattr(args, "verbose", True) else quiet():
             code: int = args.run(args)
     except KeyboardInterrupt:
         print("st-contrastive: stopped", file=sys.stderr)

@@ -6,8 +6,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
@@ -18,6 +16,7 @@ from typing import Any
 from st_contrastive import _files
 from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError, option_name
+from st_contrastive.cli._signals import uninterrupted
 
 #: Files in a saved model's folder: weights, configurations, the tokenizer's, custom code, and what training adds.
 _MODEL_FILES = (
@@ -233,19 +232,6 @@ def _renamed(source: Path, target: Path) -> bool:
     return True
 
 
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C, so that the exchange of two folders is not left half-way."""
-    if threading.current_thread() is not threading.main_thread():  # only that one gets it
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _unsaved(saved: Path, folder: Path) -> Path:
     """Move the model to a free name beside the output."""
     names = (f"{folder.name}.unsaved{number or ''}" for number in count())
@@ -260,7 +246,7 @@ def put_in_place(saved: Path, folder: Path, args: argparse.Namespace) -> None:
         UserError: something has come into the output since training began, or it can't be written; the new model is
             then beside it.
     """
-    with _uninterrupted():
+    with uninterrupted():
         try:
             output_folder(args)
         except UserError as error:
