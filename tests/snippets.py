@@ -35,7 +35,7 @@ def inline_commands(page: Path) -> list[str]:
 
 
 def files(folder: Path, sentences: list[str]) -> None:
-    """Write what the pages call corpus.txt, pairs.tsv and data/."""
+    """Write what the pages call corpus.txt, pairs.tsv, dev.jsonl and data/."""
     (folder / "corpus.txt").write_text("\n".join(sentences), encoding="utf-8")
     pairs = zip(sentences, foreign.GERMAN, strict=True)
     (folder / "pairs.tsv").write_text("".join(f"{one}\t{two}\n" for one, two in pairs), encoding="utf-8")
@@ -43,6 +43,7 @@ def files(folder: Path, sentences: list[str]) -> None:
         {"sentence1": a, "sentence2": b, "score": score / 2}
         for score, (a, b) in enumerate(zip(sentences, [*sentences[1:], sentences[0]], strict=True))
     ]
+    write(folder / "dev.jsonl", rows)
     for split in ("dev", "test"):
         write(folder / "data" / "sts" / "stsb" / f"{split}.jsonl", rows)
 

@@ -34,8 +34,8 @@ class ConIsILoss(ContrastiveLoss):
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
-        temperature: tau. The paper has 0.05. The head's BatchNorm spreads a batch, so that its contrast is easy from
-            the start: from both encoders that we tried, the default did better (``docs/defaults.md``).
+        temperature: tau. The paper has 0.05. From both encoders that we tried, the default did better
+            (``docs/defaults.md``).
         strategy: how c is made. "other": another sentence of the batch (ConIsI-s). "subword": a share of the subwords
             is chosen, each becomes a random one 80 % of the time (ConIsI-o1; see ``unreplaced``). "given": the second
             column (ConIsI-o2 takes sentences with antonyms there).

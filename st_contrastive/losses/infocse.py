@@ -90,8 +90,8 @@ class InfoCSELoss(ConditionedLoss):
             :meth:`~st_contrastive.AuxiliaryMLMPretrainingLoss.save_auxiliary` wrote, a Condenser checkpoint's folder or
             ``model.pt``, or an :class:`~st_contrastive.components.AuxiliaryMLM`. None makes an untrained one from the
             encoder's own lower half and uppermost layers ("w/o pre-training", Table 4).
-        temperature: tau. The default is the authors'. Under the projector, whose BatchNorm makes the contrastive task
-            easy from the start, 0.1 did better on all-MiniLM-L6-v2.
+        temperature: tau. The default is the authors'. On all-MiniLM-L6-v2, the projector's BatchNorm makes the
+            contrastive task easy from the start, and 0.1 did better.
         mlm_weight: lambda. At 0 the auxiliary network is not run ("w/o MLM").
         mask_rate: share of the tokens that are masked.
         weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
@@ -141,8 +141,8 @@ class InfoCSELoss(ConditionedLoss):
         +-------------+--------+
 
     Recommendations:
-        - From a plain masked-LM checkpoint, pre-train the auxiliary network first, with
-          ``AuxiliaryMLMPretrainingLoss``. From a sentence encoder, skip this: 150 steps of it lowered the scores.
+        - From a plain masked-LM checkpoint, the paper pre-trains the auxiliary network first, with
+          ``AuxiliaryMLMPretrainingLoss``. From a sentence encoder, skip this: 150 steps of it lowered the STS tests.
         - At the paper's ``mlm_weight`` the masked-LM term hardly trains the encoder. To choose a weight at which it
           does, call :meth:`gradient_norms` after some steps, not before the first.
 
