@@ -1,4 +1,5 @@
-# Needs python3 and make; everything else goes into .venv. A stamp file keeps a second call from installing again.
+# Needs make and Python 3.10 or newer with venv (on Debian the package python3-venv); everything else goes into .venv.
+# A stamp file keeps a second call from installing again.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -38,7 +39,8 @@ docs: $(VENV)/.docs  ## the documentation, in site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.12')"
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[demo]"

@@ -16,7 +16,7 @@ name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
 dataset = conisi_dataset(stream_corpus(corpus), AntonymReplacement())
 print(dataset[0])
-loss = ConIsILoss(model, strategy="given", temperature=0.15, interaction_weight=0.1)
+loss = ConIsILoss(model, strategy="given")
 args = SentenceTransformerTrainingArguments(
     f"{output}-run", num_train_epochs=1, per_device_train_batch_size=64, learning_rate=3e-5, report_to="none"
 )

@@ -20,10 +20,10 @@ args = SentenceTransformerTrainingArguments(
     per_device_train_batch_size=32,
     learning_rate=3e-5,
     report_to="none",
-    use_cpu=not torch.cuda.is_available(),  # two processes without GPUs can't find each other otherwise
+    use_cpu=torch.cuda.device_count() < 2,  # with fewer than two GPUs, both processes use the CPU
 )
 model = SentenceTransformer(name, device=str(args.device))
-loss = ConIsILoss(model, temperature=0.15, interaction_weight=0.1, gather_across_devices=True)
+loss = ConIsILoss(model, gather_across_devices=True)
 trainer = ContrastiveTrainer(model, args, conisi_dataset(stream_corpus(corpus)), loss=loss)
 trainer.train()
 if trainer.is_world_process_zero():
