@@ -105,7 +105,7 @@ def _checked_texts(name: str, values: Iterable[str]) -> Iterator[str]:
         require_encodable(f"{name}[{index}]", value)
         yield value
     if index < 0:
-        raise ValueError(f"{name} is empty; there is nothing to train on.")
+        raise ValueError(f"{name} is empty: give at least one string.")
 
 
 def require_instance(name: str, value: object, kind: type[Any]) -> None:

@@ -68,7 +68,7 @@ ARGUMENTS: Mapping[str, str] = {
     "interaction_weight": "lambda, the interactive term's share, 0 to 1",
     "queue_batches": "batches of past sentences in the queue",
     "queue_size": "past sentences in the queue",
-    "momentum": "of the momentum encoder, 0 to 1",
+    "momentum": "the momentum encoder's share kept per step, 0 to below 1",
     "fusion_rate": "the sentence's share in its fraternal twin, 0 to 1",
     "mlm_weight": "weight of the masked-LM term",
     "mask_rate": "share of the tokens that are masked",

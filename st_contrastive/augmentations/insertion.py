@@ -17,7 +17,7 @@ class RandomInsertion:
     """Inserts a synonym of a random word at a random place, several times, as EDA does (Wei and Zou, EMNLP 2019).
 
     Args:
-        rate: max(1, rate * words) words are inserted.
+        rate: share of the text's words, 0 to 1; of n words, max(1, int(rate * n)) are added.
         words: words to insert in place of synonyms, for a language without WordNet.
         lexicon: None uses NLTK's WordNet, unless ``words`` is given.
 

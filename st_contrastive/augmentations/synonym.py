@@ -29,7 +29,8 @@ class SynonymReplacement:
     """Replaces some words by single-word WordNet synonyms, as EDA does (Wei and Zou, EMNLP 2019).
 
     Args:
-        rate: max(1, rate * words) words are replaced, or all that have a synonym if these are fewer.
+        rate: share of the text's words, 0 to 1. Of n words, max(1, int(rate * n)) are replaced, or all that have a
+            synonym if these are fewer.
         lexicon: None uses NLTK's WordNet.
 
     Raises:

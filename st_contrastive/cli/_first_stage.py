@@ -48,7 +48,7 @@ def first_stage(args: argparse.Namespace, settings: dict[str, Any], options: dic
     settings = {**settings, "loss_arg": [f"{name}={value}" for name, value in arguments.items()]}
     if Path(folder, "modules.json").is_file():
         _check_same(Path(folder), args, settings)
-        print(f"Stage 1 is there: taking the encoder and the auxiliary network in {folder}.")
+        print(f"Stage 1 has been run: using the encoder and the auxiliary network in {folder}.")
         return folder
     checkpoints = beside(args.checkpoints) if args.checkpoints else None
     own = {"output": folder, "checkpoints": checkpoints, "overwrite": False, "max_steps": None, "keep": 1.0}

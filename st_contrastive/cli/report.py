@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the records and write the page."""
     from st_contrastive.cli._record import NAME, read
 
-    target = report_file("--html", args.html, ours=_is_page, what="such page")
+    target = report_file("--html", args.html, ours=_is_page, what="page of st-contrastive report")
     with user_error(OSError, ValueError):
         folders = list(dict.fromkeys(Path(folder).resolve() for folder in args.runs))
         records = {run_name: read(folder) for run_name, folder in zip(_names(folders), folders, strict=True)}
@@ -88,7 +88,7 @@ def _is_page(file: Path) -> bool:
 def _scores(file: str) -> dict[str, Any]:
     report = json.loads(Path(file).read_text(encoding="utf-8"))
     if not isinstance(report, dict) or not isinstance(report.get("scores"), list):
-        raise ValueError(f"--scores {file} is no report of st-contrastive evaluate --json.")
+        raise ValueError(f"--scores {file} was not written by st-contrastive evaluate --json.")
     return report
 
 

@@ -64,7 +64,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="train an encoder on unlabelled sentences",
         description="Train an encoder on unlabelled sentences with sentence-transformers' Trainer.",
         usage="st-contrastive train (--recipe NAME | --method NAME --model NAME) --data FILE --output DIR [options]",
-        epilog="See also: st-contrastive recipes [NAME], and st-contrastive losses NAME for all arguments of a loss. "
+        epilog="The method options name the methods that they matter most for; each works with every method whose loss "
+        "has that argument. Defaults and all arguments of a loss: st-contrastive losses NAME. All recipes: "
+        "st-contrastive recipes. "
         "With a recipe, 'none' for --dev, --auxiliary, --generator or --translation-encoder takes the recipe's away.",
     )
     data = add_data(parser)
@@ -75,16 +77,27 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         help="twins: translations line by line, or .tsv or .jsonl pairs",
     )
-    data.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), help="twins: two fields of a file of pairs")
+    data.add_argument(
+        "--languages",
+        nargs=2,
+        metavar=("FROM", "TO"),
+        help="twins: names of the two fields in a --translations file of pairs",
+    )
     data.add_argument("--antonyms", action="store_true", help="conisi, combined: replace words by WordNet antonyms")
     data.add_argument("--antonym-rate", type=share, metavar="X", help="share of the words with an antonym; default: 1")
-    data.add_argument("--repetition", type=share, metavar="X", help="simcse, momentum: share of words repeated")
+    data.add_argument(
+        "--repetition",
+        type=share,
+        metavar="X",
+        help="simcse, momentum: repeat up to this share of words in one view",
+    )
     model = add_model(parser)
     model.add_argument(
         "--pooling",
         choices=POOLINGS,
         metavar="NAME",
-        help=f"{', '.join(POOLINGS)}; default: a saved model's own, or the recipe's",
+        help=f"{', '.join(POOLINGS)} (the model's own); default: the recipe's; without one, keep for a saved model, "
+        "else cls (twins: mean)",
     )
     model.add_argument(
         "--translation-encoder",
@@ -93,7 +106,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="twins: its tokenizer and embeddings read --translations; default: --model",
     )
     model.add_argument(
-        "--auxiliary", type=name, metavar="NAME", help="infocse, combined: folder that pretrain-infocse wrote"
+        "--auxiliary",
+        type=name,
+        metavar="NAME",
+        help="infocse, combined: folder that pretrain-infocse wrote; default: made from --model, untrained",
     )
     model.add_argument(
         "--generator", type=name, metavar="NAME", help="diffcse: a masked LM; default: a frozen copy of --model"
@@ -106,16 +122,27 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     evaluation = parser.add_argument_group("evaluation")
     which = evaluation.add_mutually_exclusive_group()
     which.add_argument(
-        "--dev", action=Once, type=name, metavar="FILE", help="graded pairs (.jsonl); the best weights are saved"
+        "--dev",
+        action=Once,
+        type=name,
+        metavar="FILE",
+        help="graded pairs, .jsonl with sentence1, sentence2 and score; the best weights are saved",
     )
     which.add_argument("--dev-from-hub", action="store_true", help="the STS Benchmark's development split instead")
-    evaluation.add_argument("--evaluate-steps", action=Given, type=whole, default=125, metavar="N", help="default: 125")
+    evaluation.add_argument(
+        "--evaluate-steps",
+        action=Given,
+        type=whole,
+        default=125,
+        metavar="N",
+        help="steps between evaluations; default: 125",
+    )
     evaluation.add_argument(
         "--keep",
         type=kept_share,
         default=1.0,
         metavar="SHARE",
-        help="save SHARE x trained + (1 - SHARE) x untrained weights; 'best' chooses SHARE on --dev; default: 1",
+        help="save SHARE x trained + (1 - SHARE) x untrained weights; 'best' chooses it on --dev; default: 1",
     )
     add_checkpoints(parser)
     parser.set_defaults(run=run, stage1=None)  # the folder of the first stage, once there is one

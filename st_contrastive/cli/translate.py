@@ -20,12 +20,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--model", required=True, type=name, metavar="NAME", help="translation model: a folder or a hub name"
     )
     parser.add_argument(
-        "--data", action=Once, required=True, type=name, metavar="FILE", help="UTF-8 text, one sentence a line"
+        "--data", action=Once, required=True, type=name, metavar="FILE", help="UTF-8 text, one sentence per line"
     )
     parser.add_argument("--output", required=True, type=name, metavar="FILE", help="a .jsonl or .jsonl.gz file")
-    parser.add_argument("--languages", nargs=2, metavar=("FROM", "TO"), help="for models of several languages")
+    parser.add_argument(
+        "--languages",
+        nargs=2,
+        metavar=("FROM", "TO"),
+        help="source and target as the model names them, such as en de or eng_Latn deu_Latn",
+    )
     parser.add_argument("--prefix", metavar="TEXT", help="text that the model expects before each sentence")
-    parser.add_argument("--batch-size", type=whole, default=32, metavar="N", help="default: 32")
+    parser.add_argument(
+        "--batch-size", type=whole, default=32, metavar="N", help="sentences translated at a time; default: 32"
+    )
     parser.add_argument("--max-length", type=whole, default=128, metavar="N", help="tokens per sentence; default: 128")
     parser.add_argument("--beams", type=whole, default=1, metavar="N", help="beam width; default: 1")
     parser.add_argument("--limit", type=whole, metavar="N", help="translate the first N sentences only")

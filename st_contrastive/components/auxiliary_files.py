@@ -129,14 +129,15 @@ def load_auxiliary(
     condenser = place if place.is_file() else _find(path, CONDENSER_NAME)
     if condenser is None:
         raise FileNotFoundError(
-            f"auxiliary {path} {'holds' if place.is_dir() else 'is no folder here, and no known repository with'} "
+            f"auxiliary {path} {'holds' if place.is_dir() else 'is neither a folder here nor a known repository with'} "
             f"neither {CONFIG_NAME}, as AuxiliaryMLMPretrainingLoss(...).save_auxiliary(path) writes it, nor "
             f"Condenser's {CONDENSER_NAME}."
         )
     layers = _condenser_layers(condenser)
     if extra_layers not in (None, len(layers)):
         raise ValueError(
-            f"auxiliary {condenser} does not fit: extra_layers is {len(layers)}, asked for {extra_layers}."
+            f"auxiliary {condenser} does not fit: extra_layers is {len(layers)}, asked for {extra_layers}. Leave "
+            "extra_layers out."
         )
     auxiliary = AuxiliaryMLM.from_encoder(
         encoder,
@@ -151,7 +152,7 @@ def load_auxiliary(
         except RuntimeError as error:
             details = " ".join(line.strip() for line in str(error).splitlines()[1:3])
             raise ValueError(
-                f"auxiliary {condenser}: c_head.{number} is no layer of this encoder. {details}"
+                f"auxiliary {condenser}: c_head.{number} does not fit a layer of this encoder. {details}"
             ) from error
     return auxiliary
 
@@ -168,7 +169,7 @@ def _find(path: str | os.PathLike[str], name: str) -> Path | None:
         found = cached_file(str(path), name, _raise_exceptions_for_missing_entries=False)
     except OSError as error:
         raise FileNotFoundError(
-            f"auxiliary {path} is no folder, and can't be loaded from the hub: {first_line(error)}"
+            f"auxiliary {path} is not a folder, and can't be loaded from the hub: {first_line(error)}"
         ) from error
     return None if found is None else Path(found)
 
@@ -214,7 +215,8 @@ def _require_fit(
     if differing:
         raise ValueError(
             f"auxiliary {path} (made from {config.get('base_model_name') or 'an unnamed encoder'}) does not fit: "
-            f"{'; '.join(differing)}."
+            f"{'; '.join(differing)}. Use the encoder that it was trained with, and leave split_layer and extra_layers "
+            "out."
         )
 
 

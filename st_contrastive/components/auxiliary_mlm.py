@@ -91,7 +91,7 @@ class AuxiliaryMLM(nn.Module):
         Args:
             encoder: the full encoder; it is not changed. Its adapters are merged into the copy.
             split_layer: how many lower layers are copied and frozen. None takes half of them.
-            extra_layers: how many trainable layers follow. None takes two, as the paper, or one where two would make
+            extra_layers: how many trainable layers follow. None takes two, as in the paper, or one where two would make
                 the network as deep as the encoder. A network as deep as the encoder predicts as well as the encoder
                 does, without the sentence vector.
             tied_head: use the frozen copy's embedding matrix as the head's decoder; False trains a separate matrix.

@@ -34,7 +34,7 @@ class Encoder(Protocol):
 
 
 class FraternalEmbedding(nn.Module):
-    r"""BEL_F of Twins (Xiao, Li and Chen, 2023, eq. 3): the frozen embedding layer of another language's checkpoint.
+    r"""BEL_F of Twins (Xiao, Li and Chen, 2023, eq. 2): the frozen embedding layer of another language's checkpoint.
 
     The paper does not say how vectors of another space, or of another width, are fused with the encoder's. Here an
     affine map transfers them. It is fitted once, in closed form, by least squares on the tokens in both vocabularies
@@ -108,7 +108,10 @@ class FraternalEmbedding(nn.Module):
         self.max_length = min(model.max_seq_length or _LONGEST, _LONGEST) if max_length is None else max_length
         require_count("max_length", self.max_length)
         if self.max_length < (least := len(tokenizer("")["input_ids"]) + 1):
-            raise ValueError(f"max_length must be at least {least}, got {self.max_length}: a word and special tokens.")
+            raise ValueError(
+                f"max_length must be at least {least}, got {self.max_length}: a text needs one token besides "
+                "the special ones."
+            )
         self.tokenizer = tokenizer
         self.align = align
         self.width = int(own.shape[1])
@@ -206,7 +209,7 @@ class FraternalEmbedding(nn.Module):
         """
         if labels.ndim != 2 or labels.is_floating_point() or labels.shape[1] < 1:
             raise ValueError(
-                f"The labels are no translations (shape {tuple(labels.shape)}). A loss with a fraternal embedding "
+                f"The labels are not translations (shape {tuple(labels.shape)}). A loss with a fraternal embedding "
                 "needs data from twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
             )
         ids = labels[:, 1:]
@@ -218,8 +221,8 @@ class FraternalEmbedding(nn.Module):
             wrong, longest = torch.stack([other.to(lengths), lengths.max()]).tolist()
         if wrong:
             raise ValueError(
-                "The translations were tokenised by another tokenizer than fraternal's. Build the examples again with "
-                "the loss's fraternal embedding."
+                "The translations were tokenised with a different tokenizer from fraternal's. Build the examples again "
+                "with the loss's fraternal embedding."
             )
         if limit is not None and longest > limit:
             ids = _truncated(ids, lengths, limit, min(self._trailing, limit))

@@ -100,7 +100,8 @@ class ReplacedTokenDetector(nn.Module):
             sampling: see the class.
 
         Raises:
-            OSError, ValueError: the generator can't be loaded, or has another vocabulary.
+            OSError, TypeError, ValueError: the generator is of the wrong type, can't be loaded, or has another
+                vocabulary.
         """
         rows = cast(Tensor, encoder.get_input_embeddings().weight).shape[0]
         masking = TokenCorruption(tokenizer, rate=mask_rate, mask_share=1.0, random_share=0.0, vocabulary=rows)
@@ -139,8 +140,9 @@ class ReplacedTokenDetector(nn.Module):
                 )
             if head.source == "new":
                 warn(
-                    "The encoder's checkpoint has no masked-LM head, so its copy fills in tokens at random. Name a "
-                    "generator with the same tokenizer, or the folder that AuxiliaryMLMPretrainingLoss(...) saved."
+                    "The encoder's checkpoint has no masked-LM head, so its copy fills in tokens at random. Give "
+                    "DiffCSELoss a generator, a masked-LM checkpoint with the same tokenizer; give InfoCSELoss an "
+                    "auxiliary network, the folder that save_auxiliary wrote."
                 )
         return cls(masking, network, head, own_copy(encoder), sampling=sampling)
 
@@ -239,7 +241,7 @@ def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizer
         raise kind(f"generator {text} can't be loaded as a masked-LM model: {first_line(error)}") from error
     if fingerprint(own) != fingerprint(tokenizer):
         raise ValueError(
-            f"generator {text} has another tokenizer ({type(own).__name__}, {len(own)} tokens) than the model "
+            f"generator {text} has a different tokenizer ({type(own).__name__}, {len(own)} tokens) than the model "
             f"({type(tokenizer).__name__}, {len(tokenizer)}): take one with the model's vocabulary."
         )
     if not all(key.startswith(f"{model.base_model_prefix}.") for key in report["missing_keys"]):

@@ -25,7 +25,7 @@ def evaluate_geometry(
     name: str = "model",
     task: str = "stsb",
     split: str = "dev",
-    least: float = 4.0,
+    above_score: float = 4.0,
     batch_size: int = 64,
     progress: bool = False,
 ) -> Report:
@@ -43,16 +43,19 @@ def evaluate_geometry(
         name: the model's name in the report.
         task: name of the set.
         split: the split that the pairs are from.
-        least: score above which a pair means the same; 4 in SimCSE.
+        above_score: pairs with a higher gold score mean the same; 4 in SimCSE.
         batch_size: of encoding.
         progress: show a bar over the batches.
 
     Raises:
         EvaluationDataError: no pair has a higher score.
     """
-    same = [row for row, score in enumerate(pairs.scores) if score > least]
+    same = [row for row, score in enumerate(pairs.scores) if score > above_score]
     if not same:
-        raise EvaluationDataError(f"No pair has a score above {least}: scale the scores to 0 to 5, or give least.")
+        raise EvaluationDataError(
+            f"No pair has a gold score above {above_score}: scale the scores to 0 to 5, or, in Python, lower "
+            "above_score."
+        )
     sentences = list(dict.fromkeys((*pairs.first, *pairs.second)))
     vectors = torch.from_numpy(encoded(model, sentences, batch_size=batch_size, progress=progress).astype(np.float64))
     place = {sentence: row for row, sentence in enumerate(sentences)}
@@ -68,7 +71,7 @@ def evaluate_geometry(
         if not torch.equal(*views):  # equal if the model has no dropout
             found["twins-information"] = (mutual_information(*views), len(same))
     scores = tuple(Score(task, split, metric, float(value), size) for metric, (value, size) in found.items())
-    return Report(name, scores, {"suite": "geometry", "least": least})
+    return Report(name, scores, {"suite": "geometry", "above_score": above_score})
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from st_contrastive.evaluation.sts import STSPairs, read_sts, sts_spearman
 class STSEvaluator(SentenceEvaluator):
     """Spearman correlation on the pairs of a development split, for ``fit`` and the Trainer.
 
-    The papers choose the checkpoint on the STS Benchmark's development split, every 125 steps (ConIsI, InfoCSE) or 151
-    (Twins). A call returns ``{"<name>_spearman": value}``.
+    InfoCSE keeps the best checkpoint on the STS Benchmark's development split, evaluated every 125 steps. Twins
+    evaluates on it every 151 steps. ConIsI evaluates every 125 steps and does not name the data. A call returns
+    ``{"<name>_spearman": value}``.
 
     Args:
         pairs: the pairs, or the file that :func:`read_sts` reads them from. Never a test split, since the checkpoint

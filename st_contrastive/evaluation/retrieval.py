@@ -120,8 +120,8 @@ def evaluate_retrieval(
     Args:
         model: anything with ``encode``; its ``encode_query``, ``encode_document`` and ``similarity`` are used if it has
             them.
-        folder: a set, see :func:`read_retrieval`, or a folder with one folder a set, which may hold one folder for each
-            part of the set. A set without judgements of that split is left out, and a note says so.
+        folder: a set, see :func:`read_retrieval`, or a folder with one folder per set, which may hold one folder for
+            each part of the set. A set without judgements of that split is left out, and a note says so.
         name: the model's name in the report.
         split: whose judgements are used.
         batch_size: of encoding.
@@ -192,7 +192,7 @@ def evaluate_in_domain_retrieval(
     *,
     name: str = "model",
     task: str = "stsb retrieval",
-    least: float = 5.0,
+    min_score: float = 5.0,
     batch_size: int = 64,
     progress: bool = False,
 ) -> Report:
@@ -208,16 +208,19 @@ def evaluate_in_domain_retrieval(
         pairs: the set.
         name: the model's name in the report.
         task: name of the set.
-        least: lowest score of a pair that means the same.
+        min_score: lowest score of a pair that means the same.
         batch_size: of encoding.
         progress: show a bar over the batches.
 
     Raises:
         EvaluationDataError: no pair has that score.
     """
-    positive = [row for row, score in enumerate(pairs.scores) if score >= least]
+    positive = [row for row, score in enumerate(pairs.scores) if score >= min_score]
     if not positive:
-        raise EvaluationDataError(f"No pair has a score of {least} or more: scale the scores to 0 to 5, or give least.")
+        raise EvaluationDataError(
+            f"No pair has a gold score of {min_score} or more: scale the scores to 0 to 5, or, in Python, lower "
+            "min_score."
+        )
     texts = np.asarray((*pairs.first, *pairs.second), dtype=object)
     vectors = unit(encoded(model, list(texts), batch_size=batch_size, progress=progress))
     ranks = []
@@ -230,5 +233,5 @@ def evaluate_in_domain_retrieval(
     scores = tuple(Score(task, "test", metric, value, len(ranks)) for metric, value in recalls.items())
     lost = sum(map(math.isinf, ranks))
     notes = (f"{task}: {lost:,} pairs have vectors that are not finite, and find nothing.",) if lost else ()
-    settings = {"suite": "in-domain retrieval", "least": least, "sentences": 2 * len(pairs)}
+    settings = {"suite": "in-domain retrieval", "min_score": min_score, "sentences": 2 * len(pairs)}
     return Report(name, scores, settings, notes)

@@ -63,7 +63,7 @@ class STSPairs:
 
 
 def read_sts(path: str | Path) -> STSPairs:
-    """Read pairs, one JSON object a line: ``sentence1``, ``sentence2``, ``score`` and, if there are any, ``subset``.
+    """Read pairs, one JSON object per line: ``sentence1``, ``sentence2``, ``score`` and, if there are any, ``subset``.
 
     SimCLUE's form, with a ``label`` of 0 or 1 instead of the score, is read too.
 
@@ -136,14 +136,14 @@ def sts_files(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[
     """The data files under ``folder``, by set and split: ``<set>/<split>.jsonl[.gz]``, the papers' sets first.
 
     Args:
-        folder: one folder a set.
+        folder: one folder per set.
         splits: which are wanted. A file of "dev" may also be called validation or trial. "all" is every pair of a set,
             from ``all.jsonl`` or from its train, dev and test files together. For SICK-R it is among the default.
 
     Raises:
         EvaluationDataError: the folder holds no such file.
     """
-    root = require_folder(folder, "one folder a set, such as stsb/test.jsonl.gz")
+    root = require_folder(folder, "one folder per set, such as stsb/test.jsonl.gz")
     found: dict[tuple[str, str], list[Path]] = {}
     for place in folders_in(root, tuple(PAPERS_SETS), plain):
         wanted = [*splits, ALL] if plain(place.name) == "sickr" and tuple(splits) == SPLITS else splits
@@ -199,8 +199,8 @@ def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) 
                 rows = load_dataset(repository, split=has[split])
             except Exception as error:  # the network's, the Hub's or a file's
                 raise EvaluationDataError(
-                    f"{repository} can't be loaded from the Hugging Face Hub ({type(error).__name__}): name local "
-                    "files of it."
+                    f"{repository} can't be loaded from the Hugging Face Hub ({type(error).__name__}). Use local "
+                    "files: train --dev FILE, evaluate --eval-data DIR, or evaluate_sts(model, folder)."
                 ) from error
             found[name, split] = STSPairs(
                 tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(map(float, rows["score"]))

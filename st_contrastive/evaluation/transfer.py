@@ -61,7 +61,7 @@ def read_transfer(folder: str | Path) -> list[TransferTask]:
     Raises:
         EvaluationDataError: there is none, or a file can't be used.
     """
-    root = require_folder(folder, "one folder a task, such as mr/all.jsonl.gz")
+    root = require_folder(folder, "one folder per task, such as mr/all.jsonl.gz")
     names = {"all": ("all",), **SPLIT_NAMES}
     tasks = []
     for place in folders_in(root, PAPERS_TASKS):
@@ -84,7 +84,7 @@ def _check_alike(task: TransferTask) -> None:
         return
     for split, own in task.splits.items():
         if len(own.texts) != len(train.texts):
-            raise EvaluationDataError(f"{task.name}: train and {split} differ in the number of texts a row.")
+            raise EvaluationDataError(f"{task.name}: train and {split} differ in the number of texts per row.")
         if more := set(own.labels) - set(train.labels):
             known = ", ".join(map(repr, sorted(set(train.labels))))
             raise EvaluationDataError(
@@ -100,7 +100,7 @@ def _read(path: Path) -> TransferSplit:
         if columns[-1] not in row:
             raise EvaluationDataError(f"{where} has sentence1 and no sentence2.")
         if row["label"] is None:
-            raise EvaluationDataError(f"{where} has no label, but null.")
+            raise EvaluationDataError(f"{where}: label is null; give each row a label.")
         rows.append(tuple(text(row, column, where) for column in columns))
         labels.append(str(row["label"]))
     if len(set(labels)) < 2:

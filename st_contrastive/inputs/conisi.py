@@ -21,7 +21,7 @@ def conisi_examples(
             ``AntonymReplacement()`` (ConIsI-o2). If it equals its sentence, the loss takes another sentence of the
             batch. None gives one column, for the strategies "other" and "subword": the loss then constructs the
             sentences on the device, anew in each step.
-        seed: of the random generators that a function gets, one for each row.
+        seed: with the row's number, seeds the random generator that the function gets.
 
     Raises:
         TypeError, ValueError: a row is not a string or holds half of a surrogate pair, or the columns differ in length.

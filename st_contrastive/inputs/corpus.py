@@ -25,8 +25,10 @@ _OTHER_FILES = {
     b"PK\x03\x04": "a zip archive",
     b"PAR1": "a Parquet table",
 }
-#: Endings of tables, and who reads them.
-_TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
+#: Endings of tables, and the arguments with which datasets.load_dataset reads them.
+_TABLES = {
+    ".csv": "'csv'", ".tsv": "'csv', sep='\\t'", ".json": "'json'", ".jsonl": "'json'", ".parquet": "'parquet'"
+}  # fmt: skip
 _RECODE = "Convert it, for example with `iconv -f utf-16 -t utf-8`, naming the encoding that it has."
 
 
@@ -85,8 +87,8 @@ def read_corpus(path: str | Path, *, limit: int | None = None, max_characters: i
         max_characters: length of the longest line that is taken.
 
     Raises:
-        CorpusError: the file is a table by its name (.csv, .tsv, .json, .jsonl), can't be opened, is damaged, is not
-            UTF-8 text, or has no sentence.
+        CorpusError: the file is a table by its name (.csv, .tsv, .json, .jsonl, .parquet), can't be opened, is damaged,
+            is not UTF-8 text, or has no sentence.
 
     Example:
         >>> import tempfile, pathlib
@@ -201,7 +203,7 @@ def _require_no_table(path: Path) -> None:
     if kind in _TABLES:
         raise CorpusError(
             f"{path} is a table by its name ({kind}), and this reads text, one sentence per line. Take the column of "
-            f"sentences from it, such as datasets.load_dataset({_TABLES[kind]!r}, data_files=...)['train']['text']."
+            f"sentences from it, such as datasets.load_dataset({_TABLES[kind]}, data_files=...)['train']['text']."
         )
 
 
@@ -248,7 +250,7 @@ def lines(path: Path, max_characters: int) -> Iterator[bytes | None]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise CorpusError(f"{path} is damaged or cut short ({error}). Fetch or compress it again.") from error
     except OSError as error:
-        raise CorpusError(f"{path} can't be read: {error.strerror or error}.") from error
+        raise CorpusError(f"{path} can't be read: {error.strerror or error}. Check path and permissions.") from error
 
 
 def open_bytes(path: Path) -> BinaryIO:

@@ -80,7 +80,9 @@ def read_parallel(
     if translations is None:
         fields, rows = _pairs_of_table(path, languages, counts, max_characters)
     elif languages is not None:
-        raise ValueError("languages names the fields of one file of pairs; two text files have none.")
+        raise ValueError(
+            "languages names the fields of one file of pairs; two text files have none: leave languages out."
+        )
     else:
         both = _lines_of_two(path, Path(translations), max_characters)
         rows = ((counts.decode(line), partner_counts.decode(partner)) for line, partner in both)

@@ -19,7 +19,7 @@ def text_examples(
         sentences: the sentences.
         other: another form of each sentence, for SimCSELoss and MomentumContrastLoss; or a function that makes it, such
             as ESimCSE's ``WordRepetition()``. Without it, dropout makes the two views differ.
-        seed: of the random generators that a function gets, one for each row.
+        seed: with the row's number, seeds the random generator that the function gets.
 
     Raises:
         TypeError, ValueError: a row is not a string or holds half of a surrogate pair, or the columns differ in length.

@@ -76,5 +76,5 @@ def auxiliary_network(
         ("lower_dropout", lower_dropout or None, given.lower_dropout),
     ):
         if wanted is not None and wanted != has:
-            raise ValueError(f"auxiliary does not fit: {name} is {has}, asked for {wanted}.")
+            raise ValueError(f"auxiliary does not fit: {name} is {has}, asked for {wanted}. Leave {name} out.")
     return given

@@ -44,16 +44,16 @@ def begin_run(loss: TextLoss, run: Run, *, restored: bool) -> None:
     if distributed.world_size() > 1:
         if run.losses > 1:
             raise ValueError(
-                f"In the same step each device has a batch of another dataset, and so another loss than {name}, whose "
-                f"gradients would be averaged with none. {remedy}."
+                "Each device may train on a different dataset in the same step, and so with a different loss: the "
+                f"gradients of {name} can't be averaged. {remedy}."
             )
         if not distributed.alike(restored, loss.model.device):
             raise ValueError("load_loss_state was called on some of the devices only: call it on all.")
         if not restored:
             distributed.broadcast(owned.values())
         warn(
-            f"{name} owns state that is neither clipped nor saved in checkpoints here, on "
-            f"{distributed.world_size()} devices; its gradients are averaged over them. {remedy}."
+            f"What {name} owns (heads, queues, networks) is neither clipped nor saved in checkpoints. Its gradients "
+            f"are averaged over the {distributed.world_size()} devices. {remedy}."
         )
 
 

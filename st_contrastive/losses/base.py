@@ -237,8 +237,8 @@ class TextLoss(EncoderPasses, ABC):
         if not self._warned_of_mode:
             self._warned_of_mode = True
             warn(
-                f"{type(self).__name__} was called while the encoder was in evaluation mode, in which it was loaded: "
-                "it has no dropout, and no queue or statistic of the loss changes. Call model.train() before training."
+                f"{type(self).__name__} was called with the encoder in evaluation mode, the mode it is loaded in: "
+                "dropout is off, and the loss's queue and statistics do not change. Call model.train() before training."
             )
 
     def _begin(self, run: Run) -> None:
@@ -379,7 +379,7 @@ class ContrastiveLoss(TextLoss):
         if has_dropout(self.model):
             return
         setting = dropout_setting(self.model)
-        remedy = "Its configuration has no setting for it: take another encoder, or give two text columns."
+        remedy = "Its configuration has no setting for it: use another encoder, or SimCSELoss with two text columns."
         if setting is not None:
             remedy = f"Load it with dropout, for instance Transformer(name, config_kwargs={{{setting!r}: 0.1}})."
         warn(

@@ -55,7 +55,7 @@ class CombinedLoss(ContrastiveLoss):
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
         auxiliary: the auxiliary network, as ``InfoCSELoss`` takes it.
-        temperature: tau.
+        temperature: tau, which the cosines are divided by.
         positives: "pair" takes the sentence paired with itself, "dropout" the sentence under another dropout mask.
         interaction_weight: lambda_i, 0 to 1. At 0 no pair Z is encoded. It needs ``positives="pair"``.
         queue_batches: how many past batches are kept, as in ``TwinsLoss``; 0 keeps none.
@@ -85,7 +85,8 @@ class CombinedLoss(ContrastiveLoss):
         +----------------------------------------------------+--------+
 
     Relations:
-        - With ``queue_batches=0`` and ``mlm_weight=0`` this is ``ConIsILoss``.
+        - With ``queue_batches=0`` and ``mlm_weight=0`` this is ``ConIsILoss`` at the same ``temperature`` and
+          ``interaction_weight``. The defaults of the two losses differ.
         - With ``positives="dropout"``, ``interaction_weight=0`` and the two above it is ``SimCSELoss``.
 
     Example:

@@ -34,20 +34,20 @@ class ConIsILoss(ContrastiveLoss):
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
-        temperature: tau. The paper has 0.05. From both encoders that we tried, the default did better
+        temperature: tau. The paper has 0.05. With both encoders that we tried, the default did better
             (``docs/defaults.md``).
-        strategy: how c is made. "other": another sentence of the batch (ConIsI-s). "subword": a share of the subwords
-            is chosen, each becomes a random one 80 % of the time (ConIsI-o1; see ``unreplaced``). "given": the second
-            column (ConIsI-o2 takes sentences with antonyms there).
-        interaction_weight: lambda, 0 to 1. The paper: 0.8 for BERT-base, 0.1 for RoBERTa-base and BERT-large. At 0
-            the pairs Z are not encoded.
+        strategy: how the constructed sentence c is made: "other" takes another sentence of the batch (ConIsI-s);
+            "subword" chooses a share of the subwords and makes each a random one 80 % of the time (ConIsI-o1; see
+            ``unreplaced``); "given" takes the second column (sentences with antonyms in ConIsI-o2).
+        interaction_weight: lambda, the interactive term's share, 0 to 1. The paper: 0.8 for BERT-base, 0.1 for
+            RoBERTa-base and BERT-large. At 0 the pairs Z are not encoded.
         replacement_rate: share of the subwords that strategy "subword" chooses. The paper does not give it.
         unreplaced: what becomes of the other 20 % of the subwords that strategy "subword" chooses. The paper masks the
             chosen ones, and replaces "the masked token with a random token 80% of the time, leaving the masked token
             unchanged 20% of the time" (section 3.2.1), which can be read in two ways: "original" keeps the subword,
             "mask" leaves the mask token in its place.
-        interaction_dim: length of r. None takes the embedding's width, as the paper declares it; 1 is the scalar
-            reading.
+        interaction_dim: length of r, the classifier's output. None takes the embedding's width, as the paper declares
+            it; 1 is the scalar reading.
         gather_across_devices: take the other devices' sentences as negatives too.
         mini_batch_size: number of sentences encoded at a time, to save memory (GradCache). Each is encoded twice; the
             gradient is that of the whole batch.

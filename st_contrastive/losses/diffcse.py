@@ -31,14 +31,14 @@ class DiffCSELoss(ConditionedLoss):
             ``distilbert-base-uncased`` beside BERT), a masked-LM model, or a
             :class:`~st_contrastive.components.MaskedLMHead` that was trained on this encoder, or the folder of the
             auxiliary network that was. None takes a frozen copy of the encoder with its checkpoint's masked-LM head.
-        temperature: tau.
-        rtd_weight: lambda. At 0 the detector is not run.
+        temperature: tau, which the cosines are divided by.
+        rtd_weight: lambda, the weight of the detection term. At 0 the detector is not run.
         mask_rate: share of the tokens that the generator fills in.
-        sampling: draw the tokens from the generator's distribution; False takes the likeliest, as the authors' code.
-        weighting: "loss" multiplies the term, as the authors; "gradient" scales its gradient where it enters the
+        sampling: draw the tokens from the generator's distribution; False takes the likeliest, as in the authors' code.
+        weighting: "loss" multiplies the term, as the authors do; "gradient" scales its gradient where it enters the
             encoder, and logs the term unweighted. See ``InfoCSELoss``.
         head: what stands on top of the embeddings for the contrastive term, in training only: "projector", two linear
-            layers with BatchNorm, as the authors; "tanh", SimCSE's Linear and Tanh; None, nothing.
+            layers with BatchNorm, as in the authors' code; "tanh", SimCSE's Linear and Tanh; None, nothing.
         vector: the discriminator gets what the "head" makes, as in the authors' code, or the vector of the "encoder".
             None takes the head's where there is a head and its vectors are as wide as the token vectors.
         gather_across_devices: take the other devices' sentences as negatives too.
@@ -48,7 +48,7 @@ class DiffCSELoss(ConditionedLoss):
 
     Generator and discriminator are copies of the encoder with its adapters (LoRA), if any, merged.
     The discriminator reads the edited sentence once for each dropout view, each with its own edits and vector.
-    Differences to the authors' code: the generator changes the masked tokens alone, and never to a special token; the
+    Differences from the authors' code: the generator changes the masked tokens alone, and never to a special token; the
     detection loss leaves padding out.
 
     Raises:

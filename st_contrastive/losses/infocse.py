@@ -33,7 +33,7 @@ class InfoCSEAblation:
         vector: condition the auxiliary networks on the vector of the "encoder", before the head, or on the output of
             the "head", which must then be as wide as the token vectors.
         tied_head: take the embedding matrix of the auxiliary network's frozen copy for the masked-LM head's decoder;
-            False trains a matrix of its own, as the authors' code. That of a saved network starts as it was saved.
+            False trains a matrix of its own, as in the authors' code. That of a saved network starts as it was saved.
         lower_dropout: keep dropout on in the frozen layers; the authors do for large encoders.
         rtd_weight: weight of DiffCSE's replaced-token detection beside the masked-LM term; the papers take 0.005. At 0
             there is none.
@@ -90,9 +90,9 @@ class InfoCSELoss(ConditionedLoss):
             :meth:`~st_contrastive.AuxiliaryMLMPretrainingLoss.save_auxiliary` wrote, a Condenser checkpoint's folder or
             ``model.pt``, or an :class:`~st_contrastive.components.AuxiliaryMLM`. None makes an untrained one from the
             encoder's own lower half and uppermost layers ("w/o pre-training", Table 4).
-        temperature: tau. The default is the authors'. On all-MiniLM-L6-v2, the projector's BatchNorm makes the
-            contrastive task easy from the start, and 0.1 did better.
-        mlm_weight: lambda. At 0 the auxiliary network is not run ("w/o MLM").
+        temperature: tau, which the cosines are divided by. The default is the authors'. Under ``head="projector"``,
+            0.1 did better on all-MiniLM-L6-v2: BatchNorm makes the contrastive task easy from the start.
+        mlm_weight: lambda, the weight of the masked-LM term. At 0 the auxiliary network is not run ("w/o MLM").
         mask_rate: share of the tokens that are masked.
         weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
             the encoder. The networks train at full scale, and ``mlm`` and ``rtd`` are logged without their weights,
@@ -142,7 +142,7 @@ class InfoCSELoss(ConditionedLoss):
 
     Recommendations:
         - From a plain masked-LM checkpoint, the paper pre-trains the auxiliary network first, with
-          ``AuxiliaryMLMPretrainingLoss``. From a sentence encoder, skip this: 150 steps of it lowered the STS tests.
+          ``AuxiliaryMLMPretrainingLoss``. From a sentence encoder, skip this: 150 steps of it lowered the STS scores.
         - At the paper's ``mlm_weight`` the masked-LM term hardly trains the encoder. To choose a weight at which it
           does, call :meth:`gradient_norms` after some steps, not before the first.
 

@@ -31,11 +31,11 @@ class MomentumContrastLoss(ContrastiveLoss):
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.
-        temperature: tau.
+        temperature: tau, which the cosines are divided by.
         momentum: m, the share that the momentum encoder keeps of itself at each step.
         queue_size: sentences that are kept; 0 keeps none. ESimCSE's best is 2.5 batches; MoCo takes 65,536. With fewer
             sentences than the queue and a batch hold, a sentence meets itself as a negative.
-        positives: whose vectors the positives are.
+        positives: which encoder makes the positives: "encoder" (the trained one) or "momentum".
         head: put SimCSE's Linear and Tanh on top of the embeddings, in training only.
         gather_across_devices: take the other devices' sentences as negatives too, and into the queue.
         mini_batch_size: number of sentences encoded at a time, to save memory (GradCache). Each is encoded twice; the

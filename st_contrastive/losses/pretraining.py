@@ -37,7 +37,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             (sections 2 and 3.1); it varies the rate of the joint stage alone (section 5.3).
         split_layer: after how many lower layers the auxiliary network branches off. None takes half of them.
         extra_layers: how many layers it has of its own. They start as copies of the encoder's uppermost. None takes
-            two, as the paper, or one where two would make the network as deep as the encoder.
+            two, as in the paper, or one where two would make the network as deep as the encoder.
         whole_words: mask words rather than tokens. For vocabularies that mark the inside of words ("##") or the space
             before them.
         auxiliary_weight: w, above 0, of the auxiliary network's term. The paper has "the hyperparameter to balance the

@@ -40,15 +40,15 @@ from st_contrastive.objectives import twins_margin
 
 @dataclass(frozen=True, kw_only=True)
 class TwinsAblation:
-    """What only ablations of ``TwinsLoss`` change, and choices that the paper leaves open.
+    """Further options of ``TwinsLoss``, whose defaults apply in every run: ablations, and what the paper leaves open.
 
     Args:
         identical_weight: weight of the ``identical`` term. 0 leaves it out, and then no queue is kept.
         fraternal_weight: weight of the ``fraternal`` term. 0 leaves it out.
-        margin_from: what M is taken from. "tokens": the means of the token embeddings y that enter the encoder, before
-            positions, LayerNorm and dropout ("the embeddings y after data augmentations"), so that sim(emb, emb+) is 1.
-            "embeddings": the means of the embedding module's output in the same pass, with positions, LayerNorm and
-            dropout; ``torch.compile`` is not used for this pass.
+        margin_from: where the margin M is measured, "tokens" or "embeddings". "tokens": the means of the token
+            embeddings y that enter the encoder, before positions, LayerNorm and dropout ("the embeddings y after data
+            augmentations"), so that sim(emb, emb+) is 1. "embeddings": the means of the embedding module's output in
+            the same pass, with positions, LayerNorm and dropout; ``torch.compile`` is not used for this pass.
         freeze_embeddings: freeze the encoder's token embeddings, "the embedding layer without trainable parameters"
             (eq. 1). This changes the model: ``requires_grad`` of the layer's parameters is False from then on, also for
             a masked-LM head tied to them. Undo it with
@@ -94,14 +94,16 @@ class TwinsAblation:
         require_flag("freeze_embeddings", self.freeze_embeddings)
         require_choice("unpaired_tokens", self.unpaired_tokens, ("full", "weighted"))
         if self.key_momentum is not None:
-            require_number("key_momentum", self.key_momentum, most=1)
-            if self.key_momentum == 1:
-                raise ValueError("key_momentum must be below 1, got 1: the momentum encoder would never move.")
+            require_number("key_momentum", self.key_momentum)
+            if self.key_momentum >= 1:
+                raise ValueError(
+                    f"key_momentum must be at least 0 and below 1, got {self.key_momentum!r}; ESimCSE uses 0.995."
+                )
 
 
 @final
 class TwinsLoss(ContrastiveLoss):
-    r"""IFCL, "Twins" (Xiao, Li and Chen, 2023, arXiv 2307.10932).
+    r"""Twins, or IFCL (Xiao, Li and Chen, 2023, arXiv 2307.10932): two kinds of positives, a margin and a queue.
 
     Three views in one forward pass: the anchor h, its identical twin h+ (another dropout mask), and its fraternal twin
     h-, the encoder fed with :math:`\epsilon y + (1 - \epsilon) y_F` of the sentence's and its translation's token
@@ -122,7 +124,7 @@ class TwinsLoss(ContrastiveLoss):
         fraternal: the other language's tokenizer and embedding layer, a :class:`FraternalEmbedding`, frozen. The
             translations then come in the labels of the examples that the builders make. None takes the encoder's own
             tokenizer and embedding layer for the second column too, for an encoder that covers both languages.
-        temperature: tau.
+        temperature: tau, which the cosines are divided by.
         fusion_rate: epsilon, the sentence's share of the fused embedding, 0 to 1. At 1 the translation is ignored,
             at 0 the sentence is. The paper publishes neither this value nor the next two: the defaults are ours.
         queue_batches: k, how many past batches are kept; 0 keeps none. If the data set is smaller than the queue and a

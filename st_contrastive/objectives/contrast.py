@@ -65,7 +65,8 @@ def info_nce(
         raise ValueError("anchors has no row; InfoNCE needs at least one.")
     if offset < 0 or offset + rows > positives.shape[0]:
         raise ValueError(
-            f"positives has {positives.shape[0]} rows, but anchors {offset} to {offset + rows - 1} each need their own."
+            f"{rows} anchors with offset={offset} need the rows {offset} to {offset + rows - 1} of positives, which "
+            f"has {positives.shape[0]}: give a positive for each anchor, or another offset."
         )
     if negatives is None and negative_weights is not None:
         raise ValueError("negative_weights was given without negatives.")

@@ -46,7 +46,7 @@ BASELINES = (
     ),
     Recipe(
         "esimcse-bert-base",
-        "ESimCSE: words said twice, and a momentum encoder's queue, bert-base-uncased",
+        "ESimCSE: repeated words and a momentum encoder's queue, bert-base-uncased",
         "momentum",
         {
             **AS_LOOP,
@@ -63,7 +63,7 @@ BASELINES = (
         augmentation="repetition",
         differs=(
             DATA,
-            Difference("whole words are said twice; the authors' train.py repeats subwords", ("repetition",)),
+            Difference("whole words are repeated; the authors' train.py repeats subwords", ("repetition",)),
             FLOAT16,
         ),
     ),

@@ -34,7 +34,7 @@ def _restore_limit(args: TrainingArguments) -> bool:
 class LossStateCallback(TrainerCallback):
     """Clips, synchronises and saves what a loss owns besides the encoder: heads, queues, auxiliary networks.
 
-    sentence-transformers only trains it. With this callback:
+    sentence-transformers trains these parts, but does not clip, synchronise or save them. With this callback:
 
     - each checkpoint holds it in ``loss_state.safetensors`` (on several devices also the other ranks' own queues and
       running statistics), and a resumed run continues with it. A checkpoint without it, or with another loss's, is
@@ -203,7 +203,7 @@ class LossStateCallback(TrainerCallback):
             # In one step each rank has a batch of another dataset, and so another loss.
             if any(text.gather_across_devices for text in texts):
                 raise ValueError(
-                    "gather_across_devices=True does not go with one loss a dataset on several devices: in the same "
+                    "gather_across_devices=True does not go with one loss per dataset on several devices: in the same "
                     "step each device has a batch of another dataset. Take one loss for all, or "
                     "gather_across_devices=False."
                 )

@@ -54,8 +54,8 @@ def last_complete(folder: Path) -> Path | None:
     newest = max(found, key=lambda entry: (entry / TRAINER_STATE_NAME).stat().st_mtime)
     if newest != found[0]:
         raise ValueError(
-            f"{folder}: {newest.name} was written after {found[0].name}, perhaps by another run. Name the one to "
-            "resume from, or move the others away."
+            f"{folder}: {newest.name} was written after {found[0].name}, perhaps by another run. Move the unwanted "
+            "ones away, or, in Python, name one as resume_from_checkpoint."
         )
     return newest
 

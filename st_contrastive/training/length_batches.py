@@ -17,9 +17,10 @@ class LengthBatchSampler(DefaultBatchSampler):
     """Puts rows of similar length into one batch, so that there is little padding.
 
     In each epoch the rows are shuffled and divided into pools of 50 batches. Each pool is sorted by the rows' longest
-    text, in characters, and cut into batches; then all batches are shuffled. In short runs of SimCSE, the STS
-    Benchmark's test was 0.6 lower (95 % interval -0.1 to 1.4, three seeds), and dev was even. It is meant for GPUs: on
-    a CPU the losses of this package already group the rows of each batch by length, without changing the sampling.
+    text, in characters, and cut into batches; then all batches are shuffled. In short runs of SimCSE, the score
+    on the STS Benchmark's test split was 0.6 lower (95 % interval -0.1 to 1.4, three seeds), and unchanged on dev. It
+    is meant for GPUs: on a CPU the losses of this package already group the rows of each batch by length, without
+    changing the sampling.
 
     Use it as ``SentenceTransformerTrainingArguments(..., batch_sampler=LengthBatchSampler)``.
 

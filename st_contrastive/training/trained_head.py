@@ -31,10 +31,10 @@ class _HeadModule(nn.Module):
 def with_trained_head(model: SentenceTransformer, folder: str | os.PathLike[str]) -> SentenceTransformer:
     """The model with the contrastive head that its loss trained, to compare its scores with the model's alone.
 
-    Heads are for training, and a saved model has none. SimCSE, DiffCSE and InfoCSE compare both at test time: Table 9
-    of InfoCSE calls the encoder's [CLS] vector "cls_before_pooler" and the same "with additional linear and activation"
-    "cls" (section 5.5). The head is the one before the contrastive term: ``SimCSELoss``'s Linear and Tanh, the
-    projector of ``InfoCSELoss`` and ``DiffCSELoss``, ConIsI's g. BatchNorm uses its running statistics.
+    Heads are for training, and a saved model has none. Table 9 of InfoCSE (section 5.5) compares both for SimCSE,
+    DiffCSE and InfoCSE: "cls" is the [CLS] vector after the head, "cls_before_pooler" the vector without it. The head
+    is the one before the contrastive term: Linear and Tanh (SimCSE, and InfoCSE by default), the projector (DiffCSE by
+    default, and ``head="projector"``), or ConIsI's g. BatchNorm uses its running statistics.
 
     Args:
         model: the checkpoint's model. Its modules are shared, not copied.

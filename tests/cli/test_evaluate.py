@@ -234,7 +234,7 @@ def test_information_of_twins(data, model, sentences, tmp_path):
         assert main([*words, *options]) == 0
         found[name] = {metric: value for (_, _, metric), value in scores(path).items()}
         settings = json.loads(path.read_text())["settings"]
-        assert (settings["least"], settings["temperature"]) == (4.0, 0.5 if name == "warm" else 0.05)
+        assert (settings["above_score"], settings["temperature"]) == (4.0, 0.5 if name == "warm" else 0.05)
         assert settings["min_score"] == (4 if name == "more pairs" else 5)
     assert found["default"] == found["as said"]
     for name in ("warm", "more pairs"):

@@ -92,7 +92,7 @@ def test_the_joint_stage_starts_with_both_that_the_first_left(words, checkpoint,
     # The first stage that is there is taken, to the same end.
     monkeypatch.setattr(pretrain, "run", lambda args: pytest.fail("stage 1 was run again"))
     assert main([*words, "--overwrite"]) == 0
-    assert "Stage 1 is there: taking the encoder and the auxiliary network in" in capsys.readouterr().out
+    assert "Stage 1 has been run: using the encoder and the auxiliary network in" in capsys.readouterr().out
     assert furthest(weights(tmp_path / "out"), out) == 0
 
 
@@ -137,7 +137,7 @@ def test_a_two_stage_run_that_was_cut_short_goes_on(words, tmp_path, capsys, mon
     whole = (tmp_path / "out" / "model.safetensors").read_bytes()
     shutil.rmtree(checkpoints / "checkpoint-4")
     assert main([*words, "--resume", "--overwrite"]) == 0, capsys.readouterr().err
-    assert "Going on from" in capsys.readouterr().out
+    assert "Resuming from" in capsys.readouterr().out
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == whole
     for name in ("out-stage1", "checkpoints-stage1"):
         shutil.rmtree(tmp_path / name)

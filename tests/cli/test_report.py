@@ -94,7 +94,7 @@ def test_one_page_of_two_runs(checkpoint, sentences, tmp_path, capsys):
     assert str(tmp_path) not in again
     (tmp_path / "notes.html").write_text("mine")
     assert main([*words[:-1], str(tmp_path / "notes.html")]) == 2
-    assert "exists and holds no such page" in capsys.readouterr().err
+    assert "exists and holds no page of st-contrastive report" in capsys.readouterr().err
     after = record["similarities"]["after"]
     assert sum(len(band["similarities"]) for band in after) == len(rows)
     assert [band["from"] for band in after] == [0, 1, 2, 3, 4]

@@ -137,7 +137,7 @@ def test_condensers_layers_are_read(checkpoint, tmp_path, family):
         load_auxiliary(tmp_path, encoder, tokenizer, extra_layers=1)
     state.pop("c_head.1.output.dense.weight")
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"c_head.1 is no layer of this encoder.*output.dense.weight"):
+    with pytest.raises(ValueError, match=r"c_head.1 does not fit a layer of this encoder.*output.dense.weight"):
         load_auxiliary(tmp_path, encoder, tokenizer)
 
 

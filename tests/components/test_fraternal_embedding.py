@@ -177,9 +177,9 @@ def test_labels_carry_the_tokens_and_are_read_back(build, german):
 def test_labels_of_something_else_are_refused(build, german, tmp_path):
     fraternal = FraternalEmbedding.from_pretrained(str(german), build())
     for labels in (torch.zeros(3), torch.zeros(3, dtype=torch.long), torch.zeros(3, 4)):
-        with pytest.raises(ValueError, match="The labels are no translations"):
+        with pytest.raises(ValueError, match="The labels are not translations"):
             fraternal.read(labels)
-    with pytest.raises(ValueError, match="another tokenizer than fraternal's"):
+    with pytest.raises(ValueError, match="a different tokenizer from fraternal's"):
         fraternal.read(torch.ones(3, 4, dtype=torch.long))
 
 

@@ -112,7 +112,7 @@ def test_a_head_that_was_trained_on_the_encoder(checkpoint, sentences):
 
 
 def test_generators_that_do_not_fit(checkpoint, tmp_path):
-    with pytest.raises(ValueError, match="another tokenizer"):
+    with pytest.raises(ValueError, match="a different tokenizer"):
         make(checkpoint, "bert", generator=checkpoint("roberta-mlm"))
     with pytest.raises(ValueError, match="no masked-LM head"):
         make(checkpoint, "bert", generator=checkpoint("bert"))

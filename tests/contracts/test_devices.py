@@ -327,7 +327,7 @@ def scored(model, sentences):
     pairs = STSPairs(tuple(sentences), tuple(sentences[::-1]), tuple(float(i % 6) for i in range(len(sentences))))
     documents = {str(row): text for row, text in enumerate(sentences)}
     data = RetrievalSet(documents, {"a": "birds sing", "b": "rain"}, {"a": {"6": 1.0}, "b": {"2": 1.0}})
-    geometry = evaluate_geometry(model, pairs, least=3.0)
+    geometry = evaluate_geometry(model, pairs, above_score=3.0)
     return {
         "sts": [sts_spearman(model, pairs)],
         "evaluator": list(STSEvaluator(pairs)(model).values()),

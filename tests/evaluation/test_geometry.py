@@ -36,7 +36,7 @@ def test_geometry_by_hand():
     assert [score.size for score in report.scores] == [2, 5, 2]
     assert report.scores[0].shown == "0.106"  # as it is, not x 100
     with pytest.raises(EvaluationDataError, match="scale the scores to 0 to 5"):
-        evaluate_geometry(Letters(), PAIRS, least=5)
+        evaluate_geometry(Letters(), PAIRS, above_score=5)
 
 
 def test_similarity_by_score_and_its_picture(tmp_path):

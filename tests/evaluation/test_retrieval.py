@@ -346,10 +346,10 @@ def test_in_domain_retrieval_by_hand():
     # aab: its partner abb has cosine 0.8; aa and a (0.894), ab and ba (0.949) come before it.
     far = STSPairs(("aab", "aa", "ab"), ("abb", "a", "ba"), (5.0, 1.0, 1.0))
     assert recalls(Letters(), far) == {"recall@1": 0.0, "recall@5": 1.0, "recall@10": 1.0}
-    report = evaluate_in_domain_retrieval(Letters(), pairs, least=4)
+    report = evaluate_in_domain_retrieval(Letters(), pairs, min_score=4)
     assert {score.size for score in report.scores} == {3}
     with pytest.raises(EvaluationDataError, match="scale the scores to 0 to 5"):
-        recalls(Letters(), pairs, least=6)
+        recalls(Letters(), pairs, min_score=6)
 
 
 @pytest.mark.parametrize("value", [math.nan, 0.0, 1.0])

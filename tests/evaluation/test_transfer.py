@@ -181,7 +181,7 @@ def test_vectors_that_are_not_finite_have_no_accuracy(tmp_path):
         ([{"text": "a", "label": 0}] * 3, r"3 row\(s\) of 1 class"),
         ([{"sentence1": "a", "label": 0}, {"text": "b", "label": 1}], "sentence1 and no sentence2"),
         ([{"sentence1": "a", "sentence2": "b", "label": 0}, {"text": "b", "label": 1}], "mixes"),
-        ([{"text": "a", "label": None}, {"text": "b", "label": 1}], "line 1 has no label, but null"),
+        ([{"text": "a", "label": None}, {"text": "b", "label": 1}], "line 1: label is null"),
         ([{"text": 3, "label": 0}, {"text": "b", "label": 1}], "text must be a string"),
     ],
 )
@@ -201,7 +201,7 @@ def test_splits_that_do_not_go_together(tmp_path):
         read_transfer(tmp_path)
     pairs = [{"sentence1": "a", "sentence2": "b", "label": label} for label in (0, 1)]
     write(tmp_path / "mr" / "test.jsonl", pairs)
-    with pytest.raises(EvaluationDataError, match="train and test differ in the number of texts a row"):
+    with pytest.raises(EvaluationDataError, match="train and test differ in the number of texts per row"):
         read_transfer(tmp_path)
 
 

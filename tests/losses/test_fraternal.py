@@ -241,7 +241,7 @@ def test_what_does_not_go_together_is_refused(build, german, sentences):
     with pytest.raises(ValueError, match=r"would be read by the model's own tokenizer. Build the data with"):
         loss(pair, labels)
     for none in (None, torch.zeros(10, dtype=torch.long)):  # what fit gives for examples without a label
-        with pytest.raises(ValueError, match="labels are no translations"):
+        with pytest.raises(ValueError, match="labels are not translations"):
             loss(pair[:1], none)
     for count in (1, 2):
         with pytest.raises(ValueError, match="carry translations for a fraternal embedding, and the loss has none"):

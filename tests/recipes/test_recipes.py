@@ -108,7 +108,7 @@ def test_what_is_described_is_what_runs():
     assert "learning_rate = 0.001  (given; the recipe has 3e-05, ours" in text
     assert "mask_rate = 0.15  (given; the recipe has 0.4, InfoCSE, section 5.3 and table 7)" in text
     assert "rtd_weight = 0.01  (given)" in text
-    assert "seed = 42  (the Trainer's)" in text
+    assert "seed = 42  (the Trainer's default)" in text
     assert "  stage 1 mask_rate = 0.15  (InfoCSE, sections 2 and 3.1" in recipe("infocse-bert-base").describe()
     without = recipe("infocse-bert-base").describe(stage1=False)
     assert "  stage 1 learning_rate" not in without
@@ -194,7 +194,7 @@ def test_recipes_run(checkpoint, files, tmp_path, capsys, name, monkeypatch):
         assert made["loss"]["mask_rate"] != record["loss"]["mask_rate"]
         assert (tmp_path / "out-stage1" / "modules.json").is_file()
         assert main([*words, "--overwrite"]) == 0
-        assert "Stage 1 is there" in capsys.readouterr().out
+        assert "Stage 1 has been run" in capsys.readouterr().out
         assert main([*words, "--overwrite", "--seed", "7"]) == 2
         assert "was made with seed 42, not 7. Move it away" in capsys.readouterr().err
         other = tmp_path / corpus.name  # other sentences under the same name
