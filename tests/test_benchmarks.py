@@ -221,8 +221,11 @@ def test_a_mean_is_of_the_same_sets():
 def test_ablations_are_held_to_the_whole():
     cls = {"options": "--bf16 --pooling cls", "label": "cls"}
     cells = [_cell("mini-twins-one-column", seed, 80 + seed, 70, **cls) for seed in range(3)]
-    cells += [_cell("mini-twins-no-queue", seed, 79 + 2 * seed, 69, **cls) for seed in (1, 2)]
-    cells += [_cell("mini-twins-no-queue", 0, 10, 10), _cell("mini-twins-no-queue", 0, 10, 10, data="b", **cls)]
+    cells += [_cell("mini-twins-one-column-no-queue", seed, 79 + 2 * seed, 69, **cls) for seed in (1, 2)]
+    cells += [
+        _cell("mini-twins-one-column-no-queue", 0, 10, 10),
+        _cell("mini-twins-one-column-no-queue", 0, 10, 10, data="b", **cls),
+    ]
     cells.append(_cell("mini-twins-one-column", 0, 1, 1, set=["temperature=1"], **cls))
     known = {tables.MINILM: {"cls": _cell("", 0, 60, 50)["scores"]}}
     (line,) = _ablations.rows({"cells": cells, "untrained": known}, tables.MINILM)[1]

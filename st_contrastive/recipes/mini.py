@@ -91,7 +91,7 @@ MINIS = (
     _mini("conisi-o2", "ConIsI-o2", "conisi-o2-bert-base", **_CONISI),
     _mini("twins", "Twins", "twins-bert-base"),
     _mini("twins-no-margin", "Twins without its margin", "twins-bert-base", twins_weight=0.0),
-    _mini("twins-whole-no-queue", "Twins without queue", "twins-bert-base", queue_batches=0),
+    _mini("twins-no-queue", "Twins without queue", "twins-bert-base", queue_batches=0),
     _mini(
         "twins-no-margin-no-queue",
         "Twins without its margin and queue",
@@ -108,10 +108,14 @@ MINIS = (
     ),
     _mini("twins-one-column", "Twins without fraternal twins", "twins-bert-base", **_ONE_COLUMN),
     _mini(
-        "twins-no-queue", "Twins without fraternal twins and queue", "twins-bert-base", queue_batches=0, **_ONE_COLUMN
+        "twins-one-column-no-queue",
+        "Twins without fraternal twins and queue",
+        "twins-bert-base",
+        queue_batches=0,
+        **_ONE_COLUMN,
     ),
     _mini(
-        "twins-momentum",
+        "twins-one-column-momentum-keys",
         "Twins without fraternal twins, MoCo's keys in the queue",
         "twins-bert-base",
         key_momentum=0.995,

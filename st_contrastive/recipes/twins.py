@@ -126,14 +126,14 @@ TWINS = (
     ),
     _ablation("one-column", "without fraternal twins", "78.10", "table 2, row 'w/o FI, TL'", columns=1),
     _ablation(
-        "no-queue",
+        "one-column-no-queue",
         "without fraternal twins and queue",
         "76.83",
         "table 2, row 'w/o FI, TL, HQ', which is SimCSE",
         columns=1,
         queue_batches=0,
     ),
-    _ablation("whole-no-queue", "German, without queue", "78.81", "table 2, row 'w/o HQ'", queue_batches=0),
+    _ablation("no-queue", "German, without queue", "78.81", "table 2, row 'w/o HQ'", queue_batches=0),
     _ablation("no-margin", "German, without Twins loss", "78.65", "figure 4b, 'w/o TL'", twins_weight=0.0),
     _ablation(
         "no-margin-no-queue",
