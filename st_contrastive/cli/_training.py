@@ -326,8 +326,8 @@ def _of_fallbacks(log: list[dict[str, Any]]) -> Iterator[str]:
     shares = [entry["fallback_share"] for entry in log if "fallback_share" in entry]
     if shares:
         yield (
-            f"{100 * sum(shares) / len(shares):.0f} % of the rows in {len(shares)} logged batches had no constructed "
-            "sentence that differs from their own, and took another row's (as ConIsI-s does)."
+            f"In {100 * sum(shares) / len(shares):.0f} % of the rows of {len(shares)} logged batches, the constructed "
+            "sentence equalled the sentence. They took another sentence of the batch instead, as in ConIsI-s."
         )
 
 

@@ -90,6 +90,7 @@ def sentence(text: str) -> str:
     """
     paragraph = " ".join(text.partition("\n\n")[0].split())
     plain = re.sub(r"\\([a-z])", r"\1", re.sub(r":\w+:`~?([^`]*)`", r"\1", paragraph)).replace("`", "")
+    plain = re.sub(r"\\[,;]|[{}]", "", plain)  # LaTeX's spaces and groups
     return re.split(r"(?<=\.) (?=[A-Z\"])", plain)[0]
 
 

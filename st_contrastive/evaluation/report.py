@@ -27,7 +27,7 @@ class Score:
 
     @property
     def shown(self) -> str:
-        """The value in a table: times 100, with two decimals; for the geometry's metrics itself, with three."""
+        """The value in a table: times 100 with two decimals; geometry metrics are not multiplied, and have three."""
         return f"{self.value:.3f}" if self.metric.endswith(_NOT_FRACTIONS) else f"{100 * self.value:.2f}"
 
 

@@ -21,8 +21,8 @@ class FreshAugmentation(TrainerCallback):
     The result depends only on the seed, the epoch, the column and the text. It is the same for any number of worker
     processes or devices, and in a resumed run. The epoch comes from the Trainer, so pass this object among its
     callbacks too; otherwise all epochs get the same texts. Worker processes read the epoch from shared memory. A
-    streamed dataset (``IterableDataset.map(fresh, batched=True)``) has no length, from which a resumed Trainer could
-    tell its epoch: it begins again at epoch 0.
+    streamed dataset (``IterableDataset.map(fresh, batched=True)``) has no length, so a resumed Trainer can't tell its
+    epoch, and begins again at epoch 0.
 
     ``model.fit`` reads its loader once and takes no callbacks: use a builder there, whose augmentation is the same in
     all epochs.

@@ -762,7 +762,10 @@ def test_train_with_antonyms(checkpoint, tmp_path, capsys):
     shares = [entry["fallback_share"] for entry in record["log"] if "fallback_share" in entry]
     assert len(shares) == 1
     assert 0 < shares[0] < 1
-    assert f"{100 * shares[0]:.0f} % of the rows in 1 logged batches had no constructed" in capsys.readouterr().out
+    assert (
+        f"In {100 * shares[0]:.0f} % of the rows of 1 logged batches, the constructed sentence equalled"
+        in capsys.readouterr().out
+    )
 
 
 def test_half_precision_is_trained_in_float32(build, corpus, tmp_path):
