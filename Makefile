@@ -40,7 +40,7 @@ docs: $(VENV)/.docs  ## the documentation, in site/; a broken link is an error
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or newer is needed: make PYTHON=python3.12')"
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	test ! -e $(VENV) || old=1; $(PYTHON) -m venv $(VENV) || { test "$$old" || rm -rf $(VENV); exit 1; }
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[demo]"

@@ -26,7 +26,7 @@ def measure(replace: AntonymReplacement, sentences: list[str]) -> tuple[float, f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--data", required=True, help="sentences, one per line")
     parser.add_argument("--rows", type=int, default=10_000, help="of the share, and of each timing")
     parser.add_argument("--warm-up", type=int, default=50_000, help="sentences before the last timing")
     parser.add_argument("--json", help="where the results go")

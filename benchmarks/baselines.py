@@ -362,7 +362,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--methods", nargs="+", choices=METHODS, default=["ct", "dclr"])
     made.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    made.add_argument("--data", required=True, help="sentences, one a line")
+    made.add_argument("--data", required=True, help="sentences, one per line")
     made.add_argument("--dev", help="the STS Benchmark's development split; without, the last step's weights are kept")
     made.add_argument("--suites", required=True, help="folder with sts, retrieval, transfer")
     made.add_argument("--suite", nargs="+", default=["sts"], help="which of them; default: sts")

@@ -263,7 +263,7 @@ def add(args: argparse.Namespace, cell: dict[str, Any]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--data", required=True, help="sentences, one per line")
     parser.add_argument("--pairs", help="a .tsv or .jsonl (.gz) of sentences and their German translations")
     parser.add_argument("--dev", required=True, help="graded pairs: a development split, never a test")
     parser.add_argument("--runs", required=True, help="folder of the checkpoints")

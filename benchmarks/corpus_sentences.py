@@ -1,4 +1,4 @@
-"""The sentences of a corpus in BEIR's form, one a line: somebody's own unlabelled text, to adapt an encoder to.
+"""The sentences of a corpus in BEIR's form, one per line: somebody's own unlabelled text, to adapt an encoder to.
 
     python -m benchmarks.corpus_sentences retrieval/scifact scifact.txt
 

@@ -155,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--chosen", required=True, help="results file of benchmarks.choose")
     parser.add_argument("--base", required=True, metavar="NAME=FOLDER", help="the encoder that all start from")
     parser.add_argument("--stage1", required=True, help="folder of InfoCSE's first stage, made by benchmarks.choose")
-    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--data", required=True, help="sentences, one per line")
     parser.add_argument("--pairs", required=True, nargs=2, metavar="FILE", help="sentences, and their translations")
     parser.add_argument("--dev", required=True, help="the STS Benchmark's development split")
     parser.add_argument("--suites", required=True, help="folder with sts and transfer")

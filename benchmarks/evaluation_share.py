@@ -69,7 +69,7 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="sentences, one a line; default: Python's documentation")
+    parser.add_argument("--data", help="sentences, one per line; default: Python's documentation")
     parser.add_argument("--dev", required=True, help="the development split")
     parser.add_argument("--encoder", default="minilm", choices=["minilm", "base"])
     parser.add_argument("--batch-size", type=int, default=64)

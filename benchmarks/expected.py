@@ -158,7 +158,7 @@ def counted(name: str, texts: list[str]) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipes", nargs="+", default=[name for name in RECIPES if not name.startswith("mini-")])
-    parser.add_argument("--data", help="sentences, one a line; default: Python's documentation")
+    parser.add_argument("--data", help="sentences, one per line; default: Python's documentation")
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--json", help="where the results go, and what is there is not counted again")
     args = parser.parse_args()

@@ -48,7 +48,7 @@ def at_start(name: str, temperature: float, batches: list[list[str]], length: in
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="sentences, one a line; default: Python's documentation")
+    parser.add_argument("--data", help="sentences, one per line; default: Python's documentation")
     parser.add_argument("--temperatures", nargs="+", type=float, default=[0.05, 0.1, 0.15, 0.2])
     parser.add_argument("--batches", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=64)

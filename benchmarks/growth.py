@@ -148,7 +148,7 @@ def queued(texts: Sequence[str], sizes: Sequence[int], repeats: int) -> dict[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="sentences, one a line; default: Python's documentation")
+    parser.add_argument("--data", help="sentences, one per line; default: Python's documentation")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--rows", nargs="+", default=["batch", "length", "layers", "width", "queue"])

@@ -359,7 +359,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=list(COMMANDS))
-    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--data", required=True, help="sentences, one per line")
     parser.add_argument("--sts", help="folder with stsb/dev and the tests")
     parser.add_argument("--dev", help="stage1: the STS Benchmark's development split")
     parser.add_argument("--stage1", help="folder that pretrain wrote, or benchmarks.choose")

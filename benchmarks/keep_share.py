@@ -146,8 +146,8 @@ def curve(cells: list[dict[str, Any]], name: str, pooling: str) -> dict[float, l
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="sentences, one a line")
-    parser.add_argument("--sts", required=True, help="folder with one folder a set")
+    parser.add_argument("--data", required=True, help="sentences, one per line")
+    parser.add_argument("--sts", required=True, help="folder with one folder per set")
     parser.add_argument("--retrieval", required=True, help="a set in BEIR's form")
     parser.add_argument("--models", required=True, help="folder that the trained models are kept in")
     parser.add_argument("--recipes", nargs="+", default=["mini-simcse", "mini-infocse", "mini-twins-one-column"])

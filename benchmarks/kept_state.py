@@ -71,7 +71,7 @@ def run(trainer_class: type, loss_class: type, dataset: Any, args: argparse.Name
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="sentences, one a line; without, those of Python's documentation")
+    parser.add_argument("--data", help="sentences, one per line; without, those of Python's documentation")
     parser.add_argument("--json", help="where the results go")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=3)

@@ -271,7 +271,7 @@ def train(args: argparse.Namespace) -> None:
     run, checkpoint = Run(args, sentences, dev), out / "checkpoint.pt"
     if checkpoint.is_file():
         run.restore(torch.load(checkpoint, map_location="cpu", weights_only=True))
-        print(f"Going on from step {run.step}.", flush=True)
+        print(f"Resuming from step {run.step}.", flush=True)
     losses: list[float] = []
     begun = time.perf_counter()
     while True:
@@ -327,7 +327,7 @@ def dev_file(folder: str) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, nargs="+", help="sentences, one a line")
+    parser.add_argument("--data", required=True, nargs="+", help="sentences, one per line")
     parser.add_argument("--sts", required=True, help="folder that holds stsb/dev.jsonl (.gz)")
     parser.add_argument("--out", required=True, help="folder of the model, the curve and the checkpoint")
     parser.add_argument("--base", help="folder of the BERT to start from; default: all-MiniLM-L6-v2")

@@ -180,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpu", action="store_true", help="run: on a CPU it would take months")
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their state, and run nothing")
-    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--data", required=True, help="sentences, one per line")
     parser.add_argument("--dev", required=True, help="the STS Benchmark's development split, .jsonl or .jsonl.gz")
     parser.add_argument("--suites", required=True, help="folder with sts")
     parser.add_argument("--out", required=True, help="folder for models, checkpoints, state and scores")

@@ -192,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipes", nargs="+", required=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--data", required=True, help="sentences, one per line")
     parser.add_argument("--dev", help="the STS Benchmark's development split, as .jsonl or .jsonl.gz")
     parser.add_argument("--suites", required=True, help="folder with sts, retrieval, transfer")
     parser.add_argument("--suite", nargs="+", choices=list(ENDS), default=["sts"], help="which of them; default: sts")

@@ -35,7 +35,7 @@ def padded(lengths: list[int], batches: list[list[int]]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--data", required=True, help="sentences, one per line")
     parser.add_argument("--sts", required=True, help="folder with stsb/dev and stsb/test")
     parser.add_argument("--json", help="where the results go")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])

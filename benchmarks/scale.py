@@ -131,7 +131,7 @@ def flat(args: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["start", "flat", "one"])
-    parser.add_argument("--data", help="sentences, one a line; default: Python's documentation")
+    parser.add_argument("--data", help="sentences, one per line; default: Python's documentation")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--loop", default=LOOPS[0], choices=LOOPS, help=argparse.SUPPRESS)

@@ -24,7 +24,7 @@ SHOWN = ("simcse", "conisi", "twins", "infocse")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--data", required=True, help="sentences, one per line")
     parser.add_argument("--sts", required=True, help="folder with stsb/dev and stsb/test")
     parser.add_argument("--json", help="where the results go")
     parser.add_argument("--methods", nargs="+", default=list(SHOWN), choices=list(METHODS))

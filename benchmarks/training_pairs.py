@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", help="pairs, as .jsonl (.gz)")
     parser.add_argument("--languages", nargs=2, required=True, metavar="FIELD", help="of the sentences, translations")
-    parser.add_argument("--sts", required=True, help="folder with one folder a set")
+    parser.add_argument("--sts", required=True, help="folder with one folder per set")
     parser.add_argument("--output", required=True, metavar="NAME", help="NAME.jsonl.gz and two text files are made")
     args = parser.parse_args(argv)
     tests = sorted(path for end in ("jsonl", "jsonl.gz") for path in Path(args.sts).glob(f"*/*.{end}"))

@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--chosen", required=True, help="results file of benchmarks.choose")
     parser.add_argument("--base", required=True, help="folder of the encoder to start from")
-    parser.add_argument("--data", required=True, help="sentences, one a line")
+    parser.add_argument("--data", required=True, help="sentences, one per line")
     parser.add_argument("--pairs", required=True, help="a .tsv or .jsonl (.gz) of sentences and their translations")
     parser.add_argument("--dev", required=True, help="graded pairs: a development split, never a test")
     parser.add_argument("--runs", required=True, help="folder that benchmarks.choose has used")

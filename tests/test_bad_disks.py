@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import text_dataset, twins_dataset, twins_examples
 from st_contrastive.cli import _saving, main
+from st_contrastive.cli._signals import ending_signals_raise
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
 from st_contrastive.evaluation import EvaluationDataError, Report, Score, read_sts
 from st_contrastive.inputs import (
@@ -504,30 +506,64 @@ def test_what_comes_into_the_output_during_training_stays(checkpoint, corpus, tm
     assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".out")]
 
 
-def test_sigterm_leaves_nothing_behind(checkpoint, corpus, tmp_path, monkeypatch):
-    """As from a job scheduler: the hidden folder beside the output goes, and the exit code is a shell's."""
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_an_ending_signal_leaves_nothing_behind(checkpoint, corpus, tmp_path, monkeypatch, capsys, sent, code):
+    """As from a job scheduler, and again while the hidden folder beside the output is removed: that is finished."""
     out = tmp_path / "out"
     words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus), "--output"]
-    before = signal.getsignal(signal.SIGTERM)
-    hidden = []
+    before = signal.getsignal(sent)
+    remove, hidden, removed = shutil.rmtree, [], []
 
-    def terminated(*_, **__):
+    def ended(*_, **__):
         hidden.extend(entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".out."))
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), sent)
 
-    monkeypatch.setattr(ContrastiveTrainer, "train", terminated)
-    with pytest.raises(SystemExit) as stopped:
-        main([*words, str(out), "--batch-size", "4", "--max-steps", "1"])
-    assert stopped.value.code == 143
-    assert len(hidden) == 1
+    def interrupted(folder, *args, **options):
+        os.kill(os.getpid(), sent)
+        removed.append(folder)
+        remove(folder, *args, **options)
+
+    monkeypatch.setattr(ContrastiveTrainer, "train", ended)
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    assert main([*words, str(out), "--batch-size", "4", "--max-steps", "1"]) == code
+    assert len(hidden) == len(removed) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "st-contrastive: stopped"
     assert [entry.name for entry in tmp_path.iterdir()] == ["corpus.txt"]
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(sent) is before
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads
+def test_ending_signals_by_process_and_thread():
+    """An ignored signal stays ignored, a forked worker dies of it as by default, and other threads change nothing."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ending_signals_raise():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+            worker = os.fork()
+            if not worker:
+                os.kill(os.getpid(), signal.SIGTERM)
+                os._exit(0)
+            assert os.WTERMSIG(os.waitpid(worker, 0)[1]) == signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    seen = []
+
+    def within():
+        with ending_signals_raise():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=within)
+    thread.start()
+    thread.join()
+    assert seen == [signal.SIG_DFL]
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("renamed", [True, False])
-def test_interrupted_while_the_model_is_put_in_place(checkpoint, corpus, tmp_path, monkeypatch, renamed, sent):
-    """Ctrl-C or SIGTERM between two moves: the new model takes the old one's place all the same."""
+def test_interrupted_while_the_model_is_put_in_place(checkpoint, corpus, tmp_path, monkeypatch, renamed, sent, code):
+    """Ctrl-C or SIGTERM between two moves: the new model takes the old one's place, and then the command stops."""
     out = tmp_path / "out"
     words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus), "--output"]
     words += [str(out), "--batch-size", "4", "--max-steps"]
@@ -548,7 +584,7 @@ def test_interrupted_while_the_model_is_put_in_place(checkpoint, corpus, tmp_pat
 
     monkeypatch.setattr(_saving, "_renamed", rename)
     monkeypatch.setattr(_saving.shutil, "move", interrupted)
-    assert main([*words, "2", "--overwrite"]) == 0
+    assert main([*words, "2", "--overwrite"]) == code
     assert calls
     assert json.loads((out / "training_run.json").read_text())["steps"] == 2
     assert signal.getsignal(sent) is before

@@ -14,7 +14,7 @@ from st_contrastive import __version__
 from st_contrastive.cli import demo, evaluate, losses, pretrain, recipes, report, train, translate
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._quiet import quiet
-from st_contrastive.cli._signals import sigterm_exits
+from st_contrastive.cli._signals import Terminated, ending_signals_raise
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -52,15 +52,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command. The exit code is 0, or 2 with one line on the error stream for bad input.
 
-    Ctrl-C gives 130, SIGTERM 143; temporary files are removed first.
+    Ctrl-C gives 130, SIGTERM 143 and SIGHUP 129; temporary files are removed first.
     """
     args = parse(sys.argv[1:] if argv is None else argv)
     try:
-        with sigterm_exits(), nullcontext() if getattr(args, "verbose", True) else quiet():
+        with ending_signals_raise(), nullcontext() if getattr(args, "verbose", True) else quiet():
             code: int = args.run(args)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated) as error:
         print("st-contrastive: stopped", file=sys.stderr)
-        return 130
+        return error.code if isinstance(error, Terminated) else 130
     except UserError as error:
         print(f"st-contrastive: {error}", file=sys.stderr)
         return 2

@@ -72,7 +72,7 @@ def read_text(option: str, path: str, *, limit: int | None = None) -> list[str]:
     if is_pairs_file(path):
         also = ", or, with --method twins, the same file as --translations too" if option == "--data" else ""
         raise UserError(
-            f"{option} {path} is a file of pairs by its name: give sentences, one per line (.txt, .txt.gz){also}."
+            f"{option}: {path} is a file of pairs by its name: give sentences, one per line (.txt, .txt.gz){also}."
         )
     with user_error(CorpusError, ValueError, prefix=f"{option}: "):
         corpus = read_corpus(path, limit=limit)

@@ -40,7 +40,7 @@ from st_contrastive.objectives import twins_margin
 
 @dataclass(frozen=True, kw_only=True)
 class TwinsAblation:
-    """Further options of ``TwinsLoss``, whose defaults apply in every run: ablations, and what the paper leaves open.
+    """Further options of ``TwinsLoss``, for ablations and for what the paper leaves open; else their defaults apply.
 
     Args:
         identical_weight: weight of the ``identical`` term. 0 leaves it out, and then no queue is kept.

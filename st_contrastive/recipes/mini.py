@@ -10,7 +10,7 @@ from st_contrastive.recipes.infocse import INFOCSE
 from st_contrastive.recipes.recipe import Difference, Recipe, cite
 from st_contrastive.recipes.twins import TWINS
 
-_SMALL = "ours: for a laptop; MiniLM's dev score with [CLS] pooling hardly rises after 150 steps"
+_SMALL = "ours: for a laptop; SimCSE's dev score rose by 0.1 in the last 50 of 150 steps"
 _RUN = {
     **cite(
         _SMALL,

@@ -269,7 +269,7 @@ def test_pairs_are_not_read_as_sentences(checkpoint, corpus, tmp_path, capsys):
         if others[0] == "evaluate":
             others[1] = str(checkpoint("bert"))
         assert main([*others, *end, option, str(pairs)]) == 2
-        assert f"{option} {pairs} is a file of pairs by its name" in capsys.readouterr().err
+        assert f"{option}: {pairs} is a file of pairs by its name" in capsys.readouterr().err
     assert main([*words, "--data", str(pairs), "--translations", str(pairs)]) == 0
 
 

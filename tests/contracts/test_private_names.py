@@ -58,7 +58,6 @@ NAMES = {
     "_orig_mod": "torch._dynamo.eval_frame:OptimizedModule",
     "_checkpoint_wrapped_module": "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
     "_ArgumentGroup": "argparse",
-    "_exit": "os",
     "_SubParsersAction": "argparse",
 }
 #: Strings that look like private names, and are keys, file names or parts of names.
