@@ -6,7 +6,8 @@ import math
 import statistics
 from typing import Any
 
-from benchmarks._replicated import first, groups, named, pooling_of, spread, title
+from benchmarks._replicated import baseline, first, groups, named, over, pooling_of, spread, title
+from st_contrastive.evaluation.transfer import PAPERS_TASKS
 
 #: Column, the end of its scores' names, by how much they are multiplied, and digits.
 COLUMNS = (
@@ -65,3 +66,32 @@ def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]
             if pooling_of(first(own)) == pooling
         ]
     return ["", "pooling", "seeds", *(column for column, *_ in columns)], lines
+
+
+def transferred(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
+    """Accuracy x 100 on the test of each transfer task, the mean, and how far that is from SimCSE's.
+
+    The tasks are those that all rows have, in the papers' order. The differences are paired by seed.
+    """
+    end = " test accuracy"
+    found = groups([cell for cell in result["cells"] if named_so(cell["scores"], end)], start)
+    known = {pooling: scores for pooling, scores in result["untrained"].get(start, {}).items() if named_so(scores, end)}
+    scored = [cell["scores"] for own in found.values() for cell in own.values()]
+    shared = set.intersection(*(named_so(scores, end) for scores in [*scored, *known.values()]))
+    tasks = [f"{task}{end}" for task in PAPERS_TASKS if f"{task}{end}" in shared]
+    columns = [*({task} for task in tasks), set(tasks)]
+
+    def line(about: list[str], runs: list[dict[str, float | None]], compared: str) -> list[str]:
+        return [*about, *(spread([100 * score_of(one, names) for one in runs]) for names in columns), compared]
+
+    lines = [line(["untrained", named(pooling), ""], [scores], "") for pooling, scores in known.items()]
+    for own in found.values():
+        theirs = baseline(own, found)
+        above = [
+            100 * (score_of(own[seed]["scores"], columns[-1]) - score_of(theirs[seed]["scores"], columns[-1]))
+            for seed in own.keys() & theirs.keys()
+        ]
+        about = [title(own), named(pooling_of(first(own))), str(len(own))]
+        lines.append(line(about, [cell["scores"] for cell in own.values()], over(above) if above else ""))
+    head = [task.removesuffix(end) for task in tasks]
+    return ["", "pooling", "seeds", *head, "mean", "over SimCSE's, same seeds (95 %)"], lines

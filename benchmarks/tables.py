@@ -229,6 +229,10 @@ def spaces() -> str:
     return lined(_spaces.rows(on_wikipedia(), MINILM))
 
 
+def transfer() -> str:
+    return lined(_spaces.transferred(read("transfer"), MINILM))
+
+
 def adaptation() -> str:
     return lined(_adapted.rows(read("adaptation"), MINILM))
 
@@ -350,6 +354,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "precisions": precisions,
         "ablations": ablations,
         "spaces": spaces,
+        "transfer": transfer,
         "base_curve": base_curve,
         "base_tests": base_tests,
         "chosen": chosen,

@@ -253,6 +253,25 @@ def test_other_suites_have_a_table():
     ]
 
 
+def test_transfer_is_held_to_simcse():
+    """The tasks that all have, and differences of the seeds that both have."""
+    cells = [_cell("mini-simcse", seed, 80, 70) for seed in range(2)]
+    cells += [_cell("mini-infocse", seed, 80, 70) for seed in range(3)]
+    for cell, mr in zip(cells, (0.70, 0.72, 0.71, 0.75, 0.9), strict=True):
+        cell["scores"] |= {"mr test accuracy": mr, "trec test accuracy": 0.5, "mr dev accuracy": 0.1}
+    cells[0]["scores"]["cr test accuracy"] = 0.9
+    cells.append(_cell("mini-conisi-s", 0, 80, 70))  # scored on STS alone
+    untrained = {"cls": {"mr test accuracy": 0.6, "trec test accuracy": 0.4}, "mean": {"stsb dev spearman": 0.8}}
+    head, lines = _spaces.transferred({"cells": cells, "untrained": {tables.MINILM: untrained}}, tables.MINILM)
+    assert head == ["", "pooling", "seeds", "mr", "trec", "mean", "over SimCSE's, same seeds (95 %)"]
+    assert lines == [
+        ["untrained", "[CLS]", "", "60.00", "40.00", "50.00", ""],
+        ["SimCSE, temperature 0.1", "[CLS]", "2", "71.00 ± 1.41", "50.00 ± 0.00", "60.50 ± 0.71", ""],
+        ["InfoCSE without stage 1", "[CLS]", "3", "78.67 ± 10.02", "50.00 ± 0.00", "64.33 ± 5.01",
+         "+1.00 (-5.35 to +7.35)"],
+    ]  # fmt: skip
+
+
 def test_any_file_is_shown(tmp_path):
     """Each data and encoder by itself, and the suite that the cells were scored on."""
     retrieved = {f"scifact test {metric}": 0.5 for metric in ("ndcg@10", "recall@10", "recall@100")}

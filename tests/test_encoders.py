@@ -90,7 +90,7 @@ NOTES = {
         "bfloat16 weights lose small updates (a warning is shown): load them in float32, and train with `bf16=True`. "
         "float16 weights are refused."
     ),
-    r"checkpoint has no masked-LM head, .* Name a generator": (
+    r"checkpoint has no masked-LM head, .* Give DiffCSELoss a generator": (
         "without a masked-LM head in the checkpoint, replacements are random (a warning is shown): name a `generator`."
     ),
 }

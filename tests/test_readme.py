@@ -183,6 +183,13 @@ def test_the_results_in_short_are_those_of_the_results():
     assert f" {kept} of SimCSE's gain on STS and was even on SciFact ({even})" in text
     assert retrieval[0.5] > retrieval[0] > retrieval[1]
 
+    moved = {line[0]: line for line in tables._spaces.transferred(read("transfer"), tables.MINILM)[1]}
+    whole, with_tanh = (moved[name] for name in ("InfoCSE without stage 1", "InfoCSE without stage 1, SimCSE's head"))
+    assert whole[2] == with_tanh[2] == "2"
+    assert f"vector is {float(whole[-1].split()[0]):.1f} points of accuracy above SimCSE's with the projector" in text
+    low, high = map(float, with_tanh[-1].partition("(")[2].strip(")").split(" to "))
+    assert low < 0 < high
+
     harm = {line[0]: line for line in tables._adapted.rows(read("adaptation"), tables.MINILM)[1] if line[1] == "mean"}
     fell = [float(harm[name][3]) for name in ("untrained", "SimCSE, temperature 0.05")]
     assert "lowered SciFact retrieval from {:.1f} to {:.1f} (nDCG@10".format(*fell) in text

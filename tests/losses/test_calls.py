@@ -40,7 +40,7 @@ def test_an_encoder_in_the_mode_in_which_it_was_loaded(build, sentences, tmp_pat
     loss = TwinsLoss(model)
     batch = [model.preprocess(sentences)]
     with pytest.warns(
-        UserWarning, match=r"TwinsLoss was called while the encoder was in evaluation mode.*model\.train"
+        UserWarning, match=r"TwinsLoss was called with the encoder in evaluation mode.*model\.train"
     ):
         loss(batch)
     with warnings.catch_warnings():
@@ -216,5 +216,5 @@ def test_the_remedy_for_an_encoder_without_dropout(build, monkeypatch):
         "to_dict",
         lambda self: {key: value for key, value in settings(self).items() if not any(name in key for name in names)},
     )
-    with pytest.warns(UserWarning, match="no setting for it: take another encoder, or give two text columns"):
+    with pytest.warns(UserWarning, match="no setting for it: use another encoder, or SimCSELoss with two text columns"):
         SimCSELoss(model)

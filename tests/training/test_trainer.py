@@ -133,7 +133,7 @@ def test_another_runs_checkpoints_in_the_folder(made, arguments):
     time.sleep(0.05)
     trainer = ContrastiveTrainer(loss.model, arguments(max_steps=4), data, loss=loss)
     trainer.train()
-    with pytest.raises(ValueError, match=r"checkpoint-4 was written after checkpoint-8.*Name the one"):
+    with pytest.raises(ValueError, match=r"checkpoint-4 was written after checkpoint-8.*name one as resume_from"):
         trainer.train(resume_from_checkpoint=True)
 
 
