@@ -39,9 +39,7 @@ def test_an_encoder_in_the_mode_in_which_it_was_loaded(build, sentences, tmp_pat
     assert not model[0].model.training
     loss = TwinsLoss(model)
     batch = [model.preprocess(sentences)]
-    with pytest.warns(
-        UserWarning, match=r"TwinsLoss was called with the encoder in evaluation mode.*model\.train"
-    ):
+    with pytest.warns(UserWarning, match=r"TwinsLoss was called with the encoder in evaluation mode.*model\.train"):
         loss(batch)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", ".*evaluation mode")
