@@ -535,11 +535,12 @@ def test_an_ending_signal_leaves_nothing_behind(checkpoint, corpus, tmp_path, mo
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads
 def test_ending_signals_by_process_and_thread():
     """An ignored signal stays ignored, a forked worker dies of it as by default, and other threads change nothing."""
+    default = signal.getsignal(signal.SIGTERM)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with ending_signals_raise():
             os.kill(os.getpid(), signal.SIGHUP)
-            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+            assert signal.getsignal(signal.SIGTERM) is not default
             worker = os.fork()
             if not worker:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -547,7 +548,7 @@ def test_ending_signals_by_process_and_thread():
             assert os.WTERMSIG(os.waitpid(worker, 0)[1]) == signal.SIGTERM
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is default
     seen = []
 
     def within():
@@ -557,7 +558,7 @@ def test_ending_signals_by_process_and_thread():
     thread = threading.Thread(target=within)
     thread.start()
     thread.join()
-    assert seen == [signal.SIG_DFL]
+    assert seen == [default]
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

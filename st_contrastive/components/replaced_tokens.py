@@ -241,7 +241,7 @@ def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizer
         raise kind(f"generator {text} can't be loaded as a masked-LM model: {first_line(error)}") from error
     if fingerprint(own) != fingerprint(tokenizer):
         raise ValueError(
-            f"generator {text} has a different tokenizer ({type(own).__name__}, {len(own)} tokens) than the model "
+            f"generator {text} has a different tokenizer ({type(own).__name__}, {len(own)} tokens) from the model's "
             f"({type(tokenizer).__name__}, {len(tokenizer)}): take one with the model's vocabulary."
         )
     if not all(key.startswith(f"{model.base_model_prefix}.") for key in report["missing_keys"]):
