@@ -97,8 +97,8 @@ def test_sentevals_grids():
 
 def test_of_equal_strengths_the_first():
     """Means that differ by less than SentEval's rounding are equal."""
-    assert transfer._best({"mean_test_score": np.array([0.70001, 0.70004, 0.6])}) == 0
-    assert transfer._best({"mean_test_score": np.array([0.7000, 0.7002, 0.6])}) == 1
+    assert transfer._best((1, 2, 4), [[0.60001, 0.60004, 0.6], [0.80001, 0.80004, 0.6]]) == 1
+    assert transfer._best((1, 2, 4), [[0.6000, 0.6002, 0.6], [0.8000, 0.8002, 0.6]]) == 2
 
 
 def test_pairs_have_accuracy_and_f1(tmp_path):
