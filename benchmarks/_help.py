@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks._replicated import Cell, best_on_dev, differences, first, over, scores_of, spread, tests_of
-from benchmarks._spaces import COLUMNS, named_so, score_of
+from benchmarks._spaces import COLUMNS, above, accuracies, named_so, score_of
 from benchmarks.choose import METHODS
 from benchmarks.do_they_help import PAPER, TITLES
 
@@ -37,6 +37,8 @@ HELD_TO = (
 )
 #: SimCSE on either data, and from either start.
 SIMCSE = (TITLES["simcse"], TITLES["simcse-pairs"], "SimCSE from stage 1")
+#: What the name of an untrained encoder ends with, and its title.
+UNTRAINED = {"": "untrained", "-stage1": "untrained, after stage 1"}
 #: Of the columns beside STS, those that are shown.
 OTHERS = tuple(column for column in COLUMNS if column[0] in ("transfer", "alignment", "uniformity"))
 
@@ -157,9 +159,26 @@ def rows(result: dict[str, Any], start: str) -> Table:
         held_to = first(baseline)["label"] if baseline else ""
         return [title, str(len(own)) if own else "", *sts, *more, held_to, *compared_with]
 
-    ends = {"": "untrained", "-stage1": "untrained, after stage 1"}
-    untrained = {title: result["untrained"].get(f"{start}{end}", {}).get("cls") for end, title in ends.items()}
+    untrained = {title: result["untrained"].get(f"{start}{end}", {}).get("cls") for end, title in UNTRAINED.items()}
     lines = [line(title, {}, [scores]) for title, scores in untrained.items() if scores]
     lines += [line(title, own, [cell["scores"] for cell in own.values()]) for title, own in found.items()]
     head = ["", "seeds", *columns[:-1], "mean of the tests", *(column for column, *_ in others)]
     return [*head, "held to", "dev over it (95 %)", "tests over it (95 %)"], lines
+
+
+def transferred(result: dict[str, Any], start: str) -> Table:
+    """The untrained base, then each row: accuracy x 100 on each transfer task, and the mean, and that over SimCSE's."""
+    found = by_title(result["cells"])
+    untrained = {title: result["untrained"].get(f"{start}{end}", {}).get("cls") for end, title in UNTRAINED.items()}
+    known = {title: scores for title, scores in untrained.items() if scores}
+    tasks, columns = accuracies([*known.values(), *(cell["scores"] for cell in result["cells"])])
+
+    def line(about: list[str], runs: list[dict[str, float | None]]) -> list[str]:
+        return [*about, *(spread([100 * score_of(one, names) for one in runs]) for names in columns)]
+
+    lines = [[*line([title, ""], [scores]), "", ""] for title, scores in known.items()]
+    for title, own in found.items():
+        theirs = simcse_of(own, found)
+        compared = [first(theirs)["label"] if theirs else "", above(own, theirs, columns[-1])]
+        lines.append([*line([title, str(len(own))], [cell["scores"] for cell in own.values()]), *compared])
+    return ["", "seeds", *tasks, "held to", "mean over it (95 %)"], lines

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
-from benchmarks._replicated import baseline, first, groups, named, over, pooling_of, spread, title
+from benchmarks._replicated import Cell, baseline, first, groups, named, over, pooling_of, spread, title
 from st_contrastive.evaluation.transfer import PAPERS_TASKS
 
 #: Column, the end of its scores' names, by how much they are multiplied, and digits.
@@ -68,30 +69,34 @@ def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]
     return ["", "pooling", "seeds", *(column for column, *_ in columns)], lines
 
 
-def transferred(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
-    """Accuracy x 100 on the test of each transfer task, the mean, and how far that is from SimCSE's.
+def accuracies(scored: Sequence[dict[str, float | None]]) -> tuple[list[str], list[set[str]]]:
+    """The transfer tasks that all have, in the papers' order, and the scores of each; then those of all together."""
+    end = " test accuracy"
+    shared = set.intersection(*(named_so(scores, end) for scores in scored))
+    tasks = [task for task in PAPERS_TASKS if f"{task}{end}" in shared]
+    columns = [{f"{task}{end}"} for task in tasks]
+    return [*tasks, "mean"], [*columns, set().union(*columns)]
 
-    The tasks are those that all rows have, in the papers' order. The differences are paired by seed.
-    """
+
+def above(own: dict[int, Cell], theirs: dict[int, Cell], names: set[str]) -> str:
+    """By how much the mean of these scores x 100 is above theirs, paired by seed; "" without a seed that both have."""
+    seeds = own.keys() & theirs.keys()
+    return over([100 * (score_of(own[one]["scores"], names) - score_of(theirs[one]["scores"], names)) for one in seeds])
+
+
+def transferred(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
+    """Accuracy x 100 on the test of each transfer task, the mean, and how far that is from SimCSE's."""
     end = " test accuracy"
     found = groups([cell for cell in result["cells"] if named_so(cell["scores"], end)], start)
     known = {pooling: scores for pooling, scores in result["untrained"].get(start, {}).items() if named_so(scores, end)}
-    scored = [cell["scores"] for own in found.values() for cell in own.values()]
-    shared = set.intersection(*(named_so(scores, end) for scores in [*scored, *known.values()]))
-    tasks = [f"{task}{end}" for task in PAPERS_TASKS if f"{task}{end}" in shared]
-    columns = [*({task} for task in tasks), set(tasks)]
+    tasks, columns = accuracies([*(cell["scores"] for own in found.values() for cell in own.values()), *known.values()])
 
     def line(about: list[str], runs: list[dict[str, float | None]], compared: str) -> list[str]:
         return [*about, *(spread([100 * score_of(one, names) for one in runs]) for names in columns), compared]
 
     lines = [line(["untrained", named(pooling), ""], [scores], "") for pooling, scores in known.items()]
     for own in found.values():
-        theirs = baseline(own, found)
-        above = [
-            100 * (score_of(own[seed]["scores"], columns[-1]) - score_of(theirs[seed]["scores"], columns[-1]))
-            for seed in own.keys() & theirs.keys()
-        ]
         about = [title(own), named(pooling_of(first(own))), str(len(own))]
-        lines.append(line(about, [cell["scores"] for cell in own.values()], over(above) if above else ""))
-    head = [task.removesuffix(end) for task in tasks]
-    return ["", "pooling", "seeds", *head, "mean", "over SimCSE's, same seeds (95 %)"], lines
+        compared = above(own, baseline(own, found), columns[-1])
+        lines.append(line(about, [cell["scores"] for cell in own.values()], compared))
+    return ["", "pooling", "seeds", *tasks, "over SimCSE's, same seeds (95 %)"], lines

@@ -29,6 +29,12 @@ def require_share(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a number above 0 and up to 1, got {value!r}.")
 
 
+def require_momentum(name: str, value: float) -> None:
+    """Require a number of at least 0 and below 1."""
+    if not _is_number(value) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be a number of at least 0 and below 1, got {value!r}; ESimCSE uses 0.995.")
+
+
 def require_temperature(value: float) -> None:
     """Require a finite number above 0."""
     if not _is_number(value) or value <= 0:

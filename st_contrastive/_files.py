@@ -12,6 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
+def is_path(name: str | os.PathLike[str]) -> bool:
+    """Whether a checkpoint's name is a path: a name on the hub has one slash at most, and starts otherwise."""
+    text = os.fspath(name)
+    return text.startswith((".", "/", "~")) or text.count("/") > 1 or Path(text).is_absolute()
+
+
 @contextmanager
 def new_folder(folder: Path) -> Iterator[None]:
     """Make a folder and its parents. If the block raises, those that were made are removed, if they are empty."""

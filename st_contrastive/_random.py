@@ -22,5 +22,7 @@ def fixed_draws(device: torch.device) -> Iterator[None]:
     """
     devices = [device] if device.type != "cpu" and torch.accelerator.is_available() else []
     with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
+        for one in devices:  # torch.manual_seed would also seed the other devices, which are not put back
+            torch.get_device_module(one).set_rng_state(torch.Generator(one).manual_seed(0).get_state(), one)
         yield

@@ -1,6 +1,6 @@
 """Communication between the processes of a training run, and copies of small tensors from a device to the CPU.
 
-With one process, every function returns what it is given.
+With one process nothing is communicated.
 """
 
 from __future__ import annotations

@@ -106,6 +106,31 @@ def test_the_commands_are_ones_that_replicate_and_train_take(words, tmp_path, mo
     assert len(parsed) == 17
 
 
+def test_transfer_is_held_to_simcse_from_the_same_encoder():
+    """Differences are paired by seed; a task that one row lacks is left out."""
+    cells = []
+    for title, base, values in (
+        ("InfoCSE", "language-stage1", (0.8, 0.9)),
+        ("SimCSE", "language", (0.5, 0.6)),
+        ("SimCSE from stage 1", "language-stage1", (0.7, 0.6, 0.1)),
+    ):
+        for seed, value in enumerate(values, start=1):
+            scores = {"stsb dev spearman": 0.6, "mr test accuracy": value, "trec test accuracy": 0.4}
+            about = {"label": title, "base": base, "data": "wiki", "seed": seed, "set": [], "options": ""}
+            cells.append({**about, "scores": scores})
+    cells[0]["scores"]["cr test accuracy"] = 0.9
+    untrained = {"language": {"cls": {"mr test accuracy": 0.4, "trec test accuracy": 0.2}}}
+    head, lines = _help.transferred({"cells": cells, "untrained": untrained}, "language")
+    assert head == ["", "seeds", "mr", "trec", "mean", "held to", "mean over it (95 %)"]
+    assert lines == [
+        ["untrained", "", "40.00", "20.00", "30.00", "", ""],
+        ["SimCSE", "2", "55.00 ± 7.07", "40.00 ± 0.00", "47.50 ± 3.54", "", ""],
+        ["InfoCSE", "2", "85.00 ± 7.07", "40.00 ± 0.00", "62.50 ± 3.54", "SimCSE from stage 1",
+         "+10.00 (-53.53 to +73.53)"],
+        ["SimCSE from stage 1", "3", "46.67 ± 32.15", "40.00 ± 0.00", "43.33 ± 16.07", "", ""],
+    ]  # fmt: skip
+
+
 def test_a_cell_that_fails_does_not_stop_the_others(words, tmp_path, monkeypatch, capsys):
     def trained(words, out, files):
         if "mini-conisi-s" in words:

@@ -18,8 +18,16 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive._checks import first_line
+from st_contrastive._files import is_path
 from st_contrastive.cli._arguments import UserError
-from st_contrastive.encoder import begins_with_special_token, is_causal, is_saved_model, max_positions, tokenizer_of
+from st_contrastive.encoder import (
+    begins_with_special_token,
+    is_causal,
+    is_saved_model,
+    max_positions,
+    settings_of,
+    tokenizer_of,
+)
 
 #: Without it, transformers asks at the terminal whether to run a checkpoint's code.
 _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
@@ -80,8 +88,7 @@ def load_model(
     own: dict[str, Any] = {}
     new = Pooling(first.get_embedding_dimension(), pooling)
     if model is not None:
-        kept = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
-        own = {name: getattr(model, name) for name in kept}
+        own = settings_of(model)
         new.include_prompt = all(getattr(module, "include_prompt", True) for module in model)
         replaced = [_described(module) for module in list(model)[1:]]
         if training and replaced != [_described(new)]:
@@ -172,8 +179,7 @@ def cut_texts(model: SentenceTransformer, name: str, max_length: int | None) -> 
 def _reason(name: str, error: Exception) -> str:
     """The error in one line, with the remedy for what is refused on purpose."""
     text = str(error)
-    on_disk = name.startswith((".", "/", "~")) or name.count("/") > 1  # no name on the hub is like that
-    if on_disk and not Path(name).exists():
+    if is_path(name) and not Path(name).exists():
         return "there is no such folder."
     if isinstance(error, pickle.UnpicklingError):  # torch advises to run it
         return "its weights are a pickle that holds more than tensors, and the code of a pickle is never run."

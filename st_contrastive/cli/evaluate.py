@@ -80,7 +80,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Score the model, print the scores and write them."""
-    from st_contrastive.cli._models import own_pooling
     from st_contrastive.evaluation import EvaluationDataError
 
     target = report_file("--json", args.json) if args.json else None
@@ -99,8 +98,7 @@ def run(args: argparse.Namespace) -> int:
         runs = {suite: _suite(suite, args) for suite in suites}
     if args.mteb:
         runs["mteb"] = _mteb_tasks(args)
-    model = _model(args)
-    invented = own_pooling(args.model, model) if args.pooling == "keep" else None
+    model, invented = _model(args)
     reports: dict[str, Report] = {}
     failed = []
     for suite, score in runs.items():
@@ -164,10 +162,10 @@ def _benchmark(folder: Path, split: str) -> STSPairs:
     raise UserError(f"--eval-data {folder} holds no stsb/{split}.jsonl (.gz), the STS Benchmark's pairs.")
 
 
-def _model(args: argparse.Namespace) -> Any:
-    """The model, with the pooling, head and whitening of the options."""
+def _model(args: argparse.Namespace) -> tuple[Any, str | None]:
+    """The model, with the pooling, head and whitening of the options; and the pooling that it got without asking."""
     from st_contrastive.cli._columns import read_text
-    from st_contrastive.cli._models import cut_texts, load_model
+    from st_contrastive.cli._models import cut_texts, load_model, own_pooling
     from st_contrastive.evaluation import FirstLastAverage, Whitened
     from st_contrastive.training import LossStateError, with_trained_head
 
@@ -177,6 +175,9 @@ def _model(args: argparse.Namespace) -> Any:
         raise UserError("--mteb takes a SentenceTransformer as it is: leave --pooling first-last and --whiten out.")
     pooling = "mean" if args.pooling == "first-last" else args.pooling
     model: Any = load_model(args.model, pooling=pooling, option="MODEL")
+    invented = own_pooling(args.model, model) if pooling == "keep" else None
+    if args.translations:  # TwinsLoss takes no float16 weights
+        model.float()
     if args.head:
         with user_error(OSError, LossStateError, prefix="--head: "):
             model = with_trained_head(model, args.model)
@@ -187,8 +188,8 @@ def _model(args: argparse.Namespace) -> Any:
     if args.whiten:
         sentences = read_text("--whiten", args.whiten)
         with user_error(ValueError, prefix="--whiten: "):
-            return Whitened(model, sentences, dimensions=args.whiten_dimensions, batch_size=args.batch_size)
-    return model
+            model = Whitened(model, sentences, dimensions=args.whiten_dimensions, batch_size=args.batch_size)
+    return model, invented
 
 
 def _mteb_tasks(args: argparse.Namespace) -> Callable[[Any], Report]:

@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from transformers.utils.hub import cached_file
 
 from st_contrastive._checks import first_line
-from st_contrastive._files import complete_file, crc32
+from st_contrastive._files import complete_file, crc32, is_path
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM
 from st_contrastive.components.fingerprint import fingerprint
 from st_contrastive.components.masked_lm_head import MaskedLMHead
@@ -163,7 +163,7 @@ def _find(path: str | os.PathLike[str], name: str) -> Path | None:
     if place.exists():
         return place / name if (place / name).is_file() else None
     # Checked before transformers takes the path for the name of a repository.
-    if place.is_absolute() or str(path).startswith((".", "~")) or len(place.parts) > 2 or place.suffix == ".pt":
+    if is_path(path) or place.suffix == ".pt":
         raise FileNotFoundError(f"auxiliary {path} does not exist: name a folder with {CONFIG_NAME}.")
     try:
         found = cached_file(str(path), name, _raise_exceptions_for_missing_entries=False)

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokeniz
 from transformers.utils.hub import cached_file
 
 from st_contrastive._checks import first_line
+from st_contrastive._files import is_path
 
 
 def read_tokenizer_and_matrix(name_or_path: str, **options: Any) -> tuple[PreTrainedTokenizerBase, Tensor]:
@@ -28,7 +29,7 @@ def read_tokenizer_and_matrix(name_or_path: str, **options: Any) -> tuple[PreTra
     """
     name = str(Path(name_or_path).expanduser()) if str(name_or_path).startswith("~") else str(name_or_path)
     # Checked before transformers takes it for the name of a repository.
-    if (name.startswith((".", "/", "~")) or name.count("/") > 1) and not Path(name).is_dir():
+    if is_path(name) and not Path(name).is_dir():
         raise OSError(f"fraternal checkpoint {name} is not a folder.")
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False, **options)

@@ -8,7 +8,7 @@ import torch
 from accelerate.state import GradientState
 from torch import nn
 
-from st_contrastive._checks import require_number
+from st_contrastive._checks import require_momentum
 from st_contrastive.encoder.copies import plain_copy
 
 
@@ -41,9 +41,7 @@ class MomentumEncoder(nn.Module):
 
     def __init__(self, followed: Sequence[nn.Module], momentum: float) -> None:
         super().__init__()
-        require_number("momentum", momentum)
-        if momentum >= 1:
-            raise ValueError(f"momentum must be at least 0 and below 1, got {momentum!r}; ESimCSE uses 0.995.")
+        require_momentum("momentum", momentum)
         for name, parameter in nn.ModuleList(followed).named_parameters():
             if not parameter.is_floating_point():
                 raise ValueError(

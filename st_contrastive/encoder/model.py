@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -37,6 +37,12 @@ def wrapper_chain(model: nn.Module) -> list[nn.Module]:
 def unwrap(model: nn.Module) -> SentenceTransformer:
     """The SentenceTransformer inside its wrappers."""
     return cast(SentenceTransformer, wrapper_chain(model)[-1])
+
+
+def settings_of(model: SentenceTransformer) -> dict[str, Any]:
+    """What a SentenceTransformer has beside its modules, as arguments of another."""
+    names = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
+    return {name: getattr(model, name) for name in names}
 
 
 def text_module(model: nn.Module) -> Transformer:

@@ -134,8 +134,8 @@ def _marked_as_recomputing() -> Iterator[None]:
 
 def uncompiled() -> AbstractContextManager[Any]:
     """While open, code that torch.compile made is not used."""
-    stance = getattr(torch.compiler, "set_stance", None)  # from PyTorch 2.6 on
-    return nullcontext() if stance is None else cast(AbstractContextManager[Any], stance("force_eager"))
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ class FirstLastAverage(_Baseline):
     """A SentenceTransformer's encoder, read as the mean of its first and last layers over all tokens.
 
     SimCSE's tables call it "first-last avg.". The first layer is the lowest transformer layer, not the embeddings.
-    The model's prompts and its ``truncate_dim`` apply.
+    The model's prompts, ``truncate_dim`` and ``similarity`` apply.
 
     Args:
         model: a SentenceTransformer that starts with a Transformer module.
@@ -66,7 +66,9 @@ class FirstLastAverage(_Baseline):
             prompts=dict(model.prompts),
             default_prompt_name=model.default_prompt_name,
             truncate_dim=model.truncate_dim,
+            similarity_fn_name=model.similarity_fn_name,
         )
+        self.similarity = self.reader.similarity
 
     def _vectors(self, sentences: list[str], role: str, batch_size: int, progress: bool) -> Any:
         transformer: Any = self.reader[0]

@@ -36,8 +36,9 @@ def ranked(
 
     The similarity is the model's own (``model.similarity``), else the cosine. The corpus is encoded and searched in
     parts, so that its vectors are never in memory all at once. Of equally similar documents the one with the greater
-    id comes first, as in trec_eval. A document whose vector is not finite comes last, and a query with such a vector
-    finds nothing. With ``ignore_identical_ids`` the document with the query's own id is left out.
+    id comes first, as in trec_eval; if more tie than there is room for, it is arbitrary which are left out. A document
+    whose vector is not finite comes last, and a query with such a vector finds nothing. With ``ignore_identical_ids``
+    the document with the query's own id is left out.
     """
 
     def vectors_of(texts: Sequence[str], role: str) -> torch.Tensor:

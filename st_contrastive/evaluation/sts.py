@@ -58,8 +58,11 @@ class STSPairs:
             self.first + other.first,
             self.second + other.second,
             self.scores + other.scores,
-            self.subsets + other.subsets,
+            self._all_subsets() + other._all_subsets() if self.subsets or other.subsets else (),
         )
+
+    def _all_subsets(self) -> tuple[str, ...]:
+        return self.subsets or ("",) * len(self)
 
 
 def read_sts(path: str | Path) -> STSPairs:
@@ -142,7 +145,9 @@ def sts_files(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[
 
     Raises:
         EvaluationDataError: the folder holds no such file.
+        TypeError: ``splits`` is a string.
     """
+    _check_splits(splits)
     root = require_folder(folder, "one folder per set, such as stsb/test.jsonl.gz")
     found: dict[tuple[str, str], list[Path]] = {}
     for place in folders_in(root, tuple(PAPERS_SETS), plain):
@@ -155,6 +160,11 @@ def sts_files(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[
             f"{root} holds no set with a split of {', '.join(splits)}, such as stsb/test.jsonl.gz."
         )
     return found
+
+
+def _check_splits(splits: Sequence[str]) -> None:
+    if isinstance(splits, str):  # whose letters would be taken for names
+        raise TypeError(f"splits must be a sequence of names, such as ({splits!r},), got {splits!r}.")
 
 
 def plain(name: str) -> str:
@@ -185,9 +195,11 @@ def hub_sts(splits: Sequence[str] = SPLITS, names: Sequence[str] = tuple(_HUB)) 
 
     Raises:
         EvaluationDataError: a set can't be loaded, or none has these splits.
+        TypeError: ``splits`` is a string.
     """
     from datasets import load_dataset
 
+    _check_splits(splits)
     found = {}
     for name in names:
         repository, has = _HUB[name]
@@ -236,6 +248,7 @@ def evaluate_sts(
 
     Raises:
         EvaluationDataError: a file or the folder can't be used. All files are read before anything is encoded.
+        TypeError: ``splits`` is a string.
     """
     from tqdm.auto import tqdm
 

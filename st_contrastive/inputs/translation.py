@@ -9,12 +9,12 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from st_contrastive._checks import require_count, require_texts, warn
-from st_contrastive._files import complete_file
+from st_contrastive._files import complete_file, new_folder
 from st_contrastive.inputs.corpus import open_bytes
 from st_contrastive.inputs.translator import TranslationError, Translator
 
@@ -85,10 +85,13 @@ def translate_corpus(
         _skip(stream, _lines(path), path)
         if next(stream, None) is not None:
             raise TranslationError(f"output {path} exists and ends before the corpus does. Name another file.")
-    else:
-        _require_writable(path, partial)
-    if isinstance(translate, (str, Path)):
-        translate = Translator(translate, **options)
+    with ExitStack() as stack:
+        if not is_complete:
+            with _write_errors(path):
+                stack.enter_context(new_folder(path.parent))
+                _require_writable(partial)
+        if isinstance(translate, (str, Path)):
+            translate = Translator(translate, **options)
     settings = json.dumps(getattr(translate, "settings", None), ensure_ascii=False)
     if is_complete:
         made_with = settings_path.read_text(encoding="utf-8") if settings_path.exists() else "null"  # a function
@@ -136,14 +139,12 @@ def translate_corpus(
     return path
 
 
-def _require_writable(path: Path, partial: Path) -> None:
+def _require_writable(partial: Path) -> None:
     """Refuse a file that can't be made, before a model is loaded for it."""
-    with _write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not partial.exists()
-        partial.open("ab").close()
-        if is_new:
-            partial.unlink()
+    is_new = not partial.exists()
+    partial.open("ab").close()
+    if is_new:
+        partial.unlink()
 
 
 def in_batches(

@@ -20,7 +20,6 @@ def owned_state(loss: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def trained(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The trained parameters of a state. One with several names is there once, under its first."""
-    found = {id(tensor): (name, tensor) for name, tensor in reversed(state.items()) if tensor.requires_grad}
-    return dict(reversed(found.values()))
+def trained(state: dict[str, Tensor]) -> list[Tensor]:
+    """The trained parameters of a state. One with several names is there once."""
+    return list({id(tensor): tensor for tensor in state.values() if tensor.requires_grad}.values())

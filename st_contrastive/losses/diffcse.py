@@ -101,7 +101,7 @@ class DiffCSELoss(ConditionedLoss):
         require_share("mask_rate", mask_rate)
         require_flag("sampling", sampling)
         require_choice("vector", vector, ("encoder", "head", None))
-        width = embedding_width(model) if isinstance(model, SentenceTransformer) else 0
+        width = embedding_width(model)
         super().__init__(
             model,
             temperature=temperature,

@@ -11,7 +11,15 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_choice, require_count, require_flag, require_instance, require_number, warn
+from st_contrastive._checks import (
+    require_choice,
+    require_count,
+    require_flag,
+    require_instance,
+    require_momentum,
+    require_number,
+    warn,
+)
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
 from st_contrastive.components.fusion import fused_embeddings
 from st_contrastive.encoder import (
@@ -94,11 +102,7 @@ class TwinsAblation:
         require_flag("freeze_embeddings", self.freeze_embeddings)
         require_choice("unpaired_tokens", self.unpaired_tokens, ("full", "weighted"))
         if self.key_momentum is not None:
-            require_number("key_momentum", self.key_momentum)
-            if self.key_momentum >= 1:
-                raise ValueError(
-                    f"key_momentum must be at least 0 and below 1, got {self.key_momentum!r}; ESimCSE uses 0.995."
-                )
+            require_momentum("key_momentum", self.key_momentum)
 
 
 @final

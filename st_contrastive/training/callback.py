@@ -213,8 +213,8 @@ class LossStateCallback(TrainerCallback):
                     "the terms of all devices, whose names differ in the same step. Take log_terms=False."
                 )
         averages = len(parts) == 1
-        averaged = {id(tensor) for text in texts for tensor in trained(owned_state(text)).values()} if averages else ()
-        own = {id(tensor): tensor for part in parts for tensor in trained(owned_state(part)).values()}
+        averaged = {id(tensor) for text in texts for tensor in trained(owned_state(text))} if averages else ()
+        own = {id(tensor): tensor for part in parts for tensor in trained(owned_state(part))}
         self._to_average = [tensor for key, tensor in own.items() if key not in averaged]
         if self._to_average and args.fp16:
             # An overflow on one rank must reach all ranks before this callback, when the gradients are unscaled.

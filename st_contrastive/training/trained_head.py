@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive.components import InteractionHead, Projector, TanhHead
-from st_contrastive.encoder import embedding_width
+from st_contrastive.encoder import embedding_width, settings_of
 from st_contrastive.training.loss_state import FILE_NAME, OWN, LossStateError, contents
 
 
@@ -80,9 +80,8 @@ def with_trained_head(model: SentenceTransformer, folder: str | os.PathLike[str]
         raise LossStateError(
             f"{file} holds a head on {width} dimensions, and the model has {own}: it was trained with another model."
         )
-    kept = ("prompts", "default_prompt_name", "truncate_dim", "similarity_fn_name")
-    options: dict[str, Any] = {name: getattr(model, name) for name in kept}
-    return SentenceTransformer(modules=[*model, _HeadModule(head)], device=str(model.device), **options).eval()
+    modules = [*model, _HeadModule(head)]
+    return SentenceTransformer(modules=modules, device=str(model.device), **settings_of(model)).eval()
 
 
 def _head(tensors: dict[str, Tensor]) -> nn.Module | None:

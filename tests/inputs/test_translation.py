@@ -19,6 +19,12 @@ from st_contrastive.inputs import TranslationError, Translator, read_parallel, t
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
 
+def test_no_folder_stays_of_a_translator_that_does_not_load(tmp_path):
+    with pytest.raises(TranslationError):
+        translate_corpus(["rain falls"], tmp_path / "a" / "b" / "pairs.jsonl", str(tmp_path / "missing"))
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.filterwarnings("ignore:.* rows have an empty text")
 def test_a_model_translates_in_the_order_of_the_sentences(seq2seq, tmp_path):
     translator = Translator(seq2seq, languages=("en", "de"), batch_size=3, max_length=36)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -178,3 +179,11 @@ def test_what_can_not_be_written_leaves_what_was_there(made, tmp_path, monkeypat
     with pytest.raises(OSError, match="can't be written"):
         save_loss_state(loss, file)
     assert file.read_text() == "mine"
+
+
+def test_numbers_of_numpy_are_numbers(build, tmp_path):
+    """They are compared by value, and not by the name of their class."""
+    save_loss_state(stc.TwinsLoss(build(), queue_batches=np.int64(3), temperature=np.float64(0.05)), tmp_path)
+    load_loss_state(stc.TwinsLoss(build(), queue_batches=3, temperature=0.05), tmp_path)
+    with pytest.raises(LossStateError, match=r"temperature is 0\.1, saved with 0\.05"):
+        load_loss_state(stc.TwinsLoss(build(), temperature=np.float64(0.1)), tmp_path)
