@@ -32,7 +32,7 @@ def require_share(name: str, value: float) -> None:
 def require_momentum(name: str, value: float) -> None:
     """Require a number of at least 0 and below 1."""
     if not _is_number(value) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be a number of at least 0 and below 1, got {value!r}; ESimCSE uses 0.995.")
+        raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}; ESimCSE uses 0.995.")
 
 
 def require_temperature(value: float) -> None:
@@ -93,7 +93,10 @@ def require_texts(name: str, values: Iterable[str]) -> Iterator[str]:
         ValueError: there are none, or one holds half of a surrogate pair.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a sequence of strings, one per sentence, got {type(values).__name__}.")
+        raise TypeError(
+            f"{name} must be a sequence of strings, one per sentence, got {type(values).__name__}. To read a text "
+            "file, take st_contrastive.inputs.read_corpus(path).sentences."
+        )
     # These iterate over column names, or in no fixed order.
     if isinstance(values, (Mapping, Set)) or hasattr(values, "columns") or hasattr(values, "column_names"):
         raise TypeError(

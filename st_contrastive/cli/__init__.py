@@ -50,7 +50,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. The exit code is 0, or 2 with one line on the error stream for bad input.
+    """Run a command. The exit code is 0, 2 with one line on the error stream for bad input, or 1 if a run diverged.
 
     Ctrl-C gives 130, SIGTERM 143 and SIGHUP 129; temporary files are removed first.
     """

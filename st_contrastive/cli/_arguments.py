@@ -86,6 +86,7 @@ def _number(convert: Callable[[str], Number], accepts: Callable[[Number], bool],
 
 
 whole = _number(int, lambda value: value >= 1, "a whole number of at least 1")
+several = _number(int, lambda value: value >= 2, "a whole number of at least 2")
 count = _number(int, lambda value: value >= 0, "a whole number of at least 0")
 seed = _number(int, lambda value: 0 <= value < 2**32, "a whole number from 0 to 2**32 - 1")  # as numpy takes it
 positive_float = _number(float, lambda value: 0 < value < float("inf"), "a number above 0")

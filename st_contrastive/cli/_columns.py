@@ -38,6 +38,12 @@ def read_columns(args: argparse.Namespace) -> list[Any]:
     if len(columns[0]) < 2:
         which = "--limit 1 leaves one sentence" if args.limit == 1 else f"--data {args.data} holds one sentence"
         raise UserError(f"{which}: contrastive training needs many.")
+    repeats = 0 if args.translations else len(columns[0]) - len(set(columns[0]))
+    if repeats > len(columns[0]) / 100:
+        print(
+            f"{args.data}: {repeats:,} sentences repeat an earlier one. In a batch, equal sentences are negatives of "
+            "each other: remove the repeats."
+        )
     return columns
 
 
@@ -72,11 +78,14 @@ def read_text(option: str, path: str, *, limit: int | None = None) -> list[str]:
     if is_pairs_file(path):
         also = ", or, with --method twins, the same file as --translations too" if option == "--data" else ""
         raise UserError(
-            f"{option}: {path} is a file of pairs by its name: give sentences, one per line (.txt, .txt.gz){also}."
+            f"{option}: {path} is a file of pairs by its name: give sentences, one per line (.txt, .txt.gz), such as "
+            f"one column of it{also}."
         )
     with user_error(CorpusError, ValueError, prefix=f"{option}: "):
         corpus = read_corpus(path, limit=limit)
     print(f"{path}: {corpus.report}")
+    if corpus.sentences[0][:1] == "{" and corpus.sentences[0][-1:] == "}":
+        print(f"{path}: its first line looks like JSON. It is trained on as it is; write plain sentences instead.")
     return corpus.sentences
 
 

@@ -53,7 +53,8 @@ def first_stage(args: argparse.Namespace, settings: dict[str, Any], options: dic
     checkpoints = beside(args.checkpoints) if args.checkpoints else None
     own = {"output": folder, "checkpoints": checkpoints, "overwrite": False, "max_steps": None, "keep": 1.0}
     print(f"Stage 1, to {folder}:")
-    pretrain.run(argparse.Namespace(**{**vars(args), **own, **settings}))
+    if pretrain.run(argparse.Namespace(**{**vars(args), **own, **settings})):
+        raise UserError(f"Stage 1 diverged. Delete {folder}, and use a lower learning rate.")
     return folder
 
 

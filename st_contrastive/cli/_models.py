@@ -16,15 +16,17 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line
 from st_contrastive._files import is_path
-from st_contrastive.cli._arguments import UserError
+from st_contrastive.cli._arguments import UserError, user_error
 from st_contrastive.encoder import (
     begins_with_special_token,
     is_causal,
     is_saved_model,
     max_positions,
+    require_padding,
     settings_of,
     tokenizer_of,
 )
@@ -81,6 +83,9 @@ def load_model(
             "random: the checkpoint is incomplete, or was saved by another model's class.",
             stacklevel=2,
         )
+    if isinstance(first, Transformer) and isinstance(first.tokenizer, PreTrainedTokenizerBase):
+        with user_error(ValueError, prefix=f"{option} {name}: "):
+            require_padding(first.tokenizer)
     if pooling == "keep" and model is not None:
         return model
     if not isinstance(first, Transformer):
@@ -171,7 +176,9 @@ def cut_texts(model: SentenceTransformer, name: str, max_length: int | None) -> 
             raise UserError(f"--max-length {max_length} leaves no token of the text: give at least {least}.")
         longest = max_positions(model) or before
         if longest is not None and max_length > longest:
-            raise UserError(f"--max-length {max_length}: {name} takes at most {longest} tokens.")
+            raise UserError(
+                f"--max-length {max_length}: {name} takes at most {longest} tokens. Give --max-length {longest}."
+            )
         model.max_seq_length = max_length
     return before
 

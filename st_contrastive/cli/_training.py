@@ -90,7 +90,13 @@ def add_optimisation(parser: argparse.ArgumentParser, *, learning_rate: float = 
         "--learning-rate", type=positive_float, default=learning_rate, metavar="X", help=f"default: {learning_rate:g}"
     )
     group.add_argument("--epochs", action=Given, type=whole, default=1, metavar="N", help="default: 1")
-    group.add_argument("--max-steps", action=Given, type=whole, metavar="N", help="train N steps instead of --epochs")
+    group.add_argument(
+        "--max-steps",
+        action=Given,
+        type=whole,
+        metavar="N",
+        help="train N steps instead of --epochs; of a recipe with two stages, in the second",
+    )
     group.add_argument(
         "--warmup",
         action=Given,
@@ -205,6 +211,9 @@ def _check_same_run(args: argparse.Namespace, files: dict[str, str], checkpoints
         raise UserError(f"--checkpoints: {file} can't be used: {error}.") from error
 
 
+_DIVERGED, _SLOWER = "The run diverged", "Use a lower --learning-rate."
+
+
 def train_and_save(
     args: argparse.Namespace,
     folder: Path,
@@ -218,12 +227,18 @@ def train_and_save(
     save_beside: Callable[[Path], None] | None = None,
     evaluator: Any = None,
     keep: float | str = 1.0,
-) -> None:
+) -> int:
     """Run the Trainer, and put the saved model, with what ``save_beside`` adds, into ``folder``.
 
     With an evaluator, the weights are those of the best evaluation. ``keep`` is the share of the trained weights in
     the saved ones, the rest being those before training, or "best" on the evaluator's data. The saved model reads
     ``own_length`` tokens of a text, as it did before it was trained on shorter ones.
+
+    Returns:
+        The exit code: 1 if the saved weights are not finite.
+
+    Raises:
+        UserError: bad input; or the weights are not finite, and ``folder`` holds another model.
     """
     from sentence_transformers.base.sampler import BatchSamplers
 
@@ -280,7 +295,7 @@ def train_and_save(
             trainer.train(resume_from_checkpoint=str(newest) if newest else None)
             log = trainer.state.log_history
             # Printed when the model is saved: nobody may read the output any more, and then print fails.
-            said, diverged = list(_of_fallbacks(log)), list(_of_divergence(model, log))
+            said, diverged = list(_of_fallbacks(log)), _of_divergence(log)
             if best is not None and best.value is not None:
                 said.append(f"Best of the evaluations: {100 * best.value:.2f} at step {best.step}.")
             share = 1.0
@@ -292,6 +307,9 @@ def train_and_save(
                 model.load_state_dict(mixture(model.state_dict(), start, keep))
                 said.append(f"Saved weights: {keep:g} x trained + {1 - keep:g} x untrained.")
             after = None if best is None or metric is None else _dev_after(model, evaluator, best, metric, share)
+        finite = all(bool(weight.isfinite().all()) for weight in model.parameters())
+        if not finite and folder.is_dir() and any(folder.iterdir()):
+            raise UserError(f"{diverged or _DIVERGED}. The weights are not finite: {folder} stays as it was. {_SLOWER}")
         saved = work / "model"
         with saving(folder):
             trained_length, model.max_seq_length = model.max_seq_length, own_length
@@ -302,9 +320,11 @@ def train_and_save(
             if save_beside is not None:
                 save_beside(saved)
             put_in_place(saved, folder, args)
-    for line in diverged:
-        print(line, file=sys.stderr)
+    if diverged or not finite:
+        weights = "finite" if finite else "not finite"
+        print(f"{diverged or _DIVERGED}. The saved weights are {weights}. {_SLOWER}", file=sys.stderr)
     print(*said, f"Saved to {folder}. Load it with SentenceTransformer({str(folder)!r}).", sep="\n")
+    return 0 if finite else 1
 
 
 def _dev_after(model: SentenceTransformer, evaluator: Any, best: KeepBest, metric: str, share: float) -> float | None:
@@ -331,12 +351,7 @@ def _of_fallbacks(log: list[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def _of_divergence(model: SentenceTransformer, log: list[dict[str, Any]]) -> Iterator[str]:
-    """A warning if a logged loss or a weight is not finite; the run still ends with a saved model."""
+def _of_divergence(log: list[dict[str, Any]]) -> str:
+    """What to say if a logged loss is not a number; otherwise ""."""
     step = next((entry["step"] for entry in log if not math.isfinite(entry.get("loss", 0.0))), None)
-    broken = not all(bool(weight.isfinite().all()) for weight in model.parameters())
-    if not broken and step is None:
-        return
-    when = "" if step is None else f": the loss is not a number at step {step}"
-    what = "not finite" if broken else "finite"
-    yield f"The run diverged{when}. The saved weights are {what}. Use a lower --learning-rate."
+    return "" if step is None else f"{_DIVERGED}: the loss is not a number at step {step}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli import _geometry
-from st_contrastive.cli._arguments import POOLINGS, UserError, name, option_name, user_error, whole, writing
+from st_contrastive.cli._arguments import POOLINGS, UserError, name, option_name, several, user_error, whole, writing
 from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli._saving import report_file, resolved
 
@@ -50,7 +50,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="NAME",
         help="sts: all pairs of a set at once, or the mean or weighted mean (wmean) over its subsets; default: all",
     )
-    group.add_argument("--folds", type=whole, metavar="N", help="transfer: folds of the cross-validation; default: 10")
+    group.add_argument("--folds", type=several, metavar="N", help="transfer: folds of cross-validation; default: 10")
     _geometry.add_options(parser)
     group = parser.add_argument_group("how to encode")
     poolings = (*POOLINGS, "first-last")  # the last one is the mean of the first and last layers
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, option) is not None and suite not in suites:
             raise UserError(f"{option_name(option)} goes with --suite {suite}.")
     _geometry.check_together(args)
-    with user_error(EvaluationDataError, prefix="--eval-data: "):  # found before the model is loaded
+    with user_error(EvaluationDataError, OSError, prefix="--eval-data: "):  # found before the model is loaded
         runs = {suite: _suite(suite, args) for suite in suites}
     if args.mteb:
         runs["mteb"] = _mteb_tasks(args)

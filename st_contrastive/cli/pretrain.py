@@ -57,7 +57,6 @@ def run(args: argparse.Namespace) -> int:
     with user_error(OSError, TypeError, ValueError):
         loss = build_loss(PRETRAINING.loss_class, model, **options)
         dataset = PRETRAINING.dataset(sentences)
-    train_and_save(
+    return train_and_save(
         args, folder, checkpoints, PRETRAINING, model, dataset, loss, own_length, save_beside=loss.save_auxiliary
     )
-    return 0

@@ -86,9 +86,14 @@ def _is_page(file: Path) -> bool:
 
 
 def _scores(file: str) -> dict[str, Any]:
-    report = json.loads(Path(file).read_text(encoding="utf-8"))
+    try:
+        report = json.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"--scores {file} can't be read: {error.strerror or error}.") from error
+    except ValueError:  # no JSON
+        report = None
     if not isinstance(report, dict) or not isinstance(report.get("scores"), list):
-        raise ValueError(f"--scores {file} was not written by st-contrastive evaluate --json.")
+        raise UserError(f"--scores {file} was not written by st-contrastive evaluate --json.")
     return report
 
 

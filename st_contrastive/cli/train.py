@@ -204,14 +204,15 @@ def run(args: argparse.Namespace) -> int:
             args.stage1 = args.auxiliary = first_stage(args, stage1, options)
     set_seed(args.seed)
     model, own_length, loss = _model_and_loss(args, method, options)
+    if args.batch_size == 1 and getattr(loss, "queue", None) is None and not loss.gather_across_devices:
+        raise UserError("--batch-size 1 leaves no other sentence to contrast with: give 2 or more.")
     _warn_of_long_queue(loss, args.batch_size, len(columns[0]))
     with user_error(OSError, TypeError, ValueError):
         more: dict[str, Any] = {"fraternal": loss.fraternal} if args.translation_encoder else {}
         dataset = method.dataset(*columns, **more, **({"seed": args.seed} if augmentations else {}))
-    train_and_save(
+    return train_and_save(
         args, folder, checkpoints, method, model, dataset, loss, own_length, evaluator=evaluator, keep=args.keep
     )
-    return 0
 
 
 def _check_recipe(args: argparse.Namespace, chosen: Recipe | None) -> None:

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if output.is_dir():
         raise UserError(f"--output {args.output} is a folder; name a file.")
     with (
-        user_error(CorpusError, TranslationError),
+        user_error(CorpusError, TranslationError, ValueError),
         user_error(OSError, prefix=f"--output {args.output} can't be used: "),
     ):
         sentences = read_text("--data", args.data, limit=args.limit)

@@ -128,10 +128,10 @@ def load_auxiliary(
         return auxiliary
     condenser = place if place.is_file() else _find(path, CONDENSER_NAME)
     if condenser is None:
+        where = "" if place.is_dir() else " is not a folder, and as a name on the hub it"
         raise FileNotFoundError(
-            f"auxiliary {path} {'holds' if place.is_dir() else 'is neither a folder here nor a known repository with'} "
-            f"neither {CONFIG_NAME}, as AuxiliaryMLMPretrainingLoss(...).save_auxiliary(path) writes it, nor "
-            f"Condenser's {CONDENSER_NAME}."
+            f"auxiliary {path}{where} holds neither {CONFIG_NAME}, which stage 1 writes (pretrain-infocse, or "
+            f"AuxiliaryMLMPretrainingLoss(...).save_auxiliary), nor Condenser's {CONDENSER_NAME}."
         )
     layers = _condenser_layers(condenser)
     if extra_layers not in (None, len(layers)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,11 @@ def read_tokenizer_and_matrix(name_or_path: str, **options: Any) -> tuple[PreTra
 
     Raises:
         OSError: there is no such checkpoint, or it has no safetensors file.
+        TypeError: it is no name.
         ValueError: it needs code of its own, or has no input-embedding matrix.
     """
+    if not isinstance(name_or_path, (str, os.PathLike)):
+        raise TypeError(f"name_or_path must be a folder or a hub name, got {type(name_or_path).__name__}.")
     name = str(Path(name_or_path).expanduser()) if str(name_or_path).startswith("~") else str(name_or_path)
     # Checked before transformers takes it for the name of a repository.
     if is_path(name) and not Path(name).is_dir():

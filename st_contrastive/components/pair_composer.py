@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from st_contrastive.encoder import require_padding
+
 
 @dataclass(frozen=True)
 class Content:
@@ -72,11 +74,7 @@ class PairComposer(nn.Module):
         self, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, types: int | None = None
     ) -> None:
         super().__init__()
-        if tokenizer.pad_token_id is None:
-            raise ValueError(
-                f"The tokenizer {type(tokenizer).__name__} has no padding token. Set model.tokenizer.pad_token, for "
-                "instance to its end-of-sequence token; for the command line, save the model with it."
-            )
+        require_padding(tokenizer)
         self.pad_id = int(tokenizer.pad_token_id)
         self.pad_type = int(getattr(tokenizer, "pad_token_type_id", 0) or 0)
         self.has_types = "token_type_ids" in tokenizer.model_input_names

@@ -56,7 +56,8 @@ class NegativeQueue(nn.Module):
         if forgetting_rate >= 1 / batches:
             raise ValueError(
                 f"forgetting_rate must be at least 0 and less than 1 / queue_batches = {1 / batches:.4g}, so that the "
-                f"oldest batch keeps a positive weight; got {forgetting_rate!r}."
+                f"oldest batch keeps a positive weight; got {forgetting_rate!r}. Give both, such as "
+                f"forgetting_rate={0.75 / batches:.2g} (on the command line: --loss-arg forgetting_rate=...)."
             )
         self.batches = batches
         self.forgetting_rate = forgetting_rate

@@ -143,7 +143,7 @@ class ReplacedTokenDetector(nn.Module):
                 warn(
                     "The encoder's checkpoint has no masked-LM head, so its copy fills in tokens at random. Give "
                     "DiffCSELoss a generator, a masked-LM checkpoint with the same tokenizer; give InfoCSELoss an "
-                    "auxiliary network, the folder that save_auxiliary wrote."
+                    "auxiliary network, the folder that save_auxiliary wrote (--generator, --auxiliary)."
                 )
         return cls(masking, network, head, own_copy(encoder), sampling=sampling)
 

@@ -29,7 +29,7 @@ def require_text_encoder(model: nn.Module) -> None:
 
     Raises:
         TypeError: the model does not start with a token-level Transformer module.
-        ValueError: it has no tokenizer, or one without a vocabulary.
+        ValueError: it has no tokenizer, or one without a vocabulary or a padding token.
     """
     first = text_module(model)
     if not isinstance(first.tokenizer, PreTrainedTokenizerBase):
@@ -43,6 +43,16 @@ def require_text_encoder(model: nn.Module) -> None:
             f"model's tokenizer ({type(first.tokenizer).__name__}) has no vocabulary besides special tokens: its "
             "folder has no tokenizer files. "
             "Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
+        )
+    require_padding(first.tokenizer)
+
+
+def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuse a tokenizer that can't make a batch of texts of different lengths, such as GPT-2's."""
+    if tokenizer.pad_token_id is None:
+        raise ValueError(
+            f"The tokenizer {type(tokenizer).__name__} has no padding token. Set model.tokenizer.pad_token, for "
+            "instance to its end-of-sequence token; for the command line, save the model with it."
         )
 
 

@@ -29,7 +29,7 @@ _OTHER_FILES = {
 _TABLES = {
     ".csv": "'csv'", ".tsv": "'csv', sep='\\t'", ".json": "'json'", ".jsonl": "'json'", ".parquet": "'parquet'"
 }  # fmt: skip
-_RECODE = "Convert it, for example with `iconv -f utf-16 -t utf-8`, naming the encoding that it has."
+_RECODE = "Convert it, for example with `iconv -f {} -t utf-8`, naming the encoding that it has."
 
 
 class CorpusError(ValueError):
@@ -148,7 +148,7 @@ def stream_corpus(path: str | Path, *, limit: int | None = None, max_characters:
         (2, 1)
     """
     check_limits(limit, max_characters)
-    _require_no_table(Path(path))
+    require_no_table(Path(path))
     return CorpusStream(Path(path), limit, max_characters)
 
 
@@ -191,13 +191,16 @@ class LineCounts(Counter[str]):
     def require_sentence(self, path: Path) -> None:
         """Refuse a file without any sentence, or with an encoding that few lines are readable in."""
         if self["undecodable"] > self["lines"] / 2:
-            raise CorpusError(f"{path} is not UTF-8 text ({CorpusReport(**self)}). {_RECODE}")
+            raise CorpusError(f"{path} is not UTF-8 text ({CorpusReport(**self)}). {_RECODE.format('latin1')}")
         if not self["taken"]:
             report = CorpusReport(**self)
-            raise CorpusError(f"{path} holds no sentence ({report}). It must be UTF-8 text, one sentence per line.")
+            raise CorpusError(
+                f"{path} holds no sentence ({report}). It must be UTF-8 text, one sentence per line, each line of at "
+                "most max_characters and with a line feed at its end."
+            )
 
 
-def _require_no_table(path: Path) -> None:
+def require_no_table(path: Path) -> None:
     """Refuse a file whose headings, identifiers and punctuation would be read as sentences."""
     kind = Path(path.name.lower().removesuffix(".gz")).suffix
     if kind in _TABLES:
@@ -213,7 +216,9 @@ def _require_text(path: Path, start: bytes) -> None:
     if kind is None and start.count(0) > len(start) / 4:
         kind = "UTF-16 text"
     if kind is not None:
-        remedy = _RECODE if kind == "UTF-16 text" else "Write it as text, one sentence per line, or as a .gz of that."
+        remedy = "Write it as text, one sentence per line, or as a .gz of that."
+        if kind == "UTF-16 text":
+            remedy = _RECODE.format("utf-16")
         raise CorpusError(f"{path} is {kind}, not UTF-8. {remedy}")
 
 

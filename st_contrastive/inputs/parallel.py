@@ -19,6 +19,7 @@ from st_contrastive.inputs.corpus import (
     LineCounts,
     check_limits,
     lines,
+    require_no_table,
 )
 
 DEFAULT_FIELDS = ("sentence", "translation")
@@ -55,7 +56,8 @@ def read_parallel(
 
     Args:
         path: with ``translations``, a text file with one sentence per line. Otherwise a file of pairs: a .tsv of two
-            columns, whose cells are taken as they are, quotes included; or a .jsonl of objects; each may be a .gz.
+            columns, whose cells are taken as they are, quotes included; or a .jsonl of objects, or of objects under
+            ``translation``, as many data sets of the Hugging Face Hub have them; each may be a .gz.
         translations: a text file with the translation of each line of ``path``.
         languages: the two fields of a .jsonl, sentence first. By default ``sentence`` and ``translation``, or else the
             only two fields of the first object that hold text. A .tsv has these names in its heading; one without them
@@ -84,6 +86,8 @@ def read_parallel(
             "languages names the fields of one file of pairs; two text files have none: leave languages out."
         )
     else:
+        require_no_table(path)
+        require_no_table(Path(translations))
         both = _lines_of_two(path, Path(translations), max_characters)
         rows = ((counts.decode(line), partner_counts.decode(partner)) for line, partner in both)
     pairs: list[tuple[str, str]] = []
@@ -201,7 +205,8 @@ def _json_object(text: str, where: str) -> dict[str, Any]:
         raise CorpusError(f"{where} is not JSON ({first_line(error)}).") from error
     if not isinstance(row, dict):
         raise CorpusError(f"{where} must be an object with a sentence and its translation.")
-    return row
+    nested = row.get("translation")
+    return nested if isinstance(nested, dict) else row
 
 
 def _text_fields(row: dict[str, Any], where: str) -> tuple[str, str]:
@@ -211,7 +216,7 @@ def _text_fields(row: dict[str, Any], where: str) -> tuple[str, str]:
     if len(names) != 2:
         raise CorpusError(
             f"{where} has the text fields {', '.join(names) or '(none)'}: say which two are the sentence and its "
-            'translation, such as languages=("en", "de").'
+            'translation, such as languages=("en", "de"), or --languages en de.'
         )
     return names[0], names[1]
 

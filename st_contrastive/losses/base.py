@@ -382,7 +382,8 @@ class ContrastiveLoss(TextLoss):
         setting = dropout_setting(self.model)
         remedy = "Its configuration has no setting for it: use another encoder, or SimCSELoss with two text columns."
         if setting is not None:
-            remedy = f"Load it with dropout, for instance Transformer(name, config_kwargs={{{setting!r}: 0.1}})."
+            remedy = f"Load it with dropout, for instance Transformer(name, config_kwargs={{{setting!r}: 0.1}}); "
+            remedy += "for the command line, save the model with it."
         warn(
             f"{type(self).__name__} takes the encoder's dropout as its only augmentation, and this encoder has none, "
             f"so that both views of a sentence are the same. {remedy}"

@@ -110,6 +110,8 @@ class ConIsILoss(ContrastiveLoss):
         require_number("interaction_weight", interaction_weight, most=1)
         self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)
         self.columns = self.pairs.columns
+        if strategy != "given":
+            self.columns_hint = 'Constructed sentences as a second column need strategy="given".'
         self.strategy = strategy
         self.interaction_weight = interaction_weight
         self.replacement_rate = replacement_rate

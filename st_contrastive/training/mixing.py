@@ -57,6 +57,7 @@ def mix_weights(trained: SentenceTransformer, start: SentenceTransformer, share:
         A copy of ``trained`` with the mixed weights and a new model card, in evaluation mode.
 
     Raises:
+        TypeError: a model is none, such as the name of its folder.
         ValueError: ``share`` is not from 0 to 1; a model has adapters (PEFT), quantised weights or none; the two are
             one model; or their weights differ in name or shape.
 
@@ -73,8 +74,10 @@ def mix_weights(trained: SentenceTransformer, start: SentenceTransformer, share:
         0.25
     """
     require_number("share", share, most=1)
-    require_plain(trained, "trained")
-    require_plain(start, "start")
+    for name, model in (("trained", trained), ("start", start)):
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"{name} must be a SentenceTransformer, got {type(model).__name__}: load it first.")
+        require_plain(model, name)
     _require_two(trained, start)
     state = mixture(trained.state_dict(), start.state_dict(), share)
     # The card's data refers to the trainer, and so to the optimizer and the dataset.

@@ -22,7 +22,8 @@ from transformers.utils import logging as transformers_logging
 
 from st_contrastive import __version__, inputs
 from st_contrastive.augmentations import AntonymReplacement, WordRepetition
-from st_contrastive.cli import _columns, main, parse
+from st_contrastive.cli import _columns, main, parse, report
+from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._common import loss_arguments, settable
 from st_contrastive.cli._models import load_model
 from st_contrastive.cli._progress import Progress
@@ -968,3 +969,52 @@ def test_nobody_reads_what_is_printed(checkpoint, corpus, tmp_path, monkeypatch)
         train(checkpoint, corpus, tmp_path, "simcse", "--overwrite", "--dev", str(dev), "--evaluate-steps", "1")
     assert said
     assert json.loads((tmp_path / "out" / "training_run.json").read_text())["best"]
+
+
+def test_a_run_that_diverged_replaces_no_model(checkpoint, corpus, tmp_path, capsys):
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    words += ["--output", str(tmp_path / "out"), "--batch-size", "4", "--max-steps", "3"]
+    assert main(words) == 0
+    before = (tmp_path / "out" / "model.safetensors").read_bytes()
+    assert main([*words, "--overwrite", "--learning-rate", "1e30"]) == 2
+    assert "The weights are not finite: " in capsys.readouterr().err
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == before
+    assert main([*words[:-5], str(tmp_path / "new"), *words[-4:], "--learning-rate", "1e30"]) == 1
+    assert "The saved weights are not finite. Use a lower --learning-rate." in capsys.readouterr().err
+
+
+def test_data_that_teaches_little_is_named(checkpoint, tmp_path, capsys):
+    data = tmp_path / "corpus.txt"
+    data.write_text('{"text": "rain falls"}\n' * 8, encoding="utf-8")
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(data), "--max-steps", "1"]
+    assert main([*words, "--batch-size", "4", "--output", str(tmp_path / "a")]) == 0
+    output = capsys.readouterr().out
+    assert "its first line looks like JSON" in output
+    assert "7 sentences repeat an earlier one" in output
+    assert main([*words, "--batch-size", "1", "--output", str(tmp_path / "b")]) == 2
+    assert "--batch-size 1 leaves no other sentence" in capsys.readouterr().err
+    twins = [word if word != "simcse" else "twins" for word in words]
+    assert main([*twins, "--batch-size", "1", "--output", str(tmp_path / "c")]) == 0  # it has a queue
+
+
+def test_a_tokenizer_without_padding_is_named(build, corpus, sts, tmp_path, capsys):
+    model = build()
+    model.tokenizer.pad_token = None
+    model.save_pretrained(str(tmp_path / "model"))
+    capsys.readouterr()
+    words = ["train", "--method", "simcse", "--data", str(corpus), "--output", str(tmp_path / "out")]
+    for command in (
+        [*words, "--model", str(tmp_path / "model")],
+        ["evaluate", str(tmp_path / "model"), "--eval-data", str(sts)],
+    ):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert "has no padding token. Set model.tokenizer.pad_token" in error
+        assert error.count("\n") == 1
+
+
+def test_report_names_the_scores_that_it_can_not_read(tmp_path):
+    (tmp_path / "text.json").write_text("rain falls")
+    for file, message in (("text.json", "was not written by"), ("none.json", "can't be read: No such file")):
+        with pytest.raises(UserError, match=f"--scores .*{file} {message}"):
+            report._scores(str(tmp_path / file))

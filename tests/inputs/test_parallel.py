@@ -39,6 +39,23 @@ def test_a_file_of_pairs_is_read_by_its_fields(tmp_path, name, fields, languages
     assert corpus.report.taken == corpus.report.lines == 3
 
 
+def test_objects_under_translation_as_on_the_hub(tmp_path):
+    path = jsonl(tmp_path / "p.jsonl", [{"id": "1", "translation": {"en": one, "de": two}} for one, two in PAIRS])
+    for languages in (None, ("en", "de")):
+        corpus = read_parallel(path, languages=languages)
+        assert list(zip(corpus.sentences, corpus.translations, strict=True)) == PAIRS
+
+
+def test_tables_are_not_taken_for_lines(tmp_path):
+    for name in ("p.csv", "p.parquet"):
+        for file in (name, "lines.txt"):
+            (tmp_path / file).write_text("a\nb\n")
+        with pytest.raises(CorpusError, match="is a table by its name"):
+            read_parallel(tmp_path / "lines.txt", tmp_path / name)
+        with pytest.raises(CorpusError, match="is a table by its name"):
+            read_parallel(tmp_path / name, tmp_path / "lines.txt")
+
+
 def test_tab_separated_files_with_and_without_a_heading(tmp_path):
     plain = read_parallel(tsv(tmp_path / "p.tsv", PAIRS))
     headed = tsv(tmp_path / "h.tsv", [("id", "de", "en"), *((str(n), de, en) for n, (en, de) in enumerate(PAIRS))])

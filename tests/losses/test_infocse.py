@@ -285,11 +285,6 @@ def test_an_auxiliary_network_by_path(model, sentences, tmp_path, build, no_drop
         InfoCSELoss(model, auxiliary=tmp_path / "other")
 
 
-def test_a_generators_folder_must_be_there(build, tmp_path):
-    with pytest.raises(OSError, match=r"generator .*missing is not a folder\."):
-        DiffCSELoss(build(), generator=tmp_path / "missing")
-
-
 def test_the_generator_takes_the_head_that_was_trained(model, build, tmp_path):
     """An encoder whose checkpoint has no head, after stage 1."""
     plain = build("bert")
