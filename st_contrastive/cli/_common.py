@@ -23,7 +23,7 @@ def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:
     """``NAME=VALUE`` strings as constructor arguments of the method's loss.
 
     Raises:
-        UserError: a name the loss does not take, or no value.
+        UserError: a name the loss does not take, or that is given twice, or no value.
     """
     arguments: dict[str, Any] = {}
     for item in given:
@@ -33,6 +33,8 @@ def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:
         if name not in settable(method):
             option = f"{option_name(name)} {value}" if name in ARGUMENTS else f"--loss-arg {item}"
             raise UserError(f"{option}: {method.loss} has no argument {name}, only {', '.join(settable(method))}.")
+        if name in arguments:
+            raise UserError(f"{name} of {method.loss} is given twice, the second time as {value}: give one value.")
         arguments[name] = _value(value)
     return arguments
 

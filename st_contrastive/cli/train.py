@@ -173,7 +173,10 @@ def run(args: argparse.Namespace) -> int:
     folder = output_folder(args, *inputs)
     checkpoints = checkpoint_folder(args, folder)
     preset = chosen.loss_arguments if chosen is not None else {}
-    options = {**preset, **loss_arguments(method, args.loss_arg)}
+    given = loss_arguments(method, args.loss_arg)
+    options = {**preset, **given}
+    if args.method == "simcse" and "mask_rate" in given and not options.get("mlm_weight"):
+        raise UserError("--mask-rate is of SimCSE's masked-LM term, whose weight is 0: give --mlm-weight too.")
     if args.antonyms:
         if options.get("strategy", "given") != preset.get("strategy", "given"):
             who = f"--recipe {chosen.name}" if chosen is not None and chosen.augmentation else "--antonyms"

@@ -345,6 +345,8 @@ def test_the_cards_score_is_that_of_the_saved_weights(checkpoint, corpus, senten
     [
         (["--checkpoint-steps", "3"], "--checkpoint-steps needs --checkpoints DIR"),
         (["--evaluate-steps", "3"], "--evaluate-steps needs development data"),
+        (["--mask-rate", "0.3"], "whose weight is 0: give --mlm-weight too"),
+        (["--temperature", "0.1", "--loss-arg", "temperature=0.2"], "temperature of SimCSELoss is given twice"),
     ],
 )
 def test_options_that_would_do_nothing(checkpoint, corpus, tmp_path, capsys, more, message):
