@@ -120,7 +120,11 @@ def trained(words: list[str], out: str, files: dict[str, str]) -> dict[str, Any]
     if not Path(out, "training_run.json").is_file():
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(commit(), encoding="utf-8")
-        command(*words, "--output", out)
+        try:
+            command(*words, "--output", out)
+        except RuntimeError:
+            if not Path(out, "training_run.json").is_file():  # a run that diverged is a result, and has one
+                raise
     record = json.loads(Path(out, "training_run.json").read_text(encoding="utf-8"))
     if other := [name for name, value in files.items() if record["files"].get(name, value) != value]:
         raise SystemExit(f"{out} was trained with another --{other[0]} of the same name: name another --models.")

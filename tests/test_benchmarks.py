@@ -304,6 +304,24 @@ def test_a_run_that_diverged_has_a_curve(tmp_path):
     assert (tmp_path / "curves.png").stat().st_size > 5000
 
 
+def test_a_run_that_diverged_is_a_result(tmp_path, monkeypatch):
+    """It exits with 1 and has a record; a run that failed has none."""
+    record = dict.fromkeys(("best", "steps", "loss", "seconds", "peak_mib", "device", "versions"))
+    record |= {"files": {}, "log": [{"step": 25, "eval_dev_spearman": None}]}
+    failing = RuntimeError("train failed")
+
+    def command(*words):
+        if Path(words[-1]).name == "diverged":
+            Path(words[-1]).mkdir()
+            Path(words[-1], "training_run.json").write_text(json.dumps(record))
+        raise failing
+
+    monkeypatch.setattr(replicate, "command", command)
+    assert replicate.trained(["train"], str(tmp_path / "diverged"), {})["curve"] == [(25, None)]
+    with pytest.raises(RuntimeError, match="train failed"):
+        replicate.trained(["train"], str(tmp_path / "broken"), {})
+
+
 def test_cells_are_added_one_by_one(tmp_path):
     file = str(tmp_path / "results.json")
     cells = [_cell("mini-simcse", 0, 80, 70), _cell("mini-simcse", 0, 80, 70, data="b")]
