@@ -233,6 +233,10 @@ def transfer() -> str:
     return lined(_spaces.transferred(read("transfer"), MINILM))
 
 
+def transfer_language() -> str:
+    return lined(_help.transferred(read("transfer_language"), "language"))
+
+
 def adaptation() -> str:
     return lined(_adapted.rows(read("adaptation"), MINILM))
 
@@ -355,6 +359,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "ablations": ablations,
         "spaces": spaces,
         "transfer": transfer,
+        "transfer_language": transfer_language,
         "base_curve": base_curve,
         "base_tests": base_tests,
         "chosen": chosen,
