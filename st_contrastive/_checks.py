@@ -32,7 +32,7 @@ def require_share(name: str, value: float) -> None:
 def require_momentum(name: str, value: float) -> None:
     """Require a number of at least 0 and below 1."""
     if not _is_number(value) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be at least 0 and below 1, got {value!r}; ESimCSE uses 0.995.")
+        raise ValueError(f"{name} must be a number of at least 0 and below 1, got {value!r}; ESimCSE uses 0.995.")
 
 
 def require_temperature(value: float) -> None:

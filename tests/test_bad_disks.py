@@ -506,6 +506,17 @@ def test_what_comes_into_the_output_during_training_stays(checkpoint, corpus, tm
     assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".out")]
 
 
+@pytest.fixture
+def signals_of_a_terminal():
+    """Signals that a background process ignores, under ``nohup`` or with ``&``, do what they do in a terminal."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals_of_a_terminal")
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_ending_signal_leaves_nothing_behind(checkpoint, corpus, tmp_path, monkeypatch, capsys, sent, code):
     """As from a job scheduler, and again while the hidden folder beside the output is removed: that is finished."""
@@ -561,6 +572,7 @@ def test_ending_signals_by_process_and_thread():
     assert seen == [default]
 
 
+@pytest.mark.usefixtures("signals_of_a_terminal")
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("renamed", [True, False])
 def test_interrupted_while_the_model_is_put_in_place(checkpoint, corpus, tmp_path, monkeypatch, renamed, sent, code):

@@ -494,7 +494,7 @@ def test_models_that_can_not_work(build, checkpoint):
         (TwinsLoss, {"margin_from": "words"}, "margin_from"),
         (TwinsLoss, {"freeze_embeddings": "no"}, "freeze_embeddings"),
         (TwinsLoss, {"unpaired_tokens": "half"}, "unpaired_tokens"),
-        (TwinsLoss, {"key_momentum": 1}, "key_momentum must be at least 0 and below 1, got 1"),
+        (TwinsLoss, {"key_momentum": 1}, "key_momentum must be a number of at least 0 and below 1, got 1"),
         (TwinsLoss, {"key_momentum": "slow"}, "key_momentum"),
         (
             TwinsLoss,

@@ -198,7 +198,7 @@ def test_twins_keys_of_a_momentum_encoder(build, sentences):
 
 def test_bad_arguments(build):
     for options, message in (
-        ({"momentum": 1.0}, "momentum must be at least 0 and below 1"),
+        ({"momentum": 1.0}, "momentum must be a number of at least 0 and below 1"),
         ({"momentum": True}, "momentum"),
         ({"queue_size": -1}, "queue_size"),
         ({"queue_size": 1.5}, "queue_size"),
