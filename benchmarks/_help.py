@@ -135,6 +135,12 @@ def pairs(result: dict[str, Any]) -> Table:
     return ["", "minus", "seeds", "dev (95 %)", "mean of the tests (95 %)"], lines
 
 
+def untrained(result: dict[str, Any], start: str) -> dict[str, dict[str, float | None]]:
+    """Scores under [CLS] of the base, and of the base after stage 1, where they are known; by their titles."""
+    found = {title: result["untrained"].get(f"{start}{end}", {}).get("cls") for end, title in UNTRAINED.items()}
+    return {title: scores for title, scores in found.items() if scores}
+
+
 def rows(result: dict[str, Any], start: str) -> Table:
     """The untrained base, then each row: STS, transfer and geometry, and how far it is from SimCSE."""
     tests = shared_tests(result)
@@ -159,8 +165,7 @@ def rows(result: dict[str, Any], start: str) -> Table:
         held_to = first(baseline)["label"] if baseline else ""
         return [title, str(len(own)) if own else "", *sts, *more, held_to, *compared_with]
 
-    untrained = {title: result["untrained"].get(f"{start}{end}", {}).get("cls") for end, title in UNTRAINED.items()}
-    lines = [line(title, {}, [scores]) for title, scores in untrained.items() if scores]
+    lines = [line(title, {}, [scores]) for title, scores in untrained(result, start).items()]
     lines += [line(title, own, [cell["scores"] for cell in own.values()]) for title, own in found.items()]
     head = ["", "seeds", *columns[:-1], "mean of the tests", *(column for column, *_ in others)]
     return [*head, "held to", "dev over it (95 %)", "tests over it (95 %)"], lines
@@ -169,8 +174,7 @@ def rows(result: dict[str, Any], start: str) -> Table:
 def transferred(result: dict[str, Any], start: str) -> Table:
     """The untrained base, then each row: accuracy x 100 on each transfer task, and the mean, and that over SimCSE's."""
     found = by_title(result["cells"])
-    untrained = {title: result["untrained"].get(f"{start}{end}", {}).get("cls") for end, title in UNTRAINED.items()}
-    known = {title: scores for title, scores in untrained.items() if scores}
+    known = untrained(result, start)
     tasks, columns = accuracies([*known.values(), *(cell["scores"] for cell in result["cells"])])
 
     def line(about: list[str], runs: list[dict[str, float | None]]) -> list[str]:

@@ -10,12 +10,14 @@ from typing import Any
 from benchmarks._replicated import Cell, baseline, first, groups, named, over, pooling_of, spread, title
 from st_contrastive.evaluation.transfer import PAPERS_TASKS
 
+#: Ends the name of a transfer task's score.
+ACCURACY = " test accuracy"
 #: Column, the end of its scores' names, by how much they are multiplied, and digits.
 COLUMNS = (
     ("R@1", "stsb retrieval test recall@1", 100, 2),
     ("R@5", "stsb retrieval test recall@5", 100, 2),
     ("R@10", "stsb retrieval test recall@10", 100, 2),
-    ("transfer", " test accuracy", 100, 2),
+    ("transfer", ACCURACY, 100, 2),
     ("alignment", "stsb dev alignment", 1, 3),
     ("uniformity", "stsb dev uniformity", 1, 3),
     ("information", "stsb dev information", 1, 3),
@@ -71,10 +73,9 @@ def rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]
 
 def accuracies(scored: Sequence[dict[str, float | None]]) -> tuple[list[str], list[set[str]]]:
     """The transfer tasks that all have, in the papers' order, and the scores of each; then those of all together."""
-    end = " test accuracy"
-    shared = set.intersection(*(named_so(scores, end) for scores in scored))
-    tasks = [task for task in PAPERS_TASKS if f"{task}{end}" in shared]
-    columns = [{f"{task}{end}"} for task in tasks]
+    shared = set.intersection(*(named_so(scores, ACCURACY) for scores in scored))
+    tasks = [task for task in PAPERS_TASKS if f"{task}{ACCURACY}" in shared]
+    columns = [{f"{task}{ACCURACY}"} for task in tasks]
     return [*tasks, "mean"], [*columns, set().union(*columns)]
 
 
@@ -86,9 +87,9 @@ def above(own: dict[int, Cell], theirs: dict[int, Cell], names: set[str]) -> str
 
 def transferred(result: dict[str, Any], start: str) -> tuple[list[str], list[list[str]]]:
     """Accuracy x 100 on the test of each transfer task, the mean, and how far that is from SimCSE's."""
-    end = " test accuracy"
-    found = groups([cell for cell in result["cells"] if named_so(cell["scores"], end)], start)
-    known = {pooling: scores for pooling, scores in result["untrained"].get(start, {}).items() if named_so(scores, end)}
+    found = groups([cell for cell in result["cells"] if named_so(cell["scores"], ACCURACY)], start)
+    before = result["untrained"].get(start, {})
+    known = {pooling: scores for pooling, scores in before.items() if named_so(scores, ACCURACY)}
     tasks, columns = accuracies([*(cell["scores"] for own in found.values() for cell in own.values()), *known.values()])
 
     def line(about: list[str], runs: list[dict[str, float | None]], compared: str) -> list[str]:
