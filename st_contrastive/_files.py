@@ -18,6 +18,18 @@ def is_path(name: str | os.PathLike[str]) -> bool:
     return text.startswith((".", "/", "~")) or text.count("/") > 1 or Path(text).is_absolute()
 
 
+def checkpoint_name(name: str | os.PathLike[str], what: str) -> str:
+    """A checkpoint's folder or hub name, with the home directory in place of ``~``.
+
+    Raises:
+        OSError: it is a path, and no folder: transformers would look for a repository of this name.
+    """
+    text = os.path.expanduser(os.fspath(name))
+    if is_path(text) and not Path(text).is_dir():
+        raise OSError(f"{what} {text} is not a folder.")
+    return text
+
+
 @contextmanager
 def new_folder(folder: Path) -> Iterator[None]:
     """Make a folder and its parents. If the block raises, those that were made are removed, if they are empty."""

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokeniz
 from transformers.utils.hub import cached_file
 
 from st_contrastive._checks import first_line
-from st_contrastive._files import is_path
+from st_contrastive._files import checkpoint_name
 
 
 def read_tokenizer_and_matrix(name_or_path: str, **options: Any) -> tuple[PreTrainedTokenizerBase, Tensor]:
@@ -31,10 +31,7 @@ def read_tokenizer_and_matrix(name_or_path: str, **options: Any) -> tuple[PreTra
     """
     if not isinstance(name_or_path, (str, os.PathLike)):
         raise TypeError(f"name_or_path must be a folder or a hub name, got {type(name_or_path).__name__}.")
-    name = str(Path(name_or_path).expanduser()) if str(name_or_path).startswith("~") else str(name_or_path)
-    # Checked before transformers takes it for the name of a repository.
-    if is_path(name) and not Path(name).is_dir():
-        raise OSError(f"fraternal checkpoint {name} is not a folder.")
+    name = checkpoint_name(name_or_path, "fraternal checkpoint")
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False, **options)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **options)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
-from st_contrastive._files import is_path
+from st_contrastive._files import checkpoint_name
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import scale_gradient
 from st_contrastive.components.fingerprint import fingerprint
@@ -231,9 +231,7 @@ class ReplacedTokenDetector(nn.Module):
 
 
 def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    text = str(Path(name).expanduser()) if str(name).startswith("~") else str(name)
-    if is_path(text) and not Path(text).is_dir():  # transformers would take it for a name on the hub
-        raise OSError(f"generator {text} is not a folder.")
+    text = checkpoint_name(name, "generator")
     try:
         own = AutoTokenizer.from_pretrained(text, trust_remote_code=False)
         model, report = AutoModelForMaskedLM.from_pretrained(

@@ -263,6 +263,11 @@ class EncoderPasses(nn.Module):
         return probed[2]
 
     @property
+    def device(self) -> torch.device:
+        """The encoder's device."""
+        return unwrap(self.model).device
+
+    @property
     def _may_narrow(self) -> bool:
         wrapping = self._wrapping
         reads_first = self.reads == "first token" or (self.reads == "sentences" and embeds_first_token(self.model))
@@ -277,7 +282,7 @@ class EncoderPasses(nn.Module):
         # and rows that depend on each other must stay together.
         if wrapping.intercepted or wrapping.synchronises_buffers or wrapping.batch_statistics:
             return False
-        return unwrap(self.model).device.type == "cpu" if self.saves_padding is None else self.saves_padding
+        return self.device.type == "cpu" if self.saves_padding is None else self.saves_padding
 
     def _require_mini_batches(self) -> None:
         """Refuse mini-batches where their result would not be that of the whole batch.

@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from st_contrastive import distributed
 from st_contrastive._checks import warn
-from st_contrastive.encoder import Rows, unwrap
+from st_contrastive.encoder import Rows
 from st_contrastive.losses._calling_trainer import Run
 from st_contrastive.losses._state import owned_state
 
@@ -47,7 +47,7 @@ def begin_run(loss: TextLoss, run: Run, *, restored: bool) -> None:
                 "Each device may train on a different dataset in the same step, and so with a different loss: the "
                 f"gradients of {name} can't be averaged. {remedy}."
             )
-        if not distributed.alike(restored, unwrap(loss.model).device):
+        if not distributed.alike(restored, loss.device):
             raise ValueError("load_loss_state was called on some of the devices only: call it on all.")
         if not restored:
             distributed.broadcast(owned.values())

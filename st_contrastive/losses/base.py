@@ -27,7 +27,6 @@ from st_contrastive.encoder import (
     require_no_half,
     require_text_encoder,
     require_trainable,
-    unwrap,
 )
 from st_contrastive.losses._averaged_gradients import begin_run, with_averaged_gradients
 from st_contrastive.losses._calling_trainer import Run, present_run
@@ -185,7 +184,7 @@ class TextLoss(EncoderPasses, ABC):
         else:
             # An evaluation draws the same masks and pairs each time, and training draws on as without it.
             training = encoder_of(self.model).training
-            with nullcontext() if training else fixed_draws(unwrap(self.model).device):
+            with nullcontext() if training else fixed_draws(self.device):
                 terms = LossTerms(self.compute_terms(columns, labels))
         return terms if self.log_terms else terms.total
 
@@ -258,7 +257,7 @@ class TextLoss(EncoderPasses, ABC):
             ValueError: what the loss would train is float16, as a copy of a frozen encoder that was loaded so.
         """
         for part in self._owned():
-            part.to(unwrap(self.model).device)
+            part.to(self.device)
             require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
         self._inspect_encoder()
 
@@ -318,7 +317,7 @@ class ContrastiveLoss(TextLoss):
         """As ``row_counts.share``, for a mean over ``count`` other things, such as masked tokens."""
         if len(self.row_counts.each) == 1:
             return 1.0
-        return distributed.share(torch.as_tensor(count, device=unwrap(self.model).device))
+        return distributed.share(torch.as_tensor(count, device=self.device))
 
     def mean_of(self, sums: list[tuple[Tensor, ...]]) -> Tensor:
         """The mean from each group's (sum, count), times :meth:`share`; 0 where the counts are 0."""

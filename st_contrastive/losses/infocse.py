@@ -14,7 +14,7 @@ from torch import Tensor
 from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_share
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.distributed import RowCounts
-from st_contrastive.encoder import Rows, encode, encoder_of, tokenizer_of, unwrap, vocabulary_size
+from st_contrastive.encoder import Rows, encode, encoder_of, tokenizer_of, vocabulary_size
 from st_contrastive.losses._auxiliary import auxiliary_network, require_same_encoder
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses._conditioned import ConditionedLoss, Views
@@ -252,8 +252,9 @@ class InfoCSELoss(ConditionedLoss):
             the contrastive norm fell from 9.9 to 0.6 within 100 steps, the masked-LM norm from 0.045 to 0.039.
         """
         # Preprocessing leaves it on the CPU, wherever the model is.
-        device = unwrap(self.model).device
-        features = {key: value.to(device) if isinstance(value, Tensor) else value for key, value in features.items()}
+        features = {
+            key: value.to(self.device) if isinstance(value, Tensor) else value for key, value in features.items()
+        }
         column = Rows.of(features, self.model)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
         modes = [(module, module.training) for module in (*self.modules(), *self.model.modules())]
