@@ -22,7 +22,7 @@ from transformers.utils import logging as transformers_logging
 
 from st_contrastive import __version__, inputs
 from st_contrastive.augmentations import AntonymReplacement, WordRepetition
-from st_contrastive.cli import _columns, main, parse, report
+from st_contrastive.cli import _columns, _training, main, parse, report
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._common import loss_arguments, settable
 from st_contrastive.cli._models import load_model
@@ -282,7 +282,8 @@ def columns(*words):
 def test_translations_are_taken_in_turn(tmp_path, capsys):
     data, pairs = tmp_path / "data.txt", tmp_path / "pairs.tsv"
     data.write_text("Hi.\nGo on.\nHi.\nNobody knows.\nHi.\n")
-    pairs.write_text("Hi.\tHallo!\nGo on.\tWeiter.\nHi.\tServus!\nGo on.\tMach weiter.\nBye.\tTschüss!\n")
+    lines = ("Hi.\tHallo!", "Go on.\tWeiter.", "Hi.\tServus!", "Go on.\tMach weiter.", "Bye.\tTschüss!")
+    pairs.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     words = ["--data", str(data), "--translations", str(pairs)]
     assert columns(*words) == [["Hi.", "Go on.", "Hi.", "Hi."], ["Hallo!", "Weiter.", "Servus!", "Servus!"]]
     said = capsys.readouterr().out
@@ -1020,3 +1021,14 @@ def test_report_names_the_scores_that_it_can_not_read(tmp_path):
     for file, message in (("text.json", "was not written by"), ("none.json", "can't be read: No such file")):
         with pytest.raises(UserError, match=f"--scores .*{file} {message}"):
             report._scores(str(tmp_path / file))
+
+
+def test_options_reach_the_trainer(checkpoint, corpus, tmp_path, monkeypatch):
+    seen, make = [], _training.training_arguments
+    monkeypatch.setattr(_training, "training_arguments", lambda *args, **kw: seen.append(make(*args, **kw)) or seen[-1])
+    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
+    words += ["--output", str(tmp_path / "out"), "--batch-size", "5", "--epochs", "2", "--max-steps", "2"]
+    assert main([*words, "--warmup", "0.5", "--seed", "7", "--learning-rate", "1e-4", "--bf16"]) == 0
+    (one,) = seen
+    assert (one.warmup_steps, one.seed, one.learning_rate, one.bf16) == (0.5, 7, 1e-4, True)
+    assert (one.per_device_train_batch_size, one.num_train_epochs, one.max_steps) == (5, 2, 2)

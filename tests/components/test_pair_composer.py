@@ -65,3 +65,12 @@ def test_bad_input(tokenizer):
     tokenizer.pad_token = None
     with pytest.raises(ValueError, match="no padding token"):
         PairComposer(tokenizer)
+
+
+@pytest.mark.parametrize(("types", "highest"), [(None, 1), (2, 1), (1, 0)])
+def test_higher_token_types_become_the_encoders_last(checkpoint, types, highest):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint("bert"))
+    single = tokenizer(["rain", "a cat"], padding=True, return_tensors="pt")
+    composer = PairComposer(tokenizer, types=types)
+    content = composer.content(single["input_ids"], single["attention_mask"])
+    assert composer(content, content)["token_type_ids"].max() == highest

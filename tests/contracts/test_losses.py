@@ -55,7 +55,7 @@ OPTIONS = {
     "twins-momentum": ({"ablation": TwinsAblation(key_momentum=0.9)}, 1, ["identical"]),
     "momentum": ({"queue_size": 7}, 1, ["contrastive"]),
     "momentum-moco": ({"positives": "momentum", "head": False}, 2, ["contrastive"]),
-    "infocse": ({"mlm_weight": 0.1}, 1, ["contrastive", "mlm"]),
+    "infocse": ({"mlm_weight": 0.1, "head": "projector"}, 1, ["contrastive", "mlm"]),
     "infocse-first": ({"mlm_weight": 0.1, "head": "tanh", "ablation": InfoCSEAblation(masked_views="first")}, 1,
                       ["contrastive", "mlm"]),
     "infocse-literal": ({"mlm_weight": 0.1, "weighting": "loss",

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from st_contrastive import ConIsILoss, InfoCSEAblation, InfoCSELoss, SimCSELoss, TwinsAblation, TwinsLoss
 from st_contrastive.components import CorruptedTokens
 
-TAU = 0.05
+TAU = 0.08  # no loss's default
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only")
 
@@ -71,7 +71,7 @@ def check(terms, expected):
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_simcse(double, sentences, family, pooling):
     model = double(family, pooling)
-    loss = SimCSELoss(model).double()
+    loss = SimCSELoss(model, temperature=TAU).double()
     h = row_vectors(model, [dict(model.tokenizer(s)) for s in sentences], pooling)
     h = torch.tanh(h @ loss.head.linear.weight.T + loss.head.linear.bias)
     check(loss(features(model, sentences)), {"contrastive": nce(h, h)})
@@ -150,6 +150,7 @@ def test_twins_with_queue_over_unequal_batches(double, sentences, family, margin
     model = double(family)
     loss = TwinsLoss(
         model,
+        temperature=TAU,
         fusion_rate=0.7,
         queue_batches=2,
         forgetting_rate=0.3,
@@ -211,6 +212,7 @@ def test_infocse(double, sentences, masked_views, pooling):
     model = double(pooling=pooling)
     loss = InfoCSELoss(
         model,
+        temperature=TAU,
         mlm_weight=0.5,
         split_layer=2,
         extra_layers=1,

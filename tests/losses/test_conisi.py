@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
-from st_contrastive import ConIsILoss
+from st_contrastive import CombinedLoss, ConIsILoss
 from st_contrastive.components import TokenCorruption
 from st_contrastive.encoder import Rows
 
@@ -72,3 +74,28 @@ def test_masked_lm_leaves_a_prompt_as_it_is(build, sentences, form):
     chosen = Rows.of(column, model).corrupted(TokenCorruption.masking(model.tokenizer, 1.0), 2).masked.chosen
     assert not chosen[:, :length].any()
     assert chosen[:, length].all()
+
+
+def test_the_other_sentence_is_drawn_evenly(build):
+    model = build()
+    loss = ConIsILoss(model)
+    column = model.preprocess(["rain", "cat", "lake", "train"])
+    own = column["input_ids"][:, 1]
+    counts = torch.zeros(4, 4)
+    for _ in range(600):
+        pairs, _ = loss.pairs([Rows.of(dict(column), model)], interacting=True)
+        made = pairs.ids[4:, 3]  # [CLS] x [SEP] c [SEP]
+        counts += made[:, None] == own
+    assert torch.equal(counts.diag(), torch.zeros(4))
+    others = counts[~torch.eye(4, dtype=torch.bool)] / 600
+    assert (others - 1 / 3).abs().max() < 0.1
+
+
+@pytest.mark.parametrize("make", [ConIsILoss, partial(CombinedLoss, mlm_weight=0, queue_batches=0)])
+def test_the_interactive_terms_share_counts_the_rows_that_can_be_told_apart(build, monkeypatch, make):
+    """Of several devices, each counts for the rows in its mean."""
+    model = build()
+    loss, seen = make(model), []
+    monkeypatch.setattr(loss, "share", lambda count: seen.append(int(count)) or 1.0)
+    loss([model.preprocess(["rain falls"] * 2)])
+    assert seen == [0]

@@ -263,3 +263,11 @@ def test_plain_pairs_are_an_error_before_the_first_update(build, german, sentenc
     with pytest.raises(ValueError, match="own tokenizer"):
         train(way, model, loss, data, tmp_path)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(("own", "longest"), [(50, 50), (128, 128), (300, 128)])
+def test_translations_are_read_as_far_as_sentences_up_to_128_tokens(build, tmp_path, own, longest):
+    model = build()
+    model.max_seq_length = own
+    german = str(foreign.checkpoint(tmp_path / "german"))
+    assert FraternalEmbedding.from_pretrained(german, model).max_length == longest

@@ -6,11 +6,19 @@ import pytest
 import torch
 from transformers import AutoModel
 
-from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSEAblation, InfoCSELoss, SimCSELoss
+from st_contrastive import (
+    AuxiliaryMLMPretrainingLoss,
+    CombinedLoss,
+    DiffCSELoss,
+    InfoCSEAblation,
+    InfoCSELoss,
+    SimCSELoss,
+)
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector
 from st_contrastive.encoder.layers import layers_of
 from st_contrastive.methods import build_loss
 from st_contrastive.objectives import replaced_tokens
+from st_contrastive.training import load_loss_state, save_loss_state
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
@@ -388,9 +396,10 @@ def test_a_frozen_encoder_leaves_the_detector_to_train_and_has_no_norms(model, s
 
 def test_gradient_norms_leave_the_statistics(build, sentences):
     model = build()
-    loss = InfoCSELoss(model)
+    loss = InfoCSELoss(model, head="projector")
     loss([model.preprocess(sentences)])
     before = {name: value.clone() for name, value in loss.state_dict().items()}
+    assert any("running_mean" in name for name in before)
     for mode in (True, False):
         model.train(mode)
         with torch.no_grad():
@@ -415,7 +424,7 @@ def test_gradient_norms_are_those_of_training(build, sentences):
 
 
 def test_gradient_norms_that_fail_leave_the_running_statistics(model, sentences, monkeypatch):
-    loss = InfoCSELoss(model.train(), mlm_weight=0.1)
+    loss = InfoCSELoss(model.train(), mlm_weight=0.1, head="projector").double()
     before = {name: value.clone() for name, value in loss.named_buffers()}
 
     def fail(*args, **kwargs):
@@ -424,6 +433,55 @@ def test_gradient_norms_that_fail_leave_the_running_statistics(model, sentences,
     monkeypatch.setattr(loss, "masked_lm", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         loss.gradient_norms(model.preprocess(sentences))
-    assert before
+    assert any("running_mean" in name for name in before)
     for name, value in loss.named_buffers():
         assert torch.equal(value, before[name]), name
+
+
+def test_the_contrastive_weight_scales_its_term(build, sentences):
+    model, found = build(dropout=False), []
+    for weight in (1.0, 0.25):
+        loss = InfoCSELoss(model, head=None, ablation=InfoCSEAblation(contrastive_weight=weight))
+        found.append(loss([model.preprocess(sentences)])["contrastive"].item())
+    assert found[0] > 0
+    assert found[1] == pytest.approx(0.25 * found[0])
+
+
+def test_a_resumed_run_needs_no_folder_of_stage_1(build, tmp_path):
+    model = build("bert-mlm")
+    AuxiliaryMLMPretrainingLoss(model).save_auxiliary(tmp_path / "stage1")
+    saved = InfoCSELoss(model, auxiliary=tmp_path / "stage1")
+    with torch.no_grad():
+        saved.head.linear.weight.fill_(0.5)
+    save_loss_state(saved, tmp_path / "run")
+    restored = InfoCSELoss(model)
+    load_loss_state(restored, tmp_path / "run")
+    assert torch.equal(restored.head.linear.weight, saved.head.linear.weight)
+
+
+def test_arguments_reach_the_networks(build):
+    model = build("bert-mlm")
+    assert InfoCSELoss(model, mask_rate=0.3).masking.rate == 0.3
+    assert CombinedLoss(model, mask_rate=0.3).masking.rate == 0.3
+    first = AuxiliaryMLMPretrainingLoss(model, mask_rate=0.3, whole_words=True).masking
+    assert (first.rate, first.whole_words) == (0.3, True)
+    detector = DiffCSELoss(model, mask_rate=0.2, sampling=True).detector
+    assert (detector.masking.rate, detector.sampling) == (0.2, True)
+    network = InfoCSELoss(model, ablation=InfoCSEAblation(lower_dropout=True, tied_head=True)).auxiliary
+    assert (network.lower_dropout, network.head.tied) == (True, True)
+
+
+def test_the_detectors_weight_is_the_same_in_both_weightings(build, sentences):
+    model, found = build("bert-mlm", dropout=False).double(), []
+    for weighting in ("loss", "gradient"):
+        torch.manual_seed(1)
+        loss = DiffCSELoss(model, rtd_weight=0.01, head=None, weighting=weighting).double()
+        for part in loss.modules():
+            if isinstance(part, torch.nn.Dropout):
+                part.p = 0.0
+        loss.zero_grad()
+        torch.manual_seed(2)
+        loss([model.preprocess(sentences)])["rtd"].backward()
+        found.append(model[0].model.encoder.layer[0].output.dense.weight.grad.clone())
+    assert found[0].abs().sum() > 0
+    torch.testing.assert_close(found[0], found[1])

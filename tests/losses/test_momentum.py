@@ -32,7 +32,9 @@ def loop(anchors, positives, negatives, temperature):
 @pytest.mark.parametrize("positives", ["encoder", "momentum"])
 def test_three_steps_against_the_loop(build, sentences, positives):
     model = build(dropout=False).double()
-    loss = MomentumContrastLoss(model, queue_size=5, momentum=0.6, positives=positives, head=False).double()
+    loss = MomentumContrastLoss(
+        model, queue_size=5, momentum=0.6, temperature=0.08, positives=positives, head=False
+    ).double()
     slow = copy.deepcopy(model).eval()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     past = []
@@ -43,7 +45,7 @@ def test_three_steps_against_the_loop(build, sentences, positives):
                 own.copy_(0.6 * own + 0.4 * live)
             keys = vectors(slow, texts)
         found = vectors(model, texts)
-        expected = loop(found, keys if positives == "momentum" else found, past[-5:], 0.05)
+        expected = loop(found, keys if positives == "momentum" else found, past[-5:], 0.08)
         value = loss([model.preprocess(texts)]).total
         assert value.item() == pytest.approx(expected.item(), rel=1e-9)
         parameters = [p for p in model.parameters() if p.requires_grad]
@@ -212,3 +214,53 @@ def test_bad_arguments(build):
     with pytest.raises(ValueError, match="quantised"):
         MomentumEncoder([quantised], 0.5)
     assert math.isfinite(MomentumContrastLoss(build()).temperature)
+
+
+@pytest.mark.parametrize("positives", ["encoder", "momentum"])
+def test_keys_pass_through_a_slow_copy_of_the_head(build, sentences, positives):
+    model = build(dropout=False).double()
+    loss = MomentumContrastLoss(model, momentum=0.5, queue_size=10, positives=positives).double()
+    slow, head = copy.deepcopy(model).eval(), copy.deepcopy(loss.head)
+    with torch.no_grad():
+        loss.head.linear.weight += 1
+        for own, live in zip(head.parameters(), loss.head.parameters(), strict=True):
+            own.lerp_(live, 0.5)
+        keys = head(vectors(slow, sentences))
+    value = loss([model.preprocess(sentences)]).total
+    anchors = loss.head(vectors(model, sentences))
+    expected = loop(anchors, keys if positives == "momentum" else anchors, [], 0.05)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-9)
+    torch.testing.assert_close(loss.queue.keys, keys)
+
+
+def test_the_positive_is_the_momentum_encoders_vector_of_the_second_column(build, sentences):
+    model = build(dropout=False)
+    loss = MomentumContrastLoss(model, head=False, positives="momentum", queue_size=10)
+    other = [f"{sentence} rain" for sentence in sentences]
+    value = loss([model.preprocess(sentences), model.preprocess(other)]).total
+    expected = loop(vectors(model, sentences), vectors(model, other), [], 0.05)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_momentum_encoder_copies_buffers():
+    followed = torch.nn.BatchNorm1d(4)
+    keys = MomentumEncoder([followed], momentum=0.9)
+    followed(torch.randn(8, 4))
+    keys.update([followed])
+    assert followed.running_mean.abs().sum() > 0
+    for own, live in zip(keys.copies[0].buffers(), followed.buffers(), strict=True):
+        assert torch.equal(own, live)
+
+
+def test_the_momentum_encoder_of_half_precision_is_float32():
+    """In bfloat16, a share of 0.001 would be rounded away."""
+    followed = torch.nn.Linear(2, 2, bias=False).bfloat16()
+    with torch.no_grad():
+        followed.weight.fill_(1)
+        keys = MomentumEncoder([followed], momentum=0.999)
+        followed.weight.fill_(2)
+        for _ in range(10):
+            keys.update([followed])
+    own = keys.copies[0].weight
+    assert own.dtype == torch.float32
+    torch.testing.assert_close(own, torch.full((2, 2), 2 - 0.999**10))

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModelForMaskedLM
 
@@ -196,3 +197,23 @@ def test_a_checkpoint_with_a_matrix_of_its_own_keeps_it(checkpoint, sentences, t
     torch.testing.assert_close(decoder.detach(), own)
     loss([model.preprocess(sentences)]).backward()
     assert decoder.grad.abs().sum() > 0
+
+
+def test_the_masked_copy_is_of_the_first_column(build, sentences, monkeypatch):
+    model = build("bert-mlm")
+    loss, seen = SimCSELoss(model, mlm_weight=0.1), []
+    masking = loss.masking.forward
+    monkeypatch.setattr(loss.masking, "forward", lambda ids, mask: seen.append(ids) or masking(ids, mask))
+    first, second = model.preprocess(sentences), model.preprocess(sentences[::-1])
+    loss([dict(first), dict(second)])
+    assert len(seen) == 1
+    assert torch.equal(seen[0], first["input_ids"])
+
+
+def test_pairs_without_a_head_are_sentence_transformers_loss(build, sentences):
+    model = build(dropout=False)
+    batch = [model.preprocess(part) for part in (sentences, sentences[::-1])]
+    ours = SimCSELoss(model, head=False)([dict(column) for column in batch]).total
+    theirs = MultipleNegativesRankingLoss(model, scale=20)([dict(column) for column in batch], None)
+    assert ours > 0
+    torch.testing.assert_close(ours, theirs)

@@ -20,7 +20,7 @@ def test_alignment_is_the_loop():
     for one, other in zip(first, second, strict=True):
         expected += float(((one / one.norm() - other / other.norm()) ** 2).sum()) / len(first)
     assert float(alignment(first, second)) == pytest.approx(expected, rel=1e-12)
-    assert float(alignment(first, second, power=1.0)) != pytest.approx(expected)
+    assert float(alignment(torch.eye(2), torch.eye(2).flip(0), power=1.0)) == pytest.approx(math.sqrt(2))
 
 
 @pytest.mark.parametrize("at_once", [2, 3, 1024])
@@ -68,3 +68,7 @@ def test_information_is_the_tightest_of_the_bounds():
 def test_what_can_not_be_measured(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_uniformity_at_another_scale():
+    assert float(uniformity(torch.eye(2), scale=3.0)) == pytest.approx(-6.0)

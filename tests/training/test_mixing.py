@@ -193,7 +193,7 @@ def test_at_the_end_of_a_run(build, sentences, tmp_path):
     assert (best.step, best.value) == (2, 0.5)
     assert best.choice.share == 0.5
     assert best.choice.values == {0.0: 0.3, 0.5: 0.6, 1.0: 0.4}
-    assert str(best.choice) == "Share of the trained weights: 0.5, by value (0: 0.3000, 0.5: 0.6000, 1: 0.4000)."
+    assert str(best.choice) == "Share of the trained weights: 0.5, by value (0: 0.3, 0.5: 0.6, 1: 0.4)."
     assert torch.equal(evaluator.weights[1], start)
     assert torch.equal(evaluator.weights[5], start)
     assert torch.equal(evaluator.weights[7], evaluator.weights[3])

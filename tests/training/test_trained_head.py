@@ -165,3 +165,9 @@ def test_a_half_precision_model_has_its_head_in_full_precision(build, sentences,
     found = with_trained_head(model.bfloat16(), tmp_path).encode(sentences)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=0.05)
+
+
+def test_it_is_in_evaluation_mode(build, tmp_path):
+    model = build()
+    save_loss_state(InfoCSELoss(model, head="projector"), tmp_path)
+    assert not any(module.training for module in with_trained_head(model.train(), tmp_path).modules())
