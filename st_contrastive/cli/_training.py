@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +80,13 @@ def add_loss_arguments(group: argparse._ArgumentGroup, *methods: Method) -> None
     )
 
 
-def add_optimisation(parser: argparse.ArgumentParser, *, learning_rate: float = 3e-5) -> None:
-    """Add the group "optimisation"."""
+def add_optimisation(
+    parser: argparse.ArgumentParser,
+    *,
+    learning_rate: float = 3e-5,
+    max_steps: str = "train N steps instead of --epochs",
+) -> None:
+    """Add the group "optimisation"; ``max_steps`` is the help of ``--max-steps``."""
     parser.set_defaults(given=frozenset())
     group = parser.add_argument_group("optimisation")
     group.add_argument(
@@ -95,7 +101,7 @@ def add_optimisation(parser: argparse.ArgumentParser, *, learning_rate: float = 
         action=Given,
         type=whole,
         metavar="N",
-        help="train N steps instead of --epochs; of a recipe with two stages, in the second",
+        help=max_steps,
     )
     group.add_argument(
         "--warmup",
@@ -301,7 +307,8 @@ def train_and_save(
             share = 1.0
             if best is not None and best.choice is not None:
                 share = best.choice.share
-                said.append(str(best.choice))
+                scaled = {tried: 100 * value for tried, value in best.choice.values.items()}
+                said.append(str(replace(best.choice, values=scaled)))  # as the progress has the scores
             if isinstance(keep, float) and start:
                 share = keep
                 model.load_state_dict(mixture(model.state_dict(), start, keep))
@@ -323,7 +330,8 @@ def train_and_save(
     if diverged or not finite:
         weights = "finite" if finite else "not finite"
         print(f"{diverged or _DIVERGED}. The saved weights are {weights}. {_SLOWER}", file=sys.stderr)
-    print(*said, f"Saved to {folder}. Load it with SentenceTransformer({str(folder)!r}).", sep="\n")
+    use = f"Load it with SentenceTransformer({str(folder)!r})." if finite else "It has the record of the run."
+    print(*said, f"Saved to {folder}. {use}", sep="\n")
     return 0 if finite else 1
 
 

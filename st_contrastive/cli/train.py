@@ -96,8 +96,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--pooling",
         choices=POOLINGS,
         metavar="NAME",
-        help=f"{', '.join(POOLINGS)} (the model's own); default: the recipe's; without one, keep for a saved model, "
-        "else cls (twins: mean)",
+        help=f"{', '.join(POOLINGS)} (the model's own); default: the recipe's; without one, keep for a saved "
+        "model, else cls (twins, or without a leading [CLS]: mean; decoders: lasttoken)",
     )
     model.add_argument(
         "--translation-encoder",
@@ -116,9 +116,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     method = parser.add_argument_group("method")
     method.add_argument("--method", choices=METHODS, metavar="NAME", help=", ".join(METHODS))
-    method.add_argument("--recipe", type=recipe_name, metavar="NAME", help="a paper's settings as the defaults")
+    method.add_argument(
+        "--recipe", type=recipe_name, metavar="NAME", help="settings of a paper, or small ones, as defaults"
+    )
     add_loss_arguments(method, *METHODS.values())
-    add_optimisation(parser)
+    steps = "train N steps instead of --epochs; of two stages, in the second"
+    add_optimisation(parser, max_steps=steps)
     evaluation = parser.add_argument_group("evaluation")
     which = evaluation.add_mutually_exclusive_group()
     which.add_argument(

@@ -30,7 +30,7 @@ class ShareChoice:
     values: Mapping[float, float]
 
     def __str__(self) -> str:
-        tried = ", ".join(f"{share:g}: {value:.4f}" for share, value in self.values.items())
+        tried = ", ".join(f"{share:g}: {value:.4g}" for share, value in self.values.items())
         named = {0.0: " (the weights before training)", 1.0: " (the trained weights)"}.get(self.share, "")
         return f"Share of the trained weights: {self.share:g}{named}, by {self.metric} ({tried})."
 
