@@ -168,7 +168,7 @@ def rows(result: dict[str, Any], start: str) -> Table:
     lines = [line(title, {}, [scores]) for title, scores in untrained(result, start).items()]
     lines += [line(title, own, [cell["scores"] for cell in own.values()]) for title, own in found.items()]
     head = ["", "seeds", *columns[:-1], "mean of the tests", *(column for column, *_ in others)]
-    return [*head, "held to", "dev over it (95 %)", "tests over it (95 %)"], lines
+    return [*head, "compared with", "dev over it (95 %)", "tests over it (95 %)"], lines
 
 
 def transferred(result: dict[str, Any], start: str) -> Table:
@@ -185,4 +185,4 @@ def transferred(result: dict[str, Any], start: str) -> Table:
         theirs = simcse_of(own, found)
         compared = [first(theirs)["label"] if theirs else "", above(own, theirs, columns[-1])]
         lines.append([*line([title, str(len(own))], [cell["scores"] for cell in own.values()]), *compared])
-    return ["", "seeds", *tasks, "held to", "mean over it (95 %)"], lines
+    return ["", "seeds", *tasks, "compared with", "mean over it (95 %)"], lines

@@ -243,6 +243,32 @@ def short_rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list
     return [head[index] for index in kept], [[line[index] for index in kept] for line in lines]
 
 
+def summary(result: dict[str, Any], start: str, names: dict[str, str]) -> tuple[list[str], list[list[str]]]:
+    """Under [CLS] pooling: the untrained encoder and SimCSE, and the other recipes minus SimCSE.
+
+    Args:
+        result: cells and untrained encoders.
+        start: the encoder.
+        names: the recipes that are shown, and what each row is called; SimCSE's first.
+    """
+    every = groups(of_sts(result["cells"]), start)
+    under_cls = {which: own for which, own in every.items() if which[1] == "cls" and plain(own)}
+    found = {name: own for (name, *_), own in under_cls.items()}
+    four = shared_tests(result, start, under_cls)
+    columns = [("dev", four), ("mean", four), ("mean", [test for test in four if test != "sts12"])]
+    untrained = {"scores": result["untrained"][start]["cls"]}
+    simcse = found[next(iter(names))]
+    lines = [["untrained", "", *(f"{scores_of(untrained, tests)[name]:.1f}" for name, tests in columns)]]
+    for recipe_name, shown_as in names.items():
+        own = found[recipe_name]
+        if own is simcse:
+            values = [statistics.mean(scores_of(cell, tests)[name] for cell in own.values()) for name, tests in columns]
+            lines.append([shown_as, str(len(own)), *(f"{value:.1f}" for value in values)])
+        else:
+            lines.append([shown_as, str(len(own)), *(over(differences(own, simcse, *column)) for column in columns)])
+    return ["", "seeds", "dev", "the tests", "without STS12"], lines
+
+
 def changed(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Recipes with an argument changed, beside the recipe as it is: the sweeps."""
     lines = []

@@ -229,6 +229,14 @@ def spaces() -> str:
     return lined(_spaces.rows(on_wikipedia(), MINILM))
 
 
+def again() -> str:
+    return lined(_replicated.rows(read("transfer"), MINILM))
+
+
+def in_short() -> str:
+    return lined(_replicated.summary(read("transfer"), MINILM, IN_SHORT))
+
+
 def transfer() -> str:
     return lined(_spaces.transferred(read("transfer"), MINILM))
 
@@ -341,9 +349,19 @@ BASELINES = {"mini-simcse": "SimCSE", "ct": "Contrastive Tension", "dclr": "DCLR
 LIBRARY = "library"
 #: Of the forms that the raw results call passes, straightforward and library; benchmarks/README.md says what each is.
 RATIOS = ("time over the encoder alone", "speed over the unoptimised form", "speed over sentence-transformers' loss")
+#: The recipes of README's table, and how it names them.
+IN_SHORT = {
+    "mini-simcse": "`SimCSELoss`",
+    "mini-infocse-tanh": "`InfoCSELoss`",
+    "mini-infocse": '`InfoCSELoss(head="projector")`',
+    "mini-conisi-s": "`ConIsILoss`",
+    "mini-twins-one-column": "`TwinsLoss`, one column",
+}
 #: How the names of scores end, and which module makes the table of cells that have such.
 MADE_OF: dict[tuple[str, ...], Any] = {(" spearman",): _replicated, (" ndcg@10",): _adapted, _spaces.ENDS: _spaces}
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"in_short": in_short},
+    "docs/do-they-help.md": {"in_short": in_short},
     "docs/speed.md": {"speed": short},
     "docs/reproducing.md": {"expected": expected_short},
     "benchmarks/README.md": {
@@ -356,6 +374,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "flat": flat,
         "replicate": replicated,
         "precisions": precisions,
+        "again": again,
         "ablations": ablations,
         "spaces": spaces,
         "transfer": transfer,

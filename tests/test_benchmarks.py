@@ -58,6 +58,33 @@ def _cell(recipe, seed, dev, test, **more):
     }
 
 
+def test_the_summary_is_simcse_and_the_differences_from_it():
+    def scored(recipe, seed, dev, sts12, sts13, **more):
+        scores = {
+            "sts12 test spearman": sts12 / 100,
+            "sts13 test spearman": sts13 / 100,
+            "stsb dev spearman": dev / 100,
+        }
+        return {**_cell(recipe, seed, 0, 0, **more), "scores": scores}
+
+    cells = [
+        scored("mini-simcse", 0, 80, 70, 74),
+        scored("mini-simcse", 1, 82, 72, 76),
+        scored("mini-conisi-s", 1, 81, 76, 75),
+        scored("mini-conisi-s", 1, 10, 10, 10, label="half", set=["interaction_weight=0.5"]),
+        scored("mini-conisi-s", 1, 10, 10, 10, label="mean", options="--pooling mean"),
+    ]
+    untrained = {tables.MINILM: {"cls": scored("", 0, 60, 50, 54)["scores"]}}
+    names = {"mini-simcse": "A", "mini-conisi-s": "B"}
+    head, lines = _replicated.summary({"cells": cells, "untrained": untrained}, tables.MINILM, names)
+    assert head == ["", "seeds", "dev", "the tests", "without STS12"]
+    assert lines == [
+        ["untrained", "", "60.0", "52.0", "54.0"],
+        ["A", "2", "81.0", "73.0", "75.0"],
+        ["B", "1", "-1.00", "+1.50", "-1.00"],
+    ]
+
+
 def test_methods_are_compared_with_simcse_under_their_own_pooling():
     mean = {"label": "mean", "options": "--pooling mean"}
     cells = [
@@ -79,14 +106,14 @@ def test_methods_are_compared_with_simcse_under_their_own_pooling():
         ("ConIsI-s", "[CLS]"),
         ("untrained", "mean"),
         ("SimCSE, temperature 0.1", "mean"),
-        ("Twins without fraternal twins", "mean"),
+        ("Twins, one column", "mean"),
     ]
     assert lines["SimCSE, temperature 0.1", "[CLS]"] == ["3", "81.00 ± 1.00", "71.00 ± 1.00", "71.00 ± 1.00", "", ""]
     # 0.5, 1 and 1.5 over SimCSE: Student's t for two degrees of freedom is 4.303
     half = 4.303 * 0.5 / 3**0.5
     assert lines["ConIsI-s", "[CLS]"][-2] == "+1.00 (+1.00 to +1.00)"
     assert lines["ConIsI-s", "[CLS]"][-1] == f"+1.00 ({1 - half:+.2f} to {1 + half:+.2f})"
-    assert lines["Twins without fraternal twins", "mean"][-1] == "-1.00 (-1.00 to -1.00)"
+    assert lines["Twins, one column", "mean"][-1] == "-1.00 (-1.00 to -1.00)"
     ((*about, seeds, dev, tests, over_dev, over_tests),) = _replicated.changed(result)[1]
     assert [*about, seeds] == ["ConIsI-s", "all-MiniLM-L6-v2", "a", "interaction_weight=0.5", "1"]
     values = [dev, tests, over_dev, over_tests]
@@ -229,9 +256,9 @@ def test_ablations_are_held_to_the_whole():
     cells.append(_cell("mini-twins-one-column", 0, 1, 1, set=["temperature=1"], **cls))
     known = {tables.MINILM: {"cls": _cell("", 0, 60, 50)["scores"]}}
     (line,) = _ablations.rows({"cells": cells, "untrained": known}, tables.MINILM)[1]
-    whole = "Twins without fraternal twins"
+    whole = "Twins, one column"
     assert line == [
-        f"{whole} and queue", whole, "[CLS]", "2", "+0.50 (-5.85 to +6.85)", "-1.00 (-1.00 to -1.00)"
+        f"{whole}, without queue", whole, "[CLS]", "2", "+0.50 (-5.85 to +6.85)", "-1.00 (-1.00 to -1.00)"
     ]  # fmt: skip
     assert set(_ablations.CHANGE_OF) | set(_ablations.CHANGE_OF.values()) <= RECIPES.keys()
 

@@ -121,7 +121,7 @@ def test_transfer_is_held_to_simcse_from_the_same_encoder():
     cells[0]["scores"]["cr test accuracy"] = 0.9
     untrained = {"language": {"cls": {"mr test accuracy": 0.4, "trec test accuracy": 0.2}}}
     head, lines = _help.transferred({"cells": cells, "untrained": untrained}, "language")
-    assert head == ["", "seeds", "mr", "trec", "mean", "held to", "mean over it (95 %)"]
+    assert head == ["", "seeds", "mr", "trec", "mean", "compared with", "mean over it (95 %)"]
     assert lines == [
         ["untrained", "", "40.00", "20.00", "30.00", "", ""],
         ["SimCSE", "2", "55.00 ± 7.07", "40.00 ± 0.00", "47.50 ± 3.54", "", ""],
@@ -226,12 +226,12 @@ def test_the_table_holds_each_row_to_simcse_on_the_same_sentences():
     assert by_title["ConIsI-s"]["transfer"] == ""  # of one of its seeds alone
     # The higher dev of SimCSE's two settings counts, 80: the mean of 1 and 2, whose deviation is sqrt(1/2).
     assert by_title["ConIsI-s"]["dev over it (95 %)"] == "+1.50 (-4.85 to +7.85)"
-    assert by_title["ConIsI-s"]["held to"] == "SimCSE, the paper's values"
+    assert by_title["ConIsI-s"]["compared with"] == "SimCSE, the paper's values"
     for title in ("SimCSE", "SimCSE, the paper's values", "SimCSE from stage 1"):
-        assert by_title[title]["held to"] == by_title[title]["tests over it (95 %)"] == ""
+        assert by_title[title]["compared with"] == by_title[title]["tests over it (95 %)"] == ""
     assert by_title["Twins with German"]["tests over it (95 %)"] == "+3.00 (+3.00 to +3.00)"
     # From the same start: the steps of stage 1 are no part of what InfoCSE's loss adds.
-    assert by_title["InfoCSE"]["held to"] == "SimCSE from stage 1"
+    assert by_title["InfoCSE"]["compared with"] == "SimCSE from stage 1"
     assert by_title["InfoCSE"]["tests over it (95 %)"] == "+1.00 (+1.00 to +1.00)"
     assert _help.compared(result, "dev")["Twins with German"] == pytest.approx([1, 1])
 

@@ -93,7 +93,8 @@ def test_step_times_are_those_of_the_results():
         for row in read("speed_time")
         if (row["batch_size"], row["precision"]) == (64, "fp32")
     }
-    rows = [line.split("|") for line in LINES if line.startswith("| `") and "Loss`" in line]
+    section = LINES[LINES.index("## Which loss should I use?") : LINES.index("## What to expect")]
+    rows = [line.split("|") for line in section if line.startswith("| `") and "Loss`" in line]
     assert len(rows) == 4
     for row in rows:
         method = row[1].strip(" `").removesuffix("Loss")
@@ -111,33 +112,7 @@ def test_the_results_in_short_are_those_of_the_results():
     result = tables.on_wikipedia()
     found = _replicated.shown_groups(_replicated.of_sts(result["cells"]), tables.MINILM)
     tests = _replicated.shared_tests(result, tables.MINILM, found)
-    groups = {_replicated.title(own): own for (*_, pooling, _, _), own in found.items() if pooling == "cls"}
-
-    def leads(title):
-        values = _replicated.differences(groups[title], _replicated.baseline(groups[title], found), "mean", tests)
-        return statistics.mean(values), *_replicated.interval(values)
-
     text = " ".join(TEXT.split())
-    infocse, conisi = leads("InfoCSE without stage 1"), leads("ConIsI-s")
-    assert "is {:.1f} points ahead of SimCSE (95 % interval {:.1f} to {:.1f})".format(*infocse) in text
-    three = [name for name in tests if name != "sts12"]
-    others = [
-        _replicated.differences(groups[title], _replicated.baseline(groups[title], found), "mean", three)
-        for title in ("InfoCSE without stage 1", "ConIsI-s")
-    ]
-    ahead, behind = ((statistics.mean(values), *_replicated.interval(values)) for values in others)
-    assert "Without STS12 it is {:.1f} ahead ({:.1f} to {:.1f})".format(*ahead) in text
-    assert "ConIsI {:.1f} behind ({:.1f} to {:.1f})".format(*(-behind[place] for place in (0, 2, 1))) in text
-    tanh = groups["InfoCSE without stage 1, SimCSE's head"]
-    on_dev, on_tests = (
-        _replicated.differences(tanh, _replicated.baseline(tanh, found), name, tests) for name in ("dev", "mean")
-    )
-    ahead = statistics.mean(on_dev), *_replicated.interval(on_dev)
-    assert "ahead of SimCSE on dev, by {:.2f} ({:.2f} to {:.2f}, both at temperature 0.1)".format(*ahead) in text
-    assert _replicated.interval(on_tests)[0] < 0 < _replicated.interval(on_tests)[1]
-    assert "ConIsI {:.1f} ({:.1f} to {:.1f})".format(*conisi) in text
-    twins = leads("Twins without fraternal twins")
-    assert "Twins without translations: {:.1f} ({:.1f} to {:.1f})".format(*twins) in text
 
     def before_and_after(title, pooling, name):
         (own,) = (own for (_, of, *_), own in found.items() if of == pooling and _replicated.title(own) == title)
@@ -145,11 +120,8 @@ def test_the_results_in_short_are_those_of_the_results():
         return untrained, statistics.mean(_replicated.scores_of(cell, tests)[name] for cell in own.values())
 
     mean = [before_and_after("SimCSE, temperature 0.05", "mean", name) for name in ("dev", "mean")]
-    assert "the tests from {:.1f} to {:.1f} and dev from {:.1f} to {:.1f}".format(*mean[1], *mean[0]) in text
-    raised = "raised all-MiniLM-L6-v2 from {:.1f} to {:.1f} (Spearman × 100, mean of four STS test sets, three seeds)"
-    assert raised.format(*mean[1]) in text
-    first = [before_and_after("SimCSE, temperature 0.1", "cls", name) for name in ("dev", "mean")]
-    assert "the tests from {:.1f} to {:.1f} and dev from {:.1f} to {:.1f}. The".format(*first[1], *first[0]) in text
+    assert "the tests from {:.1f} to {:.1f} and dev from {:.1f} to {:.1f} (three".format(*mean[1], *mean[0]) in text
+    assert "raised all-MiniLM-L6-v2 on STS ({:.1f} to {:.1f}), and".format(*mean[1]) in text
     translated = tables.trained_on(tables.TRANSLATED, read("replicate"))
     rows = {line[0]: line for line in _replicated.short_rows(translated, tables.MINILM)[1] if line[1] == "[CLS]"}
     over = [cell.replace("+", "") for cell in rows["Twins"][-2:]]
@@ -173,9 +145,7 @@ def test_the_results_in_short_are_those_of_the_results():
     assert "is {:.1f} ahead of SimCSE on the same sentences ({:.1f} to {:.1f})".format(*ahead) in text
     tanh = _help.compared(helped, "mean")["InfoCSE, SimCSE's head"]
     ahead = statistics.mean(tanh), *_replicated.interval(tanh)
-    of_infocse = (
-        "default head and `mlm_weight=2` is {:.1f} ahead of SimCSE from the same stage 1 ({:.1f} to {:.1f}, three"
-    )
+    of_infocse = "and learning rate 1e-4 is {:.1f} ahead of SimCSE from the same stage 1 ({:.1f} to {:.1f}, three"
     assert of_infocse.format(*ahead) in text
     assert len(tanh) == 3
     for title in ("ConIsI-s", "Twins, one column"):
@@ -189,18 +159,19 @@ def test_the_results_in_short_are_those_of_the_results():
     kept = f"{(sts[0.5] - sts[0]) / (sts[1] - sts[0]):.0%}".replace("%", " %")
     changed = [pair[1] - retrieval[0] for pair in mixed[0.5]]
     even = "{:.1f} to {:.1f}".format(*_replicated.interval(changed))
-    assert f" {kept} of SimCSE's gain on STS and was even on SciFact ({even})" in text
+    zero = f"{statistics.mean(changed):.1f}"
+    assert f" {kept} of SimCSE's gain on STS and changed SciFact by {zero} ({even})" in text
     assert retrieval[0.5] > retrieval[0] > retrieval[1]
 
     moved = {line[0]: line for line in tables._spaces.transferred(read("transfer"), tables.MINILM)[1]}
     whole, with_tanh = (moved[name] for name in ("InfoCSE without stage 1", "InfoCSE without stage 1, SimCSE's head"))
     assert whole[2] == with_tanh[2] == "2"
-    assert f"vector is {float(whole[-1].split()[0]):.1f} points of accuracy above SimCSE's with the projector" in text
+    assert f"its [CLS] vector is {float(whole[-1].split()[0]):.1f} points of accuracy above SimCSE's" in text
     low, high = map(float, with_tanh[-1].partition("(")[2].strip(")").split(" to "))
     assert low < 0 < high
 
     harm = {line[0]: line for line in tables._adapted.rows(read("adaptation"), tables.MINILM)[1] if line[1] == "mean"}
     fell = [float(harm[name][3]) for name in ("untrained", "SimCSE, temperature 0.05")]
-    assert "lowered SciFact retrieval from {:.1f} to {:.1f} (nDCG@10".format(*fell) in text
+    assert "lowered it on SciFact retrieval ({:.1f} to {:.1f};".format(*fell) in text
     lost = [-float(harm[name][-1]) for name in ("SimCSE, temperature 0.05", "ConIsI-s", "InfoCSE without stage 1")]
     assert "lost {:.1f} points of nDCG@10 with SimCSE, {:.1f} with ConIsI and {:.1f} with InfoCSE".format(*lost) in text
