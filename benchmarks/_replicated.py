@@ -254,6 +254,8 @@ def summary(result: dict[str, Any], start: str, names: dict[str, str]) -> tuple[
     every = groups(of_sts(result["cells"]), start)
     under_cls = {which: own for which, own in every.items() if which[1] == "cls" and plain(own)}
     found = {name: own for (name, *_), own in under_cls.items()}
+    if len(found) < len(under_cls):
+        raise ValueError("a recipe was run on several texts: a summary is of one")
     four = shared_tests(result, start, under_cls)
     columns = [("dev", four), ("mean", four), ("mean", [test for test in four if test != "sts12"])]
     untrained = {"scores": result["untrained"][start]["cls"]}

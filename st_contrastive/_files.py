@@ -23,6 +23,13 @@ def checkpoint_name(name: str | os.PathLike[str], what: str) -> str:
 
     Raises:
         OSError: it is a path, and no folder: transformers would look for a repository of this name.
+
+    Example:
+        >>> checkpoint_name("bert-base-uncased", "model")
+        'bert-base-uncased'
+        >>> checkpoint_name("./none", "model")
+        Traceback (most recent call last):
+        OSError: model ./none is not a folder.
     """
     text = os.path.expanduser(os.fspath(name))
     if is_path(text) and not Path(text).is_dir():

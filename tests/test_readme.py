@@ -121,7 +121,7 @@ def test_the_results_in_short_are_those_of_the_results():
 
     mean = [before_and_after("SimCSE, temperature 0.05", "mean", name) for name in ("dev", "mean")]
     assert "the tests from {:.1f} to {:.1f} and dev from {:.1f} to {:.1f} (three".format(*mean[1], *mean[0]) in text
-    assert "raised all-MiniLM-L6-v2 on STS ({:.1f} to {:.1f}), and".format(*mean[1]) in text
+    assert "raised all-MiniLM-L6-v2 on STS (Spearman × 100, {:.1f} to {:.1f}) and".format(*mean[1]) in text
     translated = tables.trained_on(tables.TRANSLATED, read("replicate"))
     rows = {line[0]: line for line in _replicated.short_rows(translated, tables.MINILM)[1] if line[1] == "[CLS]"}
     over = [cell.replace("+", "") for cell in rows["Twins"][-2:]]
@@ -163,15 +163,17 @@ def test_the_results_in_short_are_those_of_the_results():
     assert f" {kept} of SimCSE's gain on STS and changed SciFact by {zero} ({even})" in text
     assert retrieval[0.5] > retrieval[0] > retrieval[1]
 
-    moved = {line[0]: line for line in tables._spaces.transferred(read("transfer"), tables.MINILM)[1]}
+    lines = tables._spaces.transferred(read("transfer"), tables.MINILM)[1]
+    moved = {line[0]: line for line in lines if line[1] == "[CLS]"}
     whole, with_tanh = (moved[name] for name in ("InfoCSE without stage 1", "InfoCSE without stage 1, SimCSE's head"))
     assert whole[2] == with_tanh[2] == "2"
-    assert f"its [CLS] vector is {float(whole[-1].split()[0]):.1f} points of accuracy above SimCSE's" in text
+    above = float(whole[-1].split()[0])
+    assert f"the projector's [CLS] vector is {above:.1f} points of accuracy above SimCSE's" in text
     low, high = map(float, with_tanh[-1].partition("(")[2].strip(")").split(" to "))
     assert low < 0 < high
 
     harm = {line[0]: line for line in tables._adapted.rows(read("adaptation"), tables.MINILM)[1] if line[1] == "mean"}
     fell = [float(harm[name][3]) for name in ("untrained", "SimCSE, temperature 0.05")]
-    assert "lowered it on SciFact retrieval ({:.1f} to {:.1f};".format(*fell) in text
+    assert "lowered it on SciFact retrieval (nDCG@10 × 100, {:.1f} to {:.1f})".format(*fell) in text
     lost = [-float(harm[name][-1]) for name in ("SimCSE, temperature 0.05", "ConIsI-s", "InfoCSE without stage 1")]
     assert "lost {:.1f} points of nDCG@10 with SimCSE, {:.1f} with ConIsI and {:.1f} with InfoCSE".format(*lost) in text

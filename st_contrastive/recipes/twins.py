@@ -124,10 +124,10 @@ TWINS = (
             **cite(f"{_SETUP}: CnData", limit=100_000),
         },
     ),
-    _ablation("one-column", "without fraternal twins", "78.10", "table 2, row 'w/o FI, TL'", columns=1),
+    _ablation("one-column", "one column", "78.10", "table 2, row 'w/o FI, TL'", columns=1),
     _ablation(
         "one-column-no-queue",
-        "without fraternal twins and queue",
+        "one column, without queue",
         "76.83",
         "table 2, row 'w/o FI, TL, HQ', which is SimCSE",
         columns=1,

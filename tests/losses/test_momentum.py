@@ -235,10 +235,16 @@ def test_keys_pass_through_a_slow_copy_of_the_head(build, sentences, positives):
 
 def test_the_positive_is_the_momentum_encoders_vector_of_the_second_column(build, sentences):
     model = build(dropout=False)
-    loss = MomentumContrastLoss(model, head=False, positives="momentum", queue_size=10)
+    loss = MomentumContrastLoss(model, head=False, positives="momentum", queue_size=10, momentum=0.999)
+    slow = copy.deepcopy(model).eval()
+    with torch.no_grad():
+        for own, live in zip(slow.parameters(), model.parameters(), strict=True):
+            live += 0.05 * torch.randn_like(live)
+            own.lerp_(live, 0.001)
     other = [f"{sentence} rain" for sentence in sentences]
     value = loss([model.preprocess(sentences), model.preprocess(other)]).total
-    expected = loop(vectors(model, sentences), vectors(model, other), [], 0.05)
+    expected = loop(vectors(model, sentences), vectors(slow, other), [], 0.05)
+    assert expected.item() != pytest.approx(loop(vectors(model, sentences), vectors(model, other), [], 0.05).item())
     assert value.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
