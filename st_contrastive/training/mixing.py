@@ -126,7 +126,7 @@ def choose_share(
         >>> start, trained = (SentenceTransformer(str(get_model_path()), device="cpu") for _ in range(2))
         >>> pairs = STSPairs(("A cat sleeps.",) * 3, ("A cat naps.", "A dog sleeps.", "It rains."), (5.0, 2.0, 0.0))
         >>> print(choose_share(trained, start, STSEvaluator(pairs, "mine"), (0, 1)))  # nothing was trained
-        Share of the trained weights: 0 (the weights before training), by mine_spearman (0: 1.0000, 1: 1.0000).
+        Share of the trained weights: 0 (the weights before training), by mine_spearman (0: 1, 1: 1).
     """
     shares, evaluator = checked_shares(shares), as_one(evaluator)
     mixed = mix_weights(trained, start, shares[0])  # one copy for the weights of all shares
