@@ -202,6 +202,17 @@ def switch_off_dropout(module: torch.nn.Module) -> None:
             part.p = 0.0
 
 
+class Standardised(torch.nn.Module):
+    """A user's module whose result depends on the batch's other rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(32)
+
+    def forward(self, features):
+        return {**features, "sentence_embedding": self.norm(features["sentence_embedding"])}
+
+
 @contextmanager
 def without_the_package() -> Iterator[None]:
     """While open, importing st_contrastive fails, as where it is not installed."""

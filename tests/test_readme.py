@@ -122,6 +122,17 @@ def test_the_results_in_short_are_those_of_the_results():
     mean = [before_and_after("SimCSE, temperature 0.05", "mean", name) for name in ("dev", "mean")]
     assert "the tests from {:.1f} to {:.1f} and dev from {:.1f} to {:.1f} (three".format(*mean[1], *mean[0]) in text
     assert "raised all-MiniLM-L6-v2 on STS (Spearman × 100, {:.1f} to {:.1f}) and".format(*mean[1]) in text
+    assert "all losses stay below that" in text
+    trained = [(which, cell) for which, own in found.items() for cell in own.values()]
+    first = [_replicated.scores_of(cell, tests) for (_, pooling, *_), cell in trained if pooling == "cls"]
+    assert len(first) > 30
+    assert all(scores[name] < after for scores in first for name, (_, after) in zip(("dev", "mean"), mean, strict=True))
+
+    again = {line[0]: line for line in _replicated.rows(read("transfer"), tables.MINILM)[1] if line[1] == "mean"}
+    _, _, seeds, *_, on_dev, on_tests = again["InfoCSE without stage 1"]
+    assert "InfoCSE with the projector was not ahead of it (two seeds)" in text
+    assert (seeds, on_dev[0], on_tests[0]) == ("2", "-", "-")
+
     translated = tables.trained_on(tables.TRANSLATED, read("replicate"))
     rows = {line[0]: line for line in _replicated.short_rows(translated, tables.MINILM)[1] if line[1] == "[CLS]"}
     over = [cell.replace("+", "") for cell in rows["Twins"][-2:]]
@@ -145,7 +156,10 @@ def test_the_results_in_short_are_those_of_the_results():
     assert "is {:.1f} ahead of SimCSE on the same sentences ({:.1f} to {:.1f})".format(*ahead) in text
     tanh = _help.compared(helped, "mean")["InfoCSE, SimCSE's head"]
     ahead = statistics.mean(tanh), *_replicated.interval(tanh)
-    of_infocse = "and learning rate 1e-4 is {:.1f} ahead of SimCSE from the same stage 1 ({:.1f} to {:.1f}, three"
+    of_infocse = (
+        "default head, `mlm_weight=2` and learning rate 1e-4 is {:.1f} ahead of SimCSE from the same stage 1 "
+        "({:.1f} to {:.1f}, three"
+    )
     assert of_infocse.format(*ahead) in text
     assert len(tanh) == 3
     for title in ("ConIsI-s", "Twins, one column"):

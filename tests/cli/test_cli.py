@@ -1026,9 +1026,8 @@ def test_report_names_the_scores_that_it_can_not_read(tmp_path):
 def test_options_reach_the_trainer(checkpoint, corpus, tmp_path, monkeypatch):
     seen, make = [], _training.training_arguments
     monkeypatch.setattr(_training, "training_arguments", lambda *args, **kw: seen.append(make(*args, **kw)) or seen[-1])
-    words = ["train", "--method", "simcse", "--model", str(checkpoint("bert")), "--data", str(corpus)]
-    words += ["--output", str(tmp_path / "out"), "--batch-size", "5", "--epochs", "2", "--max-steps", "2"]
-    assert main([*words, "--warmup", "0.5", "--seed", "7", "--learning-rate", "1e-4", "--bf16"]) == 0
+    options = ["--warmup", "0.5", "--seed", "7", "--learning-rate", "1e-4", "--batch-size", "5", "--epochs", "2"]
+    assert train(checkpoint, corpus, tmp_path, "simcse", "--bf16", *options) == 0
     (one,) = seen
     assert (one.warmup_steps, one.seed, one.learning_rate, one.bf16) == (0.5, 7, 1e-4, True)
     assert (one.per_device_train_batch_size, one.num_train_epochs, one.max_steps) == (5, 2, 2)

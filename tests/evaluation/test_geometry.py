@@ -16,6 +16,7 @@ from st_contrastive.evaluation import (
     similarity_by_score,
     twins_information,
 )
+from tests.conftest import Standardised
 from tests.evaluation.encoders import Letters
 
 PAIRS = STSPairs(("a", "ab", "a", "c"), ("aab", "ab", "c", "b"), (5.0, 4.5, 4.0, 0.0))
@@ -74,6 +75,15 @@ def test_dropout_views_differ_by_dropout_alone(build, sentences):
     first, second = dropout_views(plain, sentences)
     assert torch.equal(first, second)
     torch.testing.assert_close(first.numpy(), plain.encode(sentences), atol=1e-5, rtol=1e-4)
+
+
+def test_dropout_views_leave_running_averages(build, sentences):
+    model = build()
+    model.append(Standardised())
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    assert any("running_mean" in name for name in before)
+    dropout_views(model.train(), sentences)
+    assert all(torch.equal(value, before[name]) for name, value in model.named_buffers())
 
 
 @pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")

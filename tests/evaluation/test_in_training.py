@@ -79,9 +79,8 @@ def test_precision_and_bad_files(build, pairs, tmp_path):
         STSEvaluator(tmp_path / "none.jsonl")
 
 
-def test_the_evaluators_precision_is_that_of_the_encoder(build, sentences):
+def test_the_evaluators_precision_is_that_of_the_encoder(build, pairs):
     seen, model = [], build()
-    pairs = STSPairs(tuple(sentences), tuple(sentences[::-1]), tuple(map(float, range(len(sentences)))))
     layer = model[0].model.encoder.layer[0]
     layer.register_forward_pre_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
     for dtype in (None, torch.bfloat16):

@@ -21,6 +21,7 @@ from st_contrastive.encoder import passes as _passes
 from st_contrastive.encoder.layers import can_be_narrowed
 from st_contrastive.encoder.model import Wrapping
 from st_contrastive.encoder.rows import cheapest_chunks, chunks
+from tests.conftest import Standardised
 from tests.contracts.test_losses import CASES, ONE_OF_EACH, columns
 from tests.selection import crossed
 
@@ -287,17 +288,6 @@ class OwnPooling(Pooling):
 
     def forward(self, features):
         return {**features, "sentence_embedding": features["token_embeddings"].sum(dim=1)}
-
-
-class Standardised(torch.nn.Module):
-    """A user's module whose result depends on the batch's other rows."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(32)
-
-    def forward(self, features):
-        return {**features, "sentence_embedding": self.norm(features["sentence_embedding"])}
 
 
 def hooked(model):
