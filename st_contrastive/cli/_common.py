@@ -32,7 +32,9 @@ def loss_arguments(method: Method, given: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--loss-arg {item}: give NAME=VALUE.")
         if name not in settable(method):
             option = f"{option_name(name)} {value}" if name in ARGUMENTS else f"--loss-arg {item}"
-            raise UserError(f"{option}: {method.loss} has no argument {name}, only {', '.join(settable(method))}.")
+            known = name in argument_defaults(method.loss_class)
+            lacks = f"takes {name} only in Python" if known else f"has no argument {name}"
+            raise UserError(f"{option}: {method.loss} {lacks}; here it takes {', '.join(settable(method))}.")
         if name in arguments:
             raise UserError(f"{name} of {method.loss} is given twice, the second time as {value}: give one value.")
         arguments[name] = _value(value)

@@ -210,7 +210,7 @@ def run(args: argparse.Namespace) -> int:
             args.stage1 = args.auxiliary = first_stage(args, stage1, options)
     set_seed(args.seed)
     model, own_length, loss = _model_and_loss(args, method, options)
-    if args.batch_size == 1 and getattr(loss, "queue", None) is None and not loss.gather_across_devices:
+    if not loss.has_negatives(args.batch_size):
         raise UserError("--batch-size 1 leaves no other sentence to contrast with: give 2 or more.")
     _warn_of_long_queue(loss, args.batch_size, len(columns[0]))
     with user_error(OSError, TypeError, ValueError):

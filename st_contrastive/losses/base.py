@@ -295,6 +295,10 @@ class ContrastiveLoss(TextLoss):
         self.gather_across_devices = gather_across_devices
         self.mini_batch_size = mini_batch_size
 
+    def has_negatives(self, batch_size: int) -> bool:
+        """Whether sentences in batches of this size are contrasted with others."""
+        return batch_size > 1 or self.gather_across_devices or getattr(self, "queue", None) is not None
+
     def contrast(
         self,
         anchors: Tensor,

@@ -14,7 +14,7 @@ from transformers import TrainerCallback, TrainerState, TrainingArguments
 from st_contrastive import distributed
 from st_contrastive.losses._calling_trainer import running_trainer
 from st_contrastive.losses._state import owned_state, trained
-from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.base import ContrastiveLoss, TextLoss
 from st_contrastive.training import loss_state
 from st_contrastive.training.checkpoints import complete, log_history
 
@@ -96,6 +96,11 @@ class LossStateCallback(TrainerCallback):
         trainer = running_trainer()
         if trainer is not None:
             self._require_own_trainer(trainer, parts)
+        for text in texts:
+            if isinstance(text, ContrastiveLoss) and not text.has_negatives(args.per_device_train_batch_size):
+                raise ValueError(
+                    "per_device_train_batch_size 1 leaves no other sentence to contrast with: give 2 or more."
+                )
         self._refuse_sharding(args, kwargs["model"], owned)
         if state.is_hyper_param_search and self.trainer is None:
             raise ValueError(

@@ -451,10 +451,11 @@ def test_train_twins_on_translations(checkpoint, corpus, tmp_path):
         ({"--model": "/no/such/model"}, "--model /no/such/model: it can't be loaded"),
         (
             {"--loss-arg": "warmth=1"},
-            "--loss-arg warmth=1: ConIsILoss has no argument warmth, only temperature, str",
+            "--loss-arg warmth=1: ConIsILoss has no argument warmth; here it takes temperature, str",
         ),
         ({"--loss-arg": "warmth"}, "--loss-arg warmth: give NAME=VALUE"),
-        ({"--queue-batches": "2"}, "--queue-batches 2: ConIsILoss has no argument queue_batches, only temperature"),
+        ({"--queue-batches": "2"}, "--queue-batches 2: ConIsILoss has no argument queue_batches; here it takes"),
+        ({"--loss-arg": "log_terms=false"}, "log_terms=false: ConIsILoss takes log_terms only in Python; here"),
         ({"--temperature": "-1"}, "temperature must be a positive number, got -1"),
         ({"--loss-arg": "interaction_weight=2"}, "interaction_weight must be a number from 0 to 1, got 2"),
         ({"--loss-arg": "strategy=given"}, "strategy=given"),

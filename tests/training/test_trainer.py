@@ -183,6 +183,16 @@ def test_the_callback_goes_with_one_trainer_and_its_losses(made, arguments):
                 trainer.train()
 
 
+@pytest.mark.parametrize("kind", ["trainer", "callback"])
+def test_batches_of_one_sentence_need_a_queue(made, arguments, kind):
+    loss, data = made("conisi")
+    with pytest.raises(ValueError, match="per_device_train_batch_size 1 leaves no other sentence"):
+        trainer_of(kind, loss, data, arguments(per_device_train_batch_size=1)).train()
+    loss, data = made("twins")
+    trained = trainer_of(kind, loss, data, arguments(per_device_train_batch_size=1, max_steps=2)).train()
+    assert trained.global_step == 2
+
+
 def test_the_callback_brings_the_best_models_loss_state(made, arguments, sentences):
     loss, data = made("twins")
     states = {}
