@@ -4,9 +4,14 @@
     python -m benchmarks.papers --dry-run --data wiki.txt.gz --suites data/ --dev dev.jsonl.gz --out papers/
 
 First ``benchmarks.language_base`` makes an encoder that has learned masked-LM alone, which stands for the papers'
-BERT; ``--base NAME=FOLDER`` takes another, such as BERT itself. Then each run of the plan (``papers_plan.json``, or
-``--plan``) is a cell of ``benchmarks.replicate`` in bfloat16: the first seed of every recipe, then the next. One epoch
-of the papers' 1,000,000 sentences in batches of 64 is 15,625 steps, whatever number of sentences ``--data`` has.
+BERT; ``--base NAME=FOLDER`` takes another, such as BERT itself. Then each run of the plan is a cell of
+``benchmarks.replicate`` in bfloat16: the first seed of every run, then the next. ``papers_plan.json`` has the methods,
+and ``--plan benchmarks/papers_ablations.json`` the ablations and the baselines that have a recipe, one seed each. The
+steps are those of the recipe's epochs over the papers' 1,000,000 sentences, 15,625 an epoch, whatever number of
+sentences ``--data`` has; InfoCSE's stage 1 is one epoch of ``--data``, in each of its runs.
+
+A run of a plan has a ``recipe``, ``steps`` and ``seeds``, and may have ``translations`` (true: it needs them),
+``loss_arg`` (a list of NAME=VALUE) and ``options`` (of ``st-contrastive train``).
 
 A call ends after ``--minutes``. It then stops the run that is going on, which loses the steps since its last
 checkpoint. ``DIR/state.json`` has what was done, and the seconds and calls that it took; scores are in
@@ -26,11 +31,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks._results import read, write
+from benchmarks.replicate import ENDS
 from st_contrastive.recipes import recipe
 
 PLAN = Path(__file__).with_name("papers_plan.json")
@@ -48,6 +54,22 @@ class Run:
     starts_others: bool = False
 
 
+@dataclass(frozen=True)
+class Planned:
+    """One entry of a plan: a recipe, what changes of it, and with which seeds it runs."""
+
+    recipe: str
+    steps: int
+    seeds: list[int]
+    translations: bool = False
+    loss_arg: list[str] = field(default_factory=list)
+    options: str = ""
+
+    @property
+    def title(self) -> str:
+        return " ".join([self.recipe, *self.loss_arg, *self.options.split()])
+
+
 def planned(args: argparse.Namespace) -> list[Run]:
     """The commands in their order.
 
@@ -56,10 +78,10 @@ def planned(args: argparse.Namespace) -> list[Run]:
     """
     try:
         plan = json.loads(Path(args.plan).read_text(encoding="utf-8"))
-        runs = [(one["recipe"], int(one["steps"]), list(one["seeds"]), one) for one in plan["runs"]]
+        entries = [Planned(**one) for one in plan["runs"]]
         every, base = int(plan["checkpoint_steps"]), plan["base"]
-        for name, *_ in runs:
-            recipe(name)
+        for entry in entries:
+            recipe(entry.recipe)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SystemExit(f"--plan {args.plan} can't be used: {type(error).__name__}: {error}") from error
     out, found = Path(args.out), []
@@ -78,22 +100,25 @@ def planned(args: argparse.Namespace) -> list[Run]:
             "--bf16",
         ]
         found.append(Run(base["name"], words, starts_others=True))
-    for place in range(max((len(seeds) for _, _, seeds, _ in runs), default=0)):
-        for name, steps, seeds, one in runs:
-            if place >= len(seeds):
+    for place in range(max((len(entry.seeds) for entry in entries), default=0)):
+        for entry in entries:
+            if place >= len(entry.seeds):
                 continue
-            seed = str(seeds[place])
-            options = f"--bf16 --max-steps {steps} --workers {args.workers}"
+            seed = str(entry.seeds[place])
+            options = f"--bf16 --max-steps {entry.steps} --workers {args.workers} {entry.options}".strip()
             lacks = ""
-            if one.get("translations"):
+            if entry.translations:
                 options += f" --translations {args.translations}"
                 options += f" --translation-encoder {args.fraternal}" if args.fraternal else ""
                 lacks = "" if args.translations else "--translations"
-            words = ["benchmarks.replicate", "--recipes", name, "--seeds", seed, "--data", args.data]
-            words += ["--dev", args.dev, "--suites", args.suites, "--base", start, "--models", str(out / "models")]
-            words += ["--checkpoints", str(out / "checkpoints"), "--checkpoint-steps", str(every)]
-            words += ["--label", f"{steps} steps", f"--options={options}", "--json", str(out / "replicate.json")]
-            found.append(Run(f"{name} {seed}", words, lacks))
+            words = ["benchmarks.replicate", "--recipes", entry.recipe, "--seeds", seed, "--data", args.data]
+            words += ["--dev", args.dev, "--suites", args.suites, "--suite", *args.suite, "--base", start]
+            words += ["--models", str(out / "models"), "--checkpoints", str(out / "checkpoints")]
+            words += ["--checkpoint-steps", str(every), "--json", str(out / "replicate.json")]
+            words += [word for argument in entry.loss_arg for word in ("--loss-arg", argument)]
+            label = ", ".join([*entry.loss_arg, *([entry.options] if entry.options else []), f"{entry.steps} steps"])
+            words += ["--label", label, f"--options={options}"]
+            found.append(Run(f"{entry.title} {seed}", words, lacks))
     return found
 
 
@@ -182,7 +207,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="print the commands and their state, and run nothing")
     parser.add_argument("--data", required=True, help="sentences, one per line")
     parser.add_argument("--dev", required=True, help="the STS Benchmark's development split, .jsonl or .jsonl.gz")
-    parser.add_argument("--suites", required=True, help="folder with sts")
+    parser.add_argument("--suites", required=True, help="folder with sts, and with the other suites of --suite")
+    parser.add_argument(
+        "--suite",
+        nargs="+",
+        choices=tuple(ENDS),
+        default=["sts"],
+        help="what the models are scored on; InfoCSE's tables 3, 10 and 11 are retrieval, transfer and in-domain",
+    )
     parser.add_argument("--out", required=True, help="folder for models, checkpoints, state and scores")
     parser.add_argument("--base", default="", metavar="NAME=FOLDER", help="start from this encoder, and make none")
     parser.add_argument(

@@ -199,8 +199,9 @@ def evaluate_in_domain_retrieval(
 ) -> Report:
     """Recall at 1, 5 and 10 among the set's own sentences: the first of two that mean the same must find the second.
 
-    Section 6.2 of InfoCSE, on the test set of the STS Benchmark: 97 pairs of score 5, and 2,758 sentences. All
-    sentences of the set are searched, except the query, copies of its text, and further copies of the wanted sentence.
+    Section 6.2 of InfoCSE, which has 97 positive pairs of the STS Benchmark's test set: as many as have score 5. All
+    sentences of the set are searched, except the query, copies of its text, and further copies of the wanted sentence
+    (the paper says nothing of copies).
     Ties count against the model: sentences as near as the wanted one are ranked before it. So an encoder that gives all
     sentences one vector finds nothing, and neither does one whose vectors are not finite.
 

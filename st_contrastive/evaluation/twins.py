@@ -87,9 +87,10 @@ def twins_information(
 ) -> dict[str, float]:
     """Mutual information of an anchor with its twins under dropout, in nats: I(h, h+) and I(h, h-) of the Twins paper.
 
-    Eq. 10 and Table 4. h is what the loss trains, [CLS] in the paper, whatever the model's own pooling is. The value is
-    the bound of :func:`~st_contrastive.objectives.mutual_information`, at most log N for N rows, so compare only values
-    of the same rows.
+    Eq. 10. h is what the loss trains, [CLS] in the paper, whatever the model's own pooling is. The value is the bound
+    of :func:`~st_contrastive.objectives.mutual_information`, the largest over its temperatures and at most log N for N
+    rows, so compare only values of the same rows. For Table 4, which compares with the task's pairs, take
+    :func:`~st_contrastive.evaluation.evaluate_information`: it has one temperature for all.
 
     Args:
         loss: a TwinsLoss.

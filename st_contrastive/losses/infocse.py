@@ -29,14 +29,16 @@ class InfoCSEAblation:
             "first" masks one copy (the paper's text).
         contrastive_weight: weight of the contrastive term; 0 leaves only the auxiliary terms ("w/o contrastive").
         detach: keep the masked-LM gradient out of the lower layers. False runs the masked text through the encoder's
-            own lower layers, with gradient ("w/o gradient detach"); not supported with adapters such as LoRA.
+            own lower layers, with gradient: our reading of "w/o gradient detach" (Table 6). By the letter of section
+            5.2, the network's separate copy of these layers might be trained instead. Not supported with adapters such
+            as LoRA.
         vector: condition the auxiliary networks on the vector of the "encoder", before the head, or on the output of
             the "head", which must then be as wide as the token vectors.
         tied_head: take the embedding matrix of the auxiliary network's frozen copy for the masked-LM head's decoder;
             False trains a matrix of its own, as in the authors' code. That of a saved network starts as it was saved.
         lower_dropout: keep dropout on in the frozen layers; the authors do for large encoders.
-        rtd_weight: weight of DiffCSE's replaced-token detection beside the masked-LM term; the papers take 0.005. At 0
-            there is none.
+        rtd_weight: weight of DiffCSE's replaced-token detection beside the masked-LM term; DiffCSE takes 0.005, and
+            InfoCSE's paper names no weight. At 0 there is none.
         detector: a :class:`~st_contrastive.components.ReplacedTokenDetector` for ``rtd_weight``. None makes one whose
             generator is a frozen copy of the encoder with the masked-LM head of its checkpoint, or of ``auxiliary``.
 
@@ -72,7 +74,7 @@ class InfoCSEAblation:
         require_number("rtd_weight", self.rtd_weight)
         require_instance("detector", self.detector, ReplacedTokenDetector)
         if self.detector is not None and self.rtd_weight == 0:
-            raise ValueError("detector needs rtd_weight above 0; the papers take 0.005.")
+            raise ValueError("detector needs rtd_weight above 0; DiffCSE takes 0.005.")
 
 
 @final
@@ -81,8 +83,9 @@ class InfoCSELoss(ConditionedLoss):
 
     The auxiliary network sees a masked copy of the sentence through frozen lower layers, and the full encoder's
     sentence vector in place of its [CLS] state; a few trainable layers and a masked-LM head predict the masked tokens.
-    Its gradient reaches the encoder through that vector alone. Where the papers' text and the authors' code differ, the
-    defaults are the code's, except for ``head``. Terms: ``contrastive``, ``mlm`` and, with ``rtd_weight``, ``rtd``.
+    Its gradient reaches the encoder through that vector alone. Where the paper's text and the authors' code differ, the
+    defaults are the code's, except for ``head``; ``weighting`` is ours. Terms: ``contrastive``, ``mlm`` and, with
+    ``rtd_weight``, ``rtd``.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
@@ -93,7 +96,8 @@ class InfoCSELoss(ConditionedLoss):
         temperature: tau, which the cosines are divided by. The default is the authors'. Under ``head="projector"``,
             0.1 did better on all-MiniLM-L6-v2: BatchNorm makes the contrastive task easy from the start.
         mlm_weight: lambda, the weight of the masked-LM term. At 0 the auxiliary network is not run ("w/o MLM").
-        mask_rate: share of the tokens that are masked.
+        mask_rate: share of the tokens that are chosen to be predicted, of which 80 % become the mask token, 10 % a
+            random one and 10 % stay, as in BERT and the authors' code (section 2 has the mask token alone).
         weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
             the encoder. The networks train at full scale, and ``mlm`` and ``rtd`` are logged without their weights,
             also in ``loss``. "loss" multiplies the term by its weight, as eq. 7 is written. The encoder's gradient is
@@ -142,7 +146,8 @@ class InfoCSELoss(ConditionedLoss):
 
     Recommendations:
         - From a plain masked-LM checkpoint, the paper pre-trains the auxiliary network first, with
-          ``AuxiliaryMLMPretrainingLoss``. From a sentence encoder, skip this: 150 steps of it lowered the STS scores.
+          ``AuxiliaryMLMPretrainingLoss``. From a sentence encoder, skip this: 150 steps of it did not raise the STS
+          scores.
         - At the paper's ``mlm_weight`` the masked-LM term hardly trains the encoder. To choose a weight at which it
           does, call :meth:`gradient_norms` after some steps, not before the first.
 

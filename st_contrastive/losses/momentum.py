@@ -21,9 +21,9 @@ class MomentumContrastLoss(ContrastiveLoss):
 
     With ``positives="encoder"`` this is ESimCSE (Wu et al., COLING 2022): both views of a sentence through the trained
     encoder, InfoNCE over the batch, and the momentum encoder's vectors of past sentences as further negatives (eq. 4 of
-    the paper). With ``positives="momentum"`` it is MoCo (He et al., CVPR 2020) as the Twins paper puts it in its
-    queue's place: the positive, too, is the momentum encoder's, and the batch's other keys are negatives beside the
-    queue's. Term: ``contrastive``.
+    the paper). With ``positives="momentum"`` it is MoCo (He et al., CVPR 2020): the positive, too, is the momentum
+    encoder's. The batch's other keys are negatives beside the queue's, which MoCo does not have. The Twins paper
+    compares its queue with MoCo's (section 4.4) and leaves open whose positive it takes. Term: ``contrastive``.
 
     The momentum encoder is the whole model, its modules and the head, without dropout. It takes a step after each of
     the optimizer's, before it makes the next keys. The queue is filled at each forward pass: under gradient

@@ -33,15 +33,17 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
-        mask_rate: share of the tokens that are masked. The default is BERT's, which the paper names for this stage
-            (sections 2 and 3.1); it varies the rate of the joint stage alone (section 5.3).
+        mask_rate: share of the tokens that are chosen, of which 80 % become the mask token, 10 % a random one and 10 %
+            stay, as in BERT. The default is BERT's, which the paper names for this stage (sections 2 and 3.1); it
+            varies the rate of the joint stage alone (section 5.3).
         split_layer: after how many lower layers the auxiliary network branches off. None takes half of them.
         extra_layers: how many layers it has of its own. They start as copies of the encoder's uppermost. None takes
             two, as in the paper, or one where two would make the network as deep as the encoder.
         whole_words: mask words rather than tokens. For vocabularies that mark the inside of words ("##") or the space
             before them.
-        auxiliary_weight: w, above 0, of the auxiliary network's term. The paper has "the hyperparameter to balance the
-            two MLM losses" (section 4.2) and does not publish it; eq. 6 is the plain sum.
+        auxiliary_weight: w, above 0, of the auxiliary network's term. Section 3.1 has "the sum of the two MLM losses";
+            the value of "the hyperparameter to balance the two MLM losses" (section 4.2) is not legible in the copy
+            that we read.
         tied_head: the head's decoder is the encoder's embedding matrix, as in BERT; False trains a matrix of its own.
         log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
 
@@ -84,7 +86,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         if auxiliary_weight == 0:
             raise ValueError(
                 "auxiliary_weight must be above 0, got 0: the auxiliary network, which this stage is for, would not be "
-                "trained. The paper's eq. 6 has 1."
+                "trained. The plain sum of the two losses has 1."
             )
         require_share("mask_rate", mask_rate)
         require_flag("whole_words", whole_words)

@@ -71,9 +71,9 @@ class TwinsAblation:
             mechanism, forgetting included: that is ``key_momentum=0.995`` with the loss's ``forgetting_rate=0``, the
             newest keys of the momentum encoder at weight 1 each (0.995 is ESimCSE's momentum, MoCo's is 0.999; the
             paper names none). With ``forgetting_rate`` above 0 these keys are forgotten as eq. 4 has it, so that the
-            keys are the only difference. The positive is h+ of the trained encoder in both (eq. 6);
-            ``MomentumContrastLoss(positives="momentum")`` takes the momentum encoder's. It costs a second encoder and
-            another pass.
+            keys are the only difference. The positive is h+ of the trained encoder in both (eq. 6), which the paper
+            leaves open for MoCo; ``MomentumContrastLoss(positives="momentum")`` takes the momentum encoder's. It costs
+            a second encoder and another pass.
 
     Raises:
         ValueError: a value is out of range; the message says what would fit.
@@ -130,7 +130,8 @@ class TwinsLoss(ContrastiveLoss):
             tokenizer and embedding layer for the second column too, for an encoder that covers both languages.
         temperature: tau, which the cosines are divided by.
         fusion_rate: epsilon, the sentence's share of the fused embedding, 0 to 1. At 1 the translation is ignored,
-            at 0 the sentence is. The paper publishes neither this value nor the next two: the defaults are ours.
+            at 0 the sentence is. This default and the next two are ours: the paper leaves the fusion rate and the
+            queue's length to supplementary materials, which we do not have, and names no forgetting rate.
         queue_batches: k, how many past batches are kept; 0 keeps none. If the data set is smaller than the queue and a
             batch together, a sentence meets itself as a negative. Under gradient accumulation, each of a step's batches
             counts. An evaluation loss has the queue's negatives too, and so grows while the queue fills.

@@ -19,7 +19,7 @@ MOST_LOGITS = 2**26
 
 
 def masked_lm(logits: Tensor, labels: Tensor) -> Tensor:
-    r"""Masked-LM cross-entropy over the masked positions, eq. 4 and 5 of InfoCSE (Wu et al., EMNLP Findings 2022).
+    r"""Mean masked-LM cross-entropy of the masked positions, as in InfoCSE (Wu et al., EMNLP Findings 2022).
 
     .. math::
         \ell = \frac{1}{|\mathcal{M}|} \sum_{i \in \mathcal{M}} -\log p(x_i \mid \tilde{x}, h)

@@ -5,18 +5,27 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks import papers, replicate
 from st_contrastive import cli
+from st_contrastive.cli._common import loss_arguments
+from st_contrastive.methods import METHODS
 from st_contrastive.recipes import recipe
 
 GIVEN = ["--data", "wiki.txt", "--dev", "dev.jsonl", "--suites", "data", "--out"]
 
 
-def test_the_plan_is_of_recipes_at_the_papers_steps():
-    for one in json.loads(papers.PLAN.read_text(encoding="utf-8"))["runs"]:
+PLANS = (papers.PLAN, papers.PLAN.with_name("papers_ablations.json"))
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+def test_the_plan_is_of_recipes_at_the_papers_steps(plan):
+    entries = json.loads(plan.read_text(encoding="utf-8"))["runs"]
+    assert len(entries) >= 10
+    for one in entries:
         chosen = recipe(one["recipe"])
         assert chosen.options["batch_size"] == 64
         assert one["steps"] == chosen.options["epochs"] * 1_000_000 // 64
@@ -38,7 +47,21 @@ def test_a_dry_run_prints_the_commands_and_makes_nothing(tmp_path, capsys):
     assert "language_base" not in output
 
 
-def test_the_commands_are_ones_that_replicate_and_train_take(tmp_path, monkeypatch):
+def test_the_ablations_are_told_apart_by_what_they_change():
+    runs = papers.planned(papers_arguments(["--translations", "de.txt", "--plan", str(PLANS[1])]))
+    assert len({run.name for run in runs}) == len(runs) == 35
+    words = {run.name: run.words for run in runs}
+    weights = words["conisi-s-bert-base interaction_weight=0.5 42"]
+    assert weights[weights.index("--loss-arg") + 1] == "interaction_weight=0.5"
+    assert weights[weights.index("--suite") + 1] == "sts"
+    without = words["infocse-bert-base --auxiliary none 42"]
+    assert without[-1] == "--options=--bf16 --max-steps 31250 --workers 4 --auxiliary none"
+    scored = papers.planned(papers_arguments(["--plan", str(PLANS[1]), "--suite", "sts", "transfer"]))[1].words
+    assert scored[scored.index("--suite") + 1 :][:2] == ["sts", "transfer"]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+def test_the_commands_are_ones_that_replicate_and_train_take(plan, tmp_path, monkeypatch):
     for name in ("wiki.txt", "dev.jsonl", "de.txt"):
         (tmp_path / name).write_text("a\n", encoding="utf-8")
     (tmp_path / "bert").mkdir()
@@ -53,20 +76,24 @@ def test_the_commands_are_ones_that_replicate_and_train_take(tmp_path, monkeypat
 
     monkeypatch.setattr(replicate, "trained", trained)
     monkeypatch.setattr(replicate, "scored", lambda *_: {})
-    given = papers_arguments(["--base", "bert=bert", "--translations", "de.txt", "--fraternal", "none"])
-    runs = papers.planned(given)
-    for run in runs[:4]:
+    more = ["--base", "bert=bert", "--translations", "de.txt", "--fraternal", "none", "--plan", str(plan)]
+    runs = papers.planned(papers_arguments(more))
+    for run in runs:
         monkeypatch.setattr(sys, "argv", run.words)
         replicate.main()
-    for run, (args, out) in zip(runs, parsed, strict=False):
-        assert run.name == f"{args.recipe} {args.seed}"
+    for run, (args, out) in zip(runs, parsed, strict=True):
+        assert run.name.startswith(args.recipe)
+        assert run.name.endswith(str(args.seed))
         assert (args.bf16, args.resume, args.checkpoint_steps, args.model) == (True, True, 1500, "bert")
         assert out.startswith(f"papers/models/{args.recipe}-{args.seed}-")
         assert args.checkpoints == out.replace("models", "checkpoints")
-    assert [args.max_steps for args, _ in parsed] == [15625, 15625, 15625, 31250]
-    assert [args.translations for args, _ in parsed] == [None, None, "de.txt", None]
+        chosen = recipe(args.recipe)
+        assert args.max_steps == chosen.options["epochs"] * 15625
+        assert args.translations == ("de.txt" if chosen.translations else None)
+        changed = loss_arguments(METHODS[chosen.method], args.loss_arg)
+        assert all(f"{name}=" in run.name for name in changed)
     result = json.loads((tmp_path / "papers" / "replicate.json").read_text(encoding="utf-8"))
-    assert len(result["cells"]) == 4
+    assert len(result["cells"]) == len(runs)
 
 
 def papers_arguments(more):
@@ -131,8 +158,12 @@ def test_no_run_starts_from_an_encoder_that_was_not_made(tmp_path):
         (["--dry-run", "--translations", "a b"], "holds a space"),
         (["--dry-run", "--base", "bert"], "give NAME=FOLDER"),
         (["--dry-run", "--plan", "none.json"], "can't be used: FileNotFoundError"),
+        (["--dry-run", "--plan", "misspelt.json"], "can't be used: TypeError: .*'loss_args'"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path, more, message):
+def test_what_is_wrong_is_said(tmp_path, monkeypatch, more, message):
+    monkeypatch.chdir(tmp_path)
+    entry = {"recipe": "simcse-bert-base", "steps": 1, "seeds": [1], "loss_args": ["temperature=1"]}
+    Path("misspelt.json").write_text(json.dumps({"runs": [entry]}), encoding="utf-8")
     with pytest.raises(SystemExit, match=message):
         papers.main([*GIVEN, str(tmp_path / "papers"), *more])
