@@ -8,8 +8,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,13 +84,6 @@ class RunRecord(TrainerCallback):
         if "loss" in entry and getattr(self.loss, "fallback_share", None) is not None:  # of the batch of this step
             entry["fallback_share"] = self.loss.fallback_share
 
-    @contextmanager
-    def _mode_kept(self) -> Iterator[None]:
-        """Put the model back into training or evaluation mode afterwards."""
-        training = self.model.training
-        yield
-        self.model.train(training)
-
     def _seconds(self) -> float:
         return round(time.perf_counter() - self._started, 1)
 
@@ -144,19 +136,21 @@ class RunRecord(TrainerCallback):
         """The development score of the model as it is now."""
         if self.evaluator is None:
             return None
+        from st_contrastive.encoder import modes_kept
         from st_contrastive.evaluation import sts_spearman
 
         dtype = self.evaluator.dtype  # the same as in evaluations during training
-        with self._mode_kept(), torch.autocast(self.model.device.type, dtype=dtype, enabled=dtype is not None):
+        with modes_kept(self.model), torch.autocast(self.model.device.type, dtype=dtype, enabled=dtype is not None):
             return sts_spearman(self.model, self.evaluator.pairs, batch_size=self.evaluator.batch_size)
 
     def _similarities(self) -> list[dict[str, Any]] | None:
         """The bounds of each band of gold scores, and the cosine similarities of its pairs."""
         if self.evaluator is None:
             return None
+        from st_contrastive.encoder import modes_kept
         from st_contrastive.evaluation import similarity_by_score
 
-        with self._mode_kept():
+        with modes_kept(self.model):
             found = similarity_by_score(
                 self.model, self.evaluator.pairs, bands=_BANDS, batch_size=self.evaluator.batch_size
             )

@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from accelerate.state import GradientState
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from st_contrastive._checks import require_momentum
 from st_contrastive.encoder.copies import plain_copy
+
+
+class _OptimizerSteps:
+    """Counts the steps of all optimizers of this process."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        register_optimizer_step_post_hook(self._add)
+
+    def _add(self, *_: object) -> None:
+        self.count += 1
+
+
+_steps = _OptimizerSteps()
 
 
 class MomentumEncoder(nn.Module):
@@ -17,9 +31,9 @@ class MomentumEncoder(nn.Module):
 
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
-    They are never trained, and always in evaluation mode, without dropout, as in ESimCSE. Under gradient accumulation
-    they take one step per optimizer step. Copies of weights in half precision are in float32, because half precision
-    would round small steps away.
+    They are never trained, and always in evaluation mode, without dropout, as in ESimCSE. They take one step per
+    optimizer step, also under gradient accumulation. Copies of weights in half precision are in float32, because half
+    precision would round small steps away.
 
     Args:
         followed: the modules.
@@ -54,21 +68,21 @@ class MomentumEncoder(nn.Module):
         for module in self.copies:
             if any(parameter.dtype.itemsize < 4 for parameter in module.parameters()):
                 module.float()
-        self._followed_moved = True
+        self._seen_steps = -1
         self.train(False)
 
     @torch.no_grad()
     def update(self, followed: Sequence[nn.Module]) -> None:
         """Move the copies' weights towards those of the modules, and copy the modules' buffers.
 
-        Does nothing if the optimizer has only accumulated gradients since the last call.
+        Does nothing if no optimizer has taken a step since the last call.
 
         Raises:
             ValueError: the modules have other weights than those that were copied.
         """
-        moved, self._followed_moved = self._followed_moved, bool(GradientState().sync_gradients)
-        if not moved:
+        if self._seen_steps == _steps.count:
             return
+        self._seen_steps = _steps.count
         modules = nn.ModuleList(followed)
         own, live = dict(self.copies.named_parameters()), dict(modules.named_parameters())
         if different := sorted(own.keys() ^ live.keys()):

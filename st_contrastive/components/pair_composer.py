@@ -90,7 +90,9 @@ class PairComposer(nn.Module):
         self.pair_specials = sum(map(len, pair))
         if max_length is not None and max_length <= self.pair_specials:
             raise ValueError(
-                f"max_length must exceed the {self.pair_specials} special tokens of a pair, got {max_length}."
+                f"max_length must exceed the {self.pair_specials} special tokens of a pair, got {max_length}. In "
+                "ConIsILoss it is the number of tokens that the encoder reads: raise model.max_seq_length, or take an "
+                "encoder with more positions."
             )
         self.max_length = max_length
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive._checks import require_number
+from st_contrastive._checks import require_choice, require_number
 from st_contrastive.encoder import CorruptedTokens
 
 #: How byte-level and SentencePiece vocabularies write the space before a word.
@@ -120,8 +120,7 @@ class TokenCorruption(nn.Module):
         Raises:
             ValueError: ``unreplaced`` is neither, or it is "mask" and the tokenizer has no mask token.
         """
-        if unreplaced not in ("original", "mask"):
-            raise ValueError(f"unreplaced must be 'original' or 'mask', got {unreplaced!r}.")
+        require_choice("unreplaced", unreplaced, ("original", "mask"))
         if unreplaced == "mask" and tokenizer.mask_token_id is None:
             raise ValueError(
                 f"unreplaced='mask' needs a mask token, and the tokenizer {type(tokenizer).__name__} has none: use "

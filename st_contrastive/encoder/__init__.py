@@ -27,7 +27,7 @@ from st_contrastive.encoder.model import (
     wrapper_chain,
 )
 from st_contrastive.encoder.passes import Encoded, EncoderPasses, encode, encode_with, pool, pool_as_model
-from st_contrastive.encoder.probe import is_causal
+from st_contrastive.encoder.probe import is_causal, modes_kept
 from st_contrastive.encoder.requirements import (
     freeze_token_embeddings,
     require_embeddings_as_input,
@@ -58,6 +58,7 @@ __all__ = [
     "is_causal",
     "is_saved_model",
     "max_positions",
+    "modes_kept",
     "pool",
     "pool_as_model",
     "position_table",

@@ -1,6 +1,7 @@
 """Forward passes: merging views, pooling, rows in groups of similar length, and recomputed mini-batches.
 
-Written for sentence-transformers 6.2: this is the one module that uses its semi-private ``merge_feature_batches``.
+Written for sentence-transformers 6.2. What the package uses of its semi-private parts: ``merge_feature_batches`` here,
+``_flatten_position_offset`` in ``rows``, and in ``model`` which package a replaced ``forward`` comes from.
 """
 
 from __future__ import annotations
@@ -110,16 +111,22 @@ def _from_output(output: dict[str, Any]) -> Encoded:
     return Encoded(vectors, tokens, mask, output.get("prompt_length"))
 
 
-def _recomputed(function: Function, *args: Any) -> tuple[Tensor, ...]:
-    """``function(*args)`` under activation checkpointing: it runs again in the backward pass.
+def _recomputed(function: Function, *batches: Rows) -> tuple[Tensor, ...]:
+    """``function(*batches)`` under activation checkpointing: it runs again in the backward pass.
 
     Both runs are eager: compiled code may save other tensors in the second run, which ``_recomputing`` marks.
     """
 
+    def run(_: Tensor, *parts: Rows) -> tuple[Tensor, ...]:
+        return function(*parts)
+
     def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
         return uncompiled(), _marked_as_recomputing()
 
-    return cast(tuple[Tensor, ...], checkpoint(function, *args, use_reentrant=False, context_fn=contexts))
+    # torch saves the random state of the devices that its tensor arguments are on, and does not look into Rows. Without
+    # it the second run would draw other dropout masks.
+    found = checkpoint(run, batches[0].mask, *batches, use_reentrant=False, context_fn=contexts)
+    return cast(tuple[Tensor, ...], found)
 
 
 @contextmanager

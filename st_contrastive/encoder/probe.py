@@ -13,15 +13,22 @@ from st_contrastive.encoder.model import encoder_of, text_module, tokenizer_of, 
 
 
 @contextmanager
-def in_evaluation(encoder: nn.Module) -> Iterator[None]:
-    """While open, the module is in evaluation mode. Then each of its parts returns to the mode that it had."""
-    modes = {module: module.training for module in encoder.modules()}
+def modes_kept(module: nn.Module) -> Iterator[None]:
+    """Afterwards, each part of the module is again in the training or evaluation mode that it had."""
+    modes = {part: part.training for part in module.modules()}
     try:
-        encoder.train(False)
         yield
     finally:
-        for module, mode in modes.items():
-            module.training = mode
+        for part, mode in modes.items():
+            part.training = mode
+
+
+@contextmanager
+def in_evaluation(encoder: nn.Module) -> Iterator[None]:
+    """While open, the module is in evaluation mode. Then each of its parts returns to the mode that it had."""
+    with modes_kept(encoder):
+        encoder.train(False)
+        yield
 
 
 @contextmanager

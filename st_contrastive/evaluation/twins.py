@@ -8,11 +8,9 @@ from typing import Any, TypeGuard
 
 import torch
 from sentence_transformers import SentenceTransformer
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from st_contrastive.objectives import mutual_information
-
-#: Modules that change their running averages in training mode.
-_AVERAGING = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 
 
 def has_dropout_views(model: Any) -> TypeGuard[SentenceTransformer]:
@@ -132,7 +130,7 @@ def _under_dropout(model: torch.nn.Module) -> Iterator[None]:
     try:
         model.train()  # also for attention, which applies dropout by its own mode
         for module in model.modules():
-            if isinstance(module, _AVERAGING):
+            if isinstance(module, _BatchNorm):
                 module.training = False
         with torch.no_grad():
             yield

@@ -37,8 +37,8 @@ class LossTerms(dict[str, Tensor]):
     """Weighted terms of a loss, each 0-d; their sum is the loss.
 
     The Trainer, and so ``fit``, takes a dict: it adds the terms up and logs each under its name. For loops that expect
-    a tensor (``old_fit``, ``accelerator.backward``, your own), ``backward``, ``detach``, ``float()``, ``*`` and ``/``
-    are those of the sum. A ``GradScaler`` needs the tensor itself: give the loss ``log_terms=False``.
+    a tensor (``old_fit``, ``accelerator.backward``, your own), ``backward``, ``detach``, ``float()``, ``+``, ``*`` and
+    ``/`` are those of the sum. A ``GradScaler`` needs the tensor itself: give the loss ``log_terms=False``.
 
     Example:
         >>> import torch
@@ -65,6 +65,11 @@ class LossTerms(dict[str, Tensor]):
     def detach(self) -> Tensor:
         """``total.detach()``."""
         return self.total.detach()
+
+    def __add__(self, other: float | Tensor | LossTerms) -> Tensor:
+        return self.total + (other.total if isinstance(other, LossTerms) else other)
+
+    __radd__ = __add__
 
     def __mul__(self, factor: float | Tensor) -> Tensor:
         return self.total * factor
@@ -174,7 +179,7 @@ class TextLoss(EncoderPasses, ABC):
         """
         if self.is_learning and not self._state_is_kept:
             self._begin(present_run())
-        if self.model.training and torch.is_grad_enabled() and not self.is_learning:
+        if torch.is_grad_enabled() and not self.is_learning:
             self._warn_of_evaluation_mode()
         columns = [Rows.of(features, self.model) for features in sentence_features]
         self._check(columns)
@@ -237,8 +242,9 @@ class TextLoss(EncoderPasses, ABC):
         if not self._warned_of_mode:
             self._warned_of_mode = True
             warn(
-                f"{type(self).__name__} was called with the encoder in evaluation mode, the mode it is loaded in: "
-                "dropout is off, and the loss's queue and statistics do not change. Call model.train() before training."
+                f"{type(self).__name__} was called with gradients and the encoder in evaluation mode, as it is after "
+                "loading and after encode(): dropout is off, and the loss's queue and statistics do not change. Call "
+                "model.train() before training; in an evaluation, call the loss under torch.no_grad()."
             )
 
     def _begin(self, run: Run) -> None:
@@ -297,7 +303,8 @@ class ContrastiveLoss(TextLoss):
 
     def has_negatives(self, batch_size: int) -> bool:
         """Whether sentences in batches of this size are contrasted with others."""
-        return batch_size > 1 or self.gather_across_devices or getattr(self, "queue", None) is not None
+        gathered = self.gather_across_devices and distributed.world_size() > 1
+        return batch_size > 1 or gathered or getattr(self, "queue", None) is not None
 
     def contrast(
         self,

@@ -14,7 +14,7 @@ from torch import Tensor
 from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_share
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.distributed import RowCounts
-from st_contrastive.encoder import Rows, encode, encoder_of, tokenizer_of, vocabulary_size
+from st_contrastive.encoder import Rows, encode, encoder_of, modes_kept, tokenizer_of, vocabulary_size
 from st_contrastive.losses._auxiliary import auxiliary_network, require_same_encoder
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses._conditioned import ConditionedLoss, Views
@@ -262,17 +262,14 @@ class InfoCSELoss(ConditionedLoss):
         }
         column = Rows.of(features, self.model)
         buffers = {name: value.clone() for name, value in self.named_buffers()}
-        modes = [(module, module.training) for module in (*self.modules(), *self.model.modules())]
         self.row_counts = RowCounts(len(column))
         try:
-            with torch.enable_grad():
+            with modes_kept(self), torch.enable_grad():
                 self.model.train()
                 self._set_modes(alone=len(column) == 1)
                 self._inspect_encoder()
                 return self._gradient_norms(column)
         finally:  # nothing was trained
-            for module, mode in modes:
-                module.training = mode
             for name, value in self.named_buffers():
                 value.copy_(buffers[name])
 

@@ -69,7 +69,7 @@ def info_nce(
             f"has {positives.shape[0]}: give a positive for each anchor, or another offset."
         )
     if negatives is None and negative_weights is not None:
-        raise ValueError("negative_weights was given without negatives.")
+        raise ValueError("negative_weights was given without negatives: give both, or neither.")
     # Autocast would compute the matrix products in half precision.
     with torch.autocast(anchors.device.type, enabled=False):
         unit = F.normalize(full_precision(anchors), dim=-1)

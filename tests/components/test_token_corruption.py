@@ -57,7 +57,7 @@ def test_what_replacement_leaves_may_be_masked(tokenizer, batch):
     assert masked == pytest.approx(0.2, abs=0.02)
     assert kept < 0.02  # a random token that is the same one by chance
     assert torch.equal(corrupted.input_ids[~corrupted.chosen], ids[~corrupted.chosen])
-    with pytest.raises(ValueError, match="unreplaced must be 'original' or 'mask', got 'kept'"):
+    with pytest.raises(ValueError, match="unreplaced must be one of 'original', 'mask'; got 'kept'"):
         TokenCorruption.replacement(tokenizer, 0.5, unreplaced="kept")
     tokenizer.mask_token = None
     with pytest.raises(ValueError, match=r"unreplaced='mask' needs a mask token, .* use unreplaced='original'"):

@@ -263,7 +263,8 @@ def test_evaluation_changes_nothing(build, sentences, case):
         values = [float(loss(columns(model, sentences[:4], count)).total) for _ in range(2)]
     assert values[0] == values[1]
     assert torch.equal(torch.get_rng_state(), drawn)
-    loss(columns(model, sentences[:4], count))  # with gradients, but not training
+    with pytest.warns(UserWarning, match="evaluation mode"):
+        loss(columns(model, sentences[:4], count))  # with gradients, but not training
     model.train()
     with torch.no_grad():
         loss(columns(model, sentences[:4], count))  # training, but without gradients

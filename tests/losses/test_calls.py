@@ -39,7 +39,8 @@ def test_an_encoder_in_the_mode_in_which_it_was_loaded(build, sentences, tmp_pat
     assert not model[0].model.training
     loss = TwinsLoss(model)
     batch = [model.preprocess(sentences)]
-    with pytest.warns(UserWarning, match=r"TwinsLoss was called with the encoder in evaluation mode.*model\.train"):
+    message = r"was called with gradients and the encoder in evaluation mode.*model\.train"
+    with pytest.warns(UserWarning, match=f"TwinsLoss {message}"):
         loss(batch)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", ".*evaluation mode")
@@ -50,6 +51,9 @@ def test_an_encoder_in_the_mode_in_which_it_was_loaded(build, sentences, tmp_pat
     model.train()
     loss(batch)
     assert len(loss.queue) == len(sentences)
+    model.encode(sentences)  # an evaluation in a loop of one's own leaves the whole model in evaluation mode
+    with pytest.warns(UserWarning, match=f"SimCSELoss {message}"):
+        SimCSELoss(model)(batch)
 
 
 def test_terms_as_the_tensor_that_loops_expect():
@@ -58,6 +62,8 @@ def test_terms_as_the_tensor_that_loops_expect():
     assert float(terms) == terms.item() == 8
     assert (terms / 4).item() == 2
     assert (terms * 0.5).item() == (0.5 * terms).item() == 4
+    assert (terms + terms).item() == sum([terms, terms]).item() == 16
+    assert (terms + 1).item() == (torch.tensor(1.0) + terms).item() == 9
     assert not terms.detach().requires_grad
     (terms / 4).backward()  # as accelerator.backward does under gradient accumulation
     assert weight.grad.item() == 1

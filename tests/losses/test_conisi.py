@@ -37,7 +37,7 @@ def test_a_mask_token_is_needed_to_leave_one(build):
     model.tokenizer.mask_token = None
     with pytest.raises(ValueError, match="unreplaced='mask' needs a mask token"):
         ConIsILoss(model, strategy="subword", unreplaced="mask")
-    with pytest.raises(ValueError, match="unreplaced must be 'original' or 'mask', got 'random'"):
+    with pytest.raises(ValueError, match="unreplaced must be one of 'original', 'mask'; got 'random'"):
         ConIsILoss(model, unreplaced="random")
     assert ConIsILoss(model, strategy="subword").unreplaced == "original"
 

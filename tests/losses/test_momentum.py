@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 
 import pytest
 import torch
+from datasets import DatasetDict
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 
 from st_contrastive import MomentumContrastLoss, SimCSELoss, TwinsAblation, TwinsLoss, text_dataset
@@ -112,7 +114,8 @@ def test_the_copy_follows_slowly_and_never_trains(build, sentences):
     loss([batch]).backward()
     torch.testing.assert_close(own, start + 0.1)
     model.eval()  # evaluation leaves it where it is
-    loss([batch])
+    with pytest.warns(UserWarning, match="evaluation mode"):
+        loss([batch])
     with torch.no_grad():
         model.train()
         loss([batch])
@@ -120,6 +123,46 @@ def test_the_copy_follows_slowly_and_never_trains(build, sentences):
     assert not any(p.requires_grad or p.grad is not None for p in loss.momentum_encoder.parameters())
     loss.train()
     assert not any(module.training for module in loss.momentum_encoder.modules())
+
+
+def test_in_a_loop_of_ones_own_too_one_step_for_each_of_the_optimizers(build, sentences):
+    """Without accelerate, which would know of accumulation."""
+    model = build()
+    loss = MomentumContrastLoss(model, momentum=0.5, queue_size=4)
+    own = loss.momentum_encoder.copies[0].model.encoder.layer[0].attention.self.query.weight
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    batch, copies = model.preprocess(sentences), []
+    for number in range(8):
+        loss([batch]).backward()
+        copies.append(own.clone())
+        if number % 4 == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+    changed = [not torch.equal(before, after) for before, after in itertools.pairwise(copies)]
+    assert changed == [False, False, False, True, False, False, False]
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_the_copy_follows_where_another_loss_takes_turns(build, sentences, tmp_path, accumulated):
+    """The optimizer's step may end on a batch of the other loss."""
+    model = build()
+    losses = {"a": MomentumContrastLoss(model, momentum=0.5, queue_size=4), "b": SimCSELoss(model)}
+    data = DatasetDict({name: text_dataset(sentences * 4) for name in losses})
+    own = losses["a"].momentum_encoder.copies[0].model.encoder.layer[0].attention.self.query.weight
+    start = own.clone()
+    args = SentenceTransformerTrainingArguments(
+        str(tmp_path),
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=accumulated,
+        learning_rate=0.1,
+        max_steps=4,
+        multi_dataset_batch_sampler="round_robin",
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    SentenceTransformerTrainer(model, args, data, loss=losses).train()
+    assert (own - start).abs().max() > 0.01
 
 
 def test_an_adapter_that_is_added_later_is_refused(build, sentences):
@@ -265,7 +308,9 @@ def test_the_momentum_encoder_of_half_precision_is_float32():
         followed.weight.fill_(1)
         keys = MomentumEncoder([followed], momentum=0.999)
         followed.weight.fill_(2)
+        optimizer = torch.optim.SGD(followed.parameters())  # which has no gradient, and so changes nothing
         for _ in range(10):
+            optimizer.step()
             keys.update([followed])
     own = keys.copies[0].weight
     assert own.dtype == torch.float32

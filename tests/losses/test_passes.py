@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import traceback
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from sentence_transformers.sentence_transformer.modules import CNN, Pooling
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import BigBirdConfig, BigBirdModel
 
-from st_contrastive import AuxiliaryMLMPretrainingLoss, TwinsAblation, TwinsLoss
+from st_contrastive import AuxiliaryMLMPretrainingLoss, SimCSELoss, TwinsAblation, TwinsLoss
 from st_contrastive.components import CorruptedTokens, TanhHead
 from st_contrastive.encoder import encode, encoder_of, require_embeddings_as_input, wrapper_chain
 from st_contrastive.encoder import passes as _passes
@@ -507,3 +509,18 @@ def test_the_device_is_not_waited_for(build, sentences):
         loss([dict(column) for column in batch]).backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_the_random_state_of_the_rows_device_is_restored(build, sentences, monkeypatch):
+    """torch looks among the arguments of its checkpoint for the devices whose state it saves, not inside of Rows."""
+    asked = []
+
+    def checkpoint(function, *arguments, **options):
+        asked.append([leaf.device for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)])
+        return torch.utils.checkpoint.checkpoint(function, *arguments, **options)
+
+    monkeypatch.setattr(_passes, "checkpoint", checkpoint)
+    loss = SimCSELoss(build(), mini_batch_size=2)
+    loss([loss.model.preprocess(sentences)]).backward()
+    assert len(asked) == math.ceil(len(sentences) / 2)
+    assert all(devices == [loss.device] for devices in asked)

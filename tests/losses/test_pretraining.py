@@ -171,7 +171,7 @@ def test_chunks_change_nothing(build, sentences, limit_logits):
         limit_logits(most_logits)
         model = build("bert-mlm", dropout=False).double()
         torch.manual_seed(0)
-        loss = AuxiliaryMLMPretrainingLoss(model).double().eval()
+        loss = AuxiliaryMLMPretrainingLoss(model).double().train()
         for part in loss.modules():
             if isinstance(part, torch.nn.Dropout):
                 part.p = 0.0

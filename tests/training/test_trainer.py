@@ -188,6 +188,9 @@ def test_batches_of_one_sentence_need_a_queue(made, arguments, kind):
     loss, data = made("conisi")
     with pytest.raises(ValueError, match="per_device_train_batch_size 1 leaves no other sentence"):
         trainer_of(kind, loss, data, arguments(per_device_train_batch_size=1)).train()
+    loss.gather_across_devices = True  # of which there is one
+    with pytest.raises(ValueError, match="per_device_train_batch_size 1 leaves no other sentence"):
+        trainer_of(kind, loss, data, arguments(per_device_train_batch_size=1)).train()
     loss, data = made("twins")
     trained = trainer_of(kind, loss, data, arguments(per_device_train_batch_size=1, max_steps=2)).train()
     assert trained.global_step == 2
