@@ -243,26 +243,29 @@ def short_rows(result: dict[str, Any], start: str) -> tuple[list[str], list[list
     return [head[index] for index in kept], [[line[index] for index in kept] for line in lines]
 
 
-def summary(result: dict[str, Any], start: str, names: dict[str, str]) -> tuple[list[str], list[list[str]]]:
-    """Under [CLS] pooling: the untrained encoder and SimCSE, and the other recipes minus SimCSE.
+def summary(
+    result: dict[str, Any], start: str, pooling: str, names: dict[tuple[str, str], str]
+) -> tuple[list[str], list[list[str]]]:
+    """The untrained encoder and SimCSE, and the other rows minus SimCSE.
 
     Args:
         result: cells and untrained encoders.
         start: the encoder.
-        names: the recipes that are shown, and what each row is called; SimCSE's first.
+        pooling: under which all are scored.
+        names: recipe and changes of the rows that are shown, and what each is called; SimCSE's first.
     """
     every = groups(of_sts(result["cells"]), start)
-    under_cls = {which: own for which, own in every.items() if which[1] == "cls" and plain(own)}
-    found = {name: own for (name, *_), own in under_cls.items()}
-    if len(found) < len(under_cls):
+    shown_here = {which: own for which, own in every.items() if which[1] == pooling and (which[0], which[2]) in names}
+    found = {(name, changes): own for (name, _, changes, _), own in shown_here.items()}
+    if len(found) < len(shown_here):
         raise ValueError("a recipe was run on several texts: a summary is of one")
-    four = shared_tests(result, start, under_cls)
+    four = shared_tests(result, start, shown_here)
     columns = [("dev", four), ("mean", four), ("mean", [test for test in four if test != "sts12"])]
-    untrained = {"scores": result["untrained"][start]["cls"]}
+    untrained = {"scores": result["untrained"][start][pooling]}
     simcse = found[next(iter(names))]
     lines = [["untrained", "", *(f"{scores_of(untrained, tests)[name]:.1f}" for name, tests in columns)]]
-    for recipe_name, shown_as in names.items():
-        own = found[recipe_name]
+    for which, shown_as in names.items():
+        own = found[which]
         if own is simcse:
             values = [statistics.mean(scores_of(cell, tests)[name] for cell in own.values()) for name, tests in columns]
             lines.append([shown_as, str(len(own)), *(f"{value:.1f}" for value in values)])

@@ -234,7 +234,12 @@ def again() -> str:
 
 
 def in_short() -> str:
-    return lined(_replicated.summary(read("transfer"), MINILM, IN_SHORT))
+    return lined(_replicated.summary(read("transfer"), MINILM, "cls", IN_SHORT))
+
+
+def by_default() -> str:
+    """Each loss as it is without arguments; ``test_defaults`` compares the changes with the constructors."""
+    return lined(_replicated.summary(read("transfer"), MINILM, "mean", BY_DEFAULT))
 
 
 def transfer() -> str:
@@ -351,17 +356,24 @@ LIBRARY = "library"
 RATIOS = ("time over the encoder alone", "speed over the unoptimised form", "speed over sentence-transformers' loss")
 #: The recipes of README's table, and how it names them.
 IN_SHORT = {
-    "mini-simcse": "`SimCSELoss`",
-    "mini-infocse-tanh": "`InfoCSELoss`",
-    "mini-infocse": '`InfoCSELoss(head="projector")`',
-    "mini-conisi-s": "`ConIsILoss`",
-    "mini-twins-one-column": "`TwinsLoss`, one column",
+    ("mini-simcse", ""): "`SimCSELoss`",
+    ("mini-infocse-tanh", ""): "`InfoCSELoss`",
+    ("mini-infocse", ""): '`InfoCSELoss(head="projector")`',
+    ("mini-conisi-s", ""): "`ConIsILoss`",
+    ("mini-twins-one-column", ""): "`TwinsLoss`, one column",
+}
+#: What of the small recipe is changed so that the loss is as it is by default.
+BY_DEFAULT = {
+    ("mini-simcse", "temperature=0.05"): "`SimCSELoss(model)`",
+    ("mini-twins-one-column", "train_pooling=None"): "`TwinsLoss(model)`, one column",
+    ("mini-infocse-tanh", "temperature=0.05 mlm_weight=1e-5"): "`InfoCSELoss(model)`, no stage 1",
+    ("mini-conisi-s", "temperature=0.1 interaction_weight=0.8"): "`ConIsILoss(model)`",
 }
 #: How the names of scores end, and which module makes the table of cells that have such.
 MADE_OF: dict[tuple[str, ...], Any] = {(" spearman",): _replicated, (" ndcg@10",): _adapted, _spaces.ENDS: _spaces}
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"in_short": in_short},
-    "docs/do-they-help.md": {"in_short": in_short},
+    "README.md": {"by_default": by_default},
+    "docs/do-they-help.md": {"in_short": in_short, "by_default": by_default},
     "docs/speed.md": {"speed": short},
     "docs/reproducing.md": {"expected": expected_short},
     "benchmarks/README.md": {
@@ -375,6 +387,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         "replicate": replicated,
         "precisions": precisions,
         "again": again,
+        "by_default": by_default,
         "ablations": ablations,
         "spaces": spaces,
         "transfer": transfer,

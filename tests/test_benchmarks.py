@@ -75,13 +75,14 @@ def test_the_summary_is_simcse_and_the_differences_from_it():
         scored("mini-conisi-s", 1, 10, 10, 10, label="mean", options="--pooling mean"),
     ]
     untrained = {tables.MINILM: {"cls": scored("", 0, 60, 50, 54)["scores"]}}
-    names = {"mini-simcse": "A", "mini-conisi-s": "B"}
-    head, lines = _replicated.summary({"cells": cells, "untrained": untrained}, tables.MINILM, names)
+    names = {("mini-simcse", ""): "A", ("mini-conisi-s", ""): "B", ("mini-conisi-s", "interaction_weight=0.5"): "C"}
+    head, lines = _replicated.summary({"cells": cells, "untrained": untrained}, tables.MINILM, "cls", names)
     assert head == ["", "seeds", "dev", "the tests", "without STS12"]
     assert lines == [
         ["untrained", "", "60.0", "52.0", "54.0"],
         ["A", "2", "81.0", "73.0", "75.0"],
         ["B", "1", "-1.00", "+1.50", "-1.00"],
+        ["C", "1", "-72.00", "-64.00", "-66.00"],
     ]
 
 

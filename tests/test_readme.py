@@ -114,24 +114,40 @@ def test_the_results_in_short_are_those_of_the_results():
     tests = _replicated.shared_tests(result, tables.MINILM, found)
     text = " ".join(TEXT.split())
 
-    def before_and_after(title, pooling, name):
-        (own,) = (own for (_, of, *_), own in found.items() if of == pooling and _replicated.title(own) == title)
-        untrained = _replicated.scores_of({"scores": result["untrained"][tables.MINILM][pooling]}, tests)[name]
-        return untrained, statistics.mean(_replicated.scores_of(cell, tests)[name] for cell in own.values())
+    again = read("transfer")
+    _, lines = _replicated.summary(again, tables.MINILM, "mean", tables.BY_DEFAULT)
+    untrained, simcse, *others = lines
+    assert f"raised all-MiniLM-L6-v2 on STS (Spearman × 100, {untrained[3]} to {simcse[3]}) and" in text
+    assert "No loss is reliably ahead of SimCSE" in text
+    assert all("(-" in line[2] and "(-" in line[3] for line in others)
+    groups = _replicated.groups(_replicated.of_sts(again["cells"]), tables.MINILM).items()
 
-    mean = [before_and_after("SimCSE, temperature 0.05", "mean", name) for name in ("dev", "mean")]
-    assert "the tests from {:.1f} to {:.1f} and dev from {:.1f} to {:.1f} (three".format(*mean[1], *mean[0]) in text
-    assert "raised all-MiniLM-L6-v2 on STS (Spearman × 100, {:.1f} to {:.1f}) and".format(*mean[1]) in text
-    assert "all losses stay below that" in text
+    def with_mean_pooling(which):
+        own = next(own for (name, pooling, changes, _), own in groups if (name, changes, pooling) == (*which, "mean"))
+        return [_replicated.scores_of(cell) for cell in own.values()]
+
+    named = {shown: which for which, shown in tables.BY_DEFAULT.items()}
+    of_simcse, conisi = (with_mean_pooling(named[f"`{name}(model)`"]) for name in ("SimCSELoss", "ConIsILoss"))
+    assert len(conisi) == len(of_simcse) == 3
+    start = _replicated.scores_of({"scores": again["untrained"][tables.MINILM]["mean"]})["mean"]
+    assert "with ConIsI the tests fell below the untrained encoder's with each seed" in text
+    assert all(scores["mean"] < start for scores in conisi)
+
+    assert "all losses stay below SimCSE with mean pooling" in text
     trained = [(which, cell) for which, own in found.items() for cell in own.values()]
     first = [_replicated.scores_of(cell, tests) for (_, pooling, *_), cell in trained if pooling == "cls"]
     assert len(first) > 30
-    assert all(scores[name] < after for scores in first for name, (_, after) in zip(("dev", "mean"), mean, strict=True))
+    for name in ("dev", "mean"):
+        assert all(scores[name] < min(one[name] for one in of_simcse) for scores in first)
 
-    again = {line[0]: line for line in _replicated.rows(read("transfer"), tables.MINILM)[1] if line[1] == "mean"}
-    _, _, seeds, *_, on_dev, on_tests = again["InfoCSE without stage 1"]
-    assert "InfoCSE with the projector was not ahead of it (two seeds)" in text
-    assert (seeds, on_dev[0], on_tests[0]) == ("2", "-", "-")
+    untrained, simcse, *others = _replicated.summary(again, tables.MINILM, "cls", tables.IN_SHORT)[1]
+    assert f"SimCSE raises the tests from {untrained[3]} to {simcse[3]}" in text
+    projector = next(line for line in others if "projector" in line[0])
+    on_tests = projector[3].replace("+", "")
+    on_dev = projector[2].replace("-", "")
+    low, high = on_dev.partition("(")[2].strip(")").split(" to ")
+    assert f"with the projector is {on_tests.replace(' (', ' ahead of it on the tests (')}" in text
+    assert f"and {on_dev.split()[0]} behind on dev ({high} to {low})" in text
 
     translated = tables.trained_on(tables.TRANSLATED, read("replicate"))
     rows = {line[0]: line for line in _replicated.short_rows(translated, tables.MINILM)[1] if line[1] == "[CLS]"}
@@ -182,7 +198,7 @@ def test_the_results_in_short_are_those_of_the_results():
     whole, with_tanh = (moved[name] for name in ("InfoCSE without stage 1", "InfoCSE without stage 1, SimCSE's head"))
     assert whole[2] == with_tanh[2] == "2"
     above = float(whole[-1].split()[0])
-    assert f"the projector's [CLS] vector is {above:.1f} points of accuracy above SimCSE's" in text
+    assert f"its [CLS] vector is {above:.1f} points of accuracy above SimCSE's" in text
     low, high = map(float, with_tanh[-1].partition("(")[2].strip(")").split(" to "))
     assert low < 0 < high
 
