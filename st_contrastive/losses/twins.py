@@ -294,20 +294,22 @@ class TwinsLoss(ContrastiveLoss):
         translation = self._translations(columns, labels) if self._uses_translations else None
         if translation is None:
             self._check_missing_translations()
-            found = self.by_rows(self._encode, columns[0])
+            anchor, identical = self.by_rows(self._encode, columns[0])
+        elif self._uses_identical_twin:
+            anchor, identical, fraternal, *means = self.by_rows(self._encode, columns[0], translation)
         else:
-            found = self.by_rows(self._encode, columns[0], translation)
+            anchor, fraternal = self.by_rows(self._encode, columns[0], translation)
         terms = {}
         if self.identical_weight > 0:
             keys, weights = (None, None) if self.queue is None else self.queue.entries()
-            terms["identical"] = self.identical_weight * self.contrast(found[0], found[1], keys, weights)
+            terms["identical"] = self.identical_weight * self.contrast(anchor, identical, keys, weights)
         if translation is not None and self.fraternal_weight > 0:
-            fraternal = found[2 if self._uses_identical_twin else 1]
-            terms["fraternal"] = self.fraternal_weight * self.contrast(found[0], fraternal)
+            terms["fraternal"] = self.fraternal_weight * self.contrast(anchor, fraternal)
         if translation is not None and self.twins_weight > 0:
-            terms["twins"] = self.twins_weight * self.row_counts.share * twins_margin(*found)
+            margin = twins_margin(anchor, identical, fraternal, *means)
+            terms["twins"] = self.twins_weight * self.row_counts.share * margin
         if self.queue is not None and self.is_learning:
-            self.queue.push(distributed.gather(self._keys(columns[0], found[0]), self.row_counts.each)[0])
+            self.queue.push(distributed.gather(self._keys(columns[0], anchor), self.row_counts.each)[0])
         return terms
 
     @torch.no_grad()
