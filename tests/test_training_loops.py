@@ -179,7 +179,9 @@ def test_trainer_with_evaluation_between(build, method, options, texts, tmp_path
         # Training's batches of 4, 4 and 1 rows, and none of the evaluation's.
         assert len(loss.queue) == (4 + 1 if loss.queue_batches == 2 else 4 + 4 + 1)
     if log_terms:
-        for name in loss([model.preprocess(column) for column in texts]):
+        with torch.no_grad():
+            terms = loss([model.preprocess(column) for column in texts])
+        for name in terms:
             assert all(name in entry for entry in logged)
             assert any(f"eval_{name}" in entry for entry in trainer.state.log_history)
 
