@@ -82,8 +82,8 @@ def test_the_commands_are_ones_that_replicate_and_train_take(plan, tmp_path, mon
         monkeypatch.setattr(sys, "argv", run.words)
         replicate.main()
     for run, (args, out) in zip(runs, parsed, strict=True):
-        assert run.name.startswith(args.recipe)
-        assert run.name.endswith(str(args.seed))
+        options = ["--auxiliary", "none"] if args.auxiliary == "none" else []
+        assert run.name == " ".join([args.recipe, *args.loss_arg, *options, str(args.seed)])
         assert (args.bf16, args.resume, args.checkpoint_steps, args.model) == (True, True, 1500, "bert")
         assert out.startswith(f"papers/models/{args.recipe}-{args.seed}-")
         assert args.checkpoints == out.replace("models", "checkpoints")
