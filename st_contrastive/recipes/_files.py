@@ -1,0 +1,140 @@
+"""Recipes as data: the YAML files beside this one, and their reader."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML whose numbers are Python's: PyYAML takes 3e-5, which has no dot, for a text."""
+
+
+_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The settings of a training run.
+
+    Args:
+        name: as :func:`load` takes it.
+        loss: a name of ``METHODS``.
+        settings: inputs of the run, arguments of the loss and of SentenceTransformerTrainingArguments, by their names.
+        sources: the source of each setting: a table or section of a paper, a file of its authors' code, or "ours".
+        stage1: settings of a first stage, with the loss "pretraining", that differ from those of the second.
+        stage1_sources: their sources.
+        title: what it is about.
+        reported: the paper's result.
+        differs: differences from the paper, and what it leaves open.
+    """
+
+    name: str
+    loss: str
+    settings: Mapping[str, Any]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    stage1: Mapping[str, Any] | None = None
+    stage1_sources: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
+    reported: str = ""
+    differs: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The recipe as YAML that ``st-contrastive train`` reads, each value beside its source."""
+        lines = [f"# {self.title}", *(f"# Reported: {text}" for text in [self.reported] if text)]
+        lines += [f"# Differs: {text}" for text in self.differs]
+        lines += [f"loss: {self.loss}", *_lines(self.settings, self.sources)]
+        if self.stage1 is not None:
+            lines += ["stage1:", *(f"  {line}" for line in _lines(self.stage1, self.stage1_sources))]
+        return "\n".join(lines)
+
+
+def _lines(settings: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
+    for name, value in settings.items():
+        text = yaml.safe_dump({name: value}, allow_unicode=True).strip()
+        yield f"{text:40}  # {sources[name]}" if name in sources else text
+
+
+def names() -> list[str]:
+    """The names of all recipes."""
+    return list(_recipes())
+
+
+def load(name: str) -> Recipe:
+    """The recipe of that name.
+
+    Raises:
+        ValueError: there is none; the message lists all names.
+
+    Example:
+        >>> recipe = load("infocse-bert-base")
+        >>> recipe.settings["mlm_weight"], recipe.sources["mlm_weight"]
+        (1e-05, 'InfoCSE, section 5.4 and table 8')
+    """
+    if name not in _recipes():
+        raise ValueError(f"there is no recipe {name!r}; there are {', '.join(_recipes())}.")
+    return _recipes()[name]
+
+
+def parse(text: str) -> Any:
+    """YAML text as a value.
+
+    Raises:
+        ValueError: it is not YAML.
+
+    Example:
+        >>> parse("3e-5"), parse("true"), parse("tanh")
+        (3e-05, True, 'tanh')
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
+
+
+@cache
+def _recipes() -> Mapping[str, Recipe]:
+    folder = resources.files("st_contrastive.recipes")
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+    entries = [entry for file in files for entry in parse(file.read_text(encoding="utf-8")).items()]
+    return {name: _recipe(name, entry) for name, entry in entries if name != "_shared"}
+
+
+def _recipe(name: str, entry: dict[str, Any]) -> Recipe:
+    settings, sources = _merged(entry.pop("settings"))
+    stage1 = entry.pop("stage1", None)
+    of_stage1 = {} if stage1 is None else dict(zip(("stage1", "stage1_sources"), _merged(stage1), strict=True))
+    return Recipe(name, settings=settings, sources=sources, differs=tuple(entry.pop("differs")), **of_stage1, **entry)
+
+
+def _merged(groups: list[Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Groups of settings that share a source, as settings and their sources; a later group goes first."""
+    settings: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for group in groups:
+        nested = _merged(group) if isinstance(group, list) else None
+        values = nested[0] if nested else {name: value for name, value in group.items() if name != "source"}
+        settings |= values
+        sources |= nested[1] if nested else dict.fromkeys(values, group["source"])
+    return settings, sources
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """A file of settings: YAML with the names that :class:`Recipe` has, ``loss`` or ``recipe``, and inputs of a run.
+
+    Raises:
+        OSError, ValueError: it can't be read, or is no table of settings.
+    """
+    settings = parse(Path(path).expanduser().read_text(encoding="utf-8"))
+    if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
+        raise ValueError(f"{path} must hold names and values, such as `loss: simcse`; got {settings!r:.80}.")
+    return settings
