@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from contextlib import nullcontext as uninterrupted
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any
 from st_contrastive import _files
 from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError, option_name
-from st_contrastive.cli._signals import uninterrupted
 
 #: Files in a saved model's folder: weights, configurations, the tokenizer's, custom code, and what training adds.
 _MODEL_FILES = (

@@ -41,7 +41,9 @@ INPUTS = {
 }
 #: Documents that are kept from training for dev="corpus": a tenth, and at most so many.
 _HELD_OUT = 1000
-_TRAINING = {field.name for field in dataclasses.fields(SentenceTransformerTrainingArguments) if field.init} - {"output_dir"}
+_TRAINING = {field.name for field in dataclasses.fields(SentenceTransformerTrainingArguments) if field.init} - {
+    "output_dir"
+}
 
 
 def trainer(
@@ -117,7 +119,10 @@ def build(
     arguments = _arguments({name: settings[name] for name in _TRAINING if name in settings}, output_dir, evaluator)
     set_seed(arguments.seed)
     model = load_model(
-        str(given["model"]), given.get("pooling"), default=method.pooling, with_examples=given.get("card_examples", False)
+        str(given["model"]),
+        given.get("pooling"),
+        default=method.pooling,
+        with_examples=given.get("card_examples", False),
     )
     own_length: int | None = model.max_seq_length
     if "max_length" in given:

@@ -13,11 +13,11 @@ from typing import Any
 import yaml
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """YAML whose numbers are Python's: PyYAML takes 3e-5, which has no dot, for a text."""
 
 
-_Loader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+_Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
 
@@ -112,7 +112,9 @@ def _recipes() -> Mapping[str, Recipe]:
 def _recipe(name: str, entry: dict[str, Any]) -> Recipe:
     settings, sources = _merged(entry.pop("settings"))
     stage1 = entry.pop("stage1", None)
-    of_stage1 = {} if stage1 is None else dict(zip(("stage1", "stage1_sources"), _merged(stage1), strict=True))
+    of_stage1: dict[str, Any] = (
+        {} if stage1 is None else dict(zip(("stage1", "stage1_sources"), _merged(stage1), strict=True))
+    )
     return Recipe(name, settings=settings, sources=sources, differs=tuple(entry.pop("differs")), **of_stage1, **entry)
 
 

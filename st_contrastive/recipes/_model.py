@@ -16,7 +16,7 @@ _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 POOLINGS = ("cls", "mean", "lasttoken")
 
 
-class Card(SentenceTransformerModelCardData):  # type: ignore[misc]
+class Card(SentenceTransformerModelCardData):
     """A model card without sentences of the training text: no widget, no samples."""
 
     def set_widget_examples(self, dataset: Any) -> None:

@@ -12,7 +12,15 @@ from st_contrastive.recipes._files import Recipe, load
 from st_contrastive.training import ContrastiveTrainer
 
 #: Settings of stage 2 that stage 1 has no use for.
-_LATER = ("loss", "dev", "load_best_model_at_end", "metric_for_best_model", "eval_strategy", "eval_steps", "push_to_hub")
+_LATER = {
+    "loss",
+    "dev",
+    "eval_strategy",
+    "eval_steps",
+    "load_best_model_at_end",
+    "metric_for_best_model",
+    "push_to_hub",
+}
 
 
 @dataclass(frozen=True)
@@ -73,8 +81,9 @@ def run(
         if not (resume and (first / "modules.json").is_file()):
             build(settings, data, folder)  # what is wrong with stage 2 is said before hours of stage 1
             pretraining = Recipe("", "pretraining", {})
-            shared = {name: value for name, value in settings.items() if name not in _LATER and takes(pretraining, name)}
-            trained = _trained(build(settings_of(pretraining, {**shared, **of_stage1}), data, first), resume, on_trainer)
+            shared = {name: settings[name] for name in settings.keys() - _LATER if takes(pretraining, name)}
+            stage1 = settings_of(pretraining, {**shared, **of_stage1})
+            trained = _trained(build(stage1, data, first), resume, on_trainer)
             if trained.collapsed:
                 return trained
         # The encoder and the auxiliary network both start from the first stage (InfoCSE, section 3.2).
@@ -92,7 +101,7 @@ def _require_free(folder: Path, resume: str | bool) -> None:
 
 def _trained(built: tuple[ContrastiveTrainer, int | None], resume: str | bool, on_trainer: Callable[..., None]) -> Run:
     trainer, own_length = built
-    model, folder = trainer.model, Path(trainer.args.output_dir)
+    model, folder = trainer.model, Path(str(trainer.args.output_dir))
     on_trainer(trainer)
     before, start = None, {}
     if trainer.evaluator is not None:
