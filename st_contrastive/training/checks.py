@@ -21,23 +21,15 @@ from st_contrastive.training.loss_state import each
 ROWS, SHARE = 1000, 0.01
 
 
-def check_before_loading(trainer: Any) -> None:
-    """The checks that need nothing but the arguments and the data.
+def check_rows(trainer: Any, data: Any) -> None:
+    """Look at the first rows of the training data.
 
     Raises:
-        ValueError: checkpoints could not be loaded, or a cell that is to be a text is none.
+        ValueError: a cell that is to be a text is none.
     """
-    wrapped = any(hasattr(part, "merge_and_unload") for part in trainer.model.modules())
-    if wrapped and trainer.args.save_strategy != "no":
-        raise ValueError(
-            "The encoder is in PEFT's get_peft_model, which sentence-transformers saves under other names than it "
-            "loads: checkpoints could not be resumed from. Add the adapter with model.add_adapter(config), or set "
-            "save_strategy='no'."
-        )
-    data = trainer.train_dataset
     for name, part in data.items() if isinstance(data, dict) else [("", data)]:
         loss = trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss
-        if isinstance(part, Dataset) and _text_losses([loss]):
+        if isinstance(part, Dataset) and _text_losses([loss]):  # a stream is read once
             _check_rows(trainer, part, f"train_dataset[{name!r}]" if name else "train_dataset")
 
 
@@ -48,6 +40,13 @@ def check_run(trainer: Any) -> None:
         ValueError: names the value and the remedy.
     """
     losses, args = each(trainer.loss), trainer.args
+    wrapped = any(hasattr(part, "merge_and_unload") for part in trainer.model.modules())
+    if wrapped and args.save_strategy != "no":
+        raise ValueError(
+            "The encoder is in PEFT's get_peft_model, which sentence-transformers saves under other names than it "
+            "loads: checkpoints could not be resumed from. Add the adapter with model.add_adapter(config), or set "
+            "save_strategy='no'."
+        )
     if 0 < args.max_steps < trainer.state.global_step:
         raise ValueError(
             f"resume_from_checkpoint is at step {trainer.state.global_step}, max_steps is {args.max_steps}: name an "

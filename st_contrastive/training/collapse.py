@@ -43,7 +43,7 @@ def _collapse(trainer: Any) -> str | None:
 
 
 def _distinct_texts(trainer: Any) -> list[str]:
-    """As many texts as a batch has, from all over the (first) dataset."""
+    """As many texts as a batch has, from all over the (first) dataset; those of the same tokens once."""
     data, count = trainer.train_dataset, max(2, trainer.args.per_device_train_batch_size)
     if isinstance(data, dict):
         data = next(iter(data.values()))
@@ -52,5 +52,10 @@ def _distinct_texts(trainer: Any) -> list[str]:
     else:
         rows = list(itertools.islice(data, count))
     columns = text_columns(trainer, rows[0])
-    texts = [row[columns[0]] for row in rows] if columns else []
-    return list(dict.fromkeys(text for text in texts if isinstance(text, str)))
+    if not columns:
+        return []
+    distinct = {}
+    for text in (row[columns[0]] for row in rows):
+        tokens = trainer.model.preprocess([text]).get("input_ids")
+        distinct[text if tokens is None else tuple(tokens.flatten().tolist())] = text
+    return list(distinct.values())

@@ -135,7 +135,8 @@ def read(losses: Losses, folder: Path) -> dict[str, Tensor]:
         put_back(losses, before)
         reason = " ".join(str(error).split())
         raise LossStateError(f"{file} does not fit. Was it saved with another encoder? {reason}") from error
-    return {key.removeprefix(_TRAINER): tensor for key, tensor in tensors.items() if key.startswith(_TRAINER)}
+    # Copies, since a file that is mapped into memory can not be deleted on Windows.
+    return {key.removeprefix(_TRAINER): part.clone() for key, part in tensors.items() if key.startswith(_TRAINER)}
 
 
 def each(losses: Losses) -> list[nn.Module]:

@@ -69,7 +69,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in transformers; ``True`` takes the newest whole checkpoint."""
-        checks.check_before_loading(self)
         self._resumed_from, self._resumed_sums = None, {}
         if resume_from_checkpoint:
             self._resumed_from = to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
@@ -80,6 +79,13 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         result = super().train(None if self._resumed_from is None else str(self._resumed_from), *args, **kwargs)
         self.collapsed = collapse_of(self)
         return result
+
+    def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
+        """As in sentence-transformers, whose constructor calls it; looks at the first rows of the training data."""
+        dataset = super().preprocess_dataset(dataset, dataset_name)
+        if dataset_name == "train":
+            checks.check_rows(self, dataset)
+        return dataset
 
     def begin(self) -> None:
         """Called when the first step is next: checks the run, and restores what transformers does not."""
