@@ -28,8 +28,8 @@ from st_contrastive.encoder import (
     require_text_encoder,
     require_trainable,
 )
-from st_contrastive.losses._averaged_gradients import begin_run, with_averaged_gradients
-from st_contrastive.losses._calling_trainer import Run, present_run
+from st_contrastive.losses._averaged_gradients import with_averaged_gradients
+from st_contrastive.losses._state import owned_state
 from st_contrastive.objectives import info_nce, masked_lm_in_chunks
 
 
@@ -127,11 +127,8 @@ class TextLoss(EncoderPasses, ABC):
         self.model = model
         self.log_terms = log_terms
         self._positions = position_table(encoder_of(model))
-        self._state_is_kept = False
-        self._state_was_restored = False
-        self._averages_gradients = True
         self._warned_of_mode = False
-        self._run: Run | None = None
+        self._is_alike = False  # whether rank 0's parameters were sent to all ranks
         self.row_counts = RowCounts(0)
 
     @abstractmethod
@@ -177,14 +174,15 @@ class TextLoss(EncoderPasses, ABC):
             ValueError: the number of columns is wrong, a column is not tokenised text, or a text is longer than the
                 encoder has positions for.
         """
-        if self.is_learning and not self._state_is_kept:
-            self._begin(present_run())
         if torch.is_grad_enabled() and not self.is_learning:
             self._warn_of_evaluation_mode()
         columns = [Rows.of(features, self.model) for features in sentence_features]
         self._check(columns)
         self._prepare(columns[0])
-        if self.is_learning and self._averages_gradients and distributed.world_size() > 1:
+        if self.is_learning and distributed.world_size() > 1:
+            if not self._is_alike:
+                distributed.broadcast(part for part in owned_state(self).values() if isinstance(part, nn.Parameter))
+                self._is_alike = True
             terms = LossTerms(with_averaged_gradients(self, columns, labels))
         else:
             # An evaluation draws the same masks and pairs each time, and training draws on as without it.
@@ -192,23 +190,6 @@ class TextLoss(EncoderPasses, ABC):
             with nullcontext() if training else fixed_draws(self.device):
                 terms = LossTerms(self.compute_terms(columns, labels))
         return terms if self.log_terms else terms.total
-
-    def keep_state(self, *, averages_gradients: bool) -> None:
-        """Called by ``st_contrastive.training`` when a trainer begins to clip and save what the loss owns.
-
-        Args:
-            averages_gradients: whether the loss averages the gradients of what it owns over the processes in its
-                backward pass, or leaves that to the trainer.
-        """
-        self._state_is_kept, self._averages_gradients = True, averages_gradients
-
-    def release_state(self) -> None:
-        """Called by ``st_contrastive.training`` when the trainer's run has ended."""
-        self._state_is_kept, self._averages_gradients = False, True
-
-    def note_restored_state(self) -> None:
-        """Called by ``st_contrastive.training`` when what the loss owns was read from a checkpoint."""
-        self._state_was_restored = True
 
     def _check(self, columns: list[Rows]) -> None:
         if len(columns) not in self.columns:
@@ -246,12 +227,6 @@ class TextLoss(EncoderPasses, ABC):
                 "loading and after encode(): dropout is off, and the loss's queue and statistics do not change. Call "
                 "model.train() before training; in an evaluation, call the loss under torch.no_grad()."
             )
-
-    def _begin(self, run: Run) -> None:
-        if run != self._run:
-            self._run = run
-            restored, self._state_was_restored = self._state_was_restored, False
-            begin_run(self, run, restored=restored)
 
     def _owned(self) -> list[nn.Module]:
         return [part for name, part in self.named_children() if name != "model"]
