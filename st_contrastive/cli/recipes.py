@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli._arguments import user_error
+
+if TYPE_CHECKING:
+    from st_contrastive.recipes import Recipe
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,5 +30,25 @@ def run(args: argparse.Namespace) -> int:
 
     with user_error(ValueError):
         chosen = recipes.load(args.name) if args.name else None
-    print(chosen or "\n".join(f"{name:24}{recipes.load(name).title}" for name in recipes.names()))
+    listed = (f"{name:24}{recipes.load(name).title}" for name in recipes.names())
+    print("\n".join(listed if chosen is None else as_yaml(chosen)))
     return 0
+
+
+def as_yaml(recipe: Recipe) -> Iterator[str]:
+    """The lines of a file of settings, each value beside its source."""
+    yield f"# {recipe.title}"
+    yield from (f"# Reported: {text}" for text in [recipe.reported] if text)
+    yield from (f"# Differs: {text}" for text in recipe.differs)
+    yield f"loss: {recipe.loss}"
+    yield from _lines(recipe.settings, recipe.sources)
+    if recipe.stage1 is not None:
+        yield "stage1:"
+        yield from (f"  {line}" for line in _lines(recipe.stage1, recipe.stage1_sources))
+
+
+def _lines(settings: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
+    import yaml
+
+    for name, value in settings.items():
+        yield f"{yaml.safe_dump({name: value}, allow_unicode=True).strip():40}  # {sources[name]}"

@@ -22,7 +22,8 @@ Every argument of sentence-transformers' SentenceTransformerTrainingArguments is
 --learning_rate 3e-5 --num_train_epochs 2 --per_device_train_batch_size 64 --bf16 --gradient_accumulation_steps 4
 --save_steps 500 --report_to tensorboard --push_to_hub --resume_from_checkpoint true. All of them:
 python -c "import sentence_transformers as s; help(s.SentenceTransformerTrainingArguments)".
-FILE.yaml has the same names with values, as st-contrastive recipes NAME prints them; options override it. "none" takes a setting of a recipe away, as in --dev none.
+FILE.yaml has the same names with values, as st-contrastive recipes NAME prints them; options override it.
+"none" takes a setting of a recipe away, as in --dev none.
 """
 #: Options, their metavars and help; the names are those of ``recipes.run``.
 _OPTIONS = {
@@ -133,13 +134,23 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
         if not equals:
             raise UserError(f"--loss-arg {item}: give NAME=VALUE.")
         options[name] = None if value.lower() == "none" else recipes.parse(value)
-    given = {**(recipes.read_settings(args.config) if "config" in args else {}), **options}
+    given = {**(_file(args.config) if "config" in args else {}), **options}
     name, loss = given.pop("recipe", None), given.pop("loss", None)
     if (name is None) == (loss is None):
         raise UserError("give either --recipe NAME or --loss NAME (and --model NAME).")
     if given.get("output_dir") is None:
         raise UserError("--output_dir is missing: name the folder for the model.")
     return recipes.load(name) if name else Recipe("", loss, {}, stage1=given.pop("stage1", None)), given
+
+
+def _file(path: str) -> dict[str, Any]:
+    """The settings of a YAML file."""
+    from st_contrastive.recipes import parse
+
+    settings = parse(Path(path).expanduser().read_text(encoding="utf-8"))
+    if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
+        raise UserError(f"{path} must hold names and values, such as `loss: simcse`; got {settings!r:.80}.")
+    return settings
 
 
 def _described(recipe: Recipe, given: dict[str, Any]) -> str:

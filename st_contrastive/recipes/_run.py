@@ -12,15 +12,7 @@ from st_contrastive.recipes._files import Recipe, load
 from st_contrastive.training import ContrastiveTrainer
 
 #: Settings of stage 2 that stage 1 has no use for.
-_LATER = {
-    "loss",
-    "dev",
-    "eval_strategy",
-    "eval_steps",
-    "load_best_model_at_end",
-    "metric_for_best_model",
-    "push_to_hub",
-}
+_LATER = set("loss dev eval_strategy eval_steps load_best_model_at_end metric_for_best_model push_to_hub".split())
 
 
 @dataclass(frozen=True)
@@ -75,7 +67,11 @@ def run(
     of_stage1 = {**(chosen.stage1 or {}), **overrides.pop("stage1", {})}
     settings = settings_of(chosen, overrides)
     resume = settings.pop("resume_from_checkpoint", None) or False
-    _require_free(folder, resume)
+    if not resume and ((folder / "modules.json").exists() or any(folder.glob("checkpoint-*"))):
+        raise ValueError(
+            f"output_dir {folder} holds a model or checkpoints: name another folder, or continue that run with "
+            "resume_from_checkpoint=true."
+        )
     if chosen.stage1 is not None and "auxiliary" not in overrides:
         first = folder / "stage1"
         if not (resume and (first / "modules.json").is_file()):
@@ -91,14 +87,6 @@ def run(
     return _trained(build(settings, data, folder), resume, on_trainer)
 
 
-def _require_free(folder: Path, resume: str | bool) -> None:
-    if not resume and ((folder / "modules.json").exists() or any(folder.glob("checkpoint-*"))):
-        raise ValueError(
-            f"output_dir {folder} holds a model or checkpoints: name another folder, or continue that run with "
-            "resume_from_checkpoint=true."
-        )
-
-
 def _trained(built: tuple[ContrastiveTrainer, int | None], resume: str | bool, on_trainer: Callable[..., None]) -> Run:
     trainer, own_length = built
     model, folder = trainer.model, Path(str(trainer.args.output_dir))
@@ -108,7 +96,7 @@ def _trained(built: tuple[ContrastiveTrainer, int | None], resume: str | bool, o
         before = _score(trainer)
         start = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
     if str(resume).lower() == "true":
-        resume = any(folder.glob("checkpoint-*"))
+        resume = any(folder.glob("checkpoint-*/trainer_state.json"))  # none if it was killed before the first
     trainer.train(resume_from_checkpoint=resume or None)
     trainer.save_state()
     run = Run(trainer, before, None if before is None else _score(trainer), getattr(trainer, "collapsed", None))
