@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import shutil
@@ -10,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 
 def is_path(name: str | os.PathLike[str]) -> bool:
@@ -128,3 +130,51 @@ def _blocks(parts: Iterable[bytes | Path]) -> Iterator[bytes]:
             with part.open("rb") as file:
                 while block := file.read(2**20):
                     yield block
+
+
+#: How files begin that are often met under another name: what they are, and the endings that may begin so.
+_BEGINNINGS: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
+    (b"version https://git-lfs", "a Git LFS pointer. Fetch the file itself with `git lfs pull`", ()),
+    (b"<!doctype html", "a web page. Download the file itself, not the page that shows it", (".html", ".htm")),
+    (b"<html", "a web page. Download the file itself, not the page that shows it", (".html", ".htm")),
+    (b"pk\x03\x04", "a zip archive. Unpack it", (".zip", ".bin", ".pt", ".pth", ".npz")),
+    (b"\x1f\x8b", "compressed by gzip. Let its name end in .gz, or unpack it", (".gz", ".tgz")),
+    (b"bzh", "compressed by bzip2. Unpack it", (".bz2",)),
+    (b"\xfd7zxz", "compressed by xz. Unpack it", (".xz",)),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd. Unpack it", (".zst",)),
+    (b"par1", "a Parquet table. Let its name end in .parquet", (".parquet",)),
+    (b"%pdf-", "a PDF document. Extract its text", (".pdf",)),
+    (b"\xff\xfe", "UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`", ()),
+    (b"\xfe\xff", "UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`", ()),
+)
+
+
+def require_plain_file(path: str | os.PathLike[str]) -> None:
+    """Refuse a file whose first bytes, or those of what a .gz holds, are not of what its name says.
+
+    Raises:
+        ValueError: it is empty, or something else stands in its place; the message names what, and the remedy.
+        OSError: it can't be read.
+    """
+    path = Path(path)
+    name = path.name.lower()
+    _require_beginning(path, path.open("rb"), name)
+    if name.endswith(".gz"):
+        _require_beginning(path, gzip.open(path), name.removesuffix(".gz"))
+
+
+def _require_beginning(path: Path, file: IO[bytes], name: str) -> None:
+    with file:
+        try:
+            start = file.read(512)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path} is not a whole gzip file ({error}). Fetch or compress it again.") from error
+    if not start:
+        raise ValueError(f"{path} is empty.")
+    if name.endswith((".txt", ".csv", ".tsv", ".json", ".jsonl")) and start.count(0) > len(start) / 4:
+        start = b"\xff\xfe" + start  # UTF-16 without its mark
+    if start[257:262] == b"ustar" and not name.endswith(".tar"):
+        raise ValueError(f"{path} is a tar archive. Unpack it.")
+    for beginning, kind, endings in _BEGINNINGS:
+        if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(beginning) and not name.endswith(endings or ("?",)):
+            raise ValueError(f"{path} is {kind}.")

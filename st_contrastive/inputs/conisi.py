@@ -1,30 +1,28 @@
-"""Inputs of ConIsILoss and CombinedLoss."""
+"""Inputs of ConIsILoss."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from datasets import Dataset
 from sentence_transformers.sentence_transformer.readers import InputExample
 
-from st_contrastive.inputs import _rows, _tables
+from st_contrastive.inputs import _rows
 
 
 def conisi_examples(
-    sentences: Iterable[str], constructed: _rows.SecondColumn | None = None, *, seed: int = 42
+    sentences: _rows.Sentences, constructed: _rows.SecondColumn | None = None, *, seed: int = 42
 ) -> list[InputExample]:
     """Examples for ``model.fit``.
 
     Args:
-        sentences: the sentences.
+        sentences: the sentences, or a Dataset with the column ``sentence``.
         constructed: for strategy "given", the constructed sentence of each, or a function that makes it, such as
             ``AntonymReplacement()`` (ConIsI-o2). If it equals its sentence, the loss takes another sentence of the
             batch. None gives one column, for the strategies "other" and "subword": the loss then constructs the
-            sentences on the device, anew in each step.
+            sentences itself.
         seed: with the row's number, seeds the random generator that the function gets.
 
     Raises:
-        TypeError, ValueError: a row is not a string or holds half of a surrogate pair, or the columns differ in length.
+        TypeError, ValueError: as :func:`text_examples`.
 
     Example:
         >>> conisi_examples(["It is warm."], ["It is cold."])[0].texts
@@ -36,15 +34,15 @@ def conisi_examples(
 
 
 def conisi_dataset(
-    sentences: Iterable[str], constructed: _rows.SecondColumn | None = None, *, seed: int = 42
+    sentences: _rows.Sentences, constructed: _rows.SecondColumn | None = None, *, seed: int = 42
 ) -> Dataset:
-    """A memory-mapped Dataset for the Trainer, with the columns ``sentence`` and, if given, ``constructed``.
+    """A Dataset for the Trainer, in memory, with the columns ``sentence`` and, if given, ``constructed``.
 
-    The arguments are those of :func:`conisi_examples`; iterators may have any length.
+    The arguments are those of :func:`conisi_examples`.
 
     Example:
         >>> conisi_dataset(["It is warm."], ["It is cold."]).column_names
         ['sentence', 'constructed']
     """
-    names = ["sentence"] if constructed is None else ["sentence", "constructed"]
-    return _tables.dataset(_rows.rows(sentences, "constructed", constructed, seed), names)
+    names = ("sentence",) if constructed is None else ("sentence", "constructed")
+    return _rows.dataset(_rows.rows(sentences, "constructed", constructed, seed), sentences, names)
