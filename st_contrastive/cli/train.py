@@ -171,7 +171,9 @@ def _announce(trainer: Any, verbose: bool) -> Any:
 
     if Path(trainer.args.output_dir).name == "stage1":
         print("Stage 1:")
-    print(describe(trainer.train_dataset, trainer.model), flush=True)
+    prompt = trainer.args.prompts
+    report = describe(trainer.train_dataset, trainer.model, prompt=prompt if isinstance(prompt, str) else None)
+    print(report, flush=True)
     metric = trainer.args.metric_for_best_model if trainer.evaluator is not None else None
     progress = Progress(metric)
     if verbose:

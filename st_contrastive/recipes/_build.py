@@ -125,9 +125,6 @@ def build(
     if given.get("antonyms"):
         of_loss.setdefault("strategy", "given")
     loss = method.loss_class(model, **of_loss)
-    size = arguments.per_device_train_batch_size
-    if not loss.has_negatives(size):
-        raise ValueError(f"per_device_train_batch_size={size} leaves no sentence to contrast with: give 2 or more.")
     dataset = _with_second_column(dataset, given, of_loss.get("fraternal"), method, arguments.seed)
     return ContrastiveTrainer(model, arguments, dataset, loss=loss, evaluator=evaluator), own_length
 
@@ -163,7 +160,7 @@ def _evaluator(dev: str | Path | None) -> Any:
 def _with_second_column(dataset: Any, given: Mapping[str, Any], fraternal: Any, method: Method, seed: int) -> Any:
     """The data set with the column that is made from its sentences, or the translations as labels."""
     options: dict[str, Any] = {"seed": seed}
-    columns = [dataset[name] for name in dataset.column_names]
+    columns = [dataset, *(dataset[name] for name in dataset.column_names[1:])]
     if given.get("antonyms"):
         columns.append(AntonymReplacement())
     elif given.get("repetition"):

@@ -98,8 +98,10 @@ def _trained(built: tuple[ContrastiveTrainer, int | None], resume: str | bool, o
     if str(resume).lower() == "true":
         resume = any(folder.glob("checkpoint-*/trainer_state.json"))  # none if it was killed before the first
     trainer.train(resume_from_checkpoint=resume or None)
+    run = Run(trainer, before, None if before is None else _score(trainer), trainer.collapsed)
+    if before is not None:
+        trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, _metric(trainer): before})
     trainer.save_state()
-    run = Run(trainer, before, None if before is None else _score(trainer), getattr(trainer, "collapsed", None))
     if run.collapsed:
         return run
     if run.helped is False:
@@ -115,5 +117,9 @@ def _trained(built: tuple[ContrastiveTrainer, int | None], resume: str | bool, o
     return run
 
 
+def _metric(trainer: ContrastiveTrainer) -> str:
+    return f"eval_{metric_of(trainer.evaluator)}"
+
+
 def _score(trainer: ContrastiveTrainer) -> float:
-    return float(trainer.evaluate()[f"eval_{metric_of(trainer.evaluator)}"])
+    return float(trainer.evaluate()[_metric(trainer)])
