@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 
 def is_path(name: str | os.PathLike[str]) -> bool:
@@ -158,17 +157,17 @@ def require_plain_file(path: str | os.PathLike[str]) -> None:
     """
     path = Path(path)
     name = path.name.lower()
-    _require_beginning(path, path.open("rb"), name)
+    with path.open("rb") as file:
+        _require_beginning(path, file.read(512), name)
     if name.endswith(".gz"):
-        _require_beginning(path, gzip.open(path), name.removesuffix(".gz"))
-
-
-def _require_beginning(path: Path, file: IO[bytes], name: str) -> None:
-    with file:
         try:
-            start = file.read(512)
+            with gzip.open(path) as file:
+                _require_beginning(path, file.read(512), name.removesuffix(".gz"))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{path} is not a whole gzip file ({error}). Fetch or compress it again.") from error
+
+
+def _require_beginning(path: Path, start: bytes, name: str) -> None:
     if not start:
         raise ValueError(f"{path} is empty.")
     if name.endswith((".txt", ".csv", ".tsv", ".json", ".jsonl")) and start.count(0) > len(start) / 4:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Literal
 
 from datasets import Features, IterableDataset, Value
 
 from st_contrastive._checks import require_choice, require_flag, warn
 from st_contrastive._sentences import split_sentences
-from st_contrastive.inputs._tables import (
-    Source,
-    is_text_file,
-    naming,
-    read_table,
-    require_no_tabs,
-    text_column,
-)
+from st_contrastive.inputs._tables import Source, is_text_file, naming, read_table, text_column, text_columns
 
 _FEATURES = Features({"sentence": Value("string")})
 
@@ -54,14 +49,19 @@ def load_sentences(
     require_choice("split", split, ("lines", "sentences"))
     require_flag("streaming", streaming)
     table = read_table(source, streaming)
-    name = str(source) if isinstance(source, str) or hasattr(source, "__fspath__") else "source"
+    name = str(source) if isinstance(source, (str, os.PathLike)) else "source"
     with naming(name):
-        column = text_column(table, column, name)
-        if is_text_file(source):
-            require_no_tabs(table, column, name)
-    cleaning = Cleaning(name, column, split)
+        columns, start = text_columns(table), list(islice(table, 100))
+    column = text_column(columns, column, name)
+    if is_text_file(source) and 2 * sum("\t" in row[column] for row in start) > len(start):
+        raise ValueError(
+            f"{name} has tabs on most lines, so it is a table or a file of pairs: let its name end in .tsv, with a "
+            "heading, and say with column=... which column holds the sentences. load_translations reads pairs."
+        )
     if isinstance(table, IterableDataset):
-        return IterableDataset.from_generator(_stream, _FEATURES, gen_kwargs={"table": table, "cleaning": cleaning})
+        options = {"table": table, "name": name, "column": column, "split": split}
+        return IterableDataset.from_generator(_stream, _FEATURES, gen_kwargs=options)
+    cleaning = _Cleaning(name, column, split)
     data = table.map(
         cleaning, batched=True, remove_columns=table.column_names, features=_FEATURES, load_from_cache_file=False
     )
@@ -71,15 +71,17 @@ def load_sentences(
     return data
 
 
-class Cleaning:
+def strip(text: str | None) -> str:
+    """The text without white space at its ends; "" if nothing in it can be seen."""
+    text = (text or "").strip().strip("\ufeff")
+    return text if text.isprintable() or any(c.isprintable() and not c.isspace() for c in text) else ""
+
+
+class _Cleaning:
     """Leaves out empty and repeated rows of batches, and counts them."""
 
     def __init__(self, name: str, column: str, split: str) -> None:
         self.name, self.column, self.split = name, column, split
-        self.begin()
-
-    def begin(self) -> None:
-        """Count from 0."""
         self.counts = Counter(rows=0, empty=0, repeated=0)
         self._seen: set[int] = set()
 
@@ -89,47 +91,41 @@ class Cleaning:
         self.counts["empty"] += texts.count("")
         texts = self._new([text for text in texts if text], "repeated")
         if self.split == "sentences":
-            sentences = [sentence for text in texts for sentence in split_sentences(text)]
-            texts = self._new(sentences, "repeated sentences")
+            texts = self._new([part for text in texts for part in split_sentences(text)], "repeated sentences")
         return {"sentence": texts}
 
     def _new(self, texts: list[str], kind: str) -> list[str]:
-        kept = []
+        new = []
         for text in texts:
-            key = hash((kind, text))
-            if key in self._seen:
-                self.counts[kind] += 1
-            else:
-                self._seen.add(key)
-                kept.append(text)
-        return kept
+            before = len(self._seen)
+            self._seen.add(hash((kind, text)))
+            if len(self._seen) > before:
+                new.append(text)
+        self.counts[kind] += len(texts) - len(new)
+        return new
 
     def require_most(self) -> None:
         """Refuse a source that has lost most of its rows."""
         rows, empty, repeated = (self.counts[kind] for kind in ("rows", "empty", "repeated"))
-        if not rows:
-            raise ValueError(f"{self.name} has no row.")
-        if 2 * (empty + repeated) > rows:
+        if 2 * (empty + repeated) > rows or not rows:
             raise ValueError(
-                f"{self.name}: of {rows:,} rows, {empty:,} are empty and {repeated:,} repeat another. Is {self.column!r} "
-                "the right column? If it is, leave them out first, for example with pandas' drop_duplicates."
+                f"{self.name}: of {rows:,} rows, {empty:,} are empty and {repeated:,} repeat another. Is column="
+                f"{self.column!r} the right one? If it is, leave them out first, with pandas for example."
             )
 
 
-def strip(text: str | None) -> str:
-    """The text without white space at its ends; "" if nothing in it can be seen."""
-    text = (text or "").strip().strip("\ufeff")
-    return text if text.isprintable() or any(c.isprintable() and not c.isspace() for c in text) else ""
-
-
-def _stream(table: Any, cleaning: Cleaning) -> Iterator[dict[str, str]]:
-    cleaning.begin()
-    with naming(cleaning.name):
-        for number, batch in enumerate(table.iter(1000)):
-            texts = cleaning(batch)["sentence"]
-            if number == 0:
-                cleaning.require_most()
-            yield from ({"sentence": text} for text in texts)
+def _stream(table: Any, name: str, column: str, split: str) -> Iterator[dict[str, str]]:
+    cleaning = _Cleaning(name, column, split)
+    batches = table.iter(1000)
+    while True:
+        with naming(name):
+            batch = next(batches, None)
+        if batch is None:
+            break
+        texts = cleaning(batch)["sentence"]
+        if cleaning.counts["rows"] <= 1000:
+            cleaning.require_most()
+        yield from ({"sentence": text} for text in texts)
     cleaning.require_most()
     counts = ", ".join(f"{count:,} {kind}" for kind, count in cleaning.counts.items())
-    warn(f"{cleaning.name} was read once: {counts}; empty and repeated ones were left out.")
+    warn(f"{name} was read once: {counts}; empty and repeated ones were left out.")

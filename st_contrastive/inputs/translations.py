@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import os
 
-from datasets import Dataset, Features, Value, concatenate_datasets
+from datasets import Dataset, Features, Value
 
 from st_contrastive._checks import require_languages
-from st_contrastive.inputs._tables import Source, naming, read_table, text_columns
+from st_contrastive.inputs._tables import Source, read_table, text_columns
 from st_contrastive.inputs.sentences import strip
 
 _COLUMNS = ("sentence", "translation")
 
 
-def load_translations(source: Source | tuple[str, str], *, languages: tuple[str, str] = ("en", "de")) -> Dataset:
+def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de")) -> Dataset:
     """A Dataset with the columns ``sentence`` and ``translation``.
 
     White space at both ends of a text is removed. Rows without one of the two are left out and counted;
     :func:`describe` shows the count.
 
     Args:
-        source: as for :func:`load_sentences`, of pairs; or two text files, of which the second has the translation of
-            each line of the first. A .tsv of two columns needs no heading.
+        source: as for :func:`load_sentences`, of pairs. A .tsv of two columns needs no heading; ``paste`` makes one of
+            two text files with as many lines.
         languages: the columns of the sentence and of the translation, which may be fields under ``translation``, as in
             data sets of the hub. A table with the columns ``sentence`` and ``translation`` needs none.
 
@@ -37,15 +37,12 @@ def load_translations(source: Source | tuple[str, str], *, languages: tuple[str,
         ['Eine Katze schläft.', 'Es regnet.']
     """
     require_languages(languages)
-    if isinstance(source, (tuple, list)) and len(source) == 2:
-        table, name = _aligned(*source), f"{source[0]}, {source[1]}"
-    else:
-        name = str(source) if isinstance(source, str) or hasattr(source, "__fspath__") else "source"
-        table = read_table(source, pair=languages)
+    name = str(source) if isinstance(source, (str, os.PathLike)) else "source"
+    table = read_table(source, pair=languages)
     if not isinstance(table, Dataset):
         raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
-    with naming(name):
-        first, second = _fields(table := table.flatten(), languages, name)
+    table = table.flatten()
+    first, second = _fields(table, languages, name)
     table = table.map(
         lambda batch: {"sentence": list(map(strip, batch[first])), "translation": list(map(strip, batch[second]))},
         batched=True,
@@ -59,18 +56,6 @@ def load_translations(source: Source | tuple[str, str], *, languages: tuple[str,
     return pairs
 
 
-def _aligned(sentences: str, translations: str) -> Dataset:
-    """Two text files, line by line."""
-    tables = [read_table(path) for path in (sentences, translations)]
-    if len(tables[0]) != len(tables[1]):
-        raise ValueError(
-            f"source: {sentences} has {len(tables[0]):,} lines and {translations} has {len(tables[1]):,}; each line of "
-            "the second must translate that of the first."
-        )
-    columns = zip(tables, _COLUMNS, strict=True)
-    return concatenate_datasets([table.rename_column("text", column) for table, column in columns], axis=1)
-
-
 def _fields(table: Dataset, languages: tuple[str, str], name: str) -> tuple[str, str]:
     """The columns of the sentence and of the translation."""
     columns = text_columns(table)
@@ -80,5 +65,6 @@ def _fields(table: Dataset, languages: tuple[str, str], name: str) -> tuple[str,
             return first, second
     known = ", ".join(column.removeprefix("translation.") for column in columns) or "(none)"
     raise ValueError(
-        f"languages={languages!r}: {name} has the text columns {known}. Name the sentence's and the translation's."
+        f"languages={languages!r}: {name} has the text columns {known}. Name the sentence's and the translation's; a "
+        "text file of pairs needs a name that ends in .tsv."
     )
