@@ -37,7 +37,9 @@ def dev(tmp_path):
     path = tmp_path / "dev.jsonl"
     rows = zip(SENTENCES, SENTENCES[::-1], strict=True)
     path.write_text(
-        "".join(json.dumps({"sentence1": a, "sentence2": b, "score": score}) + "\n" for score, (a, b) in enumerate(rows))
+        "".join(
+            json.dumps({"sentence1": a, "sentence2": b, "score": score}) + "\n" for score, (a, b) in enumerate(rows)
+        )
     )
     return path
 
@@ -89,7 +91,7 @@ def test_two_stages(checkpoint, tmp_path):
     assert run.trainer is second
     assert (first.args.learning_rate, second.args.learning_rate) == (1e-3, 7e-6)
     assert (first.args.warmup_steps, second.args.warmup_steps) == (0.1, 0)
-    assert (first.loss.mask_rate, second.loss.mask_rate) == (0.15, 0.4)
+    assert [trainer.loss.get_config_dict()["mask_rate"] for trainer in stages] == [0.15, 0.4]
     assert [trainer.args.per_device_train_batch_size for trainer in stages] == [4, 4]
     assert [trainer.args.seed for trainer in stages] == [7, 7]
     assert [module.pooling_mode for module in second.model if isinstance(module, Pooling)] == ["cls"]
