@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise UserError(first_line(error)) from error
     if result.collapsed:
-        print(f"{result.collapsed} No model is saved. Use a lower learning_rate.", flush=True)
+        print("No model is saved.", flush=True)  # the Trainer has warned
         return 1
     print(_verdict(result))
     folder = result.trainer.args.output_dir

@@ -83,10 +83,8 @@ def test_a_trainer_has_the_recipes_settings(checkpoint, pairs, tmp_path, name):
 
 def test_two_stages(checkpoint, tmp_path):
     out, stages = tmp_path / "out", []
-    run = recipes.run(
-        "infocse-bert-base", data=SENTENCES, output_dir=out, model=str(checkpoint("bert-mlm")), on_trainer=stages.append,
-        seed=7, stage1={"learning_rate": 1e-3}, **SMALL,
-    )  # fmt: skip
+    given = {**SMALL, "data": SENTENCES, "model": str(checkpoint("bert-mlm")), "on_trainer": stages.append}
+    run = recipes.run("infocse-bert-base", output_dir=out, seed=7, stage1={"learning_rate": 1e-3}, **given)
     first, second = stages
     assert run.trainer is second
     assert (first.args.learning_rate, second.args.learning_rate) == (1e-3, 7e-6)
@@ -99,24 +97,18 @@ def test_two_stages(checkpoint, tmp_path):
     assert SentenceTransformer(str(out), device="cpu").max_seq_length == first.model.max_seq_length > 32
     # A run that goes on takes the first stage as it is.
     before, stages[:] = (out / "stage1" / "model.safetensors").stat().st_mtime_ns, []
-    recipes.run(
-        "infocse-bert-base", data=SENTENCES, output_dir=out, model=str(checkpoint("bert-mlm")), on_trainer=stages.append,
-        resume_from_checkpoint="true", **SMALL,
-    )  # fmt: skip
+    recipes.run("infocse-bert-base", output_dir=out, resume_from_checkpoint="true", **given)
     assert len(stages) == 1
     assert (out / "stage1" / "model.safetensors").stat().st_mtime_ns == before
     # With a network of the user's, or None, there is one stage.
     stages.clear()
-    recipes.run(
-        "infocse-bert-base", data=SENTENCES, output_dir=tmp_path / "other", model=str(checkpoint("bert-mlm")),
-        on_trainer=stages.append, auxiliary=None, **SMALL,
-    )  # fmt: skip
+    recipes.run("infocse-bert-base", output_dir=tmp_path / "other", auxiliary=None, **given)
     assert len(stages) == 1
     assert not (tmp_path / "other" / "stage1").exists()
 
 
 def test_what_is_wrong_with_stage_2_is_said_before_stage_1(checkpoint, tmp_path):
-    with pytest.raises(ValueError, match="temperature.*-1"):
+    with pytest.raises(ValueError, match=r"temperature.*-1"):
         recipes.run(
             "infocse-bert-base", data=SENTENCES, output_dir=tmp_path / "out", model=str(checkpoint("bert-mlm")),
             temperature=-1, on_trainer=lambda trainer: pytest.fail("stage 1 began"), **SMALL,
@@ -176,7 +168,7 @@ def test_a_dev_file_is_scored_before_and_after(checkpoint, dev, tmp_path):
 
 
 def test_a_collapsed_run_saves_no_model(checkpoint, tmp_path):
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match="The run collapsed"):
         run = recipes.run(
             "simcse-bert-base", data=SENTENCES, output_dir=tmp_path / "out", model=str(checkpoint("bert")),
             **{**SMALL, "max_steps": 4, "learning_rate": 1e30, "logging_steps": 1},
@@ -188,7 +180,7 @@ def test_a_collapsed_run_saves_no_model(checkpoint, tmp_path):
 def test_a_run_goes_on_from_its_newest_checkpoint(checkpoint, tmp_path):
     given = {**SMALL, "model": str(checkpoint("bert")), "data": SENTENCES, "max_steps": 4, "save_steps": 2}
 
-    class Killed(Exception):
+    class KilledError(Exception):
         pass
 
     def kill(trainer):
@@ -196,12 +188,12 @@ def test_a_run_goes_on_from_its_newest_checkpoint(checkpoint, tmp_path):
 
         def then_kill(*args):
             save(*args)
-            raise Killed
+            raise KilledError
 
         trainer._save_checkpoint = then_kill
 
     recipes.run("simcse-bert-base", output_dir=tmp_path / "whole", **given)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         recipes.run("simcse-bert-base", output_dir=tmp_path / "out", on_trainer=kill, **given)
     with pytest.raises(ValueError, match=r"output_dir .*out.*resume_from_checkpoint"):
         recipes.run("simcse-bert-base", output_dir=tmp_path / "out", **given)
