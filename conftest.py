@@ -22,14 +22,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before anything asks for WordNet."""
+    """Before anything asks for WordNet, or imports datasets."""
     if config.getoption("--write-table"):
         config.option.markexpr = "not slow"  # a table is written when all of it was found
     os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # scikit-learn's own processes take long to start
-    folder = tempfile.TemporaryDirectory(prefix="miniature-wordnet-")
+    folder = tempfile.TemporaryDirectory(prefix="st-contrastive-tests-")
     config.add_cleanup(folder.cleanup)
     nltk.data.path[:] = [folder.name]
     write_wordnet(Path(folder.name))
+    os.environ["HF_DATASETS_CACHE"] = str(Path(folder.name, "datasets"))
+    os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def pytest_collection_finish() -> None:

@@ -170,10 +170,10 @@ def require_plain_file(path: str | os.PathLike[str]) -> None:
 def _require_beginning(path: Path, start: bytes, name: str) -> None:
     if not start:
         raise ValueError(f"{path} is empty.")
-    if name.endswith((".txt", ".csv", ".tsv", ".json", ".jsonl")) and start.count(0) > len(start) / 4:
-        start = b"\xff\xfe" + start  # UTF-16 without its mark
     if start[257:262] == b"ustar" and not name.endswith(".tar"):
         raise ValueError(f"{path} is a tar archive. Unpack it.")
     for beginning, kind, endings in _BEGINNINGS:
         if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(beginning) and not name.endswith(endings or ("?",)):
             raise ValueError(f"{path} is {kind}.")
+    if name.endswith((".txt", ".csv", ".tsv", ".json", ".jsonl")) and start.count(0) > len(start) / 4:
+        raise ValueError(f"{path} is UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`.")
