@@ -38,6 +38,21 @@ def checkpoint_name(name: str | os.PathLike[str], what: str) -> str:
     return text
 
 
+def require_model_files(name: str | os.PathLike[str]) -> None:
+    """Refuse a local model that is no folder, or whose files are a web page, a Git LFS pointer or an archive instead.
+
+    Raises:
+        ValueError: the message names the file, what it is, and the remedy.
+    """
+    path = Path(name)
+    if path.is_file():
+        require_plain_file(path)
+        raise ValueError(f"{path} is a file. Name the folder of a model; if the file is an archive, unpack it first.")
+    for file in (*path.glob("*.json"), *path.glob("*.safetensors"), *path.glob("*.txt"), *path.glob("*/config.json")):
+        if file.stat().st_size < 2**20:  # what stands in a model's place is small, and real weights may begin anyhow
+            require_plain_file(file)
+
+
 @contextmanager
 def new_folder(folder: Path) -> Iterator[None]:
     """Make a folder and its parents. If the block raises, those that were made are removed, if they are empty."""
