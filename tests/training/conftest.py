@@ -3,18 +3,31 @@ from __future__ import annotations
 import pytest
 import torch
 from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
+from st_contrastive.training import ContrastiveTrainer
 from tests.methods import every_method, method_of
 
 #: Options of the loss, and text columns.
 CASES = every_method(twins={"queue_batches": 2}, infocse={"mlm_weight": 0.1})
 
 
+class ByStep(SentenceEvaluator):
+    """Scores a step with a function of its number."""
+
+    def __init__(self, score):
+        super().__init__()
+        self.score, self.primary_metric = score, "score"
+
+    def __call__(self, model, output_path=None, epoch=-1, steps=-1):
+        return {"score": float(self.score(steps))}
+
+
 @pytest.fixture
 def arguments(tmp_path):
     """``arguments(**changes)`` of a run of six steps with a checkpoint every second one."""
 
-    def make(**changes):
+    def build(**changes):
         options = {
             "output_dir": str(tmp_path / "run"),
             "per_device_train_batch_size": 4,
@@ -30,7 +43,7 @@ def arguments(tmp_path):
         }
         return SentenceTransformerTrainingArguments(**options)
 
-    return make
+    return build
 
 
 @pytest.fixture
@@ -47,6 +60,25 @@ def made(build, sentences):
 
 
 @pytest.fixture
-def ended():
-    """``ended(loss)``: all its state, the encoder's too, to compare with."""
-    return lambda loss: {name: value.clone() for name, value in loss.state_dict().items()}
+def trainer(made, arguments):
+    """``trainer(method, **arguments)``, each with a new loss that begins alike; ``evaluator`` goes to the Trainer."""
+
+    def build(method="conisi", evaluator=None, callbacks=None, **changes):
+        loss, data = made(method)
+        return ContrastiveTrainer(
+            loss.model, arguments(**changes), data, loss=loss, evaluator=evaluator, callbacks=callbacks
+        )
+
+    return build
+
+
+def state_of(loss) -> dict[str, torch.Tensor]:
+    """All of a loss's state, the encoder's too."""
+    return {name: value.clone() for name, value in loss.state_dict().items()}
+
+
+def assert_equal(first, second):
+    assert len(first) > 10
+    assert set(first) == set(second)
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, SoftmaxLoss
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 import st_contrastive as stc
@@ -22,55 +23,44 @@ def owned(loss):
     return {name: value.clone() for name, value in loss.state_dict().items() if not name.startswith("model.")}
 
 
-def step(loss, data):
-    columns = [name for name in data.column_names if name != "label"]
-    loss([loss.model.preprocess(data[name][:]) for name in columns]).backward()
-    with torch.no_grad():
-        for name, parameter in loss.named_parameters():
-            if parameter.requires_grad and not name.startswith("model."):
-                parameter += 0.01 * torch.randn_like(parameter)
+def assert_same(first, second):
+    assert set(first) == set(second)
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 
 @pytest.mark.parametrize("method", CASES)
 def test_what_is_saved_is_what_is_read(made, tmp_path, method):
     loss, data = made(method)
-    step(loss, data)
+    columns = [name for name in data.column_names if name != "label"]
+    loss([loss.model.preprocess(data[name][:]) for name in columns]).backward()  # fills a queue
+    with torch.no_grad():
+        for name, parameter in loss.named_parameters():
+            if not name.startswith("model."):
+                parameter += 0.01 * torch.randn_like(parameter)
     save_loss_state(loss, tmp_path / "new" / "folder")
     before = owned(loss)
     assert before
-    torch.manual_seed(9)
     again, _ = made(method)
     load_loss_state(again, tmp_path / "new" / "folder")
-    after = owned(again)
-    assert set(after) == set(before)
-    assert all(torch.equal(after[name], value) for name, value in before.items())
-    with safe_open(tmp_path / "new" / "folder" / FILE, framework="pt") as file:
-        metadata = file.metadata()
-        assert not any(name.startswith("model.") for name in file.keys())  # noqa: SIM118
-    assert metadata["format"] == "1"
-    described = json.loads(metadata["losses"])[""][""]
-    assert described["class"] == type(loss).__name__
-    assert described["config"]
+    assert_same(before, owned(again))
+    saved = load_file(tmp_path / "new" / "folder" / FILE)
+    assert {name.removeprefix("loss:") for name in saved} == set(before)  # nothing of the encoder
 
 
 def test_losses_by_name_and_any_loss_of_sentence_transformers(made, tmp_path):
-    from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, SoftmaxLoss
-
     first, _ = made("twins")
     model = first.model
     softmax = SoftmaxLoss(model, 32, num_labels=3)
     wrapped = MatryoshkaLoss(model, stc.SimCSELoss(model, head=False, log_terms=False), matryoshka_dims=[32, 16])
     losses = {"de.en": first, "nli": softmax, "plain": wrapped}
     save_loss_state(losses, tmp_path)
-    assert set(load_file(tmp_path / FILE)) == {
-        "loss:de.en/queue.keys", "loss:de.en/queue.sizes", "loss:de.en/queue.head",
-        "loss:nli/classifier.weight", "loss:nli/classifier.bias",
-    }  # fmt: skip
+    names = {name.rpartition("/")[2] for name in load_file(tmp_path / FILE) if "nli" in name}
+    assert names == {"classifier.weight", "classifier.bias"}
     expected = softmax.classifier.weight.detach().clone()
     nn.init.zeros_(softmax.classifier.weight)
     load_loss_state(losses, tmp_path)
     assert torch.equal(softmax.classifier.weight, expected)
-    with pytest.raises(ValueError, match=r"holds the losses named 'de.en', 'nli', 'plain'; the trainer has 'other'"):
+    with pytest.raises(LossStateError, match=r"losses named 'de.en/', 'nli/', 'plain/'.*'other/'"):
         load_loss_state({"other": first}, tmp_path)
 
 
@@ -80,27 +70,33 @@ def test_losses_by_name_and_any_loss_of_sentence_transformers(made, tmp_path):
         (("conisi", {}), ("simcse", {}), "the state of ConIsILoss, the loss is SimCSELoss"),
         (("conisi", {}), ("conisi", {"temperature": 0.2}), "temperature is 0.2, saved with 0.1"),
         (("twins", {}), ("twins", {"queue_batches": 3, "forgetting_rate": 0.2}), "queue_batches is 3, saved with 2"),
-        (
-            ("infocse", {}),
-            ("infocse", {"mask_rate": 0.2, "ablation": stc.InfoCSEAblation(detach=False)}),
-            "mask_rate is 0.2.*; detach is False",
-        ),
         (("infocse", {}), ("infocse", {"head": None}), "head is None, saved with 'tanh'"),
     ],
 )
 def test_what_does_not_fit_is_named_and_nothing_is_taken(made, tmp_path, saved, read, message):
     save_loss_state(made(saved[0], **saved[1])[0], tmp_path)
-    torch.manual_seed(4)
     loss, _ = made(read[0], **read[1])
     before = owned(loss)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(LossStateError, match=message):
         load_loss_state(loss, tmp_path)
-    assert all(torch.equal(value, before[name]) for name, value in owned(loss).items())
+    assert_same(before, owned(loss))
 
 
-def test_arguments_of_a_loss_in_a_loss_and_names_of_any_kind(made, tmp_path):
-    from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
+def test_another_encoders_state(made, tmp_path, checkpoint):
+    loss, _ = made("conisi")
+    save_loss_state({"a": loss, "b": loss}, tmp_path)
+    modules = [Transformer(str(checkpoint("bert"))), Pooling(32, "cls"), Dense(32, 24)]
+    first, second = loss, stc.ConIsILoss(SentenceTransformer(modules=modules, device="cpu"))
+    with torch.no_grad():
+        first.head.linear.weight.add_(1)
+    before = owned(first), owned(second)
+    with pytest.raises(LossStateError, match=r"another encoder.*head.linear.weight"):
+        load_loss_state({"a": first, "b": second}, tmp_path)
+    assert_same(before[0], owned(first))
+    assert_same(before[1], owned(second))
 
+
+def test_arguments_of_a_loss_in_a_loss(made, tmp_path):
     model = made("simcse")[0].model
 
     def around(temperature):
@@ -111,52 +107,27 @@ def test_arguments_of_a_loss_in_a_loss_and_names_of_any_kind(made, tmp_path):
     load_loss_state(around(0.05), tmp_path)
     with pytest.raises(LossStateError, match=r"TwinsLoss: temperature is 0.5, saved with 0.05"):
         load_loss_state(around(0.5), tmp_path)
-    names = ["run:", "loss:", "beside", "a", "a/b", ""]
-    losses = {name: stc.ConIsILoss(model) for name in names}
-    expected = [loss.head.linear.weight.detach().clone() for loss in losses.values()]
-    save_loss_state(losses, tmp_path)
-    for loss in losses.values():
-        nn.init.zeros_(loss.head.linear.weight)
-    load_loss_state(losses, tmp_path)
-    found = [loss.head.linear.weight for loss in losses.values()]
-    assert all(torch.equal(new, old) for new, old in zip(found, expected, strict=True))
 
 
-def test_another_encoders_state(made, tmp_path, checkpoint):
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules import Dense, Transformer
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    save_loss_state(made("conisi")[0], tmp_path)
-    modules = [Transformer(str(checkpoint("bert"))), Pooling(32, "cls"), Dense(32, 24)]
-    loss = stc.ConIsILoss(SentenceTransformer(modules=modules, device="cpu"))
-    with pytest.raises(ValueError, match=r"head.linear.weight has shape \(32, 32\), the loss's \(24, 24\).*more"):
-        load_loss_state(loss, tmp_path)
-
-
-def test_what_a_resumed_run_may_change(made, tmp_path):
+def test_what_a_resumed_run_may_change(made, tmp_path, build):
     save_loss_state(made("infocse", mini_batch_size=4)[0], tmp_path)
     load_loss_state(made("infocse", log_terms=False)[0], tmp_path)
+    save_loss_state(stc.TwinsLoss(build(), queue_batches=np.int64(3), temperature=np.float64(0.05)), tmp_path)
+    load_loss_state(stc.TwinsLoss(build(), queue_batches=3, temperature=0.05), tmp_path)
 
 
-def test_missing_damaged_foreign_and_newer_files(made, tmp_path):
+def test_missing_damaged_and_foreign_files(made, tmp_path):
     loss, _ = made("twins")
     with pytest.raises(FileNotFoundError, match="holds no loss_state"):
         load_loss_state(loss, tmp_path)
     save_loss_state(loss, tmp_path)
     good = (tmp_path / FILE).read_bytes()
-    tensors = load_file(tmp_path / FILE)
-    with safe_open(tmp_path / FILE, framework="pt") as file:
-        metadata = file.metadata()
-    for damaged in (good[:-3], good[:40], b"", good[:-1] + b"\x77"):
+    for damaged in (good[:-3], good[:40], b""):
         (tmp_path / FILE).write_bytes(damaged)
-        with pytest.raises(OSError, match="damaged"):
+        with pytest.raises(OSError, match="can't be read"):
             load_loss_state(loss, tmp_path)
-    save_file(tensors, tmp_path / FILE)
-    with pytest.raises(ValueError, match="not a loss state of st_contrastive"):
-        load_loss_state(loss, tmp_path)
-    save_file(tensors, tmp_path / FILE, {**metadata, "format": "2"})
-    with pytest.raises(ValueError, match=r"format 2.*upgrade"):
+    save_file(owned(loss), tmp_path / FILE)
+    with pytest.raises(LossStateError, match="not a loss state of st_contrastive"):
         load_loss_state(loss, tmp_path)
 
 
@@ -174,16 +145,3 @@ def test_what_can_not_be_written_leaves_what_was_there(made, tmp_path, monkeypat
         save_loss_state(loss, tmp_path)
     assert (tmp_path / FILE).read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == [FILE]
-    file = tmp_path / "file"
-    file.write_text("mine")
-    with pytest.raises(OSError, match="can't be written"):
-        save_loss_state(loss, file)
-    assert file.read_text() == "mine"
-
-
-def test_numbers_of_numpy_are_numbers(build, tmp_path):
-    """They are compared by value, and not by the name of their class."""
-    save_loss_state(stc.TwinsLoss(build(), queue_batches=np.int64(3), temperature=np.float64(0.05)), tmp_path)
-    load_loss_state(stc.TwinsLoss(build(), queue_batches=3, temperature=0.05), tmp_path)
-    with pytest.raises(LossStateError, match=r"temperature is 0\.1, saved with 0\.05"):
-        load_loss_state(stc.TwinsLoss(build(), temperature=np.float64(0.1)), tmp_path)

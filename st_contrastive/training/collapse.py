@@ -1,0 +1,61 @@
+"""Tells, when training has ended, whether the encoder still tells texts apart."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+from torch.nn.functional import normalize
+
+from st_contrastive._checks import warn
+from st_contrastive.training.checks import text_columns
+
+#: Vectors whose cosines are all within this of 1 are equal.
+TOLERANCE = 1e-4
+
+
+def collapse_of(trainer: Any) -> str | None:
+    """How the run collapsed, as a sentence, which is also a warning; None if it did not."""
+    sentence = _collapse(trainer)
+    if sentence is not None:
+        rate = trainer.args.learning_rate
+        sentence = f"The run collapsed: {sentence} Train with a lower learning_rate than {rate:g}, or with warmup."
+        warn(sentence)
+    return sentence
+
+
+def _collapse(trainer: Any) -> str | None:
+    losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
+    if losses and not math.isfinite(losses[-1]):
+        return f"the last logged loss is {losses[-1]}."
+    texts = _distinct_texts(trainer)
+    if not texts:
+        return None
+    was_training = trainer.model.training
+    vectors = trainer.model.encode(texts, convert_to_tensor=True, show_progress_bar=False).float()
+    trainer.model.train(was_training)
+    if not vectors.isfinite().all():
+        return "the model's vectors are not finite."
+    cosines = normalize(vectors) @ normalize(vectors).T
+    same = bool((vectors == vectors[0]).all()) or cosines.min().item() > 1 - TOLERANCE
+    return f"the vectors of {len(texts)} different texts are equal." if same and len(texts) > 1 else None
+
+
+def _distinct_texts(trainer: Any) -> list[str]:
+    """As many texts as a batch has, from all over the (first) dataset; those of the same tokens once."""
+    data, count = trainer.train_dataset, max(2, trainer.args.per_device_train_batch_size)
+    if isinstance(data, dict):
+        data = next(iter(data.values()))
+    if hasattr(data, "__len__"):
+        rows = [data[index] for index in range(0, len(data), math.ceil(len(data) / count))]
+    else:
+        rows = list(itertools.islice(data, count))
+    columns = text_columns(trainer, rows[0])
+    if not columns:
+        return []
+    distinct = {}
+    for text in (row[columns[0]] for row in rows):
+        tokens = trainer.model.preprocess([text]).get("input_ids")
+        distinct[text if tokens is None else tuple(tokens.flatten().tolist())] = text
+    return list(distinct.values())

@@ -1,0 +1,200 @@
+"""What is refused, or warned of, before the first step."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers.base.modules import Dense
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, SoftmaxLoss
+
+import st_contrastive as stc
+from st_contrastive import distributed
+from st_contrastive.training import ContrastiveTrainer
+from tests.filters import TRAINING
+from tests.training.conftest import ByStep, state_of
+
+pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
+
+
+@pytest.fixture
+def of(arguments, sentences):
+    """``of(loss, model, data, **arguments)``: a Trainer of one step without checkpoints."""
+
+    def build(loss, model=None, data=None, optimizers=(None, None), **changes):
+        options = arguments(**{"max_steps": 1, "save_strategy": "no", **changes})
+        model = loss.model if model is None else model
+        data = stc.text_dataset(sentences) if data is None else data
+        evaluates = data if changes.get("eval_strategy") else None
+        return ContrastiveTrainer(model, options, data, evaluates, loss, optimizers=optimizers)
+
+    return build
+
+
+def test_a_frozen_encoder_below_a_head_that_trains(build, of):
+    loss = stc.SimCSELoss(build())
+    loss.model.requires_grad_(False)
+    before = state_of(loss)
+    with pytest.raises(ValueError, match=r"model has no trainable weight.*requires_grad"):
+        of(loss).train()
+    assert all(torch.equal(value, before[name]) for name, value in loss.state_dict().items())
+    model = build()
+    model.append(Dense(32, 16))
+    model[0].requires_grad_(False)
+    assert of(stc.SimCSELoss(model)).train().global_step == 1  # the Dense module trains
+
+
+def test_saved_adapters_are_loaded_frozen(build, of, tmp_path):
+    peft = pytest.importorskip("peft")
+    model = build()
+    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
+    model[0].model.save_pretrained(tmp_path / "adapter")
+    again = build()
+    again[0].model.load_adapter(str(tmp_path / "adapter"))
+    again[0].model.requires_grad_(False)  # as PEFT loads it
+    loss = stc.SimCSELoss(again)
+    with pytest.raises(ValueError, match="enable_adapters"):
+        of(loss).train()
+    again.transformers_model.enable_adapters()
+    assert of(loss).train().global_step == 1
+
+
+def test_an_encoder_in_a_peft_model_can_not_be_resumed(build, of):
+    peft = pytest.importorskip("peft")
+    model = build()
+    model[0].model = peft.get_peft_model(model[0].model, peft.LoraConfig(r=2, target_modules=["query"]))
+    loss = stc.SimCSELoss(model)
+    with pytest.raises(ValueError, match=r"get_peft_model.*add_adapter"):
+        of(loss, save_strategy="steps").train()
+    assert of(loss).train().global_step == 1
+
+
+def test_a_loss_of_another_model(build, of, sentences):
+    model, other = build(), build()
+    for loss, name in (
+        (stc.SimCSELoss(other), "model of SimCSELoss"),
+        (MatryoshkaLoss(other, stc.TwinsLoss(other, log_terms=False), [32, 16]), "model of MatryoshkaLoss"),
+        (MatryoshkaLoss(model, stc.TwinsLoss(other, log_terms=False), [32, 16]), "loss.model of MatryoshkaLoss"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} is another object than the trainer's model"):
+            of(loss, model).train()
+    losses = {"a": stc.SimCSELoss(model), "b": stc.TwinsLoss(other)}
+    datasets = {name: stc.text_dataset(sentences) for name in losses}
+    with pytest.raises(ValueError, match="model of TwinsLoss is another object"):
+        of(losses, model, datasets).train()
+
+
+def test_an_optimizer_without_the_losses_parameters(build, of):
+    loss = stc.SimCSELoss(build())
+    optimizer = torch.optim.AdamW(loss.model.parameters())
+    with pytest.raises(ValueError, match=r"lacks 2 parameter\(s\) of the loss, such as head\..*loss.parameters"):
+        of(loss, optimizers=(optimizer, None)).train()
+    before = state_of(loss)
+    whole = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad])
+    of(loss, optimizers=(whole, None)).train()
+    assert not torch.equal(before["head.linear.weight"], loss.head.linear.weight)
+    plain = stc.TwinsLoss(build())  # owns no parameter
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TwinsLoss was given one column")
+        assert of(plain, optimizers=(torch.optim.AdamW(plain.model.parameters()), None)).train().global_step == 1
+
+
+@pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
+def test_batches_of_one_sentence_need_a_queue(build, of):
+    loss = stc.SimCSELoss(build())
+    with pytest.raises(ValueError, match="per_device_train_batch_size 1 leaves no other sentence"):
+        of(loss, per_device_train_batch_size=1).train()
+    loss.gather_across_devices = True  # of which there is one
+    with pytest.raises(ValueError, match="per_device_train_batch_size 1 leaves no other sentence"):
+        of(loss, per_device_train_batch_size=1).train()
+    with pytest.raises(ValueError, match="per_device_eval_batch_size 1 leaves no other sentence"):
+        of(loss, per_device_eval_batch_size=1, eval_strategy="steps").train()
+    assert of(loss, per_device_eval_batch_size=1).train().global_step == 1  # it does not evaluate
+    assert of(stc.TwinsLoss(build()), per_device_train_batch_size=1).train().global_step == 1
+
+
+def test_the_evaluation_loss_as_metric_of_a_loss_that_dropout_augments(build, of, sentences, monkeypatch):
+    loss = stc.SimCSELoss(build())
+    monkeypatch.setattr(stc.SimCSELoss, "dropout_only", True, raising=False)
+    options = {"eval_strategy": "steps", "load_best_model_at_end": True, "save_strategy": "steps", "save_steps": 1}
+    for metric in (None, "eval_loss"):
+        with pytest.warns(UserWarning, match=r"metric_for_best_model is .*loss'.*prefers the last step") as caught:
+            of(loss, metric_for_best_model=metric, **options).train()
+        assert sum("metric_for_best_model" in str(warning.message) for warning in caught) == 1
+    two = Dataset.from_dict({"sentence": sentences, "other": sentences[::-1]})
+    datasets = {"a": stc.text_dataset(sentences), "b": two}
+    with pytest.warns(UserWarning, match="metric_for_best_model is 'eval_a_loss'"):
+        of(loss, data=datasets, metric_for_best_model="eval_a_loss", **options).train()
+    of(loss, data=two, **options).train()  # pairs are compared with each other
+    trainer = of(loss, metric_for_best_model="score", greater_is_better=True, **options)
+    trainer.evaluator = ByStep(float)
+    trainer.train()
+
+
+@pytest.mark.parametrize("cells", [["a text"] * 3 + [None], [5.0] * 4, [True] * 4, [["a list"]] * 4])
+def test_a_cell_that_is_no_text(build, of, sentences, cells):
+    loss = stc.SimCSELoss(build())
+    data = Dataset.from_dict({"sentence": sentences[:4], "other": cells})
+    row = 3 if cells[3] is None else 0
+    with pytest.raises(ValueError, match=rf"train_dataset\[{row}\]\['other'\] must be a text, got"):
+        of(loss, data=data).train()
+    assert of(loss, data=data.remove_columns("other").add_column("label", [1.0] * 4)).train().global_step == 1
+
+
+def test_cells_of_one_of_several_datasets_and_of_a_transform(build, of, sentences):
+    datasets = {"a": stc.text_dataset(sentences), "b": Dataset.from_dict({"sentence": [*sentences, None]})}
+    with pytest.raises(ValueError, match=r"train_dataset\['b'\]\[10\]\['sentence'\] must be a text, got None"):
+        of(stc.SimCSELoss(build()), data=datasets).train()
+    data = Dataset.from_dict({"number": list(range(10))})
+    data.set_transform(lambda rows: {"sentence": [sentences[number] for number in rows["number"]]})
+    assert of(stc.SimCSELoss(build()), data=data).train().global_step == 1
+
+
+@pytest.mark.parametrize(
+    ("extra", "shares"),
+    [(["", " \n"], ("2.0%", "0.0%")), (["cat 1", "cat 2"], ("0.0%", "2.0%"))],
+    ids=["blank", "repeated"],
+)
+def test_many_blank_or_repeated_texts(build, of, extra, shares):
+    texts = [f"cat {number}" for number in range(200)]
+    loss = stc.SimCSELoss(build())
+    with pytest.warns(UserWarning, match=f"first 100 rows of train_dataset, {shares[0]} .* {shares[1]}") as caught:
+        of(loss, data=Dataset.from_dict({"sentence": texts[:98] + extra}))
+    assert sum("rows of train_dataset" in str(warning.message) for warning in caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        of(loss, data=Dataset.from_dict({"sentence": texts + extra}))
+
+
+def test_sharding_is_refused(build, of, monkeypatch):
+    for name, method in (("is_deepspeed_enabled", "DeepSpeed"), ("is_fsdp_enabled", "FSDP")):
+        trainer = of(stc.SimCSELoss(build()))
+        monkeypatch.setattr(trainer, name, True)
+        with pytest.raises(ValueError, match=f"{method} shards.*plain DDP"):
+            trainer.begin()
+
+
+def test_on_several_processes(build, of, sentences, monkeypatch):
+    """``rank.py`` has the same with two processes; here their number is pretended."""
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    model = build()
+    datasets = {name: stc.text_dataset(sentences) for name in ("a", "b")}
+    plain = {"head": False, "log_terms": False}
+    for first, second in (
+        (stc.SimCSELoss(model, head=True, log_terms=False), stc.SimCSELoss(model, **plain)),
+        (stc.SimCSELoss(model, **plain), stc.SimCSELoss(model, **plain, gather_across_devices=True)),
+        (stc.SimCSELoss(model, **plain), stc.TwinsLoss(model)),
+    ):
+        with pytest.raises(ValueError, match="loss is a dict of 2 losses on 2 devices"):
+            of({"a": first, "b": second}, model, datasets).begin()
+    trainer = of(SoftmaxLoss(model, 32, num_labels=3), model)
+    with pytest.raises(ValueError, match=r"parameter classifier.* would not be averaged over the 2 devices"):
+        trainer.begin()
+    trainer = of(stc.SimCSELoss(model))
+    with pytest.raises(ValueError, match=r"not wrapped the model.*Evaluate after"):
+        trainer.begin()
+    trainer.model_wrapped = SimpleNamespace()
+    trainer.begin()

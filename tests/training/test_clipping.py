@@ -1,0 +1,88 @@
+"""Encoder and loss are clipped in one norm, before the optimizer's step."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformerTrainer
+from transformers import TrainerCallback
+
+from st_contrastive.training import ContrastiveTrainer
+from tests.filters import TRAINING
+
+pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
+
+
+class Gradients(TrainerCallback):
+    """Those that each step is made with."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
+        groups = optimizer.param_groups
+        self.seen.append([p.grad.clone() for g in groups for p in g["params"] if p.grad is not None])
+
+
+def norm(gradients):
+    return math.sqrt(sum((gradient.double() ** 2).sum().item() for gradient in gradients))
+
+
+def steps(made, arguments, trainer_class=ContrastiveTrainer, prepare=None, **options):
+    loss, data = made("conisi")
+    seen = Gradients()
+    options = arguments(**{"max_steps": 2, "save_strategy": "no", **options})
+    trainer = trainer_class(loss.model, options, data, loss=loss, callbacks=[seen])
+    if prepare:
+        prepare(trainer)
+    trainer.train()
+    logged = [log["grad_norm"] for log in trainer.state.log_history if "grad_norm" in log]
+    return seen.seen, logged
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_by_hand(made, arguments, accumulated):
+    plain, logged = steps(made, arguments, max_grad_norm=0, gradient_accumulation_steps=accumulated)
+    assert [norm(gradients) for gradients in plain] == pytest.approx(logged)
+    whole = norm(plain[0])
+    clipped, again = steps(made, arguments, max_grad_norm=whole / 4, gradient_accumulation_steps=accumulated)
+    assert again[0] == logged[0]  # the norm before clipping, of both
+    assert len(clipped[0]) > 70
+    for before, after in zip(plain[0], clipped[0], strict=True):
+        torch.testing.assert_close(after, before / 4, rtol=1e-4, atol=1e-9)
+    unclipped, _ = steps(made, arguments, max_grad_norm=whole * 2, gradient_accumulation_steps=accumulated)
+    assert all(torch.equal(after, before) for before, after in zip(plain[0], unclipped[0], strict=True))
+
+
+def test_sentence_transformers_alone_does_not_clip_what_a_loss_owns(made, arguments):
+    """The reason for the override: when this fails, sentence-transformers clips it itself."""
+    gradients, _ = steps(made, arguments, SentenceTransformerTrainer, max_grad_norm=1e-3)
+    assert norm(gradients[0]) > 1e-2
+
+
+def test_float16_with_a_gradient_scaler(made, arguments):
+    """accelerate keeps float16 off CPUs; its scaler works on them, and is put in."""
+
+    def scaled(trainer):
+        accelerator = trainer.accelerator
+        accelerator.scaler, accelerator.native_amp = torch.amp.GradScaler("cpu", init_scale=2.0**12), True
+        accelerator.state._mixed_precision = "fp16"
+
+    try:
+        half, logged = steps(made, arguments, prepare=scaled, max_grad_norm=0.05)
+    finally:
+        torch.set_autocast_enabled("cpu", False)
+        _reset_precision()
+    whole, expected = steps(made, arguments, max_grad_norm=0.05)
+    assert [norm(gradients) for gradients in half] == pytest.approx([0.05] * 2, rel=1e-3)
+    assert [norm(gradients) for gradients in whole] == pytest.approx([0.05] * 2, rel=1e-3)
+    assert logged[0] == pytest.approx(expected[0], rel=0.05)  # unscaled
+    assert not torch.equal(half[0][0], whole[0][0])
+
+
+def _reset_precision():
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState()._mixed_precision = "no"

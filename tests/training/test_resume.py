@@ -1,0 +1,295 @@
+"""A resumed run equals an uninterrupted one, from whole checkpoints alone; the best model is that of the best step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+
+import st_contrastive as stc
+from st_contrastive.training import ContrastiveTrainer, LossStateError, load_loss_state, save_loss_state
+from tests.filters import TRAINING
+from tests.training.conftest import CASES, ByStep, assert_equal, state_of
+
+pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
+
+
+def logs_of(trainer):
+    return [log for log in trainer.state.log_history if "train_runtime" not in log]
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_a_resumed_run_equals_an_uninterrupted_one(trainer, method):
+    """Weights, what the loss owns, and the logs: the checkpoint of step 4 falls between those of steps 3 and 6."""
+    whole = trainer(method, logging_steps=3)
+    start = state_of(whole.loss)
+    whole.train()
+    end = state_of(whole.loss)
+    changed = [name for name, value in start.items() if not torch.equal(value, end[name])]
+    assert any(name.startswith("model.") for name in changed)
+    assert any(not name.startswith("model.") for name in changed)
+    shutil.rmtree(Path(whole.args.output_dir) / "checkpoint-6")
+    resumed = trainer(method, logging_steps=3)
+    metrics = resumed.train(resume_from_checkpoint=True).metrics
+    assert_equal(end, state_of(resumed.loss))
+    assert [log["step"] for log in logs_of(resumed)] == [3, 6]
+    assert logs_of(resumed) == logs_of(whole)
+    assert metrics["train_loss"] > 0
+
+
+def test_from_another_folder_and_with_accumulated_gradients(trainer, tmp_path):
+    options = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
+    whole = trainer("twins", **options)
+    whole.train()
+    shutil.move(tmp_path / "run" / "checkpoint-2", tmp_path / "elsewhere")
+    resumed = trainer("twins", output_dir=str(tmp_path / "other"), **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "elsewhere"))
+    assert_equal(state_of(whole.loss), state_of(resumed.loss))
+
+
+@pytest.mark.parametrize("file", ["loss_state.safetensors", "optimizer.pt", "trainer_state.json", "cut short"])
+def test_a_checkpoint_that_is_not_whole_is_passed_over(trainer, file):
+    whole = trainer("twins")
+    whole.train()
+    folder = Path(whole.args.output_dir)
+    if file == "cut short":
+        file = "trainer_state.json"
+        text = (folder / "checkpoint-6" / file).read_text()
+        (folder / "checkpoint-6" / file).write_text(text[:-5])
+    else:
+        (folder / "checkpoint-6" / file).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"checkpoint-6 has no {file}.*checkpoint-4, checkpoint-2"):
+        trainer("twins").train(resume_from_checkpoint=str(folder / "checkpoint-6"))
+    seen = []
+
+    class FirstStep(TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            seen.append(state.global_step)
+
+    resumed = trainer("twins", callbacks=[FirstStep()])
+    resumed.train(resume_from_checkpoint=True)
+    assert seen == [4, 5]
+    assert_equal(state_of(whole.loss), state_of(resumed.loss))
+
+
+def test_where_there_is_nothing_to_resume_from(trainer, made, arguments, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no whole checkpoint"):
+        trainer(output_dir=str(tmp_path / "new")).train(resume_from_checkpoint=True)
+    loss, data = made()
+    SentenceTransformerTrainer(loss.model, arguments(max_steps=2), data, loss=loss).train()
+    with pytest.raises(FileNotFoundError, match=r"no whole checkpoint .*, of 1"):
+        trainer().train(resume_from_checkpoint=True)
+    with pytest.raises(FileNotFoundError, match="checkpoint-17"):
+        trainer().train(resume_from_checkpoint="checkpoint-17")
+
+
+def test_another_loss_is_refused_and_nothing_is_changed(trainer, made, arguments):
+    trainer().train()
+    loss, data = made(temperature=0.5)
+    before = state_of(loss)
+    with pytest.raises(LossStateError, match=r"temperature is 0.5, saved with 0.1"):
+        ContrastiveTrainer(loss.model, arguments(), data, loss=loss).train(resume_from_checkpoint=True)
+    assert_equal(before, state_of(loss))
+
+
+def test_a_run_that_ended_is_not_trained_on(trainer):
+    """Killed after its last checkpoint, in mid-epoch: transformers alone makes one more step."""
+    options = {"max_steps": 5, "lr_scheduler_type": "constant"}
+    ended = trainer("twins", **options)
+    ended.train()
+    again = trainer("twins", **options)
+    assert again.train(resume_from_checkpoint=True).global_step == 5
+    assert_equal(state_of(ended.loss), state_of(again.loss))
+    with pytest.raises(ValueError, match="at step 5, max_steps is 3"):
+        trainer("twins", max_steps=3).train(resume_from_checkpoint=True)
+
+
+def test_another_runs_checkpoints_in_the_folder(trainer):
+    trainer(max_steps=6).train()
+    folder = Path(trainer().args.output_dir)
+    for state in folder.glob("checkpoint-*/trainer_state.json"):
+        os.utime(state, (1, 1))  # older than what follows, also where times are whole seconds
+    trainer(max_steps=4).train()
+    with pytest.raises(ValueError, match=r"checkpoint-4 was written after checkpoint-6.*resume_from_checkpoint"):
+        trainer().train(resume_from_checkpoint=True)
+
+
+def test_where_folders_can_not_be_opened(trainer, monkeypatch):
+    """As on Windows, which refuses fsync of what was opened for reading, too."""
+    real_open, real_fsync = os.open, os.fsync
+
+    def open_file(path, flags, *args, **kwargs):
+        if not isinstance(path, int) and os.path.isdir(path):
+            raise PermissionError(13, "Permission denied", path)
+        return real_open(path, flags, *args, **kwargs)
+
+    def fsync(handle):
+        if os.readlink(f"/proc/self/fd/{handle}").endswith("safetensors"):
+            raise OSError(9, "Bad file descriptor")
+        return real_fsync(handle)
+
+    monkeypatch.setattr(os, "open", open_file)
+    monkeypatch.setattr(os, "fsync", fsync)
+    trainer("twins").train()
+    assert trainer("twins", max_steps=8).train(resume_from_checkpoint=True).global_step == 8
+    save_loss_state(trainer("twins").loss, Path(trainer().args.output_dir) / "checkpoint-8")  # in place of a file
+
+
+BEST = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "score", "greater_is_better": True}
+
+
+def test_the_best_model_comes_with_its_loss_state(trainer):
+    """Scores fall, so that the first checkpoint is the best."""
+    best = trainer("infocse", ByStep(lambda step: -step), load_best_model_at_end=True, save_total_limit=1, **BEST)
+    best.train()
+    short = trainer("infocse", max_steps=2, lr_scheduler_type="constant", save_strategy="no")
+    folder = Path(best.args.output_dir)
+    assert [entry.name for entry in folder.glob("checkpoint-*")] == ["checkpoint-2"]
+    load_loss_state(short.loss, folder / "checkpoint-2")
+    expected = {name: value for name, value in state_of(short.loss).items() if not name.startswith("model.")}
+    owned = {name: value for name, value in state_of(best.loss).items() if not name.startswith("model.")}
+    assert_equal(expected, owned)
+    weights = SentenceTransformer(str(folder / "checkpoint-2"), device="cpu").state_dict()
+    assert_equal(weights, dict(best.model.state_dict()))
+
+
+def test_only_better_models_are_saved_and_resumed_from(trainer):
+    score = {1: 0.1, 2: 0.3, 3: 0.2, 4: 0.4, 5: 0.0, 6: 0.2}.__getitem__
+    options = {**BEST, "eval_steps": 1, "save_strategy": "best", "logging_steps": 3}
+    whole = trainer("twins", ByStep(score), **options)
+    whole.train()
+    names = sorted(entry.name for entry in Path(whole.args.output_dir).glob("checkpoint-*"))
+    assert names == ["checkpoint-1", "checkpoint-2", "checkpoint-4"]
+    end = state_of(whole.loss)
+    resumed = trainer("twins", ByStep(score), **options)
+    resumed.train(resume_from_checkpoint=True)
+    assert_equal(end, state_of(resumed.loss))
+    losses = [[log["loss"] for log in logs_of(run) if "loss" in log] for run in (whole, resumed)]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 2
+
+
+@pytest.mark.parametrize(("strategy", "steps"), [("steps", 4), ("best", 6)])
+@pytest.mark.parametrize("stays", [True, False])
+def test_the_best_model_of_a_run_whose_folder_was_moved(trainer, tmp_path, strategy, steps, stays):
+    """Resumed at its end, or for steps without a save; also where another run's checkpoint has the old path."""
+    options = {**BEST, "load_best_model_at_end": True, "save_strategy": strategy}
+    trainer("twins", ByStep(lambda step: -step), **{**options, "max_steps": 4}).train()
+    moved = tmp_path / "moved"
+    shutil.move(tmp_path / "run", moved)
+    if strategy == "best":
+        assert [entry.name for entry in moved.glob("checkpoint-*")] == ["checkpoint-2"]
+    if stays:
+        (tmp_path / "run" / "checkpoint-2").mkdir(parents=True)
+    again = trainer(
+        "twins", ByStep(lambda step: -step), **{**options, "max_steps": steps, "output_dir": str(moved)}
+    )  # fmt: skip
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == steps
+    assert again.state.best_model_checkpoint == str(moved / "checkpoint-2")
+    weights = SentenceTransformer(str(moved / "checkpoint-2"), device="cpu").state_dict()
+    assert_equal(weights, dict(again.model.state_dict()))
+
+
+def test_one_loss_a_dataset_lazily_built(build, sentences, arguments):
+    datasets = {"a": stc.text_dataset(sentences), "b": stc.conisi_dataset(sentences)}
+
+    def run(**options):
+        torch.manual_seed(0)
+        losses = {"a": stc.SimCSELoss, "b": stc.ConIsILoss}
+        return ContrastiveTrainer(build(), arguments(**options), dict(datasets), loss=losses)
+
+    whole = run()
+    whole.train()
+    shutil.rmtree(Path(whole.args.output_dir) / "checkpoint-6")
+    resumed = run()
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 6
+    for name, loss in whole.loss.items():
+        assert_equal(state_of(loss), state_of(resumed.loss[name]))
+
+
+@pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
+@pytest.mark.parametrize("method", ["SimCSELoss", "TwinsLoss"])
+def test_each_run_of_a_search_starts_with_the_loss_as_it_was(build, sentences, arguments, method):
+    def anew():
+        torch.manual_seed(0)
+        return build()
+
+    trainer = ContrastiveTrainer(
+        args=arguments(save_strategy="no"), train_dataset=stc.text_dataset(sentences), loss=getattr(stc, method),
+        model_init=anew,
+    )  # fmt: skip
+    logs = []
+    for _ in range(2):
+        trainer.train()
+        logs.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert logs[0] == logs[1]
+    assert len(set(logs[0])) > 1
+
+
+def test_fit_resumes_through_the_two_functions(made, sentences, tmp_path, monkeypatch):
+    """As the docstring of load_loss_state has it: fit's own callback saves, and the loss is loaded before."""
+    monkeypatch.chdir(tmp_path)
+    examples = stc.twins_examples(sentences[:8], sentences[:0:-1][:8])
+
+    def fit(loss, resume):
+        loss.model.fit(
+            [(DataLoader(examples, batch_size=4), loss)],
+            evaluator=ByStep(lambda step: step),
+            epochs=3,
+            evaluation_steps=3,
+            callback=lambda score, epoch, step: step % 3 or save_loss_state(loss, f"saved/checkpoint-{step}"),
+            checkpoint_path="saved",
+            checkpoint_save_steps=3,
+            resume_from_checkpoint=resume,
+            warmup_steps=0,
+            scheduler="constantlr",
+            optimizer_params={"lr": 1e-3},
+            show_progress_bar=False,
+        )
+
+    whole, _ = made("twins")
+    fit(whole, resume=False)  # six steps
+    shutil.rmtree("saved/checkpoint-6")
+    resumed, _ = made("twins")
+    load_loss_state(resumed, "saved/checkpoint-3")
+    assert len(resumed.queue) > 0
+    fit(resumed, resume=True)
+    assert_equal(state_of(whole), state_of(resumed))
+
+
+def test_a_batch_that_does_not_fit_into_memory(trainer):
+    """The Trainer begins again with a smaller one, and its checkpoints are whole."""
+
+    class Full(TrainerCallback):
+        tries = 0
+
+        def on_step_end(self, args, state, control, **kwargs):
+            self.tries += 1
+            if self.tries == 1:
+                raise RuntimeError("CUDA out of memory.")
+
+    run = trainer("twins", callbacks=[Full()], auto_find_batch_size=True, max_steps=2)
+    assert run.train().global_step == 2
+    assert run._train_batch_size < 4
+    assert trainer("twins", auto_find_batch_size=True, max_steps=3).train(resume_from_checkpoint=True).global_step == 3
+
+
+def test_no_warning_in_a_usual_run(trainer, sentences):
+    run = trainer("simcse")
+    run.train_dataset = Dataset.from_dict({"sentence": sentences})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "'pin_memory'")
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        run.train()
+    assert run.collapsed is None
