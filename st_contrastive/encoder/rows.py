@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,14 +54,14 @@ class Rows:
     constants: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, features: dict[str, Any], model: nn.Module) -> Rows:
+    def of(cls, features: Mapping[str, Any], model: nn.Module) -> Rows:
         """The rows of one text column, as ``model.preprocess`` or a collator prepared it.
 
         Raises:
             TypeError: the column is no dict.
             ValueError: it is not text, or holds a tensor that belongs neither to rows nor to tokens.
         """
-        if not isinstance(features, dict):
+        if not isinstance(features, Mapping):
             raise TypeError(
                 f"A loss takes a list with one dict of features for each text column, and a column is of type "
                 f"{type(features).__name__}: call loss([model.preprocess(sentences)])."
@@ -185,7 +185,7 @@ class Rows:
             )
 
 
-def _padded(flat: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+def _padded(flat: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
     """A flat batch, as sentence-transformers makes it for flash attention, as padded rows with their mask."""
     bounds: Tensor = flat["cu_seq_lens_q"].long()
     starts, lengths = bounds[:-1, None], (bounds[1:] - bounds[:-1])[:, None]

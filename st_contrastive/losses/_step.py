@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def read_columns(loss: TextLoss, sentence_features: Iterable[dict[str, Any]]) -> list[Rows]:
     """The rows of each text column; the columns are those that the loss takes, and no text is too long."""
-    if isinstance(sentence_features, dict):
+    if isinstance(sentence_features, Mapping):
         raise TypeError(
             "A loss takes a list with one dict of features for each text column, got one dict: call loss([features])."
         )
