@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
@@ -282,14 +280,3 @@ def test_a_batch_that_does_not_fit_into_memory(trainer):
     assert run.train().global_step == 2
     assert run._train_batch_size < 4
     assert trainer("twins", auto_find_batch_size=True, max_steps=3).train(resume_from_checkpoint=True).global_step == 3
-
-
-def test_no_warning_in_a_usual_run(trainer, sentences):
-    run = trainer("simcse")
-    run.train_dataset = Dataset.from_dict({"sentence": sentences})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", "'pin_memory'")
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        run.train()
-    assert run.collapsed is None
