@@ -124,7 +124,7 @@ class ConIsILoss(TextLoss):
         terms = {"contrastive": (1 - self.interaction_weight) * self.info_nce(x, y)}
         if self.classifier is not None:
             interactive = interaction(*self.classifier(torch.cat([y, *z])).chunk(2), valid=distinct)
-            terms["interactive"] = self.interaction_weight * self.share(distinct.sum()) * interactive
+            terms["interactive"] = self.interaction_weight * (self.share(distinct.sum()) * interactive)
         return terms
 
     @property
