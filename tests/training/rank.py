@@ -20,7 +20,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
 
 import st_contrastive as stc
-from st_contrastive.components import CorruptedTokens, ReplacedTokenDetector, TokenCorruption
+from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
+from st_contrastive.encoder.rows import CorruptedTokens
 from st_contrastive.training import ContrastiveTrainer
 from tests.conftest import SENTENCES, switch_off_dropout
 from tests.methods import every_method, method_of
@@ -34,7 +35,7 @@ GATHERING = {
     "twins": ({"queue_batches": 2, "train_pooling": "cls"}, 2),
     "twins-german": ({"queue_batches": 2, "train_pooling": "cls"}, 1),
     "infocse": ({"mlm_weight": 0.3, "head": "projector"}, 1),
-    "infocse-rtd": ({"mlm_weight": 0.3, "weighting": "loss", "ablation": stc.InfoCSEAblation(rtd_weight=0.2)}, 1),
+    "infocse-rtd": ({"mlm_weight": 0.3, "weighting": "loss", "rtd_weight": 0.2}, 1),
     "diffcse": ({"rtd_weight": 0.2}, 1),
     "momentum": ({"queue_size": 7, "positives": "momentum"}, 2),
 }

@@ -195,7 +195,7 @@ def test_on_several_processes(build, of, sentences, monkeypatch):
     datasets = {name: stc.text_dataset(sentences) for name in ("a", "b")}
     plain = {"head": False, "log_terms": False}
     for first, second in (
-        (stc.SimCSELoss(model, head=True, log_terms=False), stc.SimCSELoss(model, **plain)),
+        (stc.SimCSELoss(model, head="tanh", log_terms=False), stc.SimCSELoss(model, **plain)),
         (stc.SimCSELoss(model, **plain), stc.SimCSELoss(model, **plain, gather_across_devices=True)),
         (stc.SimCSELoss(model, **plain), stc.TwinsLoss(model)),
     ):

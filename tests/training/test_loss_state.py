@@ -51,7 +51,7 @@ def test_losses_by_name_and_any_loss_of_sentence_transformers(made, tmp_path):
     first, _ = made("twins")
     model = first.model
     softmax = SoftmaxLoss(model, 32, num_labels=3)
-    wrapped = MatryoshkaLoss(model, stc.SimCSELoss(model, head=False, log_terms=False), matryoshka_dims=[32, 16])
+    wrapped = MatryoshkaLoss(model, stc.SimCSELoss(model, head=None, log_terms=False), matryoshka_dims=[32, 16])
     losses = {"de.en": first, "nli": softmax, "plain": wrapped}
     save_loss_state(losses, tmp_path)
     names = {name.rpartition("/")[2] for name in load_file(tmp_path / FILE) if "nli" in name}
