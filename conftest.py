@@ -12,7 +12,7 @@ import jinja2
 import nltk
 import pytest
 
-from tests.miniature_wordnet import write_database
+from tests.miniature_wordnet import write_wordnet
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,17 +22,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before anything asks for WordNet."""
+    """Before anything asks for WordNet, or imports datasets."""
     if config.getoption("--write-table"):
         config.option.markexpr = "not slow"  # a table is written when all of it was found
     os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # scikit-learn's own processes take long to start
-    from st_contrastive.augmentations import wordnet
-
-    folder = tempfile.TemporaryDirectory(prefix="miniature-wordnet-")
+    folder = tempfile.TemporaryDirectory(prefix="st-contrastive-tests-")
     config.add_cleanup(folder.cleanup)
     nltk.data.path[:] = [folder.name]
-    os.environ["WNSEARCHDIR"] = str(write_database(Path(folder.name, "database")))
-    wordnet()
+    write_wordnet(Path(folder.name))
+    os.environ["HF_DATASETS_CACHE"] = str(Path(folder.name, "datasets"))
+    os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def pytest_collection_finish() -> None:

@@ -1,159 +1,135 @@
-"""Antonyms and synonyms of English words in the form that a text has, from WordNet."""
+"""Antonyms and synonyms of English words in the form that a text has, from NLTK's WordNet."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
-from st_contrastive.augmentations.inflection import Inflections
-from st_contrastive.augmentations.wordnet import reopened, sense_counts, wordnet
+from st_contrastive.augmentations.inflection import BASE_PARTICIPLES, feature_of, inflected
 
 #: Words of grammar and negation, which are never replaced. WordNet has some of them in other meanings: "in" as an inch,
 #: "he" as helium, "will" as a noun.
-FUNCTION_WORDS = frozenset(
+_FUNCTION_WORDS = frozenset(
     "a an the this that these those some any each every either neither all both half such what which who whom whose "
     "i me my mine you your yours he him his she her hers it its we us our ours they them their theirs myself yourself "
     "himself herself itself ourselves themselves one ones "
     "am is are was were be been being have has had having do does did doing done can could may might must shall should "
     "will would ought need dare used let "
-    "not no nor never none nothing nobody nowhere neither without hardly scarcely barely cannot "
+    "not no nor never none nothing nobody nowhere without hardly scarcely barely cannot "
     "and or but if then else because as until while of at by for with about against between into through during before "
     "after above below to from in out on off over under than so too very just also there here when where why how again "
     "further once only own same other within across along around behind beside besides beyond despite except inside "
     "like near onto outside up down well more most less least ever "
-    "per since toward towards underneath unlike upon via whether yet although though unless whereas "
-    "s t d ll m o re ve".split()
+    "per since toward towards underneath unlike upon via whether yet although though unless whereas".split()
 )
-
 #: A sense with a smaller share of a word's uses is ignored.
 _RARE = 0.1
 
 
-@dataclass(frozen=True)
-class _Lemma:
-    name: str
-    uses: int
-    senses: list[Any]
+@lru_cache(maxsize=1)
+def _reader(process: int) -> Any:
+    """NLTK's reader, with open files of this process alone: forked ones share the positions in theirs."""
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+    from nltk.corpus.util import LazyCorpusLoader
+
+    reader = LazyCorpusLoader("wordnet", WordNetCorpusReader, None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about languages other than English
+        reader.ensure_loaded()
+    return reader
 
 
-class Lexicon:
-    """Antonyms and synonyms of English words, each looked up in WordNet once.
+def require_wordnet() -> None:
+    """Load WordNet now, so that an error comes before any work is done.
 
-    A word of several parts of speech counts as the most frequent one in WordNet's sense-tagged texts. A sense with less
-    than a tenth of the word's uses is ignored. An inflected word is replaced by the same form of the other word, by
-    simple rules and WordNet's irregular forms (``larger``: ``smaller``, ``won``: ``lost``, ``easier``: ``more
-    difficult``); a word whose form can't be made is left out.
-
-    Args:
-        reader: NLTK's WordNet reader; None uses :func:`wordnet` when the first word is looked up.
+    Raises:
+        LookupError: there is no whole WordNet.
     """
+    try:
+        _reader(os.getpid())
+    except (LookupError, OSError, ValueError) as error:
+        raise LookupError("NLTK finds no whole WordNet. Fetch it with `python -m nltk.downloader wordnet`.") from error
 
-    _reader: Any
-    _counts: dict[str, int]
-    _inflections: Inflections
 
-    def __init__(self, reader: Any | None = None) -> None:
-        self._given = reader
-        self._process: int | None = None  # that opened the reader's files
-        self._found: dict[tuple[str, bool], tuple[list[str], list[str]]] = {}
+@lru_cache(maxsize=200_000)
+def antonym(word: str, after_auxiliary: bool = False) -> str | None:
+    """The antonym of a lower-case word, by the most frequent sense that has one.
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A worker process opens the files itself; only the name of their folder can be sent there.
-        root = None if self._given is None else self._given.root
-        return {"root": root if isinstance(root, str) else None}
+    ``after_auxiliary`` says that a form which can be past tense or participle, such as "lost", is the participle.
+    """
+    for pos, lemma, senses in _analysed(word):
+        for sense in senses:
+            others = sorted(sense.antonyms(), key=lambda other: -other.count())
+            for form in _forms(word, pos, lemma, [other.name() for other in others], after_auxiliary):
+                return form
+    return None
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(None if state["root"] is None else reopened(state["root"]))  # type: ignore[misc]
 
-    def load(self) -> Lexicon:
-        """Open WordNet now, so that an error comes before any work is done; returns the lexicon itself.
+@lru_cache(maxsize=200_000)
+def synonyms(word: str) -> tuple[str, ...]:
+    """The single words among the synonyms of a lower-case word, those of more frequent senses first."""
+    for pos, lemma, senses in _analysed(word):
+        names = [name for sense in senses for name in sense.synset().lemma_names()]
+        if forms := tuple(_forms(word, pos, lemma, list(dict.fromkeys(names)), False)):
+            return forms
+    return ()
 
-        Raises:
-            WordNetError: there is no WordNet.
-        """
-        if self._process is None:
-            self._reader = wordnet() if self._given is None else self._given
-            self._counts = sense_counts(self._reader)
-            self._inflections = Inflections(self._reader)
-        elif self._process != os.getpid():
-            # A forked process shares the positions in open files with its parent, so it opens its own.
-            self._reader = reopened(self._reader.root)
-        self._process = os.getpid()
-        return self
 
-    def antonym(self, word: str, *, is_participle: bool = False) -> str | None:
-        """The antonym of a lower-case word, by the most frequent sense that has one.
+def _forms(word: str, pos: str, lemma: str, names: list[str], after_auxiliary: bool) -> Iterator[str]:
+    """The other lemmas in the word's form. No proper names, no compounds."""
+    exceptions = _exceptions(pos)[0]
+    feature = feature_of(word, lemma, pos, exceptions)
+    if after_auxiliary and pos == "v" and (feature == "past" or (lemma in BASE_PARTICIPLES and feature == "base")):
+        feature = "participle"
+    for name in names:
+        if name != lemma and name.isalpha() and name.islower():
+            form = inflected(name, pos, feature, exceptions)
+            if form and form != word:
+                yield form
 
-        ``is_participle`` says that a form which can be past tense or participle, such as ``lost``, is the participle.
-        """
-        forms, participles = self._replacements(word, antonyms=True)
-        return next(iter(participles if is_participle else forms), None)
 
-    def synonyms(self, word: str) -> Sequence[str]:
-        """The single words among the synonyms of a lower-case word, those of more frequent senses first."""
-        return self._replacements(word, antonyms=False)[0]
+def _analysed(word: str) -> list[tuple[str, str, list[Any]]]:
+    """The word's lemmas in its most frequent part of speech, the most frequent first: each with that and its senses."""
+    best: list[tuple[str, str, list[Any]]] = []
+    most = -1
+    for pos in "arvn" if word not in _FUNCTION_WORDS and len(word) > 1 else "":
+        found = [(*_usual_senses(lemma, pos), lemma) for lemma in _lemmas(word, pos)]
+        uses = sum(count for count, senses, _ in found if senses)
+        if uses > most and any(senses for _, senses, _ in found):
+            most = uses
+            best = [(pos, lemma, senses) for _, senses, lemma in sorted(found, key=lambda each: -each[0]) if senses]
+    return best
 
-    def _replacements(self, word: str, antonyms: bool) -> tuple[list[str], list[str]]:
-        """The words that can replace this one, and those that can if it is a participle."""
-        key = word, antonyms
-        if key not in self._found:
-            self._found[key] = self._find(word, antonyms)
-        return self._found[key]
 
-    def _find(self, word: str, antonyms: bool) -> tuple[list[str], list[str]]:
-        if word in FUNCTION_WORDS or not word.isascii() or len(word) < 2:
-            return [], []
-        self.load()
-        pos, lemmas = self._analysed(word)
-        for lemma in lemmas:
-            forms, participles = self._forms(word, pos, lemma, antonyms)
-            if forms or participles:
-                return forms, participles
-        return [], []
+def _lemmas(word: str, pos: str) -> list[str]:
+    """The lemmas that the word can be a form of. In WordNet, "men" and "larger" are also lemmas themselves."""
+    names = [_reader(os.getpid()).morphy(word, pos), *_exceptions(pos)[1].get(word, [])]
+    if pos in "ar":
+        names += [word.removesuffix(ending) for ending in ("er", "est", "r", "st") if word.endswith(ending)]
+    return [name for name in dict.fromkeys(names) if name]
 
-    def _forms(self, word: str, pos: str, lemma: _Lemma, antonyms: bool) -> tuple[list[str], list[str]]:
-        names: list[str] = []
-        for sense in lemma.senses:
-            if antonyms:
-                others = sorted(sense.antonyms(), key=lambda other: -self._counts.get(other.key(), 0))
-                names += [other.name() for other in others]
-            else:
-                names += [other for other in sense.synset().lemma_names() if other != sense.name()]
-        # Only single lower-case words: no proper names, no compounds.
-        names = [name for name in dict.fromkeys(names) if name.isalpha() and name.islower() and name != lemma.name]
-        feature = self._inflections.feature(word, lemma.name, pos)
-        ambiguous = self._inflections.may_be_participle(lemma.name, pos, feature)
 
-        def forms(feature: str) -> list[str]:
-            inflected = (self._inflections.inflect(name, pos, feature) for name in names)
-            return [form for form in inflected if form and form != word]
+def _usual_senses(name: str, pos: str) -> tuple[int, list[Any]]:
+    """The uses of a lemma in WordNet's texts, and its senses without the rare ones."""
+    synsets = _reader(os.getpid()).synsets(name, pos)
+    senses = [sense for synset in synsets for sense in synset.lemmas() if sense.name() == name]
+    counts = [sense.count() for sense in senses]
+    most = _RARE * sum(counts)
+    return sum(counts), [sense for place, sense in enumerate(senses) if place == 0 or counts[place] > most]
 
-        return forms(feature), forms("participle" if ambiguous else feature)
 
-    def _analysed(self, word: str) -> tuple[str, list[_Lemma]]:
-        """The word's most frequent part of speech, and its lemmas there, the most frequent first."""
-        best: tuple[str, list[_Lemma]] = ("n", [])
-        for pos in "arvn":
-            found = [lemma for name in self._lemmas(word, pos) if (lemma := self._lemma(name, pos)).senses]
-            if found and (not best[1] or sum(x.uses for x in found) > sum(x.uses for x in best[1])):
-                best = (pos, sorted(found, key=lambda lemma: -lemma.uses))
-        return best
-
-    def _lemmas(self, word: str, pos: str) -> list[str]:
-        """The lemmas that the word can be a form of. In WordNet, "men" and "larger" are also lemmas themselves."""
-        found = [self._reader.morphy(word, pos), *self._inflections.lemmas(word, pos)]
-        if pos in "ar":
-            for ending in ("er", "est"):
-                if word.endswith(ending):
-                    found += [word.removesuffix(ending), word.removesuffix(ending[1:])]
-        return [name for name in dict.fromkeys(found) if name]
-
-    def _lemma(self, name: str, pos: str) -> _Lemma:
-        synsets = self._reader.synsets(name, pos)
-        senses = [entry for synset in synsets for entry in synset.lemmas() if entry.name() == name]
-        counts = [self._counts.get(entry.key(), 0) for entry in senses]
-        total = sum(counts)
-        kept = [entry for place, entry in enumerate(senses) if place == 0 or counts[place] > _RARE * total]
-        return _Lemma(name, total, kept)
+@lru_cache(maxsize=4)
+def _exceptions(pos: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """WordNet's irregular forms of each lemma, and the lemmas of each irregular form."""
+    forms: dict[str, list[str]] = {}
+    lemmas: dict[str, list[str]] = {}
+    with _reader(os.getpid()).open({"n": "noun", "v": "verb", "a": "adj", "r": "adv"}[pos] + ".exc") as file:
+        for line in file:
+            form, *lemmas[form] = line.split()
+            for lemma in lemmas[form]:
+                if form != lemma:
+                    forms.setdefault(lemma, []).append(form)
+    return forms, lemmas

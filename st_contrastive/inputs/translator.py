@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-import difflib
+import os
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from st_contrastive._checks import first_line, require_count, require_languages, require_texts
-
-
-class TranslationError(ValueError):
-    """A translation can't be started or continued; the message names the remedy."""
+from st_contrastive._checks import first_line, require_count, require_texts
+from st_contrastive._files import checkpoint_name
 
 
 class Translator:
-    """A transformers sequence-to-sequence model (Marian, T5, mBART, NLLB, ...) as a function on lists of sentences.
+    """A MarianMT or T5 model as a function on lists of sentences.
 
     ``at_limit`` counts the sentences that reached ``max_length``, or whose translation did; they may be cut.
 
     Args:
-        model: folder or hub name of a model with safetensors weights; or a loaded model, with ``tokenizer``.
-        tokenizer: the tokenizer of a loaded model.
-        languages: source and target, as the model names them: ("en", "de") for T5, ("eng_Latn", "deu_Latn") for NLLB,
-            ("en_XX", "de_DE") for mBART. A Marian model of many languages uses the target only. None for a model of
-            one direction.
-        prefix: text put before each sentence, which T5 needs. None takes the model's own prefix for ``languages``.
-        batch_size: number of sentences per batch.
+        model: folder or hub name of a model with safetensors weights.
+        languages: source and target, ("en", "de"), for a T5 that has a prefix for them. None for a model of one
+            direction.
+        prefix: text put before each sentence in place of the model's own prefix: ">>deu<< " for a Marian model of
+            several target languages.
+        batch_size: number of sentences per batch; each batch has sentences of similar length.
         max_length: limit on the tokens read of a sentence, and on the tokens generated for it.
         num_beams: number of beams; 1 decodes greedily.
-        device: the device; None takes a GPU if there is one.
+        device: the device; None takes the accelerator that torch finds (CUDA, MPS, XPU), or else the CPU.
 
     Raises:
-        TranslationError: the model can't be loaded, or does not know a language; the message names known ones.
+        OSError, ValueError: the model can't be loaded, or does not know the languages.
     """
 
     def __init__(
         self,
-        model: str | Path | PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase | None = None,
+        model: str | Path,
         *,
         languages: tuple[str, str] | None = None,
         prefix: str | None = None,
@@ -51,145 +45,61 @@ class Translator:
         num_beams: int = 1,
         device: str | None = None,
     ) -> None:
-        for name, value in (("batch_size", batch_size), ("max_length", max_length), ("num_beams", num_beams)):
-            require_count(name, value)
-        if languages is not None:
-            require_languages(languages)
-        if isinstance(model, (str, Path)):
-            self.name = str(model)
-            model, tokenizer = _loaded(self.name)
-        elif isinstance(model, PreTrainedModel):
-            self.name = model.name_or_path or type(model).__name__
-        else:
-            raise TypeError(f"model must be a folder, a hub name or a loaded model, got {type(model).__name__}.")
-        if tokenizer is None:
-            raise TypeError("a loaded model needs tokenizer=... too.")
+        for argument, value in (("batch_size", batch_size), ("max_length", max_length), ("num_beams", num_beams)):
+            require_count(argument, value)
+        name = checkpoint_name(os.fspath(model), "model")
         try:
-            model.to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))  # type: ignore[arg-type]
-        except RuntimeError as error:
-            raise TranslationError(f"device {device!r} can't be used: {first_line(error)}") from error
-        self.model = model.train(False)
-        self.tokenizer = tokenizer
-        self.batch_size = batch_size
-        self.prefix, self.options = _direction(self.name, model, tokenizer, languages, prefix)
-        # A checkpoint may set max_length, which would contradict max_new_tokens.
-        self.options.update(max_new_tokens=max_length, max_length=None, num_beams=num_beams, do_sample=False)
-        self.max_length = max_length
+            self.model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+            self.tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        except (OSError, ValueError, ImportError) as error:
+            raise ValueError(
+                f"model {name} can't be loaded: {first_line(error).rstrip('.')}. It must be a sequence-to-sequence "
+                "model with safetensors and its tokenizer; Marian's tokenizer needs the extra 'translate'."
+            ) from error
+        if 2 * len(self.tokenizer) < self.model.get_input_embeddings().num_embeddings:
+            # transformers makes an empty tokenizer where a folder has no files of one
+            raise ValueError(f"model {name} has no tokenizer files. Save the tokenizer beside the model.")
+        self.prefix = self._prefix_for(name, languages) if prefix is None else prefix
+        if device is None:
+            device = str(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
+        self.model.to(device).eval()
+        self.batch_size, self.max_length, self.num_beams = batch_size, max_length, num_beams
         self.at_limit = 0
-        self.settings = {
-            "model": self.name,
-            "languages": languages,
-            "prefix": self.prefix,
-            "max_length": max_length,
-            "num_beams": num_beams,
-        }
+        self.settings = {"model": name, "prefix": self.prefix, "max_length": max_length, "num_beams": num_beams}
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:
-        """The translations, in the order of the sentences. Each batch has sentences of similar length."""
-        sentences = list(require_texts("sentences", sentences)) if len(sentences) else []
+        """The translations, in the order of the sentences."""
+        sentences = list(require_texts("sentences", sentences))
         order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
-        made: dict[int, str] = {}
+        translations = [""] * len(sentences)
         for start in range(0, len(order), self.batch_size):
             places = order[start : start + self.batch_size]
-            made.update(zip(places, self._batch([sentences[place] for place in places]), strict=True))
-        return [made[index] for index in range(len(sentences))]
+            for place, text in zip(places, self._batch([sentences[place] for place in places]), strict=True):
+                translations[place] = text
+        return translations
 
     def _batch(self, sentences: list[str]) -> list[str]:
+        texts = [self.prefix + sentence for sentence in sentences]
         inputs = self.tokenizer(
-            [self.prefix + sentence for sentence in sentences],
-            padding=True,
-            truncation=True,
-            max_length=self.max_length,
-            return_tensors="pt",
+            texts, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
         ).to(self.model.device)
         inputs.pop("token_type_ids", None)
+        # A checkpoint may set max_length, which would contradict max_new_tokens.
+        options = {"max_new_tokens": self.max_length, "max_length": None, "num_beams": self.num_beams}
         with torch.inference_mode():
-            ids = self.model.generate(**inputs, **self.options)
+            ids = self.model.generate(**inputs, **options, do_sample=False)
         read, written = inputs["attention_mask"].sum(dim=1), (ids[:, 1:] != self.model.config.pad_token_id).sum(dim=1)
         self.at_limit += int(((read >= self.max_length) | (written >= self.max_length)).sum())
-        decoded: list[str] = self.tokenizer.batch_decode(ids, skip_special_tokens=True)
-        return [" ".join(text.split()) for text in decoded]
+        return [" ".join(text.split()) for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
-
-def _loaded(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    errors = (OSError, ValueError, ImportError, RuntimeError)
-    saved = "from_pretrained(name).save_pretrained(folder)"
-    try:
-        model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
-    except errors as error:
-        reason = f"model {name} can't be loaded as a sequence-to-sequence model: {first_line(error).rstrip('.')}."
-        if "safetensors" in str(error):
-            reason += f" AutoModelForSeq2SeqLM.{saved} and AutoTokenizer.{saved} convert weights of another kind."
-        raise TranslationError(reason) from error
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except errors as error:
-        reason = f"the tokenizer of model {name} can't be loaded: {first_line(error).rstrip('.')}."
-        if find_spec("sentencepiece") is None:
-            reason += (
-                " Marian's needs the package sentencepiece: install it, or this package with its extra 'translate'."
-            )
-        raise TranslationError(reason) from error
-    entries, known = model.get_input_embeddings().num_embeddings, len(tokenizer)
-    if 2 * known < entries:  # transformers makes an empty tokenizer where a folder has no files of one
-        raise TranslationError(
-            f"the tokenizer of model {name} has {known:,} tokens, and the model {entries:,}: its files are missing. "
-            f"Save it beside the model: AutoTokenizer.{saved}."
-        )
-    return model, tokenizer
-
-
-def _direction(
-    name: str,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    languages: tuple[str, str] | None,
-    prefix: str | None,
-) -> tuple[str, dict[str, Any]]:
-    """The prefix of a sentence and the arguments of ``generate`` for a pair of languages."""
-    tasks = getattr(model.config, "task_specific_params", None) or {}
-    directions = {task.removeprefix("translation_"): params for task, params in tasks.items() if "prefix" in params}
-    codes: list[str] = getattr(tokenizer, "supported_language_codes", None) or []
-    if languages is None:
-        if prefix is None and (codes or hasattr(tokenizer, "src_lang")):
-            raise TranslationError(f"model {name} knows several languages: give languages=(source, target).")
-        if prefix is None and directions:
-            known = ", ".join(sorted(directions))
-            raise TranslationError(f"model {name} needs languages=(source, target), one of {known}; or prefix=....")
-        return prefix or "", {}
-    source, target = languages
-    if hasattr(tokenizer, "src_lang"):  # mBART, NLLB, M2M-100
-        ids = {language: _language_id(tokenizer, language) for language in languages}
-        for language, token_id in ids.items():
-            if token_id is None:
-                _unknown(name, language, sorted(tokenizer.all_special_tokens))
-        tokenizer.src_lang = source
-        return prefix or "", {"forced_bos_token_id": ids[target]}
-    if prefix is not None:
-        return prefix, {}
-    if codes:  # Marian models of several target languages
-        if f">>{target}<<" not in codes:
-            _unknown(name, target, [code.strip("<>") for code in codes])
-        return f">>{target}<< ", {}
-    if directions:
-        if f"{source}_to_{target}" not in directions:
-            _unknown(name, f"{source}_to_{target}", sorted(directions))
-        return directions[f"{source}_to_{target}"]["prefix"], {}
-    raise TranslationError(
-        f"model {name} has no list of languages, so languages={languages!r} can't be looked up. Leave it out, or give "
-        'the text to put before each sentence: prefix="translate English to German: ".'
-    )
-
-
-def _language_id(tokenizer: PreTrainedTokenizerBase, language: str) -> int | None:
-    # M2M-100 writes its language tokens as __de__.
-    for token in (language, f"__{language}__"):
-        token_id = tokenizer.convert_tokens_to_ids(token)
-        if isinstance(token_id, int) and token_id != tokenizer.unk_token_id and token in tokenizer.all_special_tokens:
-            return token_id
-    return None
-
-
-def _unknown(name: str, language: str, known: list[str]) -> NoReturn:
-    near = difflib.get_close_matches(language, known, n=5, cutoff=0.3) or known[:5]
-    raise TranslationError(f"model {name} does not know {language!r}; it knows, among others: {', '.join(near)}.")
+    def _prefix_for(self, name: str, languages: tuple[str, str] | None) -> str:
+        """The model's own prefix for the languages."""
+        tasks: dict[str, Any] = getattr(self.model.config, "task_specific_params", None) or {}
+        prefixes = {task.removeprefix("translation_"): each.get("prefix", "") for task, each in tasks.items()}
+        many = hasattr(self.tokenizer, "src_lang") or getattr(self.tokenizer, "supported_language_codes", None)
+        if languages is None and not prefixes and not many:
+            return ""
+        if (direction := "_to_".join(languages or ())) not in prefixes:
+            known = ", ".join(prefixes) or "no languages by name: give prefix=... (or a function as translate)"
+            raise ValueError(f"languages={languages!r}: model {name} knows {known}.")
+        return str(prefixes[direction])

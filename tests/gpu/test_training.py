@@ -11,7 +11,8 @@ from sentence_transformers import SentenceTransformerTrainingArguments
 from st_contrastive import InfoCSEAblation
 from st_contrastive.training import ContrastiveTrainer
 from tests.gpu.cases import CUDA, chosen
-from tests.methods import ALL, method_of
+from st_contrastive.methods import METHODS as ALL
+from tests.methods import method_of
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),
