@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import zipfile
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -50,7 +51,7 @@ def require_wordnet() -> None:
     """
     try:
         _reader(os.getpid())
-    except (LookupError, OSError, ValueError) as error:
+    except (LookupError, OSError, ValueError, zipfile.BadZipFile) as error:
         raise LookupError("NLTK finds no whole WordNet. Fetch it with `python -m nltk.downloader wordnet`.") from error
 
 
