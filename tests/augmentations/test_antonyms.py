@@ -11,7 +11,7 @@ import nltk
 import pytest
 
 from st_contrastive.augmentations import AntonymReplacement, lexicon
-from st_contrastive.augmentations.inflection import inflected
+from st_contrastive.augmentations.lexicon import inflected
 from tests.miniature_wordnet import SYNSETS, write_wordnet
 
 ANTONYMS = [
