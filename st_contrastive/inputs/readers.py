@@ -1,4 +1,4 @@
-"""Sentences from any source, each row accounted for."""
+"""Sentences, or sentences with translations, from any source; each row is accounted for."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from datasets import Features, IterableDataset, Value
+from datasets import Dataset, Features, IterableDataset, Value
 
-from st_contrastive._checks import require_choice, require_flag, warn
+from st_contrastive._checks import require_choice, require_flag, require_languages, warn
 from st_contrastive._sentences import split_sentences
 from st_contrastive.inputs._tables import Source, is_text_file, naming, read_table, text_column, text_columns
 
+Split: TypeAlias = Literal["lines", "sentences"]
 _FEATURES = Features({"sentence": Value("string")})
+_PAIRS = Features({"sentence": Value("string"), "translation": Value("string")})
 
 
 def load_sentences(
-    source: Source,
-    *,
-    column: str | None = None,
-    split: Literal["lines", "sentences"] = "lines",
-    streaming: bool = False,
+    source: Source, *, column: str | None = None, split: Split = "lines", streaming: bool = False
 ) -> Any:
     """A Dataset with the column ``sentence`` from a file, a hub name, a Dataset or a sequence of strings.
 
@@ -31,8 +29,8 @@ def load_sentences(
     :func:`describe` shows the counts. No text is left out for its length.
 
     Args:
-        source: a .csv, .tsv, .json, .jsonl, .parquet or text file, or a .gz of it; a folder of such files or of a saved
-            Dataset; a name on the hub, whose split "train" is read; a Dataset; or a sequence of strings.
+        source: a .csv, .tsv, .json, .jsonl, .parquet or text file, or a .gz of it; a folder of such files; a name on
+            the hub, whose split "train" is read; a Dataset; or a sequence of strings.
         column: the column of text; needed where there are several.
         split: "lines" takes each row as it is; "sentences" cuts it into sentences, for documents.
         streaming: read the rows when training asks for them, and return an IterableDataset. The counts come as a
@@ -69,6 +67,48 @@ def load_sentences(
     has_names = not is_text_file(source) and column != "sentence"
     data.info.description = json.dumps({**cleaning.counts, "column": column if has_names else None})
     return data
+
+
+def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de")) -> Dataset:
+    """A Dataset with the columns ``sentence`` and ``translation``.
+
+    White space at both ends of a text is removed. Rows without one of the two are left out and counted;
+    :func:`describe` shows the count.
+
+    Args:
+        source: as for :func:`load_sentences`, of pairs. A .tsv of two columns needs no heading; ``paste`` makes one of
+            two text files with as many lines.
+        languages: the columns of the sentence and of the translation, which may be fields under ``translation``, as in
+            data sets of the hub. A table with the columns ``sentence`` and ``translation`` needs none.
+
+    Raises:
+        OSError, ValueError: the source can't be read, lacks a column, or no row has both texts.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "pairs.tsv"
+        >>> _ = path.write_text("A cat sleeps.\\tEine Katze schläft.\\nIt rains.\\tEs regnet.\\n", encoding="utf-8")
+        >>> load_translations(path)["translation"][:]
+        ['Eine Katze schläft.', 'Es regnet.']
+    """
+    require_languages(languages)
+    name = str(source) if isinstance(source, (str, os.PathLike)) else "source"
+    table = read_table(source, pair=languages)
+    if not isinstance(table, Dataset):
+        raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
+    table = table.flatten()
+    first, second = _fields(table, languages, name)
+    table = table.map(
+        lambda batch: {"sentence": list(map(strip, batch[first])), "translation": list(map(strip, batch[second]))},
+        batched=True,
+        remove_columns=table.column_names,
+        features=_PAIRS,
+    )
+    pairs = table.filter(lambda batch: [bool(a and b) for a, b in zip(*batch.values(), strict=True)], batched=True)
+    if not len(pairs):
+        raise ValueError(f"{name}: none of {len(table):,} rows has both {first!r} and {second!r}.")
+    pairs.info.description = json.dumps({"rows": len(table), "unpaired": len(table) - len(pairs)})
+    return pairs
 
 
 def strip(text: str | None) -> str:
@@ -129,3 +169,17 @@ def _stream(table: Any, name: str, column: str, split: str) -> Iterator[dict[str
     cleaning.require_most()
     counts = ", ".join(f"{count:,} {kind}" for kind, count in cleaning.counts.items())
     warn(f"{name} was read once: {counts}; empty and repeated ones were left out.")
+
+
+def _fields(table: Dataset, languages: tuple[str, str], name: str) -> tuple[str, str]:
+    """The columns of the sentence and of the translation."""
+    columns = text_columns(table)
+    nested = tuple(f"translation.{language}" for language in languages)
+    for first, second in (languages, nested, tuple(_PAIRS)):
+        if first in columns and second in columns:
+            return first, second
+    known = ", ".join(column.removeprefix("translation.") for column in columns) or "(none)"
+    raise ValueError(
+        f"languages={languages!r}: {name} has the text columns {known}. Name the sentence's and the translation's; a "
+        "text file of pairs needs a name that ends in .tsv."
+    )
