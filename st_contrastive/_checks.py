@@ -35,6 +35,17 @@ def require_momentum(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a number of at least 0 and below 1, got {value!r}; ESimCSE uses 0.995.")
 
 
+def require_forgetting_rate(value: float, batches: int) -> None:
+    """Require a number of at least 0 and, for a queue of so many batches, less than 1 / batches."""
+    require_number("forgetting_rate", value, most=1)
+    if batches and value >= 1 / batches:
+        raise ValueError(
+            f"forgetting_rate must be at least 0 and less than 1 / queue_batches = {1 / batches:.4g}, so that the "
+            f"oldest batch keeps a positive weight; got {value!r}. Give both, such as "
+            f"forgetting_rate={0.75 / batches:.2g}."
+        )
+
+
 def require_temperature(value: float) -> None:
     """Require a finite number above 0."""
     if not _is_number(value) or value <= 0:

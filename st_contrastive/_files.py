@@ -1,14 +1,11 @@
-"""Files and folders that appear complete or not at all, and checksums of their content."""
+"""Names of checkpoints, files that appear complete or not at all, and what stands in a file's place."""
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
-import shutil
-import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -54,96 +51,19 @@ def require_model_files(name: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[None]:
-    """Make a folder and its parents. If the block raises, those that were made are removed, if they are empty."""
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException:
-        for place in made:  # the innermost first
-            with suppress(OSError):
-                place.rmdir()
-        raise
-
-
-@contextmanager
-def complete_file(path: Path, *, durable: bool = False) -> Iterator[Path]:
+def complete_file(path: Path) -> Iterator[Path]:
     """A temporary file to write, which is renamed to ``path`` when the block ends.
 
     If the block raises, the temporary file is removed, and a file at ``path`` stays as it was.
-
-    Args:
-        path: where the file goes. Missing folders are made.
-        durable: wait until the content is on the disk before the file is renamed, so that it also survives a power cut.
-
-    Example:
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with complete_file(Path(folder, "scores.json")) as partial:
-        ...         _ = partial.write_text("{}")
-        ...     os.listdir(folder)
-        ['scores.json']
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with new_folder(path.parent):
-        try:
-            yield partial
-            if durable:
-                synchronise(partial)
-            os.replace(partial, path)
-        except BaseException:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-            raise
-
-
-@contextmanager
-def work_folder(target: Path) -> Iterator[Path]:
-    """A temporary, hidden folder beside ``target``, from which finished content can be renamed to it in one step.
-
-    The folder is removed when the block ends, and if the block raises, so are the folders that were made above it.
-    """
-    with new_folder(target.parent):
-        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        try:
-            yield work
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
-
-
-def synchronise(path: Path) -> None:
-    """Wait until a file's content, or a folder's entries, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        os.fsync(handle)
+        yield partial
+        os.replace(partial, path)
     finally:
-        os.close(handle)
-
-
-def sha256(parts: Iterable[bytes | Path]) -> str:
-    """SHA-256 of bytes and of files' content, one after another, in hexadecimal digits: tells contents apart."""
-    digest = hashlib.sha256()
-    for block in _blocks(parts):
-        digest.update(block)
-    return digest.hexdigest()
-
-
-def crc32(parts: Iterable[bytes | Path]) -> int:
-    """CRC-32 of bytes and of files' content, one after another: shows damage to a file of this package."""
-    value = 0
-    for block in _blocks(parts):
-        value = zlib.crc32(block, value)
-    return value
-
-
-def _blocks(parts: Iterable[bytes | Path]) -> Iterator[bytes]:
-    for part in parts:
-        if isinstance(part, bytes):
-            yield part
-        else:
-            with part.open("rb") as file:
-                while block := file.read(2**20):
-                    yield block
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 #: How files begin that are often met under another name: what they are, and the endings that may begin so.

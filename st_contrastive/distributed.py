@@ -1,7 +1,4 @@
-"""Communication between the processes of a training run, and copies of small tensors from a device to the CPU.
-
-With one process nothing is communicated.
-"""
+"""Communication between the processes of a training run. With one process nothing is communicated."""
 
 from __future__ import annotations
 
@@ -29,26 +26,17 @@ class RowCounts:
     """The number of rows that each process has of one batch, which may differ in the last batch.
 
     Args:
-        rows: this process's; also the attribute ``own``.
+        rows: this process's; also the attribute ``here``.
         device: the device to exchange the counts on, if the rows of all processes are one batch; None if not.
     """
 
     def __init__(self, rows: int, device: torch.device | None = None) -> None:
-        self._gathered: HostValue | None = None
-        self._each = [rows]
-        self.own = rows
+        self.here, self.each = rows, [rows]
         if device is not None and world_size() > 1:
-            own = torch.full((1,), rows, device=device)
-            counts = [torch.zeros_like(own) for _ in range(world_size())]
-            dist.all_gather(counts, own)
-            self._gathered = HostValue(torch.cat(counts))
-
-    @property
-    def each(self) -> list[int]:
-        """The rows of each process, in their order; only this process's if they are a batch of their own."""
-        if self._gathered is not None:
-            self._each, self._gathered = self._gathered.read().tolist(), None
-        return self._each
+            count = torch.full((1,), rows, device=device)
+            counts = [torch.zeros_like(count) for _ in range(world_size())]
+            dist.all_gather(counts, count)
+            self.each = torch.cat(counts).tolist()
 
     @property
     def share(self) -> float:
@@ -56,7 +44,7 @@ class RowCounts:
 
         A mean over this process's rows, times this, averages over the processes to the mean over all rows.
         """
-        return self.own * len(self.each) / sum(self.each) if len(self.each) > 1 else 1.0
+        return self.here * len(self.each) / sum(self.each)
 
 
 def gather(tensor: Tensor, rows: Sequence[int]) -> tuple[Tensor, int]:
@@ -102,20 +90,6 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
         _unflatten(flat, parts)
 
 
-def first_ranks(value: Any) -> Any:
-    """Rank 0's value, on all ranks: any object that can be pickled."""
-    if world_size() == 1:
-        return value
-    values = [value]
-    dist.broadcast_object_list(values, src=0)
-    return values[0]
-
-
-def alike(flag: bool, device: torch.device) -> bool:
-    """Whether all ranks have the same flag."""
-    return len(set(RowCounts(int(flag), device).each)) == 1
-
-
 @torch.no_grad()
 def _flattened(tensors: Iterable[Tensor]) -> list[tuple[Tensor, list[Tensor]]]:
     if world_size() == 1:
@@ -143,9 +117,9 @@ class _Averaged(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         # Copies, since a gradient may be an expanded zero, or in use elsewhere.
-        own = tuple(gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients[1:])
-        average(own)
-        return own
+        averaged = tuple(gradient.clone(memory_format=torch.contiguous_format) for gradient in gradients[1:])
+        average(averaged)
+        return averaged
 
 
 def averaging(parameters: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -156,31 +130,3 @@ def averaging(parameters: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]
     """
     zero, *stand_ins = _Averaged.apply(*parameters.values())  # type: ignore[no-untyped-call]
     return zero, dict(zip(parameters, stand_ins, strict=True))
-
-
-class HostValue:
-    """A small tensor that is copied to the CPU in the background.
-
-    Reading a number from a CUDA device waits for all work that was queued before. Here the copy is queued when the
-    value is made, so that reading it does not wait for work that was queued later, and the device stays busy.
-
-    Example:
-        >>> import torch
-        >>> HostValue(torch.arange(3).sum()).read().item()
-        3
-    """
-
-    def __init__(self, value: Tensor) -> None:
-        self._value = value.detach()
-        self._copied: torch.cuda.Event | None = None
-        if value.is_cuda:
-            self._value = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
-            self._value.copy_(value.detach(), non_blocking=True)
-            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._copied.record(torch.cuda.current_stream(value.device))
-
-    def read(self) -> Tensor:
-        """The value, on the CPU."""
-        if self._copied is not None:
-            self._copied.synchronize()
-        return self._value.cpu()

@@ -19,7 +19,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_contrastive.objectives import masked_lm_in_chunks
 from tests import foreign
 from tests.tokenizers import TOKENIZERS
 
@@ -256,9 +255,3 @@ def data_folder() -> Path:
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
-
-
-@pytest.fixture
-def limit_logits(monkeypatch):
-    """``limit_logits(count)``: above so many, the losses compute masked-LM cross-entropy in chunks."""
-    return lambda count: monkeypatch.setitem(masked_lm_in_chunks.__kwdefaults__, "most_logits", count)

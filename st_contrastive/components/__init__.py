@@ -3,24 +3,21 @@
 from st_contrastive.components.auxiliary_files import load_auxiliary, save_auxiliary
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM
 from st_contrastive.components.fraternal_embedding import FraternalEmbedding
-from st_contrastive.components.heads import InteractionHead, Projector, TanhHead, interaction_classifier
+from st_contrastive.components.heads import InteractionHead, Projector, TanhHead
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.momentum_encoder import MomentumEncoder
 from st_contrastive.components.pair_composer import Content, PairComposer
-from st_contrastive.components.queues import KeyQueue, NegativeQueue
+from st_contrastive.components.queues import NegativeQueue
 from st_contrastive.components.replaced_tokens import ReplacedTokenDetector
 from st_contrastive.components.shared_tokens import Alignment
 from st_contrastive.components.token_corruption import TokenCorruption
-from st_contrastive.encoder import CorruptedTokens
 
 __all__ = [
     "Alignment",
     "AuxiliaryMLM",
     "Content",
-    "CorruptedTokens",
     "FraternalEmbedding",
     "InteractionHead",
-    "KeyQueue",
     "MaskedLMHead",
     "MomentumEncoder",
     "NegativeQueue",
@@ -29,7 +26,6 @@ __all__ = [
     "ReplacedTokenDetector",
     "TanhHead",
     "TokenCorruption",
-    "interaction_classifier",
     "load_auxiliary",
     "save_auxiliary",
 ]

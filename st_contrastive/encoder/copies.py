@@ -37,9 +37,9 @@ def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
 def plain_copy(module: Module) -> Module:
     """A copy without gradients, the caller's hooks, which are on the module and not on this copy, and gradient
     checkpointing, which would run a layer again without what was put into it."""
-    made = copy.deepcopy(module)
-    made.zero_grad(set_to_none=True)
-    for part in made.modules():
+    clone = copy.deepcopy(module)
+    clone.zero_grad(set_to_none=True)
+    for part in clone.modules():
         for name, value in vars(part).items():
             if "_hooks" in name and isinstance(value, dict):
                 value.clear()
@@ -47,7 +47,7 @@ def plain_copy(module: Module) -> Module:
         vars(part).pop("_output_capturing_hooks_installed", None)
         if getattr(part, "gradient_checkpointing", False):
             part.gradient_checkpointing = False  # type: ignore[assignment]
-    return made
+    return clone
 
 
 def has_adapters(encoder: PreTrainedModel) -> bool:

@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
-from st_contrastive.encoder.layers import embedding_outputs
 from st_contrastive.encoder.model import (
-    embeds_first_token,
     encoder_of,
+    is_causal,
     max_positions,
+    reads_first_token,
     text_module,
     unwrap,
     wrapper_chain,
 )
-from st_contrastive.encoder.probe import is_causal, probing
 
 
 def require_text_encoder(model: nn.Module) -> None:
-    """Refuse a model that no loss can train.
+    """Refuse a model that no loss can read.
 
     Raises:
         TypeError: the model does not start with a token-level Transformer module.
         ValueError: it has no tokenizer, or one without a vocabulary or a padding token.
     """
-    first = text_module(model)
-    if not isinstance(first.tokenizer, PreTrainedTokenizerBase):
+    tokenizer = text_module(model).tokenizer
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise ValueError(
             "model has no tokenizer, which these losses need to tell words from special tokens. Load the Transformer "
             "module from a folder or name that holds one."
         )
-    if len(first.tokenizer) <= len(set(first.tokenizer.all_special_ids)):
+    if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
         # transformers makes such a tokenizer of a folder without tokenizer files.
         raise ValueError(
-            f"model's tokenizer ({type(first.tokenizer).__name__}) has no vocabulary besides special tokens: its "
-            "folder has no tokenizer files. "
-            "Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
+            f"model's tokenizer ({type(tokenizer).__name__}) has no vocabulary besides special tokens: its folder has "
+            "no tokenizer files. Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load "
+            "the model again."
         )
-    require_padding(first.tokenizer)
+    require_padding(tokenizer)
 
 
 def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -57,11 +59,23 @@ def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def require_trainable(model: SentenceTransformer) -> None:
-    """Refuse weights that training would destroy. Warn of weights that hardly move, and of a decoder's first token.
+    """Refuse a model that training would leave as it is, or destroy. Warn of weights that hardly move.
 
     Raises:
-        ValueError: weights that are trained are float16, or the model has no limit to cut texts at.
+        ValueError: no weight is trained, weights that are trained are float16, or there is no limit to cut texts at.
     """
+    if not any(weight.requires_grad for weight in model.parameters()):
+        adapters = getattr(encoder_of(model), "peft_config", None)
+        raise ValueError(
+            "No weight of model is trained (requires_grad is False everywhere), so that only the loss's own head would "
+            "learn. "
+            + (
+                "PEFT loads saved adapters frozen: unfreeze them, for instance by [p.requires_grad_(True) for n, p in "
+                "model.named_parameters() if 'lora_' in n]."
+                if adapters
+                else "Call model.requires_grad_(True), or put a Dense module that is trained behind the frozen encoder."
+            )
+        )
     if unwrap(model).max_seq_length is None:
         limit = max_positions(model)
         raise ValueError(
@@ -74,24 +88,36 @@ def require_trainable(model: SentenceTransformer) -> None:
             "model has bfloat16 weights, in which most small updates round away. Load it with model_kwargs={'dtype': "
             "torch.float32}, and give the trainer bf16=True to save time."
         )
-    if embeds_first_token(model) and is_causal(model):
+    if reads_first_token(model) and is_causal(model):
         warn(
             "model is a decoder that is read at its first token, which sees no other: sentences that begin alike get "
             "one vector. End it with Pooling(width, 'lasttoken') or 'mean'."
         )
 
 
-def require_no_half(part: nn.Module, whose: str) -> None:
-    """Refuse float16 weights that are trained; ``whose`` begins the message.
+def require_no_half(part: nn.Module, owner: str) -> None:
+    """Refuse float16 weights that are trained; ``owner`` begins the message.
 
     Raises:
         ValueError: there are some.
     """
     if any(weight.dtype == torch.float16 for weight in part.parameters() if weight.requires_grad):
         raise ValueError(
-            f"{whose} float16 weights: an optimizer's squared gradients underflow in them, and its steps become "
+            f"{owner} float16 weights: an optimizer's squared gradients underflow in them, and its steps become "
             "arbitrary. Load the model with model_kwargs={'dtype': torch.float32}, or take model.float(); to save "
             "time, give the trainer fp16=True or bf16=True."
+        )
+
+
+def require_independent_rows(model: nn.Module, argument: str) -> None:
+    """Refuse a model whose vector for a row depends on the batch's other rows.
+
+    Raises:
+        ValueError: it has BatchNorm.
+    """
+    if any(isinstance(module, _BatchNorm) for module in unwrap(model).modules()):
+        raise ValueError(
+            f"{argument} can't be used: the model has BatchNorm, whose statistics would be a mini-batch's."
         )
 
 
@@ -103,7 +129,7 @@ def require_plain_tokens(model: nn.Module, reader: str) -> None:
         reader: what reads them, for the message.
 
     Raises:
-        ValueError: there is such a module.
+        ValueError: there is such a module, or prompt tuning.
     """
     adapters = getattr(encoder_of(model), "peft_config", None) or {}
     if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
@@ -120,6 +146,19 @@ def require_plain_tokens(model: nn.Module, reader: str) -> None:
                 "model pools them. Put it behind the Pooling, or take a loss that reads sentence vectors only, such "
                 "as SimCSELoss or ConIsILoss."
             )
+
+
+def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
+    """Refuse an encoder that does not accept embeddings in place of token ids.
+
+    Raises:
+        ValueError: its forward pass has no argument ``inputs_embeds``.
+    """
+    if "inputs_embeds" not in inspect.signature(encoder.forward).parameters:
+        raise ValueError(
+            f"{type(encoder).__name__} takes no inputs_embeds, which the fraternal twin needs. Take an encoder such as "
+            "BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."
+        )
 
 
 def freeze_token_embeddings(model: SentenceTransformer) -> None:
@@ -146,31 +185,20 @@ def freeze_token_embeddings(model: SentenceTransformer) -> None:
     layer.requires_grad_(False)
 
 
-def require_embeddings_as_input(encoder: PreTrainedModel, *, outputs: bool = False) -> None:
-    """Refuse an encoder that does not accept embeddings in place of token ids.
-
-    Args:
-        encoder: the encoder.
-        outputs: whether the embedding layer's output must be readable too.
+@contextmanager
+def trial_pass(network: PreTrainedModel, purpose: str) -> Iterator[None]:
+    """Wraps one forward pass of a network that a loss owns, so that an unsuitable family is refused before training.
 
     Raises:
-        ValueError: the message says which encoders work.
+        ValueError: the pass failed; its error is the cause.
     """
-    ids = torch.ones((2, 8), dtype=torch.long, device=encoder.device)  # Funnel fails on shorter rows
+    flash = "flash" in str(network.config._attn_implementation)  # which takes half precision only
+    precision = torch.autocast(network.device.type, torch.bfloat16, cache_enabled=False) if flash else nullcontext()
     try:
-        with ExitStack() as stack:
-            stack.enter_context(probing(encoder, encoder.device))
-            captured = stack.enter_context(embedding_outputs(encoder)) if outputs else []
-            states = encoder(inputs_embeds=encoder.get_input_embeddings()(ids), attention_mask=torch.ones_like(ids))[0]
-        shapes = [states.shape, *(output.shape for output in captured)]
-    except Exception as error:  # whatever a family's code raises
-        failure = f"{type(error).__name__}: {first_line(error)}"
-    else:
-        if len(shapes) > outputs and all(shape[:2] == ids.shape for shape in shapes):
-            return
-        failure = f"from {tuple(ids.shape)} embeddings it makes states of the shapes {[tuple(one) for one in shapes]}"
-    readable = ", or does not give its embedding layer's output" if outputs else ""
-    raise ValueError(
-        f"{type(encoder).__name__} does not accept embeddings as input{readable}, as TwinsLoss needs ({failure}). Take "
-        "an encoder such as BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."
-    )
+        with torch.no_grad(), precision:
+            yield
+    except Exception as error:
+        raise ValueError(
+            f"{type(network).__name__} can't be {purpose} ({type(error).__name__}: {first_line(error)}). Take an "
+            "encoder such as BERT, RoBERTa, MPNet, DistilBERT, ELECTRA or ModernBERT."
+        ) from error

@@ -1,28 +1,21 @@
-"""A batch of texts as right-padded rows: reading it, masking it, and taking groups of its rows."""
+"""A batch of texts as right-padded rows: reading it, masking it, and taking some of its rows."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from st_contrastive.distributed import HostValue
-from st_contrastive.encoder import flat_batches
-from st_contrastive.encoder.flat_batches import FlatForm
-from st_contrastive.encoder.model import text_module, tokenizer_of
+from st_contrastive.encoder.model import tokenizer_of
 
-#: The text tensors that a transformers model takes. A column's dict holds more: strings, and what a model writes there.
-TEXT_KEYS = ("input_ids", "attention_mask", "token_type_ids")
-#: What a pass through an encoder costs beside its tokens, as a number of tokens.
-PASS_COST = 64
-_CHUNK_COUNTS = (1, 2, 3, 4, 6, 8)
+#: Keys that mark where the texts of a flat batch begin and end.
+_BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx", "position_ids")
 
 
+@dataclass(frozen=True)
 class CorruptedTokens:
     """``input_ids`` (N, L) after corruption, and ``chosen`` (N, L), True where a token was drawn for it.
 
@@ -33,15 +26,12 @@ class CorruptedTokens:
         tensor([1, 2])
     """
 
-    def __init__(self, input_ids: Tensor, chosen: Tensor) -> None:
-        self.input_ids, self.chosen = input_ids, chosen
-        self._count = HostValue(chosen.sum())
+    input_ids: Tensor
+    chosen: Tensor
 
     def places(self) -> Tensor:
-        """(M,), the chosen positions as indices into the flattened (N x L), in their order."""
-        # Sorting needs no wait for the device. Searching would wait to learn how many positions there are.
-        order = self.chosen.flatten().to(torch.uint8).argsort(descending=True, stable=True)
-        return order[: int(self._count.read())]
+        """(M,), the chosen positions as indices into the flattened (N x L)."""
+        return self.chosen.flatten().nonzero()[:, 0]
 
     def take(self, rows: Tensor, width: int) -> CorruptedTokens:
         """Some rows, by index, cut to ``width`` columns."""
@@ -53,32 +43,31 @@ class Rows:
     """Texts in right-padded rows.
 
     Args:
-        texts: what a transformers model takes: ``input_ids`` (N, L) or ``inputs_embeds`` (N, L, d), ``attention_mask``
-            (N, L), and ``token_type_ids`` (N, L) where the family has them.
-        extras: what else sentence-transformers put into the batch and its modules read, such as ``prompt_length``.
-        masked: a corrupted copy of the tokens.
-        vectors: (N, d), a vector for each row, for the networks that are conditioned on one.
-        flat: the form of the batch that the rows were made of, where it had no padding.
+        texts: tensors with an entry for each token, (N, L) or (N, L, d): ``input_ids`` or ``inputs_embeds``,
+            ``attention_mask``, and whatever else the tokenizer gave.
+        per_row: tensors and lists with an entry for each row.
+        constants: what belongs to the whole batch, such as ``modality``.
     """
 
     texts: dict[str, Tensor]
-    extras: dict[str, Any] = field(default_factory=dict)
-    masked: CorruptedTokens | None = None
-    vectors: Tensor | None = None
-    flat: FlatForm | None = None
+    per_row: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, features: dict[str, Any], model: nn.Module) -> Rows:
-        """The rows of one text column, as ``model.preprocess`` or a collator made it.
+    def of(cls, features: Mapping[str, Any], model: nn.Module) -> Rows:
+        """The rows of one text column, as ``model.preprocess`` or a collator prepared it.
 
         Raises:
-            ValueError: the batch is not text.
+            TypeError: the column is no dict.
+            ValueError: it is not text, or holds a tensor that belongs neither to rows nor to tokens.
         """
-        flat = None
-        if "cu_seq_lens_q" in features:  # all texts in one row, without padding
-            # A name of sentence-transformers' own, which its preprocessing reads.
-            first_position = int(getattr(text_module(model), "_flatten_position_offset", 0))
-            features, flat = flat_batches.in_rows(features, tokenizer_of(model).pad_token_id or 0, first_position)
+        if not isinstance(features, Mapping):
+            raise TypeError(
+                f"A loss takes a list with one dict of features for each text column, and a column is of type "
+                f"{type(features).__name__}: call loss([model.preprocess(sentences)])."
+            )
+        if "cu_seq_lens_q" in features:
+            features = _padded(features, model)
         ids, mask = features.get("input_ids"), features.get("attention_mask")
         if not isinstance(ids, Tensor) or ids.ndim != 2 or not isinstance(mask, Tensor):
             raise ValueError(
@@ -90,9 +79,21 @@ class Rows:
         # Sentences are composed, fused and read from their first token on, whichever side they were padded on.
         places = torch.arange(mask.shape[1], device=mask.device) + (mask != 0).to(torch.uint8).argmax(dim=1)[:, None]
         order = places % mask.shape[1]
-        texts = {key: features[key].gather(1, order) for key in TEXT_KEYS if key in features}
-        extras = {k: v for k, v in features.items() if not isinstance(v, Tensor) or k == "prompt_length"}
-        return cls(texts, extras, flat=flat)
+        rows = cls({})
+        for key, value in features.items():
+            if key == "prompt_length" or not isinstance(value, (Tensor, list)):
+                rows.constants[key] = value
+            elif isinstance(value, Tensor) and value.ndim >= 2 and value.shape[:2] == ids.shape:
+                rows.texts[key] = value[torch.arange(len(ids), device=ids.device)[:, None], order]
+            elif len(value) == len(ids) if isinstance(value, list) or value.ndim else False:
+                rows.per_row[key] = value
+            else:
+                shape = tuple(value.shape) if isinstance(value, Tensor) else f"list of {len(value)}"
+                raise ValueError(
+                    f"The batch holds {key!r} ({shape}), which has an entry neither for each of the {len(ids)} texts "
+                    f"nor for each of their {ids.shape[1]} tokens. Leave it out of what the first module returns."
+                )
+        return rows
 
     def __len__(self) -> int:
         return self.mask.shape[0]
@@ -115,7 +116,7 @@ class Rows:
     @property
     def prompt_length(self) -> int:
         """The tokens of the prompt before each text, with the special tokens before it; 0 without a prompt."""
-        length = self.extras.get("prompt_length", 0)
+        length = self.constants.get("prompt_length", 0)
         if isinstance(length, Tensor):
             length = int(length.flatten()[0])
         # A space at a prompt's end is counted as a token. Where it becomes a part of the next word, rows differ there.
@@ -124,54 +125,40 @@ class Rows:
 
     def features(self) -> dict[str, Any]:
         """A new dict for a SentenceTransformer, which writes into the one that it is given."""
-        return {**self.extras, **self.texts}
+        return {**self.constants, **self.per_row, **self.texts}
 
-    def corrupted(self, corruption: Callable[[Tensor, Tensor], CorruptedTokens], times: int = 1) -> Rows:
-        """``times`` copies of the rows, one after the other, with what the corruption makes of them as ``masked``.
-
-        A prompt stays whole.
-        """
-        texts = self.texts
-        if times > 1:
-            texts = {key: torch.cat([value] * times) for key, value in texts.items()}
+    def corrupted(self, corruption: Callable[[Tensor, Tensor], CorruptedTokens]) -> CorruptedTokens:
+        """The tokens after a corruption, which leaves a prompt whole."""
         behind_prompt = torch.arange(self.width, device=self.mask.device) >= self.prompt_length
-        corrupted = corruption(texts["input_ids"], texts["attention_mask"] * behind_prompt)
-        return replace(self, texts=texts, masked=corrupted)
+        return corruption(self.ids, self.mask * behind_prompt)
 
-    def masked_copy(self) -> tuple[Rows, Tensor]:
-        """The rows with the corrupted tokens, and the chosen positions, (M,), in the flattened (N x L).
+    def with_ids(self, input_ids: Tensor) -> Rows:
+        """The rows with other tokens in the same places."""
+        return replace(self, texts={**self.texts, "input_ids": input_ids})
 
-        Raises:
-            ValueError: the rows have no corrupted tokens.
-        """
-        if self.masked is None:
-            raise ValueError("These rows have no corrupted tokens: call corrupted() first.")
-        return replace(self, texts={**self.texts, "input_ids": self.masked.input_ids}), self.masked.places()
+    def repeated(self, times: int) -> Rows:
+        """``times`` copies of the rows, one after the other."""
+        texts = {key: torch.cat([value] * times) for key, value in self.texts.items()}
+        per_row = {k: v * times if isinstance(v, list) else torch.cat([v] * times) for k, v in self.per_row.items()}
+        return Rows(texts, per_row, self.constants)
 
     def lengths(self) -> list[int]:
-        """Tokens of each row, up to the last that is attended to. On a GPU this waits for the device."""
+        """Tokens of each row, up to the last that is attended to."""
         places = torch.arange(1, self.width + 1, device=self.mask.device)
-        found: list[int] = ((self.mask != 0) * places).amax(dim=1).tolist()
-        return found
+        lengths: list[int] = ((self.mask != 0) * places).amax(dim=1).tolist()
+        return lengths
 
     def take(self, rows: Tensor, width: int) -> Rows:
         """Some rows, by index, cut to ``width`` columns, but to one at least."""
-        width = max(width, 1)
-        return replace(
-            self,
-            texts={key: value.index_select(0, rows)[:, :width] for key, value in self.texts.items()},
-            masked=None if self.masked is None else self.masked.take(rows, width),
-            vectors=None if self.vectors is None else self.vectors.index_select(0, rows),
-        )
+        texts = {key: value.index_select(0, rows)[:, : max(width, 1)] for key, value in self.texts.items()}
+        per_row = {
+            key: [value[row] for row in rows.tolist()] if isinstance(value, list) else value.index_select(0, rows)
+            for key, value in self.per_row.items()
+        }
+        return Rows(texts, per_row, self.constants)
 
     def require_positions(self, limit: int | None, column: int) -> None:
-        """Refuse texts that are longer than a network's table of positions.
-
-        They are not cut here: the trained model would still fail on such a text when it encodes.
-
-        Args:
-            limit: rows of the table; None where there is none.
-            column: number of the text column, for the message.
+        """Refuse texts that are longer than a network's table of positions, where the trained model would fail too.
 
         Raises:
             ValueError: a text is longer.
@@ -185,39 +172,28 @@ class Rows:
                 f"model.max_seq_length = {limit}, or less, so that longer texts are cut when they are tokenised."
             )
 
+    def require_vocabulary(self, size: int | None, column: int) -> None:
+        """Refuse tokens that the encoder has no embedding for.
 
-def chunks(lengths: Sequence[int], most: int) -> list[list[int]]:
-    """Row numbers in chunks of ``most``, shortest rows first; the last chunk may be smaller.
-
-    Example:
-        >>> chunks([3, 9, 3, 9, 1], most=2)
-        [[4, 0], [2, 1], [3]]
-    """
-    order = np.argsort(lengths, kind="stable").tolist()
-    return [order[start : start + most] for start in range(0, len(order), most)]
-
-
-def cheapest_chunks(lengths: Sequence[int], pass_cost: int = PASS_COST) -> list[list[int]]:
-    """The rows in one to eight equal chunks, the number that costs least in padded tokens and passes.
-
-    Args:
-        lengths: tokens of each row.
-        pass_cost: what one more pass costs, in tokens.
-
-    Example:
-        >>> cheapest_chunks([3, 9, 3, 9], pass_cost=4)
-        [[0, 2], [1, 3]]
-        >>> cheapest_chunks([3, 9, 3, 9], pass_cost=20)
-        [[0, 2, 1, 3]]
-    """
-
-    def cost(groups: list[list[int]]) -> int:
-        return sum(pass_cost + len(rows) * lengths[rows[-1]] for rows in groups)
-
-    return min((chunks(lengths, math.ceil(len(lengths) / count)) for count in _CHUNK_COUNTS), key=cost)
+        Raises:
+            ValueError: there is one.
+        """
+        if size is not None and (largest := int(self.ids.max())) >= size:
+            raise ValueError(
+                f"Text column {column} has the token {largest}, and the encoder has {size} embeddings: tokens were "
+                "added to the tokenizer. Call model.transformers_model.resize_token_embeddings(len(model.tokenizer))."
+            )
 
 
-def in_order(parts: list[tuple[Tensor, ...]], order: Tensor) -> tuple[Tensor, ...]:
-    """The groups' row-first tensors put together in the batch's order; ``order`` holds the groups' row numbers."""
-    back = order.argsort()
-    return tuple(torch.cat(column).index_select(0, back) for column in zip(*parts, strict=True))
+def _padded(flat: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
+    """A flat batch, as sentence-transformers makes it for flash attention, as padded rows with their mask."""
+    bounds: Tensor = flat["cu_seq_lens_q"].long()
+    starts, lengths = bounds[:-1, None], (bounds[1:] - bounds[:-1])[:, None]
+    column = torch.arange(int(flat["max_length_q"]), device=bounds.device)
+    mask = column < lengths
+    places = torch.where(mask, starts + column, 0)
+    rows = {key: value for key, value in flat.items() if key not in (*_BOUNDS, "input_ids", "token_type_ids")}
+    for key, fill in (("input_ids", tokenizer_of(model).pad_token_id or 0), ("token_type_ids", 0)):
+        if key in flat:
+            rows[key] = torch.where(mask, flat[key][0][places], fill)
+    return {**rows, "attention_mask": mask.long()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,9 +162,9 @@ def _check_classes(task: str, splits: dict[str, TransferSplit], folds: int) -> N
     """Every fold needs a row of each class, inner folds of the rest included, and train a row of each class of test."""
     split = "all" if "all" in splits else "train"
     labels = splits[split].labels
-    counts = dict(zip(*np.unique(labels, return_counts=True), strict=True))
-    rare = min(counts, key=lambda label: int(counts[label]))
-    least = folds + 1 + (1 if folds == 2 else 0) if split == "all" else 1 if "dev" in splits else folds
+    counts = Counter(labels)
+    rare = min(counts, key=counts.__getitem__)
+    least = folds + 2 if split == "all" else 1 if "dev" in splits else folds
     if counts[rare] < least:
         raise EvaluationDataError(
             f"{task}: {split} has {counts[rare]} row(s) of class {rare!r}, and folds={folds} needs {least} of each."

@@ -8,11 +8,9 @@ from st_contrastive.inputs.builders import (
     twins_dataset,
     twins_examples,
 )
+from st_contrastive.inputs.readers import load_sentences, load_translations
 from st_contrastive.inputs.report import DataReport, describe
-from st_contrastive.inputs.sentences import load_sentences
-from st_contrastive.inputs.translation import translate_corpus
-from st_contrastive.inputs.translations import load_translations
-from st_contrastive.inputs.translator import Translator
+from st_contrastive.inputs.translation import Translator, translate_corpus
 
 __all__ = [
     "DataReport", "Translator", "conisi_dataset", "conisi_examples", "describe", "load_sentences", "load_translations",

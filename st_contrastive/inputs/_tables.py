@@ -21,15 +21,9 @@ _KINDS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".par
 
 
 def read_table(source: Source, streaming: bool = False, pair: tuple[str, str] | None = None) -> Any:
-    """The source as a Dataset or, with ``streaming``, as an IterableDataset.
+    """The source of :func:`~st_contrastive.inputs.load_sentences` as a Dataset or, with ``streaming``, IterableDataset.
 
-    Args:
-        source: see :func:`~st_contrastive.inputs.load_sentences`.
-        streaming: read rows when they are asked for.
-        pair: the two columns that are wanted of a table, for a .tsv that may have no heading.
-
-    Raises:
-        OSError, TypeError, ValueError: the source can't be read, or is none.
+    ``pair`` names the two columns that a .tsv without a heading has.
     """
     if isinstance(source, (DatasetDict, IterableDatasetDict)):
         raise TypeError(f"source is a {type(source).__name__}: give one split, such as source[{next(iter(source))!r}].")
@@ -110,11 +104,7 @@ def _file_options(path: Path, pair: tuple[str, str] | None) -> dict[str, Any]:
         return {"path": kind, "encoding": "utf-8-sig"}
     if kind != "csv":
         return {"path": kind}
-    with (
-        gzip.open(path, "rt", encoding="utf-8-sig")
-        if path.name.lower().endswith(".gz")
-        else path.open(encoding="utf-8-sig") as file
-    ):
+    with (gzip.open if path.name.lower().endswith(".gz") else open)(path, "rt", encoding="utf-8-sig") as file:
         heading = file.readline().rstrip("\r\n")
     if suffix == ".csv":  # spreadsheets of many countries write semicolons
         return {"path": kind, "sep": max(",;\t", key=heading.count)}

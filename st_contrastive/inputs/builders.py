@@ -10,7 +10,7 @@ import numpy as np
 from datasets import Dataset
 from sentence_transformers.sentence_transformer.readers import InputExample
 
-from st_contrastive._checks import require_count, require_encodable, require_string, require_texts, warn
+from st_contrastive._checks import require_count, require_texts, warn
 
 #: Strings, or a Dataset with the column ``sentence``.
 Sentences: TypeAlias = Iterable[str] | Dataset
@@ -113,15 +113,9 @@ def _columns(sentences: Sentences, name: str, second: Second | None, seed: int =
     require_count("seed", seed, least=0)
     columns = {"sentence": list(texts_of(sentences))}
     if callable(second):
-        rng = random.Random()
-        columns[name] = []
-        for index, sentence in enumerate(columns["sentence"]):
-            rng.seed(f"{seed} {index}")
-            text = second(sentence, rng)
-            require_string(f"{name} of sentences[{index}]", text)
-            require_encodable(f"{name} of sentences[{index}]", text)
-            columns[name].append(text)
-    elif second is not None:
+        rows = enumerate(columns["sentence"])
+        second = [second(sentence, random.Random(f"{seed} {index}")) for index, sentence in rows]
+    if second is not None:
         columns[name] = list(require_texts(name, second))
     lengths = [len(column) for column in columns.values()]
     if len(set(lengths)) > 1:

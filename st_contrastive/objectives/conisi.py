@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from st_contrastive.objectives.contrast import full_precision, require_same_shape
+from st_contrastive.objectives.contrast import full_precision
 
 
 def interaction(positive_scores: Tensor, negative_scores: Tensor, *, valid: Tensor | None = None) -> Tensor:
@@ -26,21 +26,13 @@ def interaction(positive_scores: Tensor, negative_scores: Tensor, *, valid: Tens
     Returns:
         0-d tensor, at least float32; 0 if no row is valid.
 
-    Raises:
-        ValueError: the scores differ in shape or are not (N, c), or ``valid`` is not (N,).
-
     Example:
         >>> import torch
         >>> round(interaction(torch.zeros(2, 3), torch.zeros(2, 3)).item(), 4)  # log 2
         0.6931
     """
-    require_same_shape(positive_scores=positive_scores, negative_scores=negative_scores)
-    if positive_scores.ndim != 2:
-        raise ValueError(f"positive_scores must have shape (rows, coordinates), got {tuple(positive_scores.shape)}.")
     rows = F.softplus(full_precision(negative_scores) - full_precision(positive_scores)).mean(dim=1)
     if valid is None:
         return rows.mean()
-    if valid.shape != rows.shape:
-        raise ValueError(f"valid must have shape ({rows.shape[0]},), got {tuple(valid.shape)}.")
     counted = valid.to(rows.dtype)
     return (rows * counted).sum() / counted.sum().clamp(min=1)

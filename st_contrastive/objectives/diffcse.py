@@ -22,9 +22,6 @@ def replaced_tokens(logits: Tensor, replaced: Tensor, attended: Tensor) -> Tenso
     Returns:
         0-d tensor, at least float32; 0 if nothing is attended.
 
-    Raises:
-        ValueError: the shapes do not fit.
-
     Example:
         >>> import torch
         >>> logits = torch.tensor([[[0.0, 1.0986123], [0.0, 0.0], [9.0, 0.0]]])  # log 3
@@ -32,11 +29,6 @@ def replaced_tokens(logits: Tensor, replaced: Tensor, attended: Tensor) -> Tenso
         >>> round(loss.item(), 4)  # (log 4/3 + log 2) / 2
         0.4904
     """
-    if logits.shape != (*replaced.shape, 2) or attended.shape != replaced.shape:
-        raise ValueError(
-            f"logits must be (N, L, 2), replaced and attended (N, L); got {tuple(logits.shape)}, "
-            f"{tuple(replaced.shape)} and {tuple(attended.shape)}."
-        )
     counted = attended != 0
     losses = F.cross_entropy(full_precision(logits).flatten(0, 1), replaced.flatten().long(), reduction="none")
     return (losses * counted.flatten()).sum() / counted.sum().clamp(min=1)

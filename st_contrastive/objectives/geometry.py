@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from st_contrastive.objectives.contrast import full_precision, info_nce, require_matrix
+from st_contrastive.objectives.contrast import full_precision, info_nce
 
 _ROWS_AT_ONCE = 1024
 
@@ -29,19 +29,11 @@ def alignment(first: Tensor, second: Tensor, *, power: float = 2.0) -> Tensor:
     Returns:
         0-d tensor, from 0 to 2 ** alpha.
 
-    Raises:
-        ValueError: the shapes differ, or there is no row.
-
     Example:
         >>> import torch
         >>> round(alignment(torch.eye(2), torch.eye(2).flip(0)).item(), 4)  # the squared distance of right angles
         2.0
     """
-    require_matrix("first", first)
-    if first.shape != second.shape or first.shape[0] == 0:
-        raise ValueError(
-            f"first {tuple(first.shape)} and second {tuple(second.shape)} must have the same rows, at least 1."
-        )
     unit = [F.normalize(full_precision(rows), dim=-1) for rows in (first, second)]
     distances: Tensor = torch.linalg.vector_norm(unit[0] - unit[1], dim=1)
     return distances.pow(power).mean()
@@ -61,18 +53,12 @@ def uniformity(vectors: Tensor, *, scale: float = 2.0) -> Tensor:
     Returns:
         0-d tensor, from -4 t to 0.
 
-    Raises:
-        ValueError: there are fewer than 2 rows.
-
     Example:
         >>> import torch
         >>> round(uniformity(torch.eye(2)).item(), 4)  # log(e^(-2 * 2))
         -4.0
     """
-    require_matrix("vectors", vectors)
     count = vectors.shape[0]
-    if count < 2:
-        raise ValueError(f"vectors has {count} row(s); uniformity needs at least 2.")
     unit = F.normalize(full_precision(vectors), dim=-1)
     sums = []
     for start in range(0, count, _ROWS_AT_ONCE):
@@ -103,18 +89,10 @@ def mutual_information(
     Returns:
         0-d tensor, at most log N.
 
-    Raises:
-        ValueError: the shapes differ, or there is no temperature.
-
     Example:
         >>> import torch
         >>> round(mutual_information(torch.eye(4), torch.eye(4)).item(), 3)  # log 4
         1.386
     """
-    if first.shape != second.shape or len(temperatures) == 0:
-        raise ValueError(
-            f"first {tuple(first.shape)} and second {tuple(second.shape)} must have the same shape, and temperatures "
-            "at least one value."
-        )
     losses = [info_nce(first, second, temperature=temperature) for temperature in temperatures]
     return math.log(first.shape[0]) - torch.stack(losses).min()

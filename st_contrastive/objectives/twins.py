@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from st_contrastive.objectives.contrast import cosine_pairs, require_matrix, require_same_shape
+from st_contrastive.objectives.contrast import cosine_pairs
 
 
 def twins_margin(
@@ -35,9 +35,6 @@ def twins_margin(
     Returns:
         0-d tensor, at least float32, in [0, 2(e - 1/e)].
 
-    Raises:
-        ValueError: the shapes of the three outputs, or of the three inputs, differ.
-
     Example:
         >>> import torch
         >>> h, other = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
@@ -46,14 +43,6 @@ def twins_margin(
         >>> twins_margin(h, h, other, h, h, other).item()
         0.0
     """
-    require_matrix("anchors", anchors)
-    require_same_shape(anchors=anchors, identical=identical, fraternal=fraternal)
-    require_matrix("anchor_inputs", anchor_inputs)
-    require_same_shape(
-        anchor_inputs=anchor_inputs, identical_inputs=identical_inputs, fraternal_inputs=fraternal_inputs
-    )
-    if anchors.shape[0] != anchor_inputs.shape[0]:
-        raise ValueError(f"anchors has {anchors.shape[0]} rows, anchor_inputs {anchor_inputs.shape[0]}.")
     distance = cosine_pairs(anchors, identical).exp() - cosine_pairs(anchors, fraternal).exp()
     margin = cosine_pairs(anchor_inputs, identical_inputs).exp() - cosine_pairs(anchor_inputs, fraternal_inputs).exp()
     return (distance - margin.detach()).abs().mean()

@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerModelC
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive._files import require_model_files
-from st_contrastive.methods import Method
+from st_contrastive.methods import METHODS, Method
 
 POOLINGS = ("cls", "mean", "lasttoken")
 #: The encoder of the small recipes; the extra "demo" installs it as a package.
@@ -32,7 +32,9 @@ class Card(SentenceTransformerModelCardData):
         return {name: value for name, value in metrics.items() if name not in ("examples", "examples_table")}
 
 
-def load_model(name: str, pooling: str | None, method: Method, *, with_examples: bool = False) -> SentenceTransformer:
+def load_model(
+    name: str, pooling: str | None = None, method: Method = METHODS["simcse"], *, with_examples: bool = False
+) -> SentenceTransformer:
     """An encoder to train, in float32: in half precision an optimizer's small steps are lost.
 
     Args:

@@ -190,7 +190,7 @@ def test_wrong_sources_are_named(tmp_path):
     with pytest.raises(ValueError, match="owner/name"):
         load_sentences("owner/name")  # the hub can't be reached from here
     data = Dataset.from_dict({"title": ["a"], "body": ["b"], "n": [1]})
-    with pytest.raises(ValueError, match="column='text'.*title, body"):
+    with pytest.raises(ValueError, match=r"column='text'.*title, body"):
         load_sentences(data, column="text")
     with pytest.raises(TypeError, match=r"source\['train'\]"):
         load_sentences(DatasetDict(train=data))
@@ -234,7 +234,9 @@ def test_the_report_of_a_new_users_csv(tmp_path, build):
     assert report.examples == (data["sentence"][0], data["sentence"][58], data["sentence"][115])
     lines = str(report).splitlines()
     assert len(lines) == 4
-    for line, part in zip(lines, ("120 read", "2 empty, 2 repeated", "32, which cuts away 8", "0 the cat"), strict=True):
+    for line, part in zip(
+        lines, ("120 read", "2 empty, 2 repeated", "32, which cuts away 8", "0 the cat"), strict=True
+    ):
         assert part in line
 
 

@@ -30,7 +30,11 @@ def tsv(rows):
         ("l.jsonl", jsonl({"n": 1, "de": de, "en": en, "fr": "x"} for en, de in PAIRS), ("en", "de")),
         ("x.jsonl", jsonl({"eng": en, "deu": de} for en, de in PAIRS), ("eng", "deu")),
         ("hub.jsonl", jsonl({"id": "1", "translation": {"de": de, "en": en}} for en, de in PAIRS), ("en", "de")),
-        ("c.csv", "en;de\n" + "".join(f'{en};"{de.replace(chr(34), chr(34) * 2)}"\n' for en, de in PAIRS), ("en", "de")),
+        (
+            "c.csv",
+            "en;de\n" + "".join(f'{en};"{de.replace(chr(34), chr(34) * 2)}"\n' for en, de in PAIRS),
+            ("en", "de"),
+        ),
     ],
 )
 def test_files_of_pairs(tmp_path, name, content, languages):

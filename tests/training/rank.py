@@ -1,11 +1,10 @@
 """One rank of ``test_ranks``. Not a test by itself.
 
-rank.py gradients|train|resume BERT GERMAN FOLDER
+rank.py gradients|train|alone BERT GERMAN FOLDER
 """
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import warnings
@@ -15,18 +14,18 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
-from transformers import TrainerCallback
 
 import st_contrastive as stc
-from st_contrastive.components import CorruptedTokens, ReplacedTokenDetector, TokenCorruption
-from st_contrastive.training import ContrastiveTrainer, KeepBest, LossStateCallback
+from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
+from st_contrastive.encoder.rows import CorruptedTokens
+from st_contrastive.training import ContrastiveTrainer
 from tests.conftest import SENTENCES, switch_off_dropout
-from tests.methods import method_of
+from tests.methods import every_method, method_of
+from tests.training.conftest import arguments_of
 
 #: Options of the loss, and text columns.
 GATHERING = {
@@ -36,11 +35,18 @@ GATHERING = {
     "twins": ({"queue_batches": 2, "train_pooling": "cls"}, 2),
     "twins-german": ({"queue_batches": 2, "train_pooling": "cls"}, 1),
     "infocse": ({"mlm_weight": 0.3, "head": "projector"}, 1),
-    "infocse-rtd": ({"mlm_weight": 0.3, "weighting": "loss", "ablation": stc.InfoCSEAblation(rtd_weight=0.2)}, 1),
+    "infocse-rtd": ({"mlm_weight": 0.3, "weighting": "loss", "rtd_weight": 0.2}, 1),
     "diffcse": ({"rtd_weight": 0.2}, 1),
     "momentum": ({"queue_size": 7, "positives": "momentum"}, 2),
-    "combined": ({"strategy": "given", "mlm_weight": 0.3, "interaction_weight": 0.4}, 2),
 }
+GATHER = {"gather_across_devices": True}
+TRAINED = {
+    **every_method(twins={"queue_batches": 2}, infocse={"mlm_weight": 0.1}),
+    "twins-gathering": ({"queue_batches": 2, **GATHER}, 2),
+    "infocse-gathering": ({"mlm_weight": 0.1, "head": "projector", **GATHER}, 1),
+}
+#: Those that one process continues.
+ALONE = ("twins", "infocse", "pretraining")
 
 
 def build(bert: str, dropout: bool = True, pooling: str = "cls") -> SentenceTransformer:
@@ -135,53 +141,24 @@ def check_gradients(bert, german):
             print(f"{case} {name} {dtype} agrees: {found}", flush=True)
 
 
-TRAINED = {
-    "conisi": ({}, 1),
-    "twins": ({"gather_across_devices": True}, 2),
-    "twins-apart": ({}, 2),
-    "infocse": ({"mlm_weight": 0.1, "head": "projector", "gather_across_devices": True}, 1),
-    "pretraining": ({}, 1),
-}
-
-
 def arguments(folder, **changes):
-    options = {
-        "per_device_train_batch_size": 2,
-        "per_device_eval_batch_size": 2,
-        "max_steps": 20,
-        "learning_rate": 1e-3,
-        "max_grad_norm": 0.5,
-        "logging_steps": 5,
-        "eval_strategy": "steps",
-        "eval_steps": 5,
-        "save_steps": 10,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "dataloader_pin_memory": False,
-        **changes,
-    }
-    return SentenceTransformerTrainingArguments(str(folder), **options)
+    options = {"max_steps": 4, "logging_steps": 3, "eval_strategy": "steps", "eval_steps": 2, "max_grad_norm": 0.5}
+    sizes = {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 2}
+    return arguments_of(folder, **{**options, **sizes, **changes})
 
 
 def made(case, bert):
-    """Model, loss and data. What the ranks own differs before training."""
+    """Loss, data and examples. What the ranks own differs before training."""
     method, (options, columns) = method_of(case), TRAINED[case]
     torch.manual_seed(100 + (dist.get_rank() if dist.is_initialized() else 0))
-    model = build(bert)
+    loss = method.loss_class(build(bert), **options)
     texts = [SENTENCES, SENTENCES[::-1]][:columns]
-    return model, method.loss_class(model, **options), method.dataset(*texts), method.examples(*texts)
+    return loss, method.dataset(*texts), method.examples(*texts)
 
 
-class Norms(TrainerCallback):
-    """The norm of all gradients as they are stepped with."""
-
-    def __init__(self):
-        self.norms = []
-
-    def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self.norms.append(torch.stack([gradient.norm() for gradient in gradients]).norm().item())
+def trainer_of(case, bert, folder, **changes):
+    loss, data, _ = made(case, bert)
+    return ContrastiveTrainer(loss.model, arguments(folder, **changes), data, data, loss)
 
 
 def state_of(loss):
@@ -189,8 +166,10 @@ def state_of(loss):
     return {name.replace("model.module.", "model."): value.detach().clone() for name, value in state.items()}
 
 
-def assert_same_on_all_ranks(loss, but=()):
-    state = {name: value for name, value in state_of(loss).items() if not any(part in name for part in but)}
+def assert_same_on_all_ranks(loss, *, buffers):
+    """Queues and running statistics are each rank's own where their batches are not one."""
+    own = () if buffers else dict(loss.named_buffers())
+    state = {name: value for name, value in loss.state_dict().items() if name not in own}
     assert len(state) > 10
     for name, value in state.items():
         others = [torch.empty_like(value) for _ in range(dist.get_world_size())]
@@ -198,114 +177,66 @@ def assert_same_on_all_ranks(loss, but=()):
         assert all(torch.equal(other, value) for other in others), name
 
 
+def logs_of(trainer):
+    return [log for log in trainer.state.log_history if "loss" in log]
+
+
 def check_training(bert, folder):
     for case in TRAINED:
-        model, loss, data, _ = made(case, bert)
-        norms = Norms()
-        trainer = ContrastiveTrainer(model, arguments(folder / case), data, data, loss, callbacks=[norms])
-        trainer.remove_callback(norms)
-        trainer.add_callback(norms)  # behind the clipping
+        trainer = trainer_of(case, bert, folder / case)
+        start = state_of(trainer.loss)
         trainer.train()
-        assert trainer.state.global_step == 20
-        assert max(norms.norms) <= 0.5 * (1 + 1e-4)
-        assert any(log.get("eval_loss") for log in trainer.state.log_history)
-        # Running statistics and queues are each rank's own where their batches are not one.
-        apart = {"conisi": ["running"], "twins-apart": ["queue"]}.get(case, [])
-        assert_same_on_all_ranks(loss, but=apart)
-        ended = state_of(loss)
-        model, loss, data, _ = made(case, bert)
-        trainer = ContrastiveTrainer(model, arguments(folder / case), data, data, loss)
-        trainer.train(resume_from_checkpoint=str(folder / case / "checkpoint-10"))
-        for name, value in state_of(loss).items():
-            assert torch.equal(value, ended[name]), (case, name)
-        if dist.get_rank() == 0:
-            print(f"{case}: no drift, resumed to the bit", flush=True)
-    check_callback(bert, folder)
+        end = state_of(trainer.loss)
+        changed = [name for name, value in start.items() if not torch.equal(value, end[name])]
+        assert {name.startswith("model.") for name in changed} == {True, False}, case
+        assert_same_on_all_ranks(trainer.loss, buffers="gathering" in case)
+        resumed = trainer_of(case, bert, folder / case)
+        resumed.train(resume_from_checkpoint=str(folder / case / "checkpoint-2"))
+        for name, value in state_of(resumed.loss).items():
+            assert torch.equal(value, end[name]), (case, name)
+        assert len(logs_of(resumed)) == 1  # of steps 1 to 3
+        assert logs_of(resumed) == logs_of(trainer)
+        say(f"{case}: no drift, resumed to the bit")
     check_fit(bert, folder)
-    check_two_losses(bert, folder)
-    check_evaluated_before(bert, folder)
+    check_refused(bert, folder)
     check_mini_batches(bert)
-    check_shares(bert, folder)
 
 
-def check_callback(bert, folder):
-    model, loss, data, _ = made("conisi", bert)
-    SentenceTransformerTrainer(
-        model, arguments(folder / "callback"), data, data, loss, callbacks=[LossStateCallback(loss)]
-    ).train()
-    assert_same_on_all_ranks(loss, but=["running"])
-    dist.barrier()
-    names = {entry.name for entry in (folder / "callback" / "checkpoint-20").glob("loss_state*")}
-    assert names == {"loss_state.safetensors"} | {
-        f"loss_state.rank{rank}.safetensors" for rank in range(1, dist.get_world_size())
-    }
-    if dist.get_rank() == 0:
-        print("callback: no drift", flush=True)
+def say(text):
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        print(text, flush=True)
 
 
 def check_fit(bert, folder):
     os.environ["ACCELERATE_USE_CPU"] = "true"  # fit has no argument that says so
-    model, loss, _, examples = made("conisi", bert)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(
-            [(DataLoader(examples, batch_size=2), loss)], epochs=5, warmup_steps=0, show_progress_bar=False,
-            checkpoint_path=str(folder / "fit"), checkpoint_save_steps=1000,
-        )  # fmt: skip
-    assert sum("neither clipped nor saved" in str(warning.message) for warning in caught) == 1
-    assert_same_on_all_ranks(loss, but=["running"])
-    if dist.get_rank() == 0:
-        print("fit: no drift, warned once", flush=True)
+    loss, _, examples = made("conisi", bert)
+    loss.model.fit(
+        [(DataLoader(examples, batch_size=2), loss)], epochs=3, warmup_steps=0, show_progress_bar=False,
+        checkpoint_path=str(folder / "fit"), checkpoint_save_steps=1000,
+    )  # fmt: skip
+    assert_same_on_all_ranks(loss, buffers=False)
+    say("fit: no drift")
 
 
-def check_two_losses(bert, folder):
-    """A loss for each of two datasets: in one step the ranks have different ones."""
-    options = {"eval_strategy": "no", "save_strategy": "no", "multi_dataset_batch_sampler": "round_robin"}
-
-    def trainer(case, **second):
-        model, first, data, _ = made(case, bert)
-        first.log_terms = second.get("log_terms", True)
-        losses = {"a": first, "b": stc.SimCSELoss(model, **second)}
-        datasets = {"a": data, "b": stc.text_dataset(SENTENCES)}
-        return ContrastiveTrainer(model, arguments(folder / "two", **options), datasets, loss=losses)
-
-    apart = trainer("conisi", log_terms=False)
-    apart.train()
-    for loss in apart.loss.values():
-        assert_same_on_all_ranks(loss, but=["running", "tracked"])
-    for case, message, second in (
-        ("infocse", "gather_across_devices=True does not go", {"log_terms": False}),
-        ("conisi", "log_terms=True does not go", {}),
-    ):
-        with pytest.raises(ValueError, match=message):
-            trainer(case, **second).train()
-    model, first, _, examples = made("conisi", bert)
-    objectives = [(DataLoader(examples, batch_size=2), loss) for loss in (first, stc.SimCSELoss(model))]
-    with pytest.raises(ValueError, match="Each device may train on a different dataset"):
-        model.fit(objectives, warmup_steps=0, show_progress_bar=False, checkpoint_path=str(folder / "fit2"))
-    if dist.get_rank() == 0:
-        print("two losses: no drift", flush=True)
-
-
-def check_evaluated_before(bert, folder):
-    """The trainer prepares a model that it evaluates first, and then leaves it without DDP."""
-    model, loss, data, _ = made("conisi", bert)
-    trainer = ContrastiveTrainer(model, arguments(folder / "evaluated"), data, data, loss)
-    trainer.evaluate()
-    with pytest.raises(ValueError, match=r"has not wrapped the encoder.*Evaluate after"):
+def check_refused(bert, folder):
+    """A loss for each of two datasets, of which the ranks may have different ones; an encoder without DDP."""
+    loss, data, _ = made("conisi", bert)
+    losses = {"a": loss, "b": stc.SimCSELoss(loss.model)}
+    trainer = ContrastiveTrainer(
+        loss.model, arguments(folder / "two", eval_strategy="no"), {"a": data, "b": data}, loss=losses
+    )
+    with pytest.raises(ValueError, match="loss is a dict of 2 losses"):
         trainer.train()
-    first = dist.get_rank() == 0
-    if first:  # as after load_loss_state
-        loss.note_restored_state()
-    with pytest.raises(ValueError, match="load_loss_state was called on some of the devices only"):
-        loss([model.train().preprocess(SENTENCES[:2])])
-    if first:
-        print("evaluated before: refused", flush=True)
+    trainer = trainer_of("conisi", bert, folder / "evaluated")
+    trainer.evaluate()
+    with pytest.raises(ValueError, match=r"has not wrapped the model.*Evaluate after"):
+        trainer.train()
+    say("refused")
 
 
 def check_mini_batches(bert):
     """DDP averages once, behind all mini-batches, whose passes are made again within the backward pass."""
-    found = []
+    gradients = []
     for mini_batch_size in (None, 1):
         torch.manual_seed(0)
         model = build(bert, dropout=False)
@@ -313,80 +244,34 @@ def check_mini_batches(bert):
         loss = stc.InfoCSELoss(model, **options, mini_batch_size=mini_batch_size)
         switch_off_dropout(loss.double())
         wrap = torch.nn.parallel.DistributedDataParallel
-        loss.model = wrap(model, find_unused_parameters=True)
-        if mini_batch_size:
-            with pytest.raises(ValueError, match="give it broadcast_buffers=False"):
-                loss([model.preprocess(SENTENCES[:3])])
         loss.model = wrap(model, find_unused_parameters=True, broadcast_buffers=False)
         share = SENTENCES[3 * dist.get_rank() :][:3]
         for step in range(2):
             loss.zero_grad()
             torch.manual_seed(step)
             loss([model.preprocess(share)]).backward()
-        found.append({name: p.grad for name, p in loss.named_parameters() if p.grad is not None})
-    for name, gradient in found[0].items():
-        torch.testing.assert_close(found[1][name], gradient, rtol=1e-6, atol=1e-9)
-        others = [torch.empty_like(gradient) for _ in range(dist.get_world_size())]
-        dist.all_gather(others, found[1][name].contiguous())
-        assert all(torch.equal(other, found[1][name]) for other in others), name
-    if dist.get_rank() == 0:
-        print("mini-batches: the gradient of the whole batch", flush=True)
-
-
-class Distance(SentenceEvaluator):
-    """How far a vector is from where it was at first: the farther the better, except on the ranks after the first."""
-
-    def __init__(self):
-        super().__init__()
-        self.primary_metric, self.first = "distance", None
-
-    def __call__(self, model, output_path=None, epoch=-1, steps=-1):
-        vector = model.encode(SENTENCES[0])
-        self.first = vector if self.first is None else self.first
-        return {"distance": float(((vector - self.first) ** 2).sum()) * (-1 if dist.get_rank() else 1)}
-
-
-def check_shares(bert, folder):
-    """All ranks evaluate the mixtures and end with the first one's choice."""
-    model, loss, data, _ = made("conisi", bert)
-    evaluator = Distance()
-    best = KeepBest("distance", shares=(0, 0.5, 1), evaluator=evaluator)
-    options = arguments(folder / "shares", save_strategy="no")
-    ContrastiveTrainer(model, options, data, data, loss, evaluator=evaluator, callbacks=[best]).train()
-    assert best.choice.share == 1
-    assert list(best.choice.values) == [0, 0.5, 1]
-    assert best.choice.values[1] > best.choice.values[0]
-    assert_same_on_all_ranks(loss, but=["running", "head", "classifier"])
-    if dist.get_rank() == 0:
-        print("shares: the first rank's choice", flush=True)
-
-
-class FirstState(TrainerCallback):
-    """Keeps the loss's state when training begins."""
-
-    def __init__(self, loss):
-        self.loss, self.state = loss, {}
-
-    def on_train_begin(self, *_, **__):
-        self.state = state_of(self.loss)
+        gradients.append({name: p.grad for name, p in loss.named_parameters() if p.grad is not None})
+    assert len(gradients[0]) > 70
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-6, atol=1e-9)
+    say("mini-batches: the gradient of the whole batch")
 
 
 def check_resumed_alone(bert, folder):
     """One process continues with what several wrote."""
-    for case in TRAINED:
-        model, loss, data, _ = made(case, bert)
-        checkpoint = folder / case / "checkpoint-10"
-        first = FirstState(loss)
-        options = arguments(folder / "alone", max_steps=25)
-        trainer = ContrastiveTrainer(model, options, data, data, loss, callbacks=[first])
-        trainer.train(resume_from_checkpoint=str(checkpoint))
-        saved = load_file(checkpoint / "loss_state.safetensors")
-        owned = [name for name in first.state if not name.startswith("model.")]
+    for case in ALONE:
+        checkpoint = folder / case / "checkpoint-2"
+        trainer = trainer_of(case, bert, folder / "alone" / case, max_steps=2, eval_strategy="no")
+        trainer.train(resume_from_checkpoint=str(checkpoint))  # which makes no step
+        state, saved = state_of(trainer.loss), load_file(checkpoint / "loss_state.safetensors")
+        owned = [name for name in state if not name.startswith("model.")]
         assert owned
-        assert all(torch.equal(first.state[name], saved[f"loss:{name}"]) for name in owned)
-        assert trainer.state.global_step == 25
-        assert all(math.isfinite(log["loss"]) for log in trainer.state.log_history if "loss" in log)
-        print(f"{case}: resumed alone", flush=True)
+        assert all(torch.equal(state[name], saved[f"loss:{name}"]) for name in owned)
+        trainer = trainer_of(case, bert, folder / "alone" / case, eval_strategy="no")
+        trainer.train(resume_from_checkpoint=str(checkpoint))
+        assert trainer.state.global_step == 4
+        assert trainer.collapsed is None
+        say(f"{case}: resumed alone")
 
 
 def main() -> None:
@@ -401,7 +286,7 @@ def main() -> None:
         check_training(bert, Path(folder))
     else:
         check_resumed_alone(bert, Path(folder))
-    print("all done", flush=True)
+    say("all done")
 
 
 if __name__ == "__main__":

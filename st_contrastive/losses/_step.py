@@ -1,0 +1,81 @@
+"""One step of a loss: reading its columns, and everything that its terms depend on beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from st_contrastive import distributed
+from st_contrastive._random import fixed_draws
+from st_contrastive.distributed import RowCounts
+from st_contrastive.encoder.model import encoder_of, is_replayed, run_precision
+from st_contrastive.encoder.rows import Rows
+from st_contrastive.losses._state import owned_parameters
+
+if TYPE_CHECKING:
+    from st_contrastive.losses.base import TextLoss
+
+
+def read_columns(loss: TextLoss, sentence_features: Iterable[dict[str, Any]]) -> list[Rows]:
+    """The rows of each text column; the columns are those that the loss takes, and no text is too long."""
+    if isinstance(sentence_features, Mapping):
+        raise TypeError(
+            "A loss takes a list with one dict of features for each text column, got one dict: call loss([features])."
+        )
+    columns = [Rows.of(features, loss.model) for features in sentence_features]
+    if len(columns) not in loss.columns:
+        takes = " or ".join(f"{count} ({what})" for count, what in loss.columns.items())
+        raise ValueError(f"{type(loss).__name__} takes {takes} text column(s), got {len(columns)}. {loss.columns_hint}")
+    for number, rows in enumerate(columns, start=1):
+        rows.require_positions(loss.positions, number)
+        rows.require_vocabulary(loss.vocabulary, number)
+    return columns
+
+
+@contextmanager
+def step(loss: TextLoss, rows: Rows) -> Iterator[None]:
+    """Everything that the terms depend on beside the batch: row counts, modes, precision and random numbers."""
+    gathered = loss.gather_across_devices and distributed.world_size() > 1
+    loss.row_counts = RowCounts(len(rows), rows.mask.device if gathered else None)
+    if loss.is_learning and not loss.has_begun:
+        loss.has_begun = True
+        distributed.broadcast(owned_parameters(loss))
+    _check_step(loss, len(rows))
+    for part in loss.owned_modules():
+        part.train(loss.is_learning)
+        if len(rows) == 1 and not gathered:  # whose variance is meaningless
+            for module in part.modules():
+                if isinstance(module, nn.BatchNorm1d):
+                    module.eval()
+    # An evaluation draws the same masks and pairs each time, and training draws on as without it.
+    draws = nullcontext() if encoder_of(loss.model).training else fixed_draws(loss.device)
+    with draws, run_precision(loss.model):
+        yield
+
+
+def _check_step(loss: TextLoss, rows: int) -> None:
+    name = type(loss).__name__
+    if torch.is_grad_enabled() and not loss.is_learning:
+        loss.warn_once(
+            f"{name} was called with gradients and the encoder in evaluation mode, as it is after loading and "
+            "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
+            "before training; in an evaluation, call the loss under torch.no_grad()."
+        )
+    if not loss.has_negatives(rows) and loss.rows_before in (None, 1):  # not an epoch's last batch
+        message = f"{name} was given a batch of one sentence, which has no other to be contrasted with: its loss is 0."
+        if loss.is_learning:
+            raise ValueError(
+                f"{message} Give per_device_train_batch_size=2 or more; if that is so, the batch sampler makes "
+                "batches of one, as no_duplicates does where most texts are equal: remove repeated texts."
+            )
+        loss.warn_once(f"{message} Give per_device_eval_batch_size=2 or more.")
+    loss.rows_before = rows
+    if is_replayed(loss.model) and (loss.owned_modules() or loss.mini_batch_size is not None):
+        raise ValueError(
+            f"A loss around {name}, such as MatryoshkaLoss, cuts the embeddings of one pass, and {name} has a "
+            "head, a queue or a network of one width, or mini-batches. Wrap SimCSELoss(model, head=None)."
+        )
