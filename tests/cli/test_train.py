@@ -226,7 +226,7 @@ def test_translate(seq2seq, corpus, tmp_path, capsys):
     output = tmp_path / "pairs.jsonl"
     assert main([*words, "--output", str(output), "--max_length", "8"]) == 0
     pairs = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
-    assert [pair["en"] for pair in pairs] == SENTENCES
+    assert [pair["sentence"] for pair in pairs] == SENTENCES
     assert main([*words, "--output", str(tmp_path), "--max_length", "8"]) == 2
     assert str(tmp_path) in capsys.readouterr().err
 
