@@ -27,8 +27,8 @@ from st_contrastive.evaluation import STSEvaluator
 from st_contrastive.training import ContrastiveTrainer
 
 WHO = """The baker|Der Bäcker, My neighbour|Mein Nachbar, A young teacher|Eine junge Lehrerin, The cook|Der Koch,
-Our grandmother|Unsere Großmutter, The tall doctor|Der große Arzt, A tired driver|Ein müder Fahrer, The farmer|Der Bauer,
-Her brother|Ihr Bruder, The singer|Die Sängerin, An old sailor|Ein alter Seemann, The gardener|Der Gärtner,
+Our grandmother|Unsere Großmutter, The tall doctor|Der große Arzt, A tired driver|Ein müder Fahrer,
+The farmer|Der Bauer, Her brother|Ihr Bruder, The singer|Die Sängerin, An old sailor|Ein alter Seemann, The gardener|Der Gärtner,
 A student|Eine Studentin, The nurse|Die Krankenschwester, His uncle|Sein Onkel, The painter|Die Malerin,
 A little girl|Ein kleines Mädchen, Their cousin|Ihre Cousine"""
 DOES = """reads a long letter|liest einen langen Brief, repairs the broken bicycle|repariert das kaputte Fahrrad,
@@ -57,6 +57,7 @@ def sentence_pairs():
 
 
 def weak_encoder():
+    """The encoder's three lower layers, with its own pooling: the mean."""
     model = SentenceTransformer(str(get_model_path()), device="cpu")
     encoder = model[0].model
     encoder.encoder.layer = encoder.encoder.layer[:3]
@@ -104,6 +105,7 @@ def draw(results, path):
 
 
 def main():
+    """Train with four losses and compare."""
     started, folder = time.perf_counter(), Path(sys.argv[1] if len(sys.argv) > 1 else "demo")
     english, german = sentence_pairs()
     training, held_out = slice(HELD_OUT, None), slice(HELD_OUT)
