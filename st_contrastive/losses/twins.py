@@ -258,11 +258,11 @@ class TwinsLoss(TextLoss):
     def _views(self, sentence: Rows, translation: Rows | None) -> Views:
         if translation is None:
             self._check_missing_translations()
-            anchor, identical = self.by_rows(self._encode, sentence)
-            return Views(anchor, identical)
-        anchor, *others = self.by_rows(self._encode, sentence, translation)
-        identical = others.pop(0) if self._uses_identical_twin else None
-        return Views(anchor, identical, others[0], tuple(others[1:]))
+            anchor, *twins = self.by_rows(self._encode, sentence)
+            return Views(anchor, identical=twins[0])
+        anchor, *twins = self.by_rows(self._encode, sentence, translation)
+        identical = twins.pop(0) if self._uses_identical_twin else None
+        return Views(anchor, identical, fraternal=twins[0], inputs=tuple(twins[1:]))
 
     def _encode(self, sentence: Rows, translation: Rows | None = None) -> tuple[Tensor, ...]:
         """Vectors of the views that the terms need; with the Twins loss, then the mean embeddings that M is made of."""
