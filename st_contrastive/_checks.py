@@ -110,6 +110,8 @@ def _checked_texts(name: str, values: Iterable[str]) -> Iterator[str]:
     index = -1
     for index, value in enumerate(values):
         hint = " Give one column of the table, such as table['sentence']." if isinstance(value, dict) else ""
+        if isinstance(value, (list, tuple)):
+            hint = f" Give one text of each row: [row[0] for row in {name}]."
         require_string(f"{name}[{index}]", value, hint)
         require_encodable(f"{name}[{index}]", value)
         yield value

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
 
 
 def is_path(name: str | os.PathLike[str]) -> bool:
@@ -173,23 +172,23 @@ def require_plain_file(path: str | os.PathLike[str]) -> None:
     """
     path = Path(path)
     name = path.name.lower()
-    _require_beginning(path, path.open("rb"), name)
+    with path.open("rb") as file:
+        _require_beginning(path, file.read(512), name)
     if name.endswith(".gz"):
-        _require_beginning(path, gzip.open(path), name.removesuffix(".gz"))
-
-
-def _require_beginning(path: Path, file: IO[bytes], name: str) -> None:
-    with file:
         try:
-            start = file.read(512)
+            with gzip.open(path) as file:
+                _require_beginning(path, file.read(512), name.removesuffix(".gz"))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{path} is not a whole gzip file ({error}). Fetch or compress it again.") from error
+
+
+def _require_beginning(path: Path, start: bytes, name: str) -> None:
     if not start:
         raise ValueError(f"{path} is empty.")
-    if name.endswith((".txt", ".csv", ".tsv", ".json", ".jsonl")) and start.count(0) > len(start) / 4:
-        start = b"\xff\xfe" + start  # UTF-16 without its mark
     if start[257:262] == b"ustar" and not name.endswith(".tar"):
         raise ValueError(f"{path} is a tar archive. Unpack it.")
     for beginning, kind, endings in _BEGINNINGS:
         if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(beginning) and not name.endswith(endings or ("?",)):
             raise ValueError(f"{path} is {kind}.")
+    if name.endswith((".txt", ".csv", ".tsv", ".json", ".jsonl")) and start.count(0) > len(start) / 4:
+        raise ValueError(f"{path} is UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`.")

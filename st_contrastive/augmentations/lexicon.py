@@ -1,32 +1,31 @@
-"""Antonyms and synonyms of English words in the form that a text has, from NLTK's WordNet."""
+"""Antonyms and synonyms of English words from NLTK's WordNet, in the form that a text has, by simple rules."""
 
 from __future__ import annotations
 
 import os
+import re
 import warnings
+import zipfile
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from st_contrastive.augmentations.inflection import BASE_PARTICIPLES, feature_of, inflected
-
-#: Words of grammar and negation, which are never replaced. WordNet has some of them in other meanings: "in" as an inch,
-#: "he" as helium, "will" as a noun.
+#: Words of grammar and negation that WordNet has, mostly in other meanings ("in" as an inch, "he" as helium).
 _FUNCTION_WORDS = frozenset(
-    "a an the this that these those some any each every either neither all both half such what which who whom whose "
-    "i me my mine you your yours he him his she her hers it its we us our ours they them their theirs myself yourself "
-    "himself herself itself ourselves themselves one ones "
-    "am is are was were be been being have has had having do does did doing done can could may might must shall should "
-    "will would ought need dare used let "
-    "not no nor never none nothing nobody nowhere without hardly scarcely barely cannot "
-    "and or but if then else because as until while of at by for with about against between into through during before "
-    "after above below to from in out on off over under than so too very just also there here when where why how again "
-    "further once only own same other within across along around behind beside besides beyond despite except inside "
-    "like near onto outside up down well more most less least ever "
-    "per since toward towards underneath unlike upon via whether yet although though unless whereas".split()
+    "a an some any each every either neither all both half such who i me mine he his it its us one ones am is are was "
+    "were be been being have has had having do does did doing done can may might must will ought need dare used let "
+    "not no never none nothing nobody nowhere without hardly scarcely barely or but if then else as while at by about "
+    "between through before after above below in out on off over under than so too very just also there here when "
+    "where why how again further once only own same other within across along around behind beside besides beyond "
+    "despite except inside like near onto outside up down well more most less least ever since toward towards "
+    "underneath unlike yet though".split()
 )
-#: A sense with a smaller share of a word's uses is ignored.
-_RARE = 0.1
+_CONSONANT_Y = re.compile(r"[^aeiou]y$")
+#: Verbs whose participle is their base form; WordNet lists no forms that equal the lemma.
+_BASE_PARTICIPLES = frozenset(
+    "become bet burst cast come cost cut hit hurt let put quit run set shed shut split spread".split()
+)
+_SUPPLETIVE = {"many": ("more", "most"), "much": ("more", "most")}
 
 
 @lru_cache(maxsize=1)
@@ -43,14 +42,10 @@ def _reader(process: int) -> Any:
 
 
 def require_wordnet() -> None:
-    """Load WordNet now, so that an error comes before any work is done.
-
-    Raises:
-        LookupError: there is no whole WordNet.
-    """
+    """Load WordNet now, so that the LookupError comes before any work is done."""
     try:
         _reader(os.getpid())
-    except (LookupError, OSError, ValueError) as error:
+    except (LookupError, OSError, ValueError, zipfile.BadZipFile) as error:
         raise LookupError("NLTK finds no whole WordNet. Fetch it with `python -m nltk.downloader wordnet`.") from error
 
 
@@ -81,8 +76,8 @@ def synonyms(word: str) -> tuple[str, ...]:
 def _forms(word: str, pos: str, lemma: str, names: list[str], after_auxiliary: bool) -> Iterator[str]:
     """The other lemmas in the word's form. No proper names, no compounds."""
     exceptions = _exceptions(pos)[0]
-    feature = feature_of(word, lemma, pos, exceptions)
-    if after_auxiliary and pos == "v" and (feature == "past" or (lemma in BASE_PARTICIPLES and feature == "base")):
+    feature = _feature_of(word, lemma, pos, exceptions)
+    if after_auxiliary and pos == "v" and (feature == "past" or (lemma in _BASE_PARTICIPLES and feature == "base")):
         feature = "participle"
     for name in names:
         if name != lemma and name.isalpha() and name.islower():
@@ -113,12 +108,12 @@ def _lemmas(word: str, pos: str) -> list[str]:
 
 
 def _usual_senses(name: str, pos: str) -> tuple[int, list[Any]]:
-    """The uses of a lemma in WordNet's texts, and its senses without the rare ones."""
+    """The uses of a lemma in WordNet's texts, and its senses without those that have a tenth of its uses or less."""
     synsets = _reader(os.getpid()).synsets(name, pos)
     senses = [sense for synset in synsets for sense in synset.lemmas() if sense.name() == name]
     counts = [sense.count() for sense in senses]
-    most = _RARE * sum(counts)
-    return sum(counts), [sense for place, sense in enumerate(senses) if place == 0 or counts[place] > most]
+    usual = [sense for sense, count in zip(senses, counts, strict=True) if count > 0.1 * sum(counts)]
+    return sum(counts), usual or senses[:1]
 
 
 @lru_cache(maxsize=4)
@@ -133,3 +128,73 @@ def _exceptions(pos: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
                 if form != lemma:
                     forms.setdefault(lemma, []).append(form)
     return forms, lemmas
+
+
+def _feature_of(form: str, lemma: str, pos: str, exceptions: dict[str, list[str]]) -> str:
+    """Which form of its lemma a word is. One that is both past tense and participle is "past"."""
+    if form == lemma:
+        return "base"
+    if pos == "n":
+        return "plural"
+    if pos in "ar":
+        return "superlative" if form.endswith("st") else "comparative"
+    if form.endswith("ing"):
+        return "ing"
+    if form.endswith("s"):
+        return "s"
+    return "participle" if len(_pasts(lemma, exceptions)) == 2 and form.endswith(("n", "ne")) else "past"
+
+
+def inflected(lemma: str, pos: str, feature: str, exceptions: dict[str, list[str]]) -> str | None:
+    """This form of a lemma; None if the rules do not decide it."""
+    irregular = [form for form in exceptions.get(lemma, ()) if form not in ("brethren", "sistren", "kine")]
+    if feature == "base":
+        return lemma
+    if feature == "plural":
+        if irregular:
+            return irregular[0]
+        return lemma[:-2] + "en" if lemma.endswith("man") and lemma != "human" else _with_s(lemma)
+    if feature in ("comparative", "superlative"):
+        return _compared(lemma, irregular, feature == "superlative")
+    if feature == "s":
+        return lemma + "es" if re.search("[^aeiou]o$", lemma) else _with_s(lemma)
+    if feature == "ing":
+        regular = lemma[:-1] if lemma.endswith("e") and not lemma.endswith(("ee", "oe", "ye")) else lemma
+        regular = lemma[:-2] + "y" if lemma.endswith("ie") else regular
+        return next((form for form in irregular if form.endswith("ing")), regular + "ing")
+    pasts = _pasts(lemma, exceptions)
+    if lemma in _BASE_PARTICIPLES and (feature == "participle" or not pasts):
+        return lemma
+    if not pasts:
+        return _with_ending(lemma, "ed")
+    if len(pasts) == 2:  # wrote, written
+        pasts = [form for form in pasts if form.endswith(("n", "ne")) == (feature == "participle")]
+    return pasts[0] if len(pasts) == 1 else None
+
+
+def _pasts(lemma: str, exceptions: dict[str, list[str]]) -> list[str]:
+    return [form for form in exceptions.get(lemma, ()) if not form.endswith(("ing", "s"))]
+
+
+def _compared(lemma: str, irregular: list[str], superlative: bool) -> str:
+    if lemma in _SUPPLETIVE:
+        return _SUPPLETIVE[lemma][superlative]
+    for form in irregular:
+        if form.endswith("st") == superlative:
+            return form
+    syllables = len(re.findall("[aeiouy]+", lemma.removesuffix("e")))
+    if syllables > 2 or (syllables == 2 and not lemma.endswith(("y", "le", "ow", "er"))):
+        return ("most " if superlative else "more ") + lemma
+    return _with_ending(lemma, "est" if superlative else "er")
+
+
+def _with_ending(lemma: str, ending: str) -> str:
+    if lemma.endswith("e"):
+        return lemma + ending[1:]
+    return lemma[:-1] + "i" + ending if _CONSONANT_Y.search(lemma) else lemma + ending
+
+
+def _with_s(lemma: str) -> str:
+    if _CONSONANT_Y.search(lemma):
+        return lemma[:-1] + "ies"
+    return lemma + ("es" if lemma.endswith(("s", "x", "z", "ch", "sh")) else "s")

@@ -1,22 +1,107 @@
-"""Translation of a corpus into a file of pairs, which continues after it was stopped."""
+"""Translation of a corpus into a file of pairs, by a sequence-to-sequence model or any function."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import torch
 from tqdm.auto import tqdm
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from st_contrastive._checks import require_texts, warn
-from st_contrastive.inputs._rows import Sentences, texts_of
-from st_contrastive.inputs.translator import Translator
+from st_contrastive._checks import first_line, require_count, require_texts, warn
+from st_contrastive._files import checkpoint_name
+from st_contrastive.inputs.builders import Sentences, texts_of
 
-#: Sentences that are translated and saved at a time, and sorted by length together.
-_SAVE_EVERY = 256
+_SAVE_EVERY = 256  # sentences, which are also sorted by length together
+
+
+class Translator:
+    """A MarianMT or T5 model as a function on lists of sentences.
+
+    ``at_limit`` counts the sentences that reached ``max_length``, or whose translation did; they may be cut.
+
+    Args:
+        model: folder or hub name of a model with safetensors weights.
+        languages: source and target, ("en", "de"), for a T5 that has a prefix for them.
+        prefix: text before each sentence, such as ">>deu<< " for a Marian model of several target languages.
+        max_length: limit on the tokens read of a sentence, and on the tokens generated for it.
+        device: the device; None takes the accelerator that torch finds (CUDA, MPS, XPU), or else the CPU.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        languages: tuple[str, str] | None = None,
+        prefix: str | None = None,
+        batch_size: int = 32,
+        max_length: int = 128,
+        num_beams: int = 1,
+        device: str | None = None,
+    ) -> None:
+        for argument, value in (("batch_size", batch_size), ("max_length", max_length), ("num_beams", num_beams)):
+            require_count(argument, value)
+        name = checkpoint_name(os.fspath(model), "model")
+        try:
+            self.model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+            self.tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        except (OSError, ValueError, ImportError) as error:
+            raise ValueError(
+                f"model {name} can't be loaded: {first_line(error).rstrip('.')}. It must be a sequence-to-sequence "
+                "model with safetensors and its tokenizer; Marian's tokenizer needs the extra 'translate'."
+            ) from error
+        if 2 * len(self.tokenizer) < self.model.get_input_embeddings().num_embeddings:
+            # transformers makes an empty tokenizer where a folder has no files of one
+            raise ValueError(f"model {name} has no tokenizer files. Save the tokenizer beside the model.")
+        self.prefix = self._prefix_for(name, languages) if prefix is None else prefix
+        if device is None:
+            device = str(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
+        self.model.to(device).eval()
+        self.batch_size, self.max_length, self.num_beams = batch_size, max_length, num_beams
+        self.at_limit = 0
+        self.settings = {"model": name, "prefix": self.prefix, "max_length": max_length, "num_beams": num_beams}
+
+    def __call__(self, sentences: Sequence[str]) -> list[str]:
+        """The translations, in the order of the sentences."""
+        sentences = list(require_texts("sentences", sentences))
+        order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
+        translations = [""] * len(sentences)
+        for start in range(0, len(order), self.batch_size):
+            places = order[start : start + self.batch_size]
+            for place, text in zip(places, self._batch([sentences[place] for place in places]), strict=True):
+                translations[place] = text
+        return translations
+
+    def _batch(self, sentences: list[str]) -> list[str]:
+        texts = [self.prefix + sentence for sentence in sentences]
+        inputs = self.tokenizer(
+            texts, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
+        ).to(self.model.device)
+        inputs.pop("token_type_ids", None)
+        # A checkpoint may set max_length, which would contradict max_new_tokens.
+        options = {"max_new_tokens": self.max_length, "max_length": None, "num_beams": self.num_beams}
+        with torch.inference_mode():
+            ids = self.model.generate(**inputs, **options, do_sample=False)
+        read, written = inputs["attention_mask"].sum(dim=1), (ids[:, 1:] != self.model.config.pad_token_id).sum(dim=1)
+        self.at_limit += int(((read >= self.max_length) | (written >= self.max_length)).sum())
+        return [" ".join(text.split()) for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
+
+    def _prefix_for(self, name: str, languages: tuple[str, str] | None) -> str:
+        """The model's own prefix for the languages."""
+        tasks: dict[str, Any] = getattr(self.model.config, "task_specific_params", None) or {}
+        prefixes = {task.removeprefix("translation_"): each.get("prefix", "") for task, each in tasks.items()}
+        many = hasattr(self.tokenizer, "src_lang") or getattr(self.tokenizer, "supported_language_codes", None)
+        if languages is None and not prefixes and not many:
+            return ""
+        if (direction := "_to_".join(languages or ())) not in prefixes:
+            known = ", ".join(prefixes) or "no languages by name: give prefix=... (or a function as translate)"
+            raise ValueError(f"languages={languages!r}: model {name} knows {known}.")
+        return str(prefixes[direction])
 
 
 def translate_corpus(
@@ -27,78 +112,58 @@ def translate_corpus(
 ) -> Path:
     """Translate a corpus into a .jsonl of ``{"sentence": ..., "translation": ...}`` lines.
 
-    What is done is saved in ``<output>.partial``. Stopped at any moment and called again with the same corpus and
-    settings, it continues there; ``output`` appears when it is complete. A complete output is left as it is. At the end
-    a warning counts the empty translations and those that reached the translator's ``max_length``.
+    Stopped at any moment and called again with the same corpus and settings, it continues; until ``output`` is complete
+    it is named ``<output>.partial``. At the end a warning counts empty translations and those that may be cut.
 
     Args:
         sentences: the corpus, of any length.
         output: the file to write, which :func:`load_translations` reads.
-        translate: the folder or hub name of a sequence-to-sequence model, a :class:`Translator`, or any function from a
-            list of sentences to the list of their translations.
+        translate: the name of a model, a :class:`Translator`, or a function from a list of sentences to the list of
+            their translations.
         options: arguments of :class:`Translator`, such as ``languages=("en", "de")``, if ``translate`` is a name.
 
     Raises:
-        ValueError: ``output`` or its partial file is of another corpus or other settings, or the first translations
-            are all empty.
-
-    Example:
-        >>> import tempfile
-        >>> from st_contrastive.inputs import load_translations
-        >>> def upper(batch):
-        ...     return [text.upper() for text in batch]
-        >>> path = translate_corpus(["a cat", "rain"], f"{tempfile.mkdtemp()}/pairs.jsonl", upper)
-        >>> load_translations(path)["translation"][:]
-        ['A CAT', 'RAIN']
+        ValueError: ``output`` is of another corpus or other settings, or the first translations are all empty.
     """
     path = Path(output).expanduser()
     if path.suffix != ".jsonl":
         raise ValueError(f"output must end in .jsonl, got {path}.")
-    if not isinstance(translate, (str, Path)) and (options or not callable(translate)):
-        raise TypeError(f"translate must be a model's name or a function, got {type(translate).__name__}; {options}.")
-    texts = texts_of(sentences)
+    texts = iter(texts_of(sentences))
     texts = chain([next(texts)], texts)  # an empty corpus is refused before any file is made
     if isinstance(translate, (str, Path)):
         translate = Translator(translate, **options)
+    if not callable(translate):
+        raise TypeError(f"translate must be a model's name or a function, got {type(translate).__name__}.")
     settings_path, partial = (path.with_name(path.name + ending) for ending in (".settings.json", ".partial"))
-    begun = path if path.exists() else partial
     settings = json.dumps(getattr(translate, "settings", None), ensure_ascii=False)
+    begun, done = path if path.exists() else partial, 0
     if begun.exists():
         noted = settings_path.read_text(encoding="utf-8") if settings_path.exists() else "null"
         if noted != settings:
             raise ValueError(f"output: {begun} was made with other settings, {noted:.200}. Delete it to start again.")
-        with begun.open("rb" if begun == path else "r+b") as file:
+        with begun.open("r+b") as file:
             done = _skip(texts, file, begun)
-        if begun == path:
-            if next(texts, None) is not None:
-                raise ValueError(f"output {path} exists and ends before the corpus does. Name another file.")
-            return path
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        settings_path.write_text(settings, encoding="utf-8")
-        done = 0
+    if begun == path:
+        if next(texts, None) is not None:
+            raise ValueError(f"output {path} exists and ends before the corpus does. Name another file.")
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    settings_path.write_text(settings, encoding="utf-8")
     with partial.open("ab") as file:
         _translate(texts, translate, file, done)
     os.replace(partial, path)
     return path
 
 
-def in_batches(
-    name: str, translate: Callable[[list[str]], list[str]], sentences: Iterator[str], batch_size: int
-) -> Iterator[list[tuple[str, str]]]:
-    """Batches of the sentences with their translations; ``name`` is what errors call ``translate``."""
-    while batch := list(islice(sentences, batch_size)):
-        translations = list(require_texts(f"{name}(...)", translate(batch[:])))
-        if len(translations) != len(batch):
-            raise ValueError(f"{name} returned {len(translations)} texts for {len(batch)} sentences.")
-        yield list(zip(batch, translations, strict=True))
-
-
 def _translate(texts: Iterator[str], translate: Callable[[list[str]], list[str]], file: BinaryIO, done: int) -> None:
     """Append the pairs of the texts that are left."""
     count, empty, at_limit = 0, 0, getattr(translate, "at_limit", 0)
     with tqdm(desc="translate", unit=" sentences", initial=done) as bar:
-        for pairs in in_batches("translate", translate, texts, _SAVE_EVERY):
+        while batch := list(islice(texts, _SAVE_EVERY)):
+            translations = list(require_texts("translate(...)", translate(batch[:])))
+            if len(translations) != len(batch):
+                raise ValueError(f"translate returned {len(translations)} texts for {len(batch)} sentences.")
+            pairs = list(zip(batch, translations, strict=True))
             empty += sum(not translation.strip() for sentence, translation in pairs if sentence.strip())
             count += len(pairs)
             if empty == count > 1 and not done:
@@ -124,8 +189,6 @@ def _skip(sentences: Iterator[str], file: BinaryIO, path: Path) -> int:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"output: {path} exists and is no file of pairs. Name another file.") from error
         if sentence != next(sentences, None):
-            raise ValueError(
-                f"output: {path} is of another corpus, its sentence {count + 1} differs. Name another file."
-            )
+            raise ValueError(f"output: {path} is of another corpus: sentence {count + 1} differs. Name another file.")
         count, end = count + 1, end + len(line)
     return count

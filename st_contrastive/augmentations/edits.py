@@ -1,4 +1,4 @@
-"""EDA's augmentations (Wei and Zou, EMNLP 2019), which Twins compares itself with in figure 4a."""
+"""Random edits of words: ESimCSE's repetition, and EDA's three, which Twins compares itself with in figure 4a."""
 
 from __future__ import annotations
 
@@ -10,17 +10,27 @@ from st_contrastive.augmentations._words import core, join, space_before, split
 from st_contrastive.augmentations.lexicon import require_wordnet, synonyms
 
 
-class RandomDeletion:
-    """Deletes each word with a probability; if none is left, a random one stays.
+class WordRepetition:
+    """Repeats 0 to max(2, rate * words) random words, as ESimCSE (Wu et al., COLING 2022) does with subwords.
 
-    Args:
-        rate: the probability for each word.
-
-    Example:
-        >>> import random
-        >>> RandomDeletion(0.5)("It rains in Oslo again.", random.Random(0))
-        'It rains again.'
+    In scripts without spaces other than Chinese and Japanese, all text between two spaces is one word.
     """
+
+    def __init__(self, rate: float = 0.32) -> None:
+        require_number("rate", rate, most=1)
+        self.rate = rate
+
+    def __call__(self, text: str, rng: random.Random) -> str:
+        pieces = split(text)
+        count = min(len(pieces), rng.randint(0, max(2, int(self.rate * len(pieces)))))
+        for place in sorted(rng.sample(range(len(pieces)), count), reverse=True):
+            word = pieces[place][1]
+            pieces.insert(place + 1, (space_before(word), word))
+        return join(pieces) if count else text
+
+
+class RandomDeletion:
+    """Deletes each word with probability ``rate``; if none is left, a random one stays (Wei and Zou, EMNLP 2019)."""
 
     def __init__(self, rate: float = 0.1) -> None:
         require_number("rate", rate, most=1)
@@ -28,33 +38,24 @@ class RandomDeletion:
 
     def __call__(self, text: str, rng: random.Random) -> str:
         pieces = split(text)
-        if not pieces:
+        left = [piece for piece in pieces if rng.random() >= self.rate]
+        if len(left) == len(pieces):
             return text
-        left = [piece for piece in pieces if rng.random() >= self.rate] or [rng.choice(pieces)]
-        return text if len(left) == len(pieces) else join(left)
+        return join(left or [rng.choice(pieces)])
 
 
 class RandomInsertion:
-    """Inserts a synonym of a random word at a random place, several times.
+    """Inserts a synonym of a random word at a random place, several times (Wei and Zou, EMNLP 2019).
 
     Args:
-        rate: share of the text's words, 0 to 1; of n words, max(1, int(rate * n)) are added.
+        rate: of n words, max(1, int(rate * n)) are added.
         words: words to insert in place of WordNet's synonyms, for other languages than English.
-
-    Raises:
-        LookupError: there is no WordNet, and ``words`` is not given.
-
-    Example:
-        >>> import random
-        >>> RandomInsertion(words=["so", "well"])("It rains in Oslo.", random.Random(6))
-        'It rains well in Oslo.'
     """
 
     def __init__(self, rate: float = 0.1, words: Sequence[str] | None = None) -> None:
         require_number("rate", rate, most=1)
         if words is None:
             require_wordnet()
-        # The order of a set differs between processes.
         elif isinstance(words, (str, set)) or not words or not all(len(split(word)) == 1 for word in words):
             raise TypeError(f"words must be a sequence of single words, got {words!r:.80}.")
         self.rate = rate
@@ -72,15 +73,7 @@ class RandomInsertion:
 
 
 class SynonymReplacement:
-    """Replaces some words by single-word WordNet synonyms.
-
-    Args:
-        rate: share of the text's words, 0 to 1. Of n words, max(1, int(rate * n)) are replaced, or all that have a
-            synonym if these are fewer.
-
-    Raises:
-        LookupError: there is no WordNet.
-    """
+    """Replaces max(1, int(rate * words)) words by single-word WordNet synonyms (Wei and Zou, EMNLP 2019)."""
 
     def __init__(self, rate: float = 0.1) -> None:
         require_number("rate", rate, most=1)
