@@ -86,6 +86,8 @@ def forward_views(model: nn.Module, views: Sequence[Rows], *, hooked: bool = Fal
         merged = merge_feature_batches([view.features() for view in views]) if len(views) > 1 else None
         if merged is None:
             return [Encoded.of(model(view.features())) for view in views]
+        # sentence-transformers hands on a list once for all views, where it is the same in each.
+        merged |= {key: value * len(views) for key, value in views[0].per_row.items() if isinstance(value, list)}
         whole = Encoded.of(model(merged))
     parts = (tensor.chunk(len(views)) for tensor in (whole.sentences, whole.tokens, whole.mask))
     return [Encoded(s, t, mask, whole.prompt_length) for s, t, mask in zip(*parts, strict=True)]

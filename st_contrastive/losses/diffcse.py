@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_choice, require_flag, require_number, require_share
+from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_share
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
 from st_contrastive.encoder.model import embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens
@@ -90,6 +90,7 @@ class DiffCSELoss(TextLoss):
             mini_batch_size=mini_batch_size,
             log_terms=log_terms,
         )
+        require_instance("generator", generator, str, os.PathLike, PreTrainedModel, MaskedLMHead)
         require_number("rtd_weight", rtd_weight)
         require_share("mask_rate", mask_rate)
         require_flag("sampling", sampling)

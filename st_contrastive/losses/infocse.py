@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_choice, require_flag, require_number, require_share
+from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_share
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens
@@ -149,6 +149,8 @@ class InfoCSELoss(TextLoss):
                 "mlm_weight, contrastive_weight and rtd_weight are all 0, so that no term is left: give at least one a "
                 "weight above 0."
             )
+        require_instance("auxiliary", auxiliary, str, os.PathLike, AuxiliaryMLM)
+        require_instance("generator", generator, str, os.PathLike, PreTrainedModel, MaskedLMHead)
         require_share("mask_rate", mask_rate)
         require_choice("weighting", weighting, ("loss", "gradient"))
         require_choice("masked_views", masked_views, ("both", "first"))

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import BigBirdConfig, BigBirdModel
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, SimCSELoss, TwinsAblation, TwinsLoss
-from st_contrastive.components import CorruptedTokens, TanhHead
+from st_contrastive.encoder.rows import CorruptedTokens, TanhHead
 from st_contrastive.encoder import encode, encoder_of, require_embeddings_as_input, wrapper_chain
 from st_contrastive.encoder import passes as _passes
 from st_contrastive.encoder.layers import can_be_narrowed

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from transformers import AutoModelForMaskedLM
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss
-from st_contrastive.components import CorruptedTokens
+from st_contrastive.encoder.rows import CorruptedTokens
 from st_contrastive.encoder.layers import layers_of
 
 
