@@ -65,7 +65,7 @@ def _check_step(loss: TextLoss, rows: int) -> None:
             "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
             "before training; in an evaluation, call the loss under torch.no_grad()."
         )
-    if not loss.has_negatives(rows) and loss.rows_before in (None, 1):  # not an epoch's last batch
+    if not loss.has_negatives(rows) and loss.rows_before.get(loss.is_learning, 1) == 1:  # not an epoch's last batch
         message = f"{name} was given a batch of one sentence, which has no other to be contrasted with: its loss is 0."
         if loss.is_learning:
             raise ValueError(
@@ -73,7 +73,7 @@ def _check_step(loss: TextLoss, rows: int) -> None:
                 "batches of one, as no_duplicates does where most texts are equal: remove repeated texts."
             )
         loss.warn_once(f"{message} Give per_device_eval_batch_size=2 or more.")
-    loss.rows_before = rows
+    loss.rows_before[loss.is_learning] = rows
     if is_replayed(loss.model) and (loss.owned_modules() or loss.mini_batch_size is not None):
         raise ValueError(
             f"A loss around {name}, such as MatryoshkaLoss, cuts the embeddings of one pass, and {name} has a "

@@ -7,6 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
+from importlib import resources
 from typing import Any
 
 import torch
@@ -72,6 +73,8 @@ class TextLoss(nn.Module, ABC):
             returns their sum as one tensor, for ``MatryoshkaLoss``, a ``GradScaler`` or ``old_fit``.
     """
 
+    #: Keys of the papers in citations.bib.
+    cites: tuple[str, ...] = ()
     #: The numbers of text columns that the loss takes, and what the columns are.
     columns: dict[int, str]
     columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
@@ -111,7 +114,8 @@ class TextLoss(nn.Module, ABC):
         self.positions = position_table(encoder_of(model))
         self.vocabulary = _vocabulary_if_exceeded(model)
         self.has_begun = False
-        self.rows_before: int | None = None
+        #: Rows of the last batch in training (True) and in evaluation.
+        self.rows_before: dict[bool, int] = {}
         self._warned_of: set[str] = set()
 
     def forward(
@@ -240,9 +244,10 @@ class TextLoss(nn.Module, ABC):
         return dict(vars(self)["_arguments"])
 
     @property
-    @abstractmethod
     def citation(self) -> str:
-        """BibTeX of the paper, for the model card."""
+        """BibTeX of the papers, for the model card."""
+        entries = resources.files(__package__).joinpath("citations.bib").read_text(encoding="utf-8").split("\n@")
+        return "\n".join(f"@{entry.strip('@')}" for entry in entries if any(f"{{{key}," in entry for key in self.cites))
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Keep the constructor's arguments, for :meth:`get_config_dict`; of a module, its description."""

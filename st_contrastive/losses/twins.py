@@ -36,7 +36,6 @@ from st_contrastive.encoder.requirements import (
     require_plain_tokens,
 )
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._citations import TWINS
 from st_contrastive.losses._translations import fused_rows, require_width, translations_of
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import twins_margin
@@ -106,24 +105,9 @@ class TwinsLoss(TextLoss):
             mechanism, forgetting included: ``key_momentum=0.995`` with ``forgetting_rate=0`` (0.995 is ESimCSE's, 0.999
             MoCo's; the paper names none). The positive is h+ of the trained encoder in both (eq. 6), which the paper
             leaves open for MoCo.
-        gather_across_devices: see :class:`TextLoss`, as for the next two. The queue takes the gathered rows.
-        mini_batch_size: sentences encoded at a time.
-        log_terms: return a dict of terms, not their sum.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
-
-    Inputs:
-        +----------------------------------------------------+---------------------------------------------------+
-        | Inputs                                             | Labels                                            |
-        +====================================================+===================================================+
-        | sentences, with ``fraternal``                      | the translations' tokens, by ``twins_examples``   |
-        |                                                    | or ``twins_dataset`` with the same ``fraternal``  |
-        +----------------------------------------------------+---------------------------------------------------+
-        | (sentence, translation) pairs, no ``fraternal``    | none                                              |
-        +----------------------------------------------------+---------------------------------------------------+
-        | sentences, no ``fraternal``                        | none                                              |
-        +----------------------------------------------------+---------------------------------------------------+
 
     Relations:
         - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=None``, apart from the frozen token
@@ -142,6 +126,7 @@ class TwinsLoss(TextLoss):
         (['identical', 'fraternal', 'twins'], 2)
     """
 
+    cites = ("xiao-etal-2023-twins",)
     columns = {1: "sentences", 2: "sentences and translations"}
 
     def __init__(
@@ -334,7 +319,3 @@ class TwinsLoss(TextLoss):
         mode = self.train_pooling if pooling is None else pooling
         encoded = [forward_views(self.model, [view])[0] for view in views]
         return [view.sentences if mode is None else pool(self.model, view, mode) for view in encoded]
-
-    @property
-    def citation(self) -> str:
-        return TWINS
