@@ -6,6 +6,7 @@ from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
 from st_contrastive import SimCSELoss, text_examples
+from st_contrastive.inputs import load_sentences
 
 name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)

@@ -96,7 +96,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         masked = columns[0].corrupted(self.masking)
-        both = self._grouping.run(self._masked_lm, (columns[0], masked))
+        both = self.grouping.run(self._masked_lm, (columns[0], masked))
         encoder_sum, network_sum, count = (
             sum(column) for column in zip(*(tensors for tensors, _ in both), strict=True)
         )
