@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
 
 from benchmarks.baselines import BASELINES
 from benchmarks.scores import all_scores

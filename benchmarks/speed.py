@@ -48,11 +48,13 @@ def new_model(shape: str, folder: str) -> SentenceTransformer:
 
 
 def texts(rows: int, tokens: int, *, mixed: bool) -> list[str]:
-    """Sentences of ``tokens`` tokens with [CLS] and [SEP]; ``mixed`` lengths run from a quarter of that to all of it."""
+    """Sentences of ``tokens`` tokens; ``mixed`` lengths run from a quarter of that to all of it."""
     words = "one two three four five six seven eight nine ten".split()
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(tokens // 4, tokens + 1, (rows,), generator=generator) if mixed else [tokens] * rows
-    return [" ".join(words[(row + place) % 10] for place in range(int(length) - 2)) for row, length in enumerate(lengths)]
+    return [
+        " ".join(words[(row + place) % 10] for place in range(int(length) - 2)) for row, length in enumerate(lengths)
+    ]
 
 
 def step_of(loss: nn.Module, columns: list[dict[str, Any]], autocast: Any) -> Callable[[], None]:

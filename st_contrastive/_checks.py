@@ -130,10 +130,11 @@ def _checked_texts(name: str, values: Iterable[str]) -> Iterator[str]:
         raise ValueError(f"{name} is empty: give at least one string.")
 
 
-def require_instance(name: str, value: object, kind: type[Any]) -> None:
-    """Require an object of the class, or None."""
-    if value is not None and not isinstance(value, kind):
-        raise TypeError(f"{name} must be of type {kind.__name__}, or None; got {type(value).__name__}.")
+def require_instance(name: str, value: object, *kinds: type[Any]) -> None:
+    """Require an object of one of the classes, or None."""
+    if value is not None and not isinstance(value, kinds):
+        allowed = ", ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"{name} must be of type {allowed}, or None; got {value!r:.80} ({type(value).__name__}).")
 
 
 def warn(message: str) -> None:

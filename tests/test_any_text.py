@@ -24,7 +24,7 @@ from st_contrastive.methods import METHODS
 from tests import foreign
 from tests.filters import TRAINING
 from tests.methods import every_method, method_of
-from tests.unicode_sentences import KINDS, LONGEST, mended, sentences, with_halves
+from tests.unicode_sentences import mended, sentences, with_halves
 
 pytestmark = [
     pytest.mark.long,
@@ -61,14 +61,6 @@ COUNT = 400
 @pytest.fixture(scope="module")
 def texts():
     return sentences(COUNT)
-
-
-def test_the_texts_are_of_every_kind(texts):
-    assert len(KINDS) == 18
-    assert sum(len(text) == LONGEST for text in texts) == 3
-    assert {"", "\r", "\x85", "\u2028"} & set(texts)
-    for character in "\x00\u200d\u200b\ufeff\u202e😀ש\u2028\x85\r":
-        assert any(character in text for text in texts)
 
 
 @pytest.mark.parametrize("name", BUILDERS)

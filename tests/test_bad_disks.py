@@ -22,11 +22,11 @@ from pathlib import Path
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
+from st_contrastive.cli._signals import ending_signals_raise
 from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import text_dataset, twins_dataset, twins_examples
 from st_contrastive.cli import _saving, main
-from st_contrastive.cli._signals import ending_signals_raise
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
 from st_contrastive.evaluation import EvaluationDataError, Report, Score, read_sts
 from st_contrastive.inputs import (

@@ -1,4 +1,4 @@
-"""Sentences without spaces under a Chinese tokenizer: builders, every loss, and the evaluator."""
+"""Sentences without spaces under a Chinese tokenizer: builders and every loss."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from torch.utils.data import DataLoader
 
 import st_contrastive as stc
 from st_contrastive.augmentations import RandomDeletion
-from st_contrastive.evaluation import evaluate_sts
-from st_contrastive.inputs import load_sentences
 from tests.filters import TRAINING
 
 pytestmark = [
@@ -93,17 +91,3 @@ def test_every_loss_trains_on_characters(tmp_path, monkeypatch):
     assert trained == 6
     model.save_pretrained(str(tmp_path / "out"))
     assert SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(MANDARIN).shape == (6, 32)
-
-
-@pytest.mark.long
-def test_chinese_sts_and_wikipedia(data_folder, tmp_path):
-    """The same reader, builder and evaluator on real Chinese data."""
-    data = load_sentences(data_folder / "zh" / "wiki_zh_40k.txt.gz").select(range(3000))
-    model = encoder(tmp_path / "zh", data["sentence"][:])
-    ids = model.preprocess(data["sentence"][:200])["input_ids"]
-    assert (ids == model.tokenizer.unk_token_id).float().mean() < 0.01
-    report = evaluate_sts(model, data_folder / "zh", splits=["test"])
-    score = {(each.task, each.split): each for each in report.scores}["cnsd_stsb", "test"]
-    assert score.size == 1361
-    # Mean vectors of even untrained characters know more than chance.
-    assert score.value > 0.2

@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader
 
 import st_contrastive as stc
 from st_contrastive.encoder.passes import EncoderPasses
-from tests.filters import TRAINING
 from st_contrastive.methods import METHODS as ALL
+from tests.filters import TRAINING
 from tests.methods import every_method
 
 PAGE = Path(__file__).parent.parent / "docs" / "encoders.md"

@@ -26,9 +26,6 @@ class AntonymReplacement:
         rate: of the words that have an antonym, max(1, round(rate * words)) are replaced, drawn at random. The paper
             "randomly substitutes some full words with antonyms" and gives no number; the default replaces all.
 
-    Raises:
-        LookupError: there is no WordNet.
-
     Example:
         >>> import random
         >>> from st_contrastive.augmentations import AntonymReplacement

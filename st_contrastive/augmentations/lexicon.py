@@ -20,19 +20,12 @@ _FUNCTION_WORDS = frozenset(
     "despite except inside like near onto outside up down well more most less least ever since toward towards "
     "underneath unlike yet though".split()
 )
-_SIBILANT = re.compile(r"(?:s|x|z|ch|sh)$")
-_CONSONANT_O = re.compile(r"[^aeiou]o$")
 _CONSONANT_Y = re.compile(r"[^aeiou]y$")
-_VOWELS = re.compile(r"[aeiouy]+")
-#: Rare plurals in WordNet's lists.
-_ARCHAIC = {"brethren", "sistren", "kine"}
 #: Verbs whose participle is their base form; WordNet lists no forms that equal the lemma.
 _BASE_PARTICIPLES = frozenset(
     "become bet burst cast come cost cut hit hurt let put quit run set shed shut split spread".split()
 )
 _SUPPLETIVE = {"many": ("more", "most"), "much": ("more", "most")}
-#: A sense with a smaller share of a word's uses is ignored.
-_RARE = 0.1
 
 
 @lru_cache(maxsize=1)
@@ -115,12 +108,12 @@ def _lemmas(word: str, pos: str) -> list[str]:
 
 
 def _usual_senses(name: str, pos: str) -> tuple[int, list[Any]]:
-    """The uses of a lemma in WordNet's texts, and its senses without the rare ones."""
+    """The uses of a lemma in WordNet's texts, and its senses without those that have a tenth of its uses or less."""
     synsets = _reader(os.getpid()).synsets(name, pos)
     senses = [sense for synset in synsets for sense in synset.lemmas() if sense.name() == name]
     counts = [sense.count() for sense in senses]
-    most = _RARE * sum(counts)
-    return sum(counts), [sense for place, sense in enumerate(senses) if place == 0 or counts[place] > most]
+    usual = [sense for sense, count in zip(senses, counts, strict=True) if count > 0.1 * sum(counts)]
+    return sum(counts), usual or senses[:1]
 
 
 @lru_cache(maxsize=4)
@@ -154,7 +147,7 @@ def _feature_of(form: str, lemma: str, pos: str, exceptions: dict[str, list[str]
 
 def inflected(lemma: str, pos: str, feature: str, exceptions: dict[str, list[str]]) -> str | None:
     """This form of a lemma; None if the rules do not decide it."""
-    irregular = [form for form in exceptions.get(lemma, ()) if form not in _ARCHAIC]
+    irregular = [form for form in exceptions.get(lemma, ()) if form not in ("brethren", "sistren", "kine")]
     if feature == "base":
         return lemma
     if feature == "plural":
@@ -164,7 +157,7 @@ def inflected(lemma: str, pos: str, feature: str, exceptions: dict[str, list[str
     if feature in ("comparative", "superlative"):
         return _compared(lemma, irregular, feature == "superlative")
     if feature == "s":
-        return lemma + "es" if _CONSONANT_O.search(lemma) else _with_s(lemma)
+        return lemma + "es" if re.search("[^aeiou]o$", lemma) else _with_s(lemma)
     if feature == "ing":
         regular = lemma[:-1] if lemma.endswith("e") and not lemma.endswith(("ee", "oe", "ye")) else lemma
         regular = lemma[:-2] + "y" if lemma.endswith("ie") else regular
@@ -189,7 +182,7 @@ def _compared(lemma: str, irregular: list[str], superlative: bool) -> str:
     for form in irregular:
         if form.endswith("st") == superlative:
             return form
-    syllables = len(_VOWELS.findall(lemma.removesuffix("e")))
+    syllables = len(re.findall("[aeiouy]+", lemma.removesuffix("e")))
     if syllables > 2 or (syllables == 2 and not lemma.endswith(("y", "le", "ow", "er"))):
         return ("most " if superlative else "more ") + lemma
     return _with_ending(lemma, "est" if superlative else "er")
@@ -204,4 +197,4 @@ def _with_ending(lemma: str, ending: str) -> str:
 def _with_s(lemma: str) -> str:
     if _CONSONANT_Y.search(lemma):
         return lemma[:-1] + "ies"
-    return lemma + ("es" if _SIBILANT.search(lemma) else "s")
+    return lemma + ("es" if lemma.endswith(("s", "x", "z", "ch", "sh")) else "s")

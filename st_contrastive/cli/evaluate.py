@@ -171,7 +171,7 @@ def _judged(evaluator: Any, model: Any, model_name: str) -> Report:
 
     value = evaluator(model)[evaluator.primary_metric]
     score = Score("corpus", "held out", "ndcg@10", float(value), len(evaluator.queries))
-    return Report(model_name, (score,), {"suite": "corpus", "documents": len(evaluator.corpus)})
+    return Report(model_name, (score,), {"suite": "corpus", "documents": len(evaluator.answers)})
 
 
 def _require_writable(option: str, file: str | None) -> None:

@@ -56,10 +56,11 @@ def text_module(model: nn.Module) -> Transformer:
             f"model must start with a Transformer module of sentence-transformers, which has dropout and token "
             f"embeddings; it starts with {type(first).__name__}."
         )
-    if first.module_output_name != "token_embeddings":
+    if first.transformer_task != "feature-extraction":  # "fill-mask" gives logits under the name of token embeddings
         raise TypeError(
-            f"model starts with a Transformer module that gives {first.module_output_name!r} in place of token "
-            "embeddings. Load it with transformer_task='feature-extraction' and put a Pooling behind it."
+            f"model starts with a Transformer module for the task {first.transformer_task!r}, which gives "
+            f"{first.module_output_name!r} of another kind than an encoder's states. Load it with "
+            "transformer_task='feature-extraction' and put a Pooling behind it."
         )
     return cast(Transformer, first)
 

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
 
-from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator, SentenceEvaluator
+from torch import Tensor
 
-from st_contrastive._checks import require_count, require_texts
+from st_contrastive._checks import require_count, require_texts, warn
 from st_contrastive._sentences import split_sentences
 
+#: Sentences of an answer: harder to find than the whole rest of a document, and nearer to judged queries' order.
+_ANSWER = 2
+#: With fewer documents, nearly every encoder finds the right one.
+_FEWEST = 20
 
-class CorpusEvaluator(InformationRetrievalEvaluator):
-    """nDCG@10 of finding the document that a sentence was taken from.
+
+class CorpusEvaluator(SentenceEvaluator):
+    """nDCG@10 of finding the document that a sentence was taken from: a score of an encoder on a corpus of one's own.
+
+    Some sentences of each held-out document are questions, and two sentences in a row of its rest are the answer among
+    those of the other documents. A call returns ``{"<name>_ndcg@10": value}``; ``metric_for_best_model="eval_corpus_ndcg@10"`` with
+    ``load_best_model_at_end=True`` keeps the best step. MARGIN
 
     Args:
-        texts: held-out documents.
+        texts: documents that are not trained on. One of fewer than two different sentences is left out, and counted in
+            ``left_out``; so is a repeated one.
         questions: sentences taken from each document, where at least one remains.
-        answer_sentences: the answer is this many sentences in a row of what remains; None takes all.
-        limit: at most this many documents, drawn at random.
-        seed: of the documents, the sentences and the answers.
+        limit: at most so many documents, drawn at random.
+        seed: of the documents and the sentences.
         name: prefix of the metric's name.
+        batch_size: of encoding.
+
+    Raises:
+        ValueError: too few documents are left.
     """
 
     def __init__(
@@ -29,36 +45,61 @@ class CorpusEvaluator(InformationRetrievalEvaluator):
         texts: Sequence[str],
         *,
         questions: int = 2,
-        answer_sentences: int | None = None,
         limit: int = 1000,
         seed: int = 0,
         name: str = "corpus",
         batch_size: int = 64,
     ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         require_count("questions", questions)
-        documents = [
-            list(dict.fromkeys(split_sentences(text))) for text in dict.fromkeys(require_texts("texts", texts))
-        ]
-        usable = [sentences for sentences in documents if len(sentences) > 1]
+        require_count("limit", limit, least=_FEWEST)
+        documents = [list(dict.fromkeys(split_sentences(text))) for text in require_texts("texts", texts)]
+        usable = list({" ".join(sentences): sentences for sentences in documents if len(sentences) > 1}.values())
         self.left_out = len(documents) - len(usable)
-        if len(usable) < 20:
-            raise ValueError("texts")
+        if len(usable) < _FEWEST:
+            raise ValueError(
+                f"texts holds {len(usable)} different documents of two sentences or more, of {len(documents)}; at "
+                f"least {_FEWEST} are needed: give whole documents, such as articles, not their sentences."
+            )
         draw = random.Random(seed)
-        queries: dict[str, Any] = {}
-        corpus: dict[str, Any] = {}
-        answers: dict[str, set[str]] = {}
+        self.queries: dict[str, Any] = {}
+        self.answers: dict[str, Any] = {}
+        relevant: dict[str, set[str]] = {}
         for place, sentences in enumerate(draw.sample(usable, min(limit, len(usable)))):
-            asked = set(draw.sample(range(len(sentences)), min(questions, len(sentences) - 1)))
-            rest = [sentence for row, sentence in enumerate(sentences) if row not in asked]
-            if answer_sentences is not None:
-                start = draw.randrange(max(1, len(rest) - answer_sentences + 1))
-                rest = rest[start : start + answer_sentences]
-            document = f"d{place:06d}"
-            corpus[document] = " ".join(rest)
-            for row in sorted(asked):
-                query = f"q{place:06d}-{row}"
-                queries[query], answers[query] = sentences[row], {document}
-        super().__init__(
-            queries, corpus, answers, mrr_at_k=[10], ndcg_at_k=[10], accuracy_at_k=[1], precision_recall_at_k=[10],
-            map_at_k=[10], batch_size=batch_size, name=name, write_csv=False,
+            asked = draw.sample(range(len(sentences)), min(questions, len(sentences) - 1))
+            rest = [text for row, text in enumerate(sentences) if row not in asked]
+            start = draw.randrange(max(1, len(rest) - _ANSWER + 1))
+            self.answers[f"{place}"] = " ".join(rest[start : start + _ANSWER])
+            for row in asked:
+                self.queries[f"{place}-{row}"], relevant[f"{place}-{row}"] = sentences[row], {f"{place}"}
+        self.retrieval = InformationRetrievalEvaluator(
+            self.queries, self.answers, relevant, mrr_at_k=[10], ndcg_at_k=[10], accuracy_at_k=[10],
+            precision_recall_at_k=[10], map_at_k=[10], batch_size=batch_size, write_csv=False,
         )  # fmt: skip
+        self.name, self.primary_metric = name, f"{name}_ndcg@10"
+
+    def __call__(  # type: ignore[override]  # as sentence-transformers does
+        self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
+    ) -> dict[str, float]:
+        """Score the model by its own similarity, with its prompts for queries and documents."""
+        finite = True
+
+        def similarity(queries: Tensor, answers: Tensor) -> Tensor:
+            nonlocal finite
+            finite = finite and bool(queries.isfinite().all() and answers.isfinite().all())
+            return model.similarity(queries, answers)
+
+        self.retrieval.score_functions = {"similarity": similarity}
+        value = float(self.retrieval.compute_all_metrics(model)["similarity"]["ndcg@k"][10])  # type: ignore[index]
+        if not finite:
+            warn(f"{self.name}: the model's vectors are not finite (NaN or infinite), so its score is nan.")
+        metrics = {f"{self.name}_ndcg@10": value if finite else math.nan}
+        self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
+        return metrics
+
+    @property
+    def description(self) -> str:
+        return "Corpus"
+
+    def get_config_dict(self) -> dict[str, Any]:
+        return {"questions": len(self.queries), "documents": len(self.answers)}

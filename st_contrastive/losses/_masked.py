@@ -70,9 +70,15 @@ def auxiliary_network(
             f"auxiliary was made from an encoder of (family, vocabulary, width) {theirs}, this one is {ours}: make it "
             "with AuxiliaryMLM.from_encoder from the same checkpoint."
         )
-    for name, asked in (("split_layer", split_layer), ("extra_layers", extra_layers)):
-        if asked not in (None, getattr(auxiliary, name)):
-            raise ValueError(f"auxiliary does not fit: {name} is {getattr(auxiliary, name)}, asked for {asked}.")
+    arguments = (
+        ("split_layer", split_layer, auxiliary.split_layer),
+        ("extra_layers", extra_layers, auxiliary.extra_layers),
+        ("tied_head", tied_head, auxiliary.head.tied),
+        ("lower_dropout", lower_dropout, auxiliary.lower_dropout),
+    )
+    for name, asked, own in arguments:
+        if asked is not None and asked is not False and asked != own:
+            raise ValueError(f"auxiliary does not fit: {name} is {own}, asked for {asked}.")
     return auxiliary
 
 

@@ -77,37 +77,20 @@ def test_rare_senses_and_rare_parts_of_speech_are_ignored():
     assert lexicon.synonyms("started") == ("begined",)  # "begin" is not irregular in the miniature
 
 
-@pytest.mark.parametrize(
-    ("lemma", "pos", "feature", "expected"),
-    [
-        ("city", "n", "plural", "cities"),
-        ("day", "n", "plural", "days"),
-        ("box", "n", "plural", "boxes"),
-        ("woman", "n", "plural", "women"),
-        ("fireman", "n", "plural", "firemen"),
-        ("human", "n", "plural", "humans"),
-        ("carry", "v", "s", "carries"),
-        ("carry", "v", "past", "carried"),
-        ("close", "v", "past", "closed"),
-        ("fall", "v", "past", "fell"),
-        ("fall", "v", "participle", "fallen"),
-        ("buy", "v", "participle", "bought"),
-        ("cut", "v", "past", "cut"),
-        ("close", "v", "ing", "closing"),
-        ("see", "v", "ing", "seeing"),
-        ("tie", "v", "ing", "tying"),
-        ("stop", "v", "ing", "stopping"),
-        ("hot", "a", "comparative", "hotter"),
-        ("large", "a", "superlative", "largest"),
-        ("happy", "a", "comparative", "happier"),
-        ("difficult", "a", "comparative", "more difficult"),
-        ("useful", "a", "superlative", "most useful"),
-        ("simple", "a", "comparative", "simpler"),
-        ("bad", "a", "comparative", "worse"),
-    ],
-)
-def test_inflection(lemma, pos, feature, expected):
-    assert inflected(lemma, pos, feature, lexicon._exceptions(pos)[0]) == expected
+FORMS = """
+city n plural cities, day n plural days, box n plural boxes, woman n plural women, fireman n plural firemen,
+human n plural humans, carry v s carries, carry v past carried, close v past closed, fall v past fell,
+fall v participle fallen, buy v participle bought, cut v past cut, close v ing closing, see v ing seeing,
+tie v ing tying, stop v ing stopping, hot a comparative hotter, large a superlative largest,
+happy a comparative happier, difficult a comparative more difficult, useful a superlative most useful,
+simple a comparative simpler, bad a comparative worse
+"""
+
+
+@pytest.mark.parametrize("case", FORMS.split(","))
+def test_inflection(case):
+    lemma, pos, feature, expected = case.split(maxsplit=3)
+    assert inflected(lemma, pos, feature, lexicon._exceptions(pos)[0]) == expected.strip()
 
 
 def test_it_survives_pickling():

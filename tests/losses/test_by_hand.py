@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoTokenizer
 
-from st_contrastive import ConIsILoss, InfoCSEAblation, InfoCSELoss, SimCSELoss, TwinsAblation, TwinsLoss
-from st_contrastive.components import CorruptedTokens
+from st_contrastive import ConIsILoss, InfoCSELoss, SimCSELoss, TwinsLoss
+from st_contrastive.encoder.rows import CorruptedTokens
 
 TAU = 0.08  # no loss's default
 
@@ -85,7 +85,7 @@ def test_conisi_given(double, sentences, family, interaction_dim):
     loss = ConIsILoss(
         model, temperature=TAU, strategy="given", interaction_weight=0.3, interaction_dim=interaction_dim
     ).double()
-    tokenizer, head = model.tokenizer, loss.head
+    tokenizer, head = model.tokenizer, loss.predictor
     rows = [dict(tokenizer(s)) for s in sentences]
     rows += [dict(tokenizer(s, s)) for s in sentences]
     rows += [dict(tokenizer(s, c)) for s, c in zip(sentences, constructed, strict=True)]
@@ -125,7 +125,7 @@ def test_conisi_constructs_what_it_says(double, sentences, strategy):
         own = [c for c, x in zip(made, originals, strict=True) if c not in originals]
         assert len(own) == round(len(made) * (1 - loss.fallback_share)) > 0
         assert all(len(c) == len(x) for c, x in zip(made, originals, strict=True) if c in own)
-    tokenizer, head = model.tokenizer, loss.head
+    tokenizer, head = model.tokenizer, loss.predictor
     pairs = [(x, x) for x in originals] + list(zip(originals, made, strict=True))
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     rows = [dict(tokenizer(s)) for s in sentences]
@@ -154,7 +154,8 @@ def test_twins_with_queue_over_unequal_batches(double, sentences, family, margin
         fusion_rate=0.7,
         queue_batches=2,
         forgetting_rate=0.3,
-        ablation=TwinsAblation(margin_from=margin_from, unpaired_tokens=unpaired_tokens),
+        margin_from=margin_from,
+        unpaired_tokens=unpaired_tokens,
     ).double()
     # The second column is longer, shorter and empty in turn.
     translations = [" ".join(reversed(s.split())) + " und noch mehr" * (i % 2) for i, s in enumerate(sentences)]
@@ -218,7 +219,7 @@ def test_infocse(double, sentences, masked_views, pooling):
         extra_layers=1,
         head="projector",
         weighting="loss",
-        ablation=InfoCSEAblation(masked_views=masked_views),
+        masked_views=masked_views,
     ).double()
     for part in loss.auxiliary.modules():
         if isinstance(part, torch.nn.Dropout):
@@ -265,7 +266,7 @@ def test_a_weight_of_zero_gives_the_simpler_loss_in_value_and_gradient(double, s
         total.backward()
         return total.item(), model[0].model.encoder.layer[0].attention.self.query.weight.grad.clone()
 
-    simple = run(SimCSELoss(model, head=False, log_terms=False))
+    simple = run(SimCSELoss(model, head=None, log_terms=False))
     assert simple[1].abs().sum() > 0
     for loss in (
         InfoCSELoss(model, mlm_weight=0, head=None, log_terms=False),
@@ -281,10 +282,9 @@ def test_no_interaction_is_contrast_on_pairs(double, sentences):
     model = double()
     loss = ConIsILoss(model, temperature=TAU, interaction_weight=0).double()
     rows = [dict(model.tokenizer(s)) for s in sentences] + [dict(model.tokenizer(s, s)) for s in sentences]
-    hidden = row_vectors(model, rows) @ loss.head.linear.weight.T + loss.head.linear.bias
-    x, y = F.elu(batch_norm(hidden, loss.head.norm)).chunk(2)
+    hidden = row_vectors(model, rows) @ loss.predictor.linear.weight.T + loss.predictor.linear.bias
+    x, y = F.elu(batch_norm(hidden, loss.predictor.norm)).chunk(2)
     terms = loss(features(model, sentences))
-    assert terms.pop("interactive").item() == 0
     check(terms, {"contrastive": nce(x, y)})
 
 

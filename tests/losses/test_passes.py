@@ -17,12 +17,11 @@ from torch.utils._pytree import tree_leaves
 from transformers import BigBirdConfig, BigBirdModel
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, SimCSELoss, TwinsAblation, TwinsLoss
-from st_contrastive.components import CorruptedTokens, TanhHead
 from st_contrastive.encoder import encode, encoder_of, require_embeddings_as_input, wrapper_chain
 from st_contrastive.encoder import passes as _passes
 from st_contrastive.encoder.layers import can_be_narrowed
 from st_contrastive.encoder.model import Wrapping
-from st_contrastive.encoder.rows import cheapest_chunks, chunks
+from st_contrastive.encoder.rows import CorruptedTokens, TanhHead, cheapest_chunks, chunks
 from tests.conftest import Standardised
 from tests.contracts.test_losses import CASES, ONE_OF_EACH, columns
 from tests.selection import crossed

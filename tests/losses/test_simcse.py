@@ -16,7 +16,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModelForMaskedLM
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, SimCSELoss
-from st_contrastive.components import CorruptedTokens, MaskedLMHead
+from st_contrastive.encoder.rows import CorruptedTokens, MaskedLMHead
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),

@@ -1,0 +1,309 @@
+"""Batches with more in them than text, of one sentence, and in forms that others make."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import transformers
+from sentence_transformers.base.losses.gradcache import RandContext
+from sentence_transformers.base.modules import Transformer
+from transformers import DataCollatorWithFlattening
+
+from st_contrastive import (
+    ConIsILoss,
+    DiffCSELoss,
+    InfoCSELoss,
+    MomentumContrastLoss,
+    SimCSELoss,
+    TwinsLoss,
+)
+from st_contrastive.encoder import passes
+from st_contrastive.encoder.model import ignores_padding
+from st_contrastive.encoder.rows import Rows
+from tests.conftest import SMALL, switch_off_dropout
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
+    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
+]
+
+
+def with_encoder(model, encoder):
+    model[0].model = encoder
+    return model.train()
+
+
+@pytest.fixture
+def no_pass_costs(monkeypatch):
+    """Rows of different length always go through the encoder apart."""
+    cheapest = passes.cheapest_groups
+    monkeypatch.setattr(passes, "cheapest_groups", lambda lengths: cheapest(lengths, pass_cost=0))
+
+
+class GlobalFirst(Transformer):
+    """A user's first module, which adds a tensor per token, as Longformer's global attention asks for."""
+
+    @classmethod
+    def of(cls, model, key="global_attention_mask"):
+        first = model[0]
+        first.__class__, first.key = cls, key
+        return model
+
+    def preprocess(self, *args, **kwargs):
+        features = super().preprocess(*args, **kwargs)
+        first = torch.zeros_like(features["input_ids"])
+        first[:, :2] = 1
+        return {**features, self.key: first}
+
+    def forward(self, features, **kwargs):
+        if self.key not in features:
+            raise KeyError(self.key)
+        named = {name: features[name] for name in ("input_ids", "attention_mask", self.key)}
+        return {**features, "token_embeddings": self.model(**named).last_hidden_state}
+
+
+def longformer(build):
+    sizes = {**SMALL, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = transformers.LongformerConfig(vocab_size=109, max_position_embeddings=66, attention_window=4, **sizes)
+    return GlobalFirst.of(with_encoder(build(dropout=False), transformers.LongformerModel(config)))
+
+
+def bert_with_types(build):
+    """Token types that say more than which sentence."""
+    return GlobalFirst.of(build(dropout=False), "token_type_ids")
+
+
+def vectors_of(loss, batch):
+    """What a loss contrasts, by its own passes."""
+    seen = []
+    info_nce = loss.info_nce
+    loss.info_nce = lambda *views, **more: seen.append(views) or info_nce(*views, **more)
+    loss([dict(column) for column in batch])
+    del loss.info_nce
+    return seen[0]
+
+
+@pytest.mark.parametrize("make", [longformer, bert_with_types])
+@pytest.mark.parametrize("mini_batch_size", [None, 3])
+def test_a_tensor_of_the_first_module_travels_with_its_rows(build, sentences, no_pass_costs, make, mini_batch_size):
+    model = make(build)
+    batch = model.preprocess(sentences)
+    expected = model(dict(batch))["sentence_embedding"]
+    key = model[0].key
+    without = model({**batch, key: torch.zeros_like(batch[key])})["sentence_embedding"]
+    assert not torch.allclose(expected, without, atol=1e-3)  # it matters
+    for loss in (
+        SimCSELoss(model, head=None, mini_batch_size=mini_batch_size),
+        TwinsLoss(model, queue_batches=0, fraternal_weight=0, twins_weight=0, mini_batch_size=mini_batch_size),
+        MomentumContrastLoss(model, head=None, queue_size=3, mini_batch_size=mini_batch_size),
+    ):
+        for view in vectors_of(loss, [batch])[:2]:
+            torch.testing.assert_close(view, expected, rtol=1e-4, atol=1e-5)
+
+
+class PerRow(torch.nn.Module):
+    """A user's module behind the pooling that reads an entry of each row."""
+
+    def __init__(self, key):
+        super().__init__()
+        self.key = key
+
+    def forward(self, features):
+        assert len(features[self.key]) == len(features["sentence_embedding"])
+        extra = torch.tensor([[float(value)] for value in features[self.key]])
+        return {**features, "sentence_embedding": features["sentence_embedding"] + extra}
+
+
+@pytest.mark.parametrize("kind", [list, torch.tensor])
+@pytest.mark.parametrize("mini_batch_size", [None, 3])
+def test_an_entry_of_each_row_travels_with_it(build, sentences, kind, mini_batch_size):
+    model = build(dropout=False)
+    model.append(PerRow("year"))
+    batch = {**model.preprocess(sentences), "year": kind([0.1 * number for number in range(len(sentences))])}
+    expected = model(dict(batch))["sentence_embedding"]
+    loss = SimCSELoss(model, head=None, mini_batch_size=mini_batch_size)
+    for view in vectors_of(loss, [batch]):
+        torch.testing.assert_close(view, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [torch.zeros(3), torch.zeros(2, 5), torch.tensor(1.0), ["a", "b"]])
+def test_what_belongs_to_no_row_and_no_token_is_refused_by_name(build, sentences, value):
+    model = build()
+    with pytest.raises(ValueError, match="'year'"):
+        SimCSELoss(model)([{**model.preprocess(sentences), "year": value}])
+
+
+def test_pairs_are_not_composed_of_tokens_with_a_tensor_of_their_own(build, sentences):
+    model = longformer(build)
+    with pytest.raises(ValueError, match="global_attention_mask"):
+        ConIsILoss(model)([model.preprocess(sentences)])
+
+
+# Padding, and grouping by length.
+
+
+def bigbird(build):
+    config = transformers.BigBirdConfig(vocab_size=109, max_position_embeddings=512, block_size=4, num_random_blocks=1,
+                                        **SMALL)  # fmt: skip
+    return with_encoder(build(pooling="mean"), transformers.BigBirdModel(config, add_pooling_layer=False))
+
+
+def with_convolution(build):
+    config = transformers.SqueezeBertConfig(vocab_size=109, max_position_embeddings=64, embedding_size=32, **SMALL)
+    return with_encoder(build(pooling="mean"), transformers.SqueezeBertModel(config))
+
+
+@pytest.mark.parametrize("make", [bigbird, with_convolution])
+@pytest.mark.parametrize("kind", [SimCSELoss, ConIsILoss])
+def test_families_outside_the_list_are_not_grouped(build, sentences, no_pass_costs, make, kind):
+    """BigBird leaves its sparse attention for good under a short text."""
+    model = make(build)
+    model.max_seq_length = 64
+    long = ["the small cat sleeps on a warm chair while rain falls " * 5]
+    before = model.eval()({**model.preprocess(long)})["sentence_embedding"]
+    kinds = getattr(model[0].model, "attention_type", None)
+    assert kinds in ("block_sparse", None)
+    model.train()
+    assert not ignores_padding(model)
+    widths = []
+    model[0].model.embeddings.register_forward_hook(lambda _, __, output: widths.append(output.shape[1]))
+    loss = kind(model)
+    batch = model.preprocess([*sentences, *long])
+    loss([dict(batch)]).backward()
+    assert widths
+    assert min(widths) >= batch["input_ids"].shape[1]
+    assert getattr(model[0].model, "attention_type", None) == kinds
+    after = model.eval()({**model.preprocess(long)})["sentence_embedding"]
+    torch.testing.assert_close(after, before)
+
+
+@pytest.mark.parametrize(
+    "family", ["bert", "roberta", "xlm-roberta", "mpnet", "distilbert", "electra", "albert", "deberta"]
+)
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_padding_changes_no_vector_of_the_families_in_the_list(build, sentences, family, pooling):
+    model = build(family, pooling, dropout=False)
+    assert ignores_padding(model)
+    whole = model(model.preprocess([*sentences, "rain " * 50]))["sentence_embedding"]
+    alone = torch.cat([model(model.preprocess([sentence]))["sentence_embedding"] for sentence in sentences])
+    torch.testing.assert_close(whole[:-1], alone, rtol=1e-4, atol=1e-5)
+
+
+# Mini-batches on other devices.
+
+
+@pytest.mark.parametrize("kind", [SimCSELoss, InfoCSELoss])
+def test_a_recomputation_draws_the_same_on_apples_devices_too(build, sentences, monkeypatch, kind):
+    """torch's checkpoint restores no state of MPS; the pretended one counts how often it was read."""
+    model = build("bert-mlm")
+    loss = kind(model, mini_batch_size=4)
+    states, restored = [], []
+    monkeypatch.setattr(torch.mps, "get_rng_state", lambda: states.append(len(states)) or states[-1])
+    monkeypatch.setattr(torch.mps, "set_rng_state", restored.append)
+    on_mps = RandContext.__init__
+
+    def remembered(self, *tensors):
+        assert tensors
+        assert all(isinstance(tensor, torch.Tensor) and tensor.device == loss.device for tensor in tensors)
+        on_mps(self, *[tensor.as_subclass(OnMPS) for tensor in tensors])
+
+    monkeypatch.setattr(RandContext, "__init__", remembered)
+    loss([model.preprocess(sentences)]).backward()
+    read = list(states)
+    assert len(read) >= 3
+    assert set(restored) >= set(read[:3])
+
+
+class OnMPS(torch.Tensor):
+    """A tensor that says it lies on MPS."""
+
+    device = property(lambda _: torch.device("mps"))
+
+
+# Batches of one sentence, and pairs that are none.
+
+TEXT_LOSSES = {
+    "simcse": lambda model: SimCSELoss(model),
+    "conisi": lambda model: ConIsILoss(model),
+    "diffcse": lambda model: DiffCSELoss(model),
+    "infocse": lambda model: InfoCSELoss(model),
+}
+
+
+@pytest.mark.parametrize("name", TEXT_LOSSES)
+def test_batches_of_one_sentence_are_an_error_in_training(build, sentences, name):
+    model = build("bert-mlm")
+    lone, batch = model.preprocess(sentences[:1]), model.preprocess(sentences)
+    with pytest.raises(ValueError, match="batch of one sentence.*per_device_train_batch_size"):
+        TEXT_LOSSES[name](model)([dict(lone)])
+    loss = TEXT_LOSSES[name](model)
+    for _ in range(2):  # an epoch's last batch
+        loss([dict(batch)])
+        assert loss([dict(lone)]).total.isfinite()
+    with pytest.raises(ValueError, match="batch of one sentence"):
+        loss([dict(lone)])
+
+
+@pytest.mark.parametrize("name", TEXT_LOSSES)
+def test_batches_of_one_sentence_are_warned_of_in_evaluation(build, sentences, name):
+    model = build("bert-mlm").eval()
+    loss = TEXT_LOSSES[name](model)
+    with torch.no_grad():
+        with pytest.warns(UserWarning, match="batch of one sentence.*per_device_eval_batch_size"):
+            loss([model.preprocess(sentences[:1])])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loss([model.preprocess(sentences[:1])])  # said once
+            TEXT_LOSSES[name](model)([model.preprocess(sentences)])
+
+
+def test_a_queue_gives_one_sentence_its_negatives(build, sentences):
+    model = build()
+    for loss in (TwinsLoss(model, fraternal_weight=0, twins_weight=0), MomentumContrastLoss(model)):
+        for sentence in sentences[:3]:
+            terms = loss([model.preprocess([sentence])])
+        assert terms.item() > 0
+
+
+@pytest.mark.parametrize("share", [1.0, 0.8])
+def test_a_copy_in_place_of_the_translation_is_warned_of_once(build, sentences, share):
+    model = build()
+    loss = TwinsLoss(model)
+    second = [text if i < share * len(sentences) else text + " rain" for i, text in enumerate(sentences)]
+    batch = [model.preprocess(sentences), model.preprocess(second)]
+    with pytest.warns(UserWarning, match=f"{share:.0%} of a batch the second column equals the first"):
+        loss([dict(column) for column in batch])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss([dict(column) for column in batch])
+        TwinsLoss(model)([model.preprocess(sentences), model.preprocess(sentences[::-1])])
+
+
+# Flat batches, as sentence-transformers makes them for flash attention.
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+@pytest.mark.parametrize("make", [lambda model: SimCSELoss(model), lambda model: InfoCSELoss(model, mlm_weight=0.1)])
+def test_flat_batches_give_what_padded_ones_give(build, sentences, family, make):
+    model = build(family, dropout=False)
+    loss = make(model)
+    switch_off_dropout(loss)
+    padded = model.preprocess(sentences)
+    first = model[0]
+    first.data_collator = DataCollatorWithFlattening(
+        return_seq_idx=True, return_flash_attn_kwargs=True, return_position_ids=True
+    )
+    first.can_flatten_inputs, first._flatten_position_offset = True, {"bert": 0, "roberta": 2}[family]
+    flat = model.preprocess(sentences)
+    assert len(flat["input_ids"]) == 1
+    rows, wanted = Rows.of(flat, model), Rows.of(padded, model)
+    for key in ("input_ids", "attention_mask"):
+        assert torch.equal(rows.texts[key], wanted.texts[key])
+    values = []
+    for batch in (padded, flat):
+        torch.manual_seed(0)
+        values.append(loss([dict(batch)]).item())
+    assert values[0] == pytest.approx(values[1], rel=1e-6)
+    assert values[0] > 0
