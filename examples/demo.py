@@ -29,8 +29,8 @@ from st_contrastive.training import ContrastiveTrainer
 WHO = """The baker|Der Bäcker, My neighbour|Mein Nachbar, A young teacher|Eine junge Lehrerin, The cook|Der Koch,
 Our grandmother|Unsere Großmutter, The tall doctor|Der große Arzt, A tired driver|Ein müder Fahrer,
 The farmer|Der Bauer, Her brother|Ihr Bruder, The singer|Die Sängerin, An old sailor|Ein alter Seemann,
-The gardener|Der Gärtner, A student|Eine Studentin, The nurse|Die Krankenschwester, His uncle|Sein Onkel, The painter|Die Malerin,
-A little girl|Ein kleines Mädchen, Their cousin|Ihre Cousine"""
+The gardener|Der Gärtner, A student|Eine Studentin, The nurse|Die Krankenschwester, His uncle|Sein Onkel,
+The painter|Die Malerin, A little girl|Ein kleines Mädchen, Their cousin|Ihre Cousine"""
 DOES = """reads a long letter|liest einen langen Brief, repairs the broken bicycle|repariert das kaputte Fahrrad,
 sings a quiet song|singt ein leises Lied, buys fresh bread and milk|kauft frisches Brot und Milch,
 waits for the late train|wartet auf den verspäteten Zug, feeds three hungry cats|füttert drei hungrige Katzen,
