@@ -14,7 +14,6 @@ from st_contrastive.cli._quiet import add_verbose
 if TYPE_CHECKING:
     from st_contrastive.evaluation import Report, STSPairs
 
-_HUB = "hub"
 #: What a suite takes and gives: the model, its name, and its report.
 _Score = Callable[[Any, str], "Report"]
 
@@ -25,11 +24,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "evaluate",
         help="score models, and compare them",
         description="Score one model, or several side by side with their differences from the first. Without an option "
-        "of what to score: --sts hub.",
+        "of what to score: --mteb STSBenchmark.",
     )
     parser.add_argument("models", nargs="+", type=path, metavar="MODEL", help="folder or hub name")
     group = parser.add_argument_group("what to score")
-    group.add_argument("--sts", type=path, metavar="DIR", help="sets, as DIR/stsb/test.jsonl.gz; hub: MTEB's copies")
+    group.add_argument("--sts", type=path, metavar="DIR", help="sets, as DIR/stsb/test.jsonl.gz")
     group.add_argument("--splits", type=names, default=["dev", "test"], metavar="A,B", help="of --sts: dev,test")
     group.add_argument(
         "--transfer",
@@ -82,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     for option in ("json", "plot"):
         _require_writable(f"--{option}", getattr(args, option))
     if not any((args.sts, args.transfer, args.in_domain, args.geometry, args.corpus, args.mteb, args.plot)):
-        args.sts = _HUB
+        args.mteb = ["STSBenchmark"]
     suites = _suites(args)  # bad data is found before a model is loaded
     reports, models = [], {}
     for model_name in args.models:
@@ -112,11 +111,10 @@ def _suites(args: argparse.Namespace) -> dict[str, _Score]:
     common: dict[str, Any] = {"batch_size": args.batch_size}
     suites: dict[str, _Score] = {}
     if args.sts:
-        folder = None if args.sts == _HUB else args.sts
         with user_error(evaluation.EvaluationDataError, prefix="--sts: "):
-            evaluation.sts_sets(folder, args.splits)
+            evaluation.sts_sets(args.sts, args.splits)
         suites["--sts"] = lambda model, name: evaluation.evaluate_sts(
-            model, folder, name=name, splits=args.splits, progress=True, **common
+            model, args.sts, name=name, splits=args.splits, progress=True, **common
         )
     if args.transfer:
         with user_error(evaluation.EvaluationDataError, prefix="--transfer: "):
@@ -192,7 +190,7 @@ def _plot(args: argparse.Namespace, models: Mapping[str, Any]) -> None:
         if args.geometry:
             pairs = _pairs("--geometry", args.geometry)
         elif args.sts:
-            sets = sts_sets(None if args.sts == _HUB else args.sts, args.splits)
+            sets = sts_sets(args.sts, args.splits)
             pairs = sets.get(("stsb", "dev")) or sets.get(("stsb", "test"))
         curves = {Path(folder).name: read_curves(folder) for folder in models if Path(folder).is_dir()}
         plot(args.plot, {Path(key).name: model for key, model in models.items()}, pairs, curves)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from st_contrastive._checks import first_line, require_encodable
+from st_contrastive._checks import first_line, require_encodable, require_string
 from st_contrastive._files import require_plain_file
 
 #: The names that the file of a split may have.
@@ -50,22 +50,16 @@ def read_rows(path: Path, *fields: str) -> Iterator[tuple[dict[str, Any], str]]:
     """
     try:
         require_plain_file(path)
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8-sig") as file
-        ):
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield _row(line, f"{path}, line {number}", fields), f"{path}, line {number}"
     except EvaluationDataError:
         raise
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise EvaluationDataError(f"{path} is damaged or cut short ({error}): fetch it again.") from error
-    except OSError as error:
-        raise EvaluationDataError(f"{path} can't be read: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise EvaluationDataError(str(error)) from error
+    except FileNotFoundError as error:
+        raise EvaluationDataError(f"There is no file {path}.") from error
+    except (EOFError, OSError, zlib.error, ValueError) as error:
+        raise EvaluationDataError(f"{path} can't be read: {first_line(error)}") from error
 
 
 def _row(line: str, where: str, fields: Sequence[str]) -> dict[str, Any]:
@@ -79,27 +73,17 @@ def _row(line: str, where: str, fields: Sequence[str]) -> dict[str, Any]:
 
 
 def text(row: dict[str, Any], field: str, where: str) -> str:
-    """A field that must be text.
-
-    Raises:
-        EvaluationDataError: it is not.
-    """
-    value = row[field]
-    if not isinstance(value, str):
-        raise EvaluationDataError(f"{where}: {field} must be a string, got {value!r:.80}.")
+    """A field that must be text which a tokenizer can read."""
     try:
-        require_encodable(f"{where}: {field}", value)
-    except ValueError as error:
+        require_string(f"{where}: {field}", row[field])
+        require_encodable(f"{where}: {field}", row[field])
+    except (TypeError, ValueError) as error:
         raise EvaluationDataError(str(error)) from None
-    return value
+    return str(row[field])
 
 
 def number(row: dict[str, Any], field: str, where: str) -> float:
-    """A field that must be a finite number.
-
-    Raises:
-        EvaluationDataError: it is not.
-    """
+    """A field that must be a finite number."""
     value = row[field]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise EvaluationDataError(f"{where}: {field} must be a finite number, got {value!r:.80}.")

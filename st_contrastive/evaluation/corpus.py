@@ -14,23 +14,20 @@ from torch import Tensor
 from st_contrastive._checks import require_count, require_texts, warn
 from st_contrastive._sentences import split_sentences
 
-#: Sentences of an answer: harder to find than the whole rest of a document, and nearer to judged queries' order.
-_ANSWER = 2
-#: With fewer documents, nearly every encoder finds the right one.
-_FEWEST = 20
+#: Sentences taken from each document, where at least one remains; and the fewest documents to choose from.
+_QUESTIONS, _FEWEST = 2, 20
 
 
 class CorpusEvaluator(SentenceEvaluator):
     """nDCG@10 of finding the document that a sentence was taken from: a score of an encoder on a corpus of one's own.
 
-    Some sentences of each held-out document are questions, and two sentences in a row of its rest are the answer among
-    those of the other documents. A call returns ``{"<name>_ndcg@10": value}``; ``metric_for_best_model="eval_corpus_ndcg@10"`` with
+    Two sentences of each document are questions, and the rest of it is the answer among those of the others. A call
+    returns ``{"<name>_ndcg@10": value}``; ``metric_for_best_model="eval_corpus_ndcg@10"`` with
     ``load_best_model_at_end=True`` keeps the best step. MARGIN
 
     Args:
         texts: documents that are not trained on. One of fewer than two different sentences is left out, and counted in
             ``left_out``; so is a repeated one.
-        questions: sentences taken from each document, where at least one remains.
         limit: at most so many documents, drawn at random.
         seed: of the documents and the sentences.
         name: prefix of the metric's name.
@@ -44,14 +41,12 @@ class CorpusEvaluator(SentenceEvaluator):
         self,
         texts: Sequence[str],
         *,
-        questions: int = 2,
         limit: int = 1000,
         seed: int = 0,
         name: str = "corpus",
         batch_size: int = 64,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        require_count("questions", questions)
         require_count("limit", limit, least=_FEWEST)
         documents = [list(dict.fromkeys(split_sentences(text))) for text in require_texts("texts", texts)]
         usable = list({" ".join(sentences): sentences for sentences in documents if len(sentences) > 1}.values())
@@ -66,10 +61,8 @@ class CorpusEvaluator(SentenceEvaluator):
         self.answers: dict[str, Any] = {}
         relevant: dict[str, set[str]] = {}
         for place, sentences in enumerate(draw.sample(usable, min(limit, len(usable)))):
-            asked = draw.sample(range(len(sentences)), min(questions, len(sentences) - 1))
-            rest = [text for row, text in enumerate(sentences) if row not in asked]
-            start = draw.randrange(max(1, len(rest) - _ANSWER + 1))
-            self.answers[f"{place}"] = " ".join(rest[start : start + _ANSWER])
+            asked = draw.sample(range(len(sentences)), min(_QUESTIONS, len(sentences) - 1))
+            self.answers[f"{place}"] = " ".join(text for row, text in enumerate(sentences) if row not in asked)
             for row in asked:
                 self.queries[f"{place}-{row}"], relevant[f"{place}-{row}"] = sentences[row], {f"{place}"}
         self.retrieval = InformationRetrievalEvaluator(
@@ -96,10 +89,6 @@ class CorpusEvaluator(SentenceEvaluator):
         metrics = {f"{self.name}_ndcg@10": value if finite else math.nan}
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
-
-    @property
-    def description(self) -> str:
-        return "Corpus"
 
     def get_config_dict(self) -> dict[str, Any]:
         return {"questions": len(self.queries), "documents": len(self.answers)}

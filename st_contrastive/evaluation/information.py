@@ -54,7 +54,7 @@ def evaluate_information(
 
     Raises:
         EvaluationDataError: no pair has the score, or there are fewer translations than such pairs.
-        ValueError: ``temperature`` is not a positive number, or only one of ``loss`` and ``translated`` is given.
+        ValueError: only one of ``loss`` and ``translated`` is given.
     """
     require_temperature(temperature)
     if (loss is None) != (translated is None):
@@ -85,10 +85,7 @@ def evaluate_information(
 
 
 def dropout_views(model: Any, columns: Sequence[list[str]], *, loss: Any = None, batch_size: int = 64) -> list[Tensor]:
-    """Embeddings of sentences under dropout, (N, d) each: twice, or a TwinsLoss's anchor, identical, fraternal twin.
-
-    The draws are those of seed 0. The model's prompts are not used.
-    """
+    """Embeddings under the dropout of seed 0, (N, d) each: two, or a TwinsLoss's anchor, identical, fraternal twin."""
     batches = []
     with _under_dropout(model), fixed_draws(model.device):
         for start in range(0, len(columns[0]), batch_size):

@@ -50,10 +50,8 @@ def plot(
     models: Mapping[str, Encoder],
     pairs: STSPairs | None,
     curves: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]],
-    *,
-    batch_size: int = 64,
 ) -> None:
-    """Draw a picture file: one panel per model and one or two per run.
+    """Draw a picture file: one panel per model, and one or two per run.
 
     A model's panel has its cosine similarities against the gold scores, with the median of each fifth of the scale and
     the line of a perfect prediction, as Fig. 4b of the Twins paper. A run's have its losses and its scores by step.
@@ -72,12 +70,12 @@ def plot(
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("A plot needs matplotlib: install st_contrastive with its extra 'plots'.") from error
-    panels: list[tuple[str, dict[str, Any]]] = []
+    panels = []
     for name, own in curves.items():
-        losses = {key: points for key, points in own.items() if "loss" in key or not key.startswith("eval_")}
-        panels += [(f"{name}: loss", losses)] if losses else []
-        scores = {key: points for key, points in own.items() if key.endswith(("spearman", "ndcg@10"))}
-        panels += [(f"{name}: evaluation", scores)] if scores else []
+        scores = {key for key in own if key.endswith(("spearman", "ndcg@10"))}
+        losses = {key for key in own if "loss" in key or not key.startswith("eval_")} - scores
+        kinds = {f"{name}: loss": losses, f"{name}: evaluation": scores}
+        panels += [(title, {key: own[key] for key in own if key in keys}) for title, keys in kinds.items() if keys]
     count = len(panels) + (len(models) if pairs is not None else 0)
     if count == 0:
         raise EvaluationDataError("There is nothing to draw: give scored pairs, or a run with a trainer_state.json.")
@@ -85,7 +83,7 @@ def plot(
     axes = iter(figure.subplots(1, count, squeeze=False)[0])
     if pairs is not None:
         for name, model in models.items():
-            _draw_similarities(next(axes), name, model, pairs, batch_size)
+            _draw_similarities(next(axes), name, model, pairs)
     for title, lines in panels:
         axis = next(axes)
         for key, points in lines.items():
@@ -96,15 +94,15 @@ def plot(
         figure.savefig(partial, dpi=120, format=Path(path).suffix.lstrip(".") or "png")
 
 
-def _draw_similarities(axis: Any, name: str, model: Encoder, pairs: STSPairs, batch_size: int) -> None:
-    cosines, _ = similarities(model, pairs, batch_size=batch_size)
+def _draw_similarities(axis: Any, name: str, model: Encoder, pairs: STSPairs) -> None:
+    cosines, _ = similarities(model, pairs)
     gold = np.asarray(pairs.scores)
-    low, high = gold.min(), gold.max()
-    bands = np.clip(((gold - low) / (high - low) * 5).astype(int), 0, 4)
+    low, width = gold.min(), np.ptp(gold) / 5
+    bands = np.clip((gold - low) // width, 0, 4)
     filled = np.unique(bands)
-    medians = [float(np.median(cosines[bands == band])) for band in filled]
     axis.scatter(gold, cosines, s=4, alpha=0.3)
-    axis.plot([low, high], [0, 1], color="gray", label="gold score")
-    axis.plot(low + (filled + 0.5) * (high - low) / 5, medians, color="C1", marker="o", label="median")
+    axis.plot([low, gold.max()], [0, 1], color="gray", label="gold score")
+    medians = [np.median(cosines[bands == band]) for band in filled]
+    axis.plot(low + (filled + 0.5) * width, medians, color="C1", marker="o", label="median")
     axis.set(title=name, xlabel="gold score", ylabel="cosine similarity")
     axis.legend(fontsize=7)

@@ -28,7 +28,6 @@ class Score:
 
     @property
     def key(self) -> _Key:
-        """Task, split and metric."""
         return self.task, self.split, self.metric
 
 
@@ -57,13 +56,9 @@ class Report:
         values = [score.value for score in self.scores if (score.split, score.metric) == (split, metric)]
         return sum(values) / len(values) if values else math.nan
 
-    def table(self) -> str:
-        """The scores as text, with means over tasks, and the notes."""
-        return compare([self])
-
 
 def compare(reports: Sequence[Report]) -> str:
-    """The scores of several models side by side, and each one's difference from the first, as text."""
+    """The scores as a table, with means over tasks, and notes; of several models, with differences from the first."""
     names = _short_names([report.model for report in reports])
     rows = {score.key: f"{score.size:,}" for report in reports for score in report.scores}
     columns = [{score.key: score.value for score in report.scores} for report in reports]
@@ -103,9 +98,8 @@ def _shown(key: _Key, value: float, sign: str = "") -> str:
 
 def _short_names(models: Sequence[str]) -> list[str]:
     """As many of the last parts of each path as tell the models apart."""
-    parts = [Path(model).parts for model in models]
-    for count in range(1, max(map(len, parts), default=1) + 1):
-        names = ["/".join(own[-count:]) for own in parts]
+    for count in range(1, 20):
+        names = ["/".join(Path(model).parts[-count:]) for model in models]
         if len(set(names)) == len(names):
             return names
     return [f"{name} ({place})" for place, name in enumerate(models, start=1)]

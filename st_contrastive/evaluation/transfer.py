@@ -32,9 +32,6 @@ class TransferSplit:
     texts: tuple[tuple[str, ...], ...]
     labels: tuple[str, ...]
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
 
 def read_transfer(folder: str | Path) -> dict[str, dict[str, TransferSplit]]:
     """The tasks in a folder, by name, and the splits of each.
@@ -79,7 +76,7 @@ def features(model: Encoder, split: TransferSplit, *, batch_size: int = 64) -> N
     return np.hstack([np.abs(first - second), first * second])
 
 
-def accuracy(data: dict[str, tuple[Any, Any]], *, folds: int = FOLDS, seed: int = SEED, jobs: int = -1) -> float:
+def accuracy(data: dict[str, tuple[Any, Any]], *, folds: int = FOLDS, jobs: int = -1) -> float:
     """Accuracy on (features, labels) by split.
 
     With "all": the mean over outer folds, each with its C chosen by inner folds of the rest. With "train" and "test":
@@ -89,9 +86,9 @@ def accuracy(data: dict[str, tuple[Any, Any]], *, folds: int = FOLDS, seed: int 
     from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 
     def classifier(**options: Any) -> Any:
-        return LogisticRegression(max_iter=1000, random_state=seed, **options)
+        return LogisticRegression(max_iter=1000, random_state=SEED, **options)
 
-    cuts = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    cuts = StratifiedKFold(folds, shuffle=True, random_state=SEED)
 
     def search(grid: tuple[float, ...], jobs: int) -> Any:
         return GridSearchCV(classifier(), {"C": grid}, cv=cuts, refit=_best, n_jobs=jobs)
@@ -117,7 +114,6 @@ def evaluate_transfer(
     *,
     name: str = "model",
     folds: int = FOLDS,
-    seed: int = SEED,
     jobs: int = -1,
     batch_size: int = 64,
     progress: bool = False,
@@ -127,7 +123,6 @@ def evaluate_transfer(
     Args:
         folder: see :func:`read_transfer`.
         folds: number of outer and of inner folds; 10 in SentEval and the papers.
-        seed: of the folds.
         jobs: processes; -1 uses all cores.
 
     Raises:
@@ -151,11 +146,11 @@ def evaluate_transfer(
         }
         split = "all" if "all" in splits else "test"
         finite = all(np.isfinite(vectors).all() for vectors, _ in data.values())
-        value = accuracy(data, folds=folds, seed=seed, jobs=jobs) if finite else math.nan
+        value = accuracy(data, folds=folds, jobs=jobs) if finite else math.nan
         # One name for the split, so that there is one mean over all tasks.
-        scores.append(Score(task, "test", "accuracy", value, len(splits[split])))
+        scores.append(Score(task, "test", "accuracy", value, len(splits[split].labels)))
         notes += collapse_notes(task, np.concatenate([vectors for vectors, _ in data.values()]))
-    return Report(name, tuple(scores), {"suite": "transfer", "folds": folds, "seed": seed}, tuple(notes))
+    return Report(name, tuple(scores), {"suite": "transfer", "folds": folds, "seed": SEED}, tuple(notes))
 
 
 def _check_classes(task: str, splits: dict[str, TransferSplit], folds: int) -> None:

@@ -15,7 +15,7 @@ def report(name, *values, notes=()):
 
 def test_table_and_values():
     one = report("m", 0.5, 0.25)
-    assert one.table().splitlines()[2:] == [
+    assert compare([one]).splitlines()[2:] == [
         "a      test  spearman  1,000  50.00",
         "b      test  spearman  1,000  25.00",
         "mean   test  spearman         37.50",

@@ -124,30 +124,24 @@ def test_missing_things(tmp_path):
         evaluate_sts(Letters(), tmp_path)
     whole = gzip.compress((json.dumps(rows(*GOOD)[0]) + "\n").encode() * 500)
     (tmp_path / "x.jsonl.gz").write_bytes(whole[:-20])
-    with pytest.raises(EvaluationDataError, match=r"x\.jsonl\.gz is damaged or cut short"):
+    with pytest.raises(EvaluationDataError, match=r"x\.jsonl\.gz"):
         read_sts(tmp_path / "x.jsonl.gz")
     with pytest.raises(TypeError, match="splits"):
         evaluate_sts(Letters(), tmp_path, splits="test")
 
 
-def test_the_hubs_sets(monkeypatch):
+def test_the_hubs_development_split(monkeypatch):
     import datasets
 
-    asked = []
-
     def load(repository, split):
-        asked.append((repository, split))
+        assert (repository, split) == ("mteb/stsbenchmark-sts", "validation")
         return {"sentence1": ["a", "ab", "a"], "sentence2": ["a", "a", "b"], "score": [5, 3, 0]}
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    tests = [score.task for score in evaluate_sts(Letters(), splits=["test"]).scores]
-    assert tests == ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb"]
-    asked.clear()
     assert STSEvaluator("stsb").pairs.scores == (5.0, 3.0, 0.0)
-    assert asked == [("mteb/stsbenchmark-sts", "validation")]
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: 1 / 0)
-    with pytest.raises(EvaluationDataError, match="can't be loaded from the hub"):
-        evaluate_sts(Letters())
+    with pytest.raises(EvaluationDataError, match="mteb/stsbenchmark-sts can't be loaded"):
+        read_sts("stsb")
 
 
 def arguments(folder, **more):
