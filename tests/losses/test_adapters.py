@@ -13,7 +13,6 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraini
 from st_contrastive import (
     AuxiliaryMLMPretrainingLoss,
     DiffCSELoss,
-    InfoCSEAblation,
     InfoCSELoss,
     SimCSELoss,
     text_dataset,
@@ -51,11 +50,10 @@ def states(network, model, sentences):
     [
         lora(),
         lora(target_modules=["word_embeddings", "query"]),
-        lora(use_dora=True),
         lora(modules_to_save=["intermediate"]),
         peft.IA3Config(target_modules=["query", "dense"], feedforward_modules=["dense"], init_ia3_weights=False),
     ],
-    ids=["lora", "embeddings", "dora", "modules-to-save", "ia3"],
+    ids=["lora", "embeddings", "modules-to-save", "ia3"],
 )
 def test_a_copy_computes_the_same_in_plain_layers(adapted, build, sentences, config):
     model = adapted(config)
@@ -130,11 +128,27 @@ def test_quantised_weights_are_refused(build):
 
 def test_weights_under_an_adapter_that_a_loss_would_train_are_refused(adapted):
     with pytest.raises(ValueError, match=r"an adapter has replaced it.*detach=True"):
-        InfoCSELoss(adapted(), ablation=InfoCSEAblation(detach=False))
+        InfoCSELoss(adapted(), detach=False)
     on_embeddings = adapted(lora(target_modules=["word_embeddings"]))
     with pytest.raises(ValueError, match="Keep adapters away from the embeddings"):
         AuxiliaryMLMPretrainingLoss(on_embeddings)
     InfoCSELoss(on_embeddings)
+
+
+@pytest.mark.parametrize("kind", [InfoCSELoss, DiffCSELoss])
+def test_adapters_with_trained_tokens(build, sentences, kind):
+    model = build("bert-mlm")
+    model.add_adapter(peft.LoraConfig(target_modules=["query"], trainable_token_indices=[5, 6]))
+    kind(model)([model.preprocess(sentences)]).backward()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of what PEFT calls in transformers
+def test_prompt_tuning_has_no_places_for_masked_tokens(build):
+    model = build("bert-mlm")
+    config = peft.PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
+    model[0].model = peft.get_peft_model(model[0].model, config)
+    with pytest.raises(ValueError, match="mlm_weight reads the encoder's own token vectors, and prompt tuning"):
+        SimCSELoss(model, mlm_weight=0.1)
 
 
 def test_both_stages_and_the_saved_model(adapted, sentences, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModelForMaskedLM
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, SimCSELoss
-from st_contrastive.encoder.rows import CorruptedTokens, MaskedLMHead
+from st_contrastive.encoder.rows import CorruptedTokens
+from st_contrastive.losses._terms import LossTerms
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
@@ -32,8 +34,7 @@ def half_of(model, batch):
     return CorruptedTokens(torch.where(chosen, model.tokenizer.mask_token_id, ids), chosen)
 
 
-@pytest.mark.parametrize("mini_batch_size", [None, 3])
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize(("pooling", "mini_batch_size"), [("cls", None), ("mean", 3)])
 def test_both_terms_and_all_gradients(build, checkpoint, no_dropout, sentences, monkeypatch, pooling, mini_batch_size):
     """Against transformers' masked-LM model, row by row, without padding."""
     weight = 0.3
@@ -79,7 +80,7 @@ def test_both_terms_and_all_gradients(build, checkpoint, no_dropout, sentences, 
         torch.testing.assert_close(own[name], theirs[name], rtol=1e-7, atol=1e-10, msg=lambda t, n=name: f"{n}: {t}")
 
 
-@pytest.mark.parametrize("family", ["bert-mlm", "mpnet-mlm", "modernbert-mlm", "electra", "albert-mlm"])
+@pytest.mark.parametrize("family", ["mpnet-mlm", "modernbert-mlm", "albert-mlm"])
 def test_it_is_the_masked_lm_term_of_stage_1_or_of_the_head(build, no_dropout, sentences, family):
     """In value and in the encoder's gradient, with the same tokens masked."""
     model = build(family, dropout=False).double()
@@ -139,45 +140,12 @@ def test_beside_it_the_contrastive_term_is_simcses(build, sentences):
     torch.testing.assert_close(found[0][1], found[1][1])
 
 
-def test_a_weight_of_zero_builds_nothing(build, sentences, monkeypatch):
-    monkeypatch.setattr(MaskedLMHead, "for_encoder", lambda *args, **kw: pytest.fail("a head was made"))
-    loss = SimCSELoss(build("bert-mlm"), mask_rate=0.3)
-    assert [name for name, _ in loss.named_children() if name != "model"] == ["head"]
-    assert list(loss([loss.model.preprocess(sentences)])) == ["contrastive"]
-    assert loss.get_config_dict()["mask_rate"] == 0.3
-
-
 def test_nothing_masked_is_no_loss(build, sentences):
     loss = SimCSELoss(build("bert-mlm"), mlm_weight=0.1, mask_rate=1e-9)
     terms = loss([loss.model.preprocess(sentences)])
     assert terms["mlm"].item() == 0
     terms.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in loss.parameters())
-
-
-def test_the_head_is_trained_and_kept_in_checkpoints(build, sentences, tmp_path):
-    from sentence_transformers import SentenceTransformerTrainingArguments
-
-    from st_contrastive import text_dataset
-    from st_contrastive.training import ContrastiveTrainer, load_loss_state
-
-    def arguments(**more):
-        return SentenceTransformerTrainingArguments(
-            str(tmp_path / "run"), max_steps=2, per_device_train_batch_size=4, learning_rate=1e-2, save_steps=2,
-            report_to="none", use_cpu=True, dataloader_pin_memory=False, **more,
-        )  # fmt: skip
-
-    model = build("bert-mlm")
-    loss = SimCSELoss(model, mlm_weight=0.1)
-    before = {name: value.clone() for name, value in loss.mlm_head.state_dict().items()}
-    ContrastiveTrainer(model, arguments(), text_dataset(sentences), loss=loss).train()
-    after = loss.mlm_head.state_dict()
-    assert {name for name in after if not torch.equal(after[name], before[name])} >= {
-        "network.cls.predictions.transform.dense.weight", "network.cls.predictions.bias",
-    }  # fmt: skip
-    fresh = SimCSELoss(build("bert-mlm"), mlm_weight=0.1)
-    load_loss_state(fresh, tmp_path / "run" / "checkpoint-2")
-    assert all(torch.equal(value, after[name]) for name, value in fresh.mlm_head.state_dict().items())
 
 
 def test_a_checkpoint_with_a_matrix_of_its_own_keeps_it(checkpoint, sentences, tmp_path):
@@ -213,7 +181,36 @@ def test_the_masked_copy_is_of_the_first_column(build, sentences, monkeypatch):
 def test_pairs_without_a_head_are_sentence_transformers_loss(build, sentences):
     model = build(dropout=False)
     batch = [model.preprocess(part) for part in (sentences, sentences[::-1])]
-    ours = SimCSELoss(model, head=False)([dict(column) for column in batch]).total
+    ours = SimCSELoss(model, head=None)([dict(column) for column in batch]).total
     theirs = MultipleNegativesRankingLoss(model, scale=20)([dict(column) for column in batch], None)
     assert ours > 0
     torch.testing.assert_close(ours, theirs)
+
+
+def test_terms_as_the_tensor_that_loops_expect():
+    weight = torch.tensor(2.0, requires_grad=True)
+    terms = LossTerms(contrastive=weight * 3, mlm=weight * 1)
+    assert float(terms) == terms.item() == 8
+    assert (terms / 4).item() == 2
+    assert (terms * 0.5).item() == (0.5 * terms).item() == 4
+    assert (terms + terms).item() == sum([terms, terms]).item() == 16
+    assert (terms + 1).item() == (torch.tensor(1.0) + terms).item() == 9
+    assert not terms.detach().requires_grad
+    (terms / 4).backward()  # as accelerator.backward does under gradient accumulation
+    assert weight.grad.item() == 1
+
+
+def test_the_mode_in_which_an_encoder_was_loaded(build, sentences, tmp_path):
+    """Its container is in training mode, so that it looks as if it were."""
+    build().save_pretrained(str(tmp_path))
+    model = SentenceTransformer(str(tmp_path), device="cpu")
+    assert model.training
+    assert not model[0].model.training
+    loss, batch = SimCSELoss(model), [model.preprocess(sentences)]
+    with pytest.warns(UserWarning, match=r"SimCSELoss .*encoder in evaluation mode.*model\.train"):
+        loss(batch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss(batch)  # said once
+        with torch.no_grad():
+            SimCSELoss(model)(batch)  # an evaluation

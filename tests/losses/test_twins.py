@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from st_contrastive import FraternalEmbedding, MomentumContrastLoss, TwinsAblation, TwinsLoss, twins_dataset
-from st_contrastive.encoder import encode
+from st_contrastive import FraternalEmbedding, MomentumContrastLoss, SimCSELoss, TwinsLoss, twins_dataset
+from st_contrastive.encoder import passes
+from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses import twins as twins_module
-from st_contrastive.methods import build_loss
+from st_contrastive.losses._translations import fused_rows, translations_of
 from tests import foreign
 
 pytestmark = [
@@ -44,7 +45,7 @@ def made(build, german, sentences):
                 english, ["der see ist kalt und still", "spät", "", "regen"], fraternal=options["fraternal"]
             )
             columns, labels = columns[:1], torch.tensor(data["label"][:])
-        return build_loss(TwinsLoss, model, queue_batches=queue_batches, **options).double(), columns, labels
+        return TwinsLoss(model, queue_batches=queue_batches, **options).double(), columns, labels
 
     return make
 
@@ -64,7 +65,7 @@ def run(loss, columns, labels=None):
 
 def vectors(loss, columns, labels=None):
     """[CLS] of the views, each in a pass of its own."""
-    return [loss.model(dict(view))["token_embeddings"][:, 0] for view in loss.views(fresh(columns), labels)]
+    return loss.encode_views(fresh(columns), labels, pooling="cls")
 
 
 def cosine(a, b):
@@ -80,43 +81,39 @@ def test_margin_of_tokens_by_hand(build):
         matrix.zero_()
         matrix[:, 0] = 1
         matrix[model.tokenizer.convert_tokens_to_ids("river")] = torch.eye(32)[1]
-    loss = TwinsLoss(model, queue_batches=0, fusion_rate=0.8).double()
+    loss = TwinsLoss(model, queue_batches=0, fusion_rate=0.8, identical_weight=0).double()
     columns = [model.preprocess(["cat"]), model.preprocess(["river"])]
+    loss.rows_before = 2  # one sentence is an epoch's last batch
     margin = math.e - math.exp(2.8 / math.sqrt(2.8**2 + 0.2**2))
     assert margin == pytest.approx(0.0069, abs=1e-4)
     h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
     expected = abs(math.e - math.exp(cosine(h, fraternal)) - margin)
-    assert loss(columns)["twins"].item() == pytest.approx(expected, rel=1e-9)
+    assert loss(fresh(columns))["twins"].item() == pytest.approx(expected, rel=1e-9)
     # The translation is one token longer, which the sentence has no token for: (3 - 0.2 + 1, 0.2) / 4 at full weight,
     # (2.8 + 0.2, 0.2) / 4 at its share.
     columns = [model.preprocess(["cat"]), model.preprocess(["river cat"])]
     for unpaired, along in (("full", 3.8), ("weighted", 3.0)):
-        loss.unpaired_tokens = unpaired
+        loss.unpaired_tokens, loss.rows_before = unpaired, 2
         margin = math.e - math.exp(along / math.hypot(along, 0.2))
         h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
         expected = abs(math.e - math.exp(cosine(h, fraternal)) - margin)
         assert loss(fresh(columns))["twins"].item() == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("route", ["columns", "labels"])
-@pytest.mark.parametrize("unpaired", ["full", "weighted"])
+@pytest.mark.parametrize(("route", "unpaired"), [("columns", "full"), ("labels", "weighted")])
 def test_margin_of_tokens_is_that_of_a_loop(made, monkeypatch, route, unpaired):
     """Position by position, number by number; dropout is on, and M knows nothing of it."""
     loss, columns, labels = made(route, dropout=True, fusion_rate=0.7, unpaired_tokens=unpaired)
-    seen = []
-    original = twins_module.twins_margin
+    seen, original = [], twins_module.twins_margin
     monkeypatch.setattr(twins_module, "twins_margin", lambda *args: seen.append(args) or original(*args))
-    monkeypatch.setattr(loss, "saves_padding", False)
     loss(fresh(columns), labels)
     ((h, identical, _, x, x_identical, x_fraternal),) = seen
     assert not torch.allclose(h, identical)
-    assert torch.equal(x, x_identical)
+    torch.testing.assert_close(x, x_identical)
     assert not any(part.requires_grad for part in (x, x_fraternal))
     lookup = loss.model.transformers_model.get_input_embeddings().weight.tolist()
-    if loss.fraternal is None:
-        translations = columns[1]
-        foreign_rows = lookup
-    else:
+    translations, foreign_rows = columns[-1], lookup
+    if loss.fraternal is not None:
         ids, mask = loss.fraternal.read(labels)
         translations = {"input_ids": ids, "attention_mask": mask}
         foreign_rows = loss.fraternal(torch.arange(len(loss.fraternal.weight))).tolist()
@@ -141,26 +138,16 @@ def test_margin_of_tokens_is_that_of_a_loop(made, monkeypatch, route, unpaired):
     assert unpaired_count > 5
 
 
-@pytest.mark.parametrize("route", ["columns", "labels"])
-@pytest.mark.parametrize("unpaired", ["full", "weighted"])
-def test_at_fusion_rate_1_the_fraternal_twin_is_the_identical_twin(made, route, unpaired):
-    for pooling in ("cls", "mean"):
-        loss, columns, labels = made(route, fusion_rate=1, unpaired_tokens=unpaired, train_pooling=pooling)
-        anchor, identical, fraternal = loss.views(fresh(columns), labels)
-        assert torch.equal(fraternal["attention_mask"], identical["attention_mask"])
-        tokens = fraternal["attention_mask"].bool()
-        assert torch.equal(fraternal["inputs_embeds"][tokens], anchor["inputs_embeds"][tokens])
-        _, h_identical, h_fraternal = vectors(loss, columns, labels)
-        torch.testing.assert_close(h_fraternal, h_identical, rtol=1e-10, atol=1e-12)
-        terms = loss(fresh(columns), labels)
-        assert terms["fraternal"].item() == pytest.approx(terms["identical"].item(), rel=1e-9)
-        assert terms["twins"].item() == pytest.approx(0, abs=1e-9)
-
-
-@pytest.mark.parametrize("route", ["columns", "labels"])
-@pytest.mark.parametrize("unpaired", ["full", "weighted"])
-def test_at_fusion_rate_0_the_fraternal_twin_is_the_translation(made, route, unpaired):
-    loss, columns, labels = made(route, fusion_rate=0, unpaired_tokens=unpaired)
+@pytest.mark.parametrize(("route", "unpaired"), [("columns", "weighted"), ("labels", "full")])
+def test_the_ends_of_the_fusion_rate(made, route, unpaired):
+    """At 1 the fraternal twin is the identical one, at 0 the translation."""
+    loss, columns, labels = made(route, fusion_rate=1, unpaired_tokens=unpaired, train_pooling="mean")
+    _, identical, fraternal = loss.encode_views(fresh(columns), labels)
+    torch.testing.assert_close(fraternal, identical, rtol=1e-10, atol=1e-12)
+    terms = loss(fresh(columns), labels)
+    assert terms["fraternal"].item() == pytest.approx(terms["identical"].item(), rel=1e-9)
+    assert terms["twins"].item() == pytest.approx(0, abs=1e-9)
+    loss.fusion_rate = 0
     _, _, fraternal = vectors(loss, columns, labels)
     if route == "columns":
         alone = loss.model(dict(columns[1]))
@@ -171,78 +158,50 @@ def test_at_fusion_rate_0_the_fraternal_twin_is_the_translation(made, route, unp
 
 
 def test_weights_scale_the_terms_and_their_gradients(made):
-    loss, columns, _ = made(dropout=True, queue_batches=1)
+    loss, columns, _ = made(dropout=True)
     weights = {"identical": 0.5, "fraternal": 2.0, "twins": 3.0}
     alone = {}
     for name in weights:
-        for other in weights:
-            setattr(loss, f"{other}_weight", float(other == name))
-        loss.queue.sizes.zero_()
-        # With dropout the random state must be the same: all views are encoded.
-        loss.twins_weight = max(loss.twins_weight, 1e-30)
+        for other in weights:  # with dropout the random state must be the same: all views are encoded
+            setattr(loss, f"{other}_weight", float(other == name) or 1e-30)
         alone[name] = run(loss, columns)
     for name, weight in weights.items():
         setattr(loss, f"{name}_weight", weight)
-    loss.queue.sizes.zero_()
     terms, gradients = run(loss, columns)
     assert list(terms) == list(weights)
     for name, weight in weights.items():
         torch.testing.assert_close(terms[name], weight * alone[name][0][name])
+    assert len(gradients) > 20
     for name, gradient in gradients.items():
         expected = sum(weight * alone[term][1][name] for term, weight in weights.items())
         torch.testing.assert_close(gradient, expected, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("margin_from", ["tokens", "embeddings"])
-def test_without_the_twins_loss_the_other_two_are_left(made, monkeypatch, margin_from):
-    """Table 4, "w/o TL"."""
-    loss, columns, _ = made(dropout=True, queue_batches=1, margin_from=margin_from)
-    torch.manual_seed(3)
-    terms = loss(fresh(columns))
-    (terms["identical"] + terms["fraternal"]).backward()
-    wanted = {name: p.grad.clone() for name, p in loss.named_parameters() if p.grad is not None}
-    without, _, _ = made(dropout=True, queue_batches=1, margin_from=margin_from, twins_weight=0)
-    assert len(without.queue) == 0
-    for name in ("embedding_outputs", "twins_margin"):
-        monkeypatch.setattr(twins_module, name, lambda *args, name=name: pytest.fail(name))
-    found, gradients = run(without, columns)
-    assert list(found) == ["identical", "fraternal"]
-    torch.testing.assert_close(found["identical"], terms["identical"])
-    torch.testing.assert_close(found["fraternal"], terms["fraternal"])
-    assert gradients.keys() == wanted.keys()
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(gradient, wanted[name], rtol=1e-8, atol=1e-10)
-    assert torch.equal(without.queue.keys, loss.queue.keys)
-
-
-@pytest.mark.parametrize("route", ["columns", "labels"])
 @pytest.mark.parametrize(
-    ("zeros", "views", "names"),
+    ("route", "zeros", "views", "names"),
     [
-        ((), 3, ["identical", "fraternal", "twins"]),
-        (("identical",), 3, ["fraternal", "twins"]),
-        (("fraternal",), 3, ["identical", "twins"]),
-        (("twins",), 3, ["identical", "fraternal"]),
-        (("identical", "fraternal"), 3, ["twins"]),
-        (("identical", "twins"), 2, ["fraternal"]),
-        (("fraternal", "twins"), 2, ["identical"]),
+        ("columns", (), 3, ["identical", "fraternal", "twins"]),
+        ("columns", ("identical",), 3, ["fraternal", "twins"]),
+        ("labels", ("fraternal",), 3, ["identical", "twins"]),
+        ("columns", ("twins",), 3, ["identical", "fraternal"]),  # Table 4, "w/o TL"
+        ("labels", ("identical", "twins"), 2, ["fraternal"]),
+        ("columns", ("fraternal", "twins"), 2, ["identical"]),
     ],
 )
 def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, zeros, views, names):
     loss, columns, labels = made(route)
     whole = loss(fresh(columns), labels)
     other, _, _ = made(route, queue_batches=2, **{f"{name}_weight": 0 for name in zeros})
-    seen = []
-    original = encode
+    other.group_by_length = False
+    seen, original = [], passes.forward_views
     monkeypatch.setattr(
-        "st_contrastive.encoder.passes.encode",
-        lambda model, given, **kw: seen.append(given) or original(model, given, **kw),
+        "st_contrastive.losses.base.forward_views", lambda model, rows, **kw: seen.append(rows) or original(model, rows, **kw)
     )
-    monkeypatch.setattr(other, "saves_padding", False)
+    if "twins" in zeros:
+        monkeypatch.setattr(twins_module, "twins_margin", None)
     terms = other(fresh(columns), labels)
-    assert [len(given) for given in seen] == [views]
-    embedded = ["inputs_embeds" in view.texts for view in seen[0]]
-    assert embedded == [names != ["identical"]] * views
+    assert [len(rows) for rows in seen] == [views]
+    assert ["inputs_embeds" in view.texts for view in seen[0]] == [names != ["identical"]] * views
     assert list(terms) == names
     for name, term in terms.items():
         torch.testing.assert_close(term, whole[name])
@@ -250,23 +209,24 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
     assert not [warning for warning in recwarn if "one column" in str(warning.message)]
 
 
-def test_weights_that_leave_nothing_are_refused(build, sentences):
-    model = build()
-    zero = {"identical_weight": 0, "fraternal_weight": 0, "twins_weight": 0}
-    with pytest.raises(ValueError, match="twins_weight are all 0"):
-        build_loss(TwinsLoss, model, **zero)
-    with pytest.raises(ValueError, match="identical_weight above 0; got 3 and 0"):
-        TwinsLoss(model, ablation=TwinsAblation(key_momentum=0.9, identical_weight=0))
-    assert model.transformers_model.get_input_embeddings().weight.requires_grad  # what fails changes nothing
+def test_one_column_is_simcse_without_a_head(build, sentences):
+    model = build(dropout=False).double()
+    batch, found = [model.preprocess(sentences)], []
+    for loss in (SimCSELoss(model, head=None), TwinsLoss(model, queue_batches=0, freeze_embeddings=False)):
+        terms, gradients = run(loss, batch)
+        found.append((terms.total.detach(), gradients))
+    torch.testing.assert_close(*found)
     with pytest.raises(ValueError, match=r"identical_weight is 0\. Give"):
-        TwinsLoss(model, ablation=TwinsAblation(identical_weight=0))([model.preprocess(sentences)])
+        TwinsLoss(model, identical_weight=0)(batch)
+
+
+# Frozen embeddings.
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_frozen_embeddings_stay_as_they_are(made, count):
     loss, columns, _ = made(dropout=True)
     encoder = loss.model.transformers_model
-    matrix = encoder.get_input_embeddings().weight
     frozen = {name for name, parameter in loss.model.named_parameters() if not parameter.requires_grad}
     assert len(frozen) == 1
     assert frozen.pop().endswith("word_embeddings.weight")
@@ -274,73 +234,52 @@ def test_frozen_embeddings_stay_as_they_are(made, count):
     optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-2, weight_decay=0.1)
     loss(fresh(columns[:count])).backward()
     optimizer.step()
-    assert torch.equal(matrix, before["embeddings.word_embeddings.weight"])
     # What eq. 3 feeds the embeddings into is trained: positions and LayerNorm too.
-    for name in ("embeddings.position_embeddings.weight", "embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias"):
-        assert not torch.equal(encoder.get_parameter(name), before[name]), name
+    for name, changed in (("word_embeddings", False), ("position_embeddings", True), ("LayerNorm", True)):
+        name = f"embeddings.{name}.weight"
+        assert torch.equal(encoder.get_parameter(name), before[name]) != changed, name
 
 
 def test_freeze_embeddings_false_leaves_the_layer_as_it_is(build, sentences):
     for trained in (True, False):
         model = build()
         matrix = model.transformers_model.get_input_embeddings().weight.requires_grad_(trained)
-        loss = TwinsLoss(model, queue_batches=0, ablation=TwinsAblation(freeze_embeddings=False))
-        assert matrix.requires_grad is trained
+        loss = TwinsLoss(model, queue_batches=0, freeze_embeddings=False)
         loss([model.preprocess(sentences), model.preprocess(sentences[::-1])]).backward()
-        assert (matrix.grad is not None) is trained
+        assert (matrix.grad is not None) is trained is matrix.requires_grad
 
 
-def test_freezing_all_that_is_trained_is_refused(build):
+def test_freezing_that_would_do_harm_is_refused(build):
     model = build().requires_grad_(False)
     matrix = model.transformers_model.get_input_embeddings().weight.requires_grad_(True)
     with pytest.raises(ValueError, match=r"nothing else of the model is trained\. Take freeze_embeddings=False"):
         TwinsLoss(model)
     assert matrix.requires_grad
-    TwinsLoss(model, ablation=TwinsAblation(freeze_embeddings=False))
-    TwinsLoss(model.requires_grad_(False))  # nothing is trained: as it was given
-
-
-def test_freezing_behind_ddp_is_refused(build):
-    model = build()
+    model.requires_grad_(True)
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
         wrapped = DistributedDataParallel(model)
         with pytest.raises(ValueError, match="Build the loss before the model is wrapped"):
             TwinsLoss(wrapped)
-        assert not TwinsLoss(wrapped, ablation=TwinsAblation(freeze_embeddings=False)).freeze_embeddings
-        model.transformers_model.get_input_embeddings().requires_grad_(False)
-        TwinsLoss(wrapped)
+        TwinsLoss(wrapped, freeze_embeddings=False)
     finally:
         torch.distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize("family", ["funnel", "xlnet"])
-def test_the_embedding_modules_output_is_wanted_for_its_margin_alone(build, sentences, family):
-    model = build(family, "mean")
-    with pytest.raises(ValueError, match="does not give its embedding layer's output"):
-        TwinsLoss(model, ablation=TwinsAblation(margin_from="embeddings"))
-    columns = [model.preprocess(sentences), model.preprocess(sentences[::-1])]
-    for options in ({}, {"ablation": TwinsAblation(margin_from="embeddings"), "twins_weight": 0}):
-        terms = TwinsLoss(model, train_pooling="mean", **options)(fresh(columns))
-        terms.backward()
-        assert math.isfinite(terms.item())
-
-
 def test_an_encoder_that_takes_no_embeddings_is_refused(build, monkeypatch):
     model = build()
-    encoder = model.transformers_model
-
-    def forward(input_ids, attention_mask):
-        raise AssertionError
-
-    monkeypatch.setattr(encoder, "forward", forward)
-    with pytest.raises(ValueError, match=r"BertModel does not accept embeddings as input, .*TypeError"):
+    monkeypatch.setattr(model.transformers_model, "forward", lambda input_ids, attention_mask: None)
+    with pytest.raises(ValueError, match="BertModel takes no inputs_embeds"):
         TwinsLoss(model)
+    TwinsLoss(model, fraternal_weight=0, twins_weight=0)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
-@pytest.mark.parametrize("key_momentum", [None, 0.5])
-@pytest.mark.parametrize("include_prompt", [True, False])
+# Prompts.
+
+
+@pytest.mark.parametrize(("pooling", "key_momentum", "include_prompt"), [
+    ("cls", None, True), ("mean", None, False), ("mean", 0.5, False), ("max", 0.5, True),
+])  # fmt: skip
 def test_what_is_trained_leaves_the_prompt_out_as_the_model_does(
     build, sentences, pooling, key_momentum, include_prompt
 ):
@@ -351,35 +290,36 @@ def test_what_is_trained_leaves_the_prompt_out_as_the_model_does(
     assert all("prompt_length" in column for column in columns)
     found = []
     for train_pooling in (pooling, None):
-        loss = TwinsLoss(
-            model, train_pooling=train_pooling, queue_batches=1, ablation=TwinsAblation(key_momentum=key_momentum)
-        ).double()
+        loss = TwinsLoss(model, train_pooling=train_pooling, queue_batches=1, key_momentum=key_momentum).double()
         loss(fresh(columns))
         found.append(loss(fresh(columns)))
     for name, term in found[0].items():
         torch.testing.assert_close(term, found[1][name], rtol=1e-9, atol=1e-12, msg=name)
+    with pytest.raises(ValueError, match="prompts of the two columns differ in length"):
+        loss([columns[0], model.preprocess(sentences[::-1])])
 
 
 @pytest.mark.parametrize("margin_from", ["tokens", "embeddings"])
 def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, margin_from):
     model = build(pooling="mean", dropout=False)
     model[1].include_prompt = False
-    loss = TwinsLoss(
-        model, train_pooling="mean", queue_batches=0, ablation=TwinsAblation(margin_from=margin_from)
-    ).double()
-    columns = [model.preprocess([text], prompt="the red ") for text in ("a man reads", "rain falls")]
+    loss = TwinsLoss(model, train_pooling="mean", queue_batches=0, margin_from=margin_from).double()
+    columns = [model.preprocess(list(pair), prompt="the red ") for pair in (("a man reads", "it"), ("rain falls", "a"))]
     length = int(columns[0]["prompt_length"])
-    seen = []
-    original = twins_module.twins_margin
+    seen, original = [], twins_module.twins_margin
     monkeypatch.setattr(twins_module, "twins_margin", lambda *args: seen.append(args) or original(*args))
     loss(fresh(columns))
-    anchor, _, fraternal = loss.views(fresh(columns))
-    for view, mean in ((anchor, seen[0][3]), (fraternal, seen[0][5])):
-        embedded = view["inputs_embeds"]
+    texts = [Rows.of(column, model) for column in columns]
+    anchor, fused = fused_rows(loss, texts[0], translations_of(loss, texts, None))
+    for view, means in ((anchor, seen[0][3]), (fused, seen[0][5])):
+        embedded = view.texts["inputs_embeds"]
         if margin_from == "embeddings":
             embedded = model.transformers_model(inputs_embeds=embedded, output_hidden_states=True).hidden_states[0]
-        used = view["attention_mask"][0].bool()
-        torch.testing.assert_close(mean[0], embedded[0][used][length:].mean(0))
+        for row, mean in enumerate(means):
+            torch.testing.assert_close(mean, embedded[row][view.mask[row].bool()][length:].mean(0))
+
+
+# The queue's keys.
 
 
 def info_nce(anchors, positives, keys):
@@ -395,24 +335,19 @@ def info_nce(anchors, positives, keys):
 def test_a_queue_without_forgetting_is_plain_info_nce(build, sentences, key_momentum):
     """Fig. 4c, "MoCo w/ ME": the newest keys of the momentum encoder at weight 1, first in, first out."""
     model = build(dropout=False).double()
-    loss = TwinsLoss(
-        model, queue_batches=2, forgetting_rate=0, ablation=TwinsAblation(key_momentum=key_momentum)
-    ).double()
+    loss = TwinsLoss(model, queue_batches=2, forgetting_rate=0, key_momentum=key_momentum).double()
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    slow = copy.deepcopy(model).eval()
-    past = []
+    slow, past = copy.deepcopy(model).eval(), []
     for start, size in ((0, 3), (3, 2), (5, 1), (6, 4)):  # the fourth batch meets the second and the third
         columns = [model.preprocess(list(part)[start : start + size]) for part in (sentences, sentences[::-1])]
         h, identical, fraternal = vectors(loss, columns)
-        if key_momentum is not None:
-            with torch.no_grad():
+        with torch.no_grad():
+            if key_momentum is not None:
                 for own, live in zip(slow.parameters(), model.parameters(), strict=True):
                     own.copy_(key_momentum * own + (1 - key_momentum) * live)
-        with torch.no_grad():
             keys = (model if key_momentum is None else slow)(dict(columns[0]))["token_embeddings"][:, 0]
         kept = [key for batch in past[-2:] for key in batch]
-        _, weights = loss.queue.entries()
-        assert sorted(weights[weights > 0].tolist()) == [1.0] * len(kept)
+        assert loss.queue.entries()[1].tolist() == [1.0] * len(kept)
         expected = info_nce(h, identical, kept)
         gradients = torch.autograd.grad(expected, model[0].model.encoder.parameters(), retain_graph=True)
         terms = loss(fresh(columns))
@@ -426,17 +361,15 @@ def test_a_queue_without_forgetting_is_plain_info_nce(build, sentences, key_mome
         terms.backward()
         optimizer.step()
         past.append(keys)
-    torch.testing.assert_close(loss.queue.entries()[0][loss.queue.entries()[1] > 0].sum(0), torch.cat(past[-2:]).sum(0))
 
 
 def test_momentum_keys_without_forgetting_are_esimcses(build, sentences):
     """One column of as many rows in each batch: the losses agree over steps that move the weights."""
     values = []
     for loss_class, options in (
-        (TwinsLoss, {"queue_batches": 2, "forgetting_rate": 0,
-                     "ablation": TwinsAblation(key_momentum=0.6, freeze_embeddings=False)}),
-        (MomentumContrastLoss, {"queue_size": 6, "momentum": 0.6, "head": False, "positives": "encoder"}),
-    ):  # fmt: skip
+        (TwinsLoss, {"queue_batches": 2, "forgetting_rate": 0, "key_momentum": 0.6, "freeze_embeddings": False}),
+        (MomentumContrastLoss, {"queue_size": 6, "momentum": 0.6, "head": None}),
+    ):
         model = build(pooling="mean", dropout=False)
         loss = loss_class(model, **options).double()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
