@@ -19,9 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = "princeton-nlp/datasets-for-simcse"
-WIKI = "wiki1m_for_simcse.txt"
-#: SentEval's subsets. It leaves SMT out of STS 2013.
+REPOSITORY, WIKI = "princeton-nlp/datasets-for-simcse", "wiki1m_for_simcse.txt"
 SUBSETS = {
     "sts12": "MSRpar MSRvid SMTeuroparl surprise.OnWN surprise.SMTnews",
     "sts13": "FNWN headlines OnWN",
@@ -29,8 +27,7 @@ SUBSETS = {
     "sts15": "answers-forums answers-students belief headlines images",
     "sts16": "answer-answer headlines plagiarism postediting question-question",
 }
-#: Positive and negative rows, in this order.
-TWO_FILES = {
+TWO_FILES = {  # positive and negative rows
     "mr": ("MR/rt-polarity.pos", "MR/rt-polarity.neg"),
     "cr": ("CR/custrev.pos", "CR/custrev.neg"),
     "subj": ("SUBJ/subj.objective", "SUBJ/subj.subjective"),

@@ -168,8 +168,9 @@ def _judged(evaluator: Any, model: Any, model_name: str) -> Report:
     from st_contrastive.evaluation import Report, Score
 
     value = evaluator(model)[evaluator.primary_metric]
+    note = f"corpus: a difference below {100 * evaluator.margin:.1f} is no difference."
     score = Score("corpus", "held out", "ndcg@10", float(value), len(evaluator.queries))
-    return Report(model_name, (score,), {"suite": "corpus", "documents": len(evaluator.answers)})
+    return Report(model_name, (score,), {"suite": "corpus", "documents": len(evaluator.answers)}, (note,))
 
 
 def _require_writable(option: str, file: str | None) -> None:

@@ -73,12 +73,11 @@ def compare(reports: Sequence[Report]) -> str:
         values = [column.get(key, math.nan) for column in columns]
         changes = [_shown(key, value - values[0], "+") for value in values[1:]]
         lines.append([*key, size, *(_shown(key, value) for value in values), *changes])
-    notes = [
-        note if len(reports) == 1 else f"{name}: {note}"
-        for name, report in zip(names, reports, strict=True)
-        for note in report.notes
-    ]
-    return "\n".join([_aligned(lines), *dict.fromkeys(notes)])
+    notes = []
+    for note in dict.fromkeys(note for report in reports for note in report.notes):
+        about = [name for name, report in zip(names, reports, strict=True) if note in report.notes]
+        notes.append(note if len(about) == len(reports) else f"{', '.join(about)}: {note}")
+    return "\n".join([_aligned(lines), *notes])
 
 
 def write(reports: Sequence[Report], path: str | Path) -> None:

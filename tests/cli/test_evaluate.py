@@ -88,7 +88,9 @@ def test_two_models_and_their_difference(data, model, build, tmp_path, capsys):
     words = ["evaluate", model, str(tmp_path / "other"), "--sts", str(data / "sts"), "--splits", "test"]
     assert main([*words, "--json", str(path)]) == 0
     one, two = [report["sts12", "test", "spearman"] for report in scores(path)]
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sts12 ")]
+    (line,) = [
+        line for line in capsys.readouterr().out.splitlines() if line.split()[:3] == ["sts12", "test", "spearman"]
+    ]
     assert line.split()[-3:] == [f"{100 * one:.2f}", f"{100 * two:.2f}", f"{100 * (two - one):+.2f}"]
     assert one != two
 

@@ -46,6 +46,7 @@ def test_ndcg_by_hand(build, texts):
     assert list(scores) == [evaluator.primary_metric] == ["corpus_ndcg@10"]
     assert scores["corpus_ndcg@10"] == pytest.approx(by_hand(model, evaluator), abs=1e-6)
     assert 0.1 < scores["corpus_ndcg@10"] < 1
+    assert evaluator.margin == pytest.approx(0.02 * (400 / 40) ** 0.5)
 
 
 def test_questions_and_answers_are_of_one_document_and_share_no_sentence(texts):
