@@ -8,8 +8,8 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c const
 .PHONY: demo test quick-tests test-long test-all test-gpu docs lint format clean
 .DEFAULT_GOAL := demo
 
-demo: $(VENV)/.demo  ## train with four methods briefly and compare
-	$(BIN)/st-contrastive demo
+demo: $(VENV)/.demo  ## train with four losses briefly, and see what they do
+	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev  ## lint and types beside doctests and tests, these in two processes of one thread each
 	$(MAKE) --jobs 2 --no-print-directory lint quick-tests

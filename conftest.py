@@ -12,7 +12,12 @@ import jinja2
 import nltk
 import pytest
 
-from tests.miniature_wordnet import write_database
+from tests.miniature_wordnet import write_wordnet
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="st-contrastive-tests-")
+# Now, before another conftest imports datasets.
+os.environ["HF_DATASETS_CACHE"] = str(Path(_FOLDER.name, "datasets"))
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,13 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--write-table"):
         config.option.markexpr = "not slow"  # a table is written when all of it was found
     os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # scikit-learn's own processes take long to start
-    from st_contrastive.augmentations import wordnet
-
-    folder = tempfile.TemporaryDirectory(prefix="miniature-wordnet-")
-    config.add_cleanup(folder.cleanup)
-    nltk.data.path[:] = [folder.name]
-    os.environ["WNSEARCHDIR"] = str(write_database(Path(folder.name, "database")))
-    wordnet()
+    config.add_cleanup(_FOLDER.cleanup)
+    nltk.data.path[:] = [_FOLDER.name]
+    write_wordnet(Path(_FOLDER.name))
 
 
 def pytest_collection_finish() -> None:

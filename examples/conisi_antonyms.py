@@ -9,12 +9,12 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraini
 
 from st_contrastive import ConIsILoss, conisi_dataset
 from st_contrastive.augmentations import AntonymReplacement
-from st_contrastive.inputs import stream_corpus
+from st_contrastive.inputs import load_sentences
 from st_contrastive.training import ContrastiveTrainer
 
 name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
-dataset = conisi_dataset(stream_corpus(corpus), AntonymReplacement())
+dataset = conisi_dataset(load_sentences(corpus)["sentence"][:], AntonymReplacement())
 print(dataset[0])
 loss = ConIsILoss(model, strategy="given")
 args = SentenceTransformerTrainingArguments(

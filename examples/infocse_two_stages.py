@@ -8,15 +8,15 @@ import sys
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, text_dataset
-from st_contrastive.inputs import read_corpus
+from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss
+from st_contrastive.inputs import load_sentences
 from st_contrastive.training import ContrastiveTrainer
 
 name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
 model[1] = Pooling(model.get_embedding_dimension(), "cls")
-sentences = read_corpus(corpus).sentences
-dataset = text_dataset(sentences)
+
+dataset = load_sentences(corpus)
 common = {"per_device_train_batch_size": 64, "report_to": "none"}
 
 # Stage 1: the encoder and the auxiliary network learn masked language modelling together.

@@ -1,8 +1,4 @@
-"""MTEB's own scores of a model: python examples/mteb_scores.py MODEL RESULTS TASK [DATA].
-
-RESULTS is a folder for MTEB's result files, TASK a task such as STSBenchmark. DATA is a folder with local files of the
-task, such as sts/stsb/test.jsonl; without it, MTEB loads the task from the Hugging Face Hub. Needs the extra 'eval'.
-"""
+"""MTEB's tasks: python examples/mteb_scores.py MODEL TASK [TASK ...], such as STSBenchmark SciFact."""
 
 import sys
 
@@ -10,6 +6,5 @@ from sentence_transformers import SentenceTransformer
 
 from st_contrastive.evaluation import evaluate_mteb
 
-name, results, task, *data = sys.argv[1:]
-model = SentenceTransformer(name)
-print(evaluate_mteb(model, [task], results, name=name, data=data[0] if data else None).table())
+name, *tasks = sys.argv[1:]
+print(evaluate_mteb(SentenceTransformer(name), tasks, name=name).table())

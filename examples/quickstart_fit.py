@@ -6,13 +6,12 @@ from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
 from st_contrastive import SimCSELoss, text_examples
-from st_contrastive.inputs import read_corpus
+from st_contrastive.inputs import load_sentences
 
 name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
-sentences = read_corpus(corpus)
-print(sentences.report)
-loader = DataLoader(text_examples(sentences.sentences), batch_size=64, shuffle=True)
+sentences = load_sentences(corpus)["sentence"][:]
+loader = DataLoader(text_examples(sentences), batch_size=64, shuffle=True)
 loss = SimCSELoss(model, temperature=0.05)
 model.fit([(loader, loss)], epochs=1, warmup_steps=0, optimizer_params={"lr": 3e-5}, output_path=output)
 

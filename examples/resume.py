@@ -1,6 +1,6 @@
 """A run that can be killed and started again: python examples/resume.py MODEL corpus.txt out.
 
-Started again with the same arguments, it continues from the newest complete checkpoint in out-run.
+Started again with the same arguments, it continues from the newest whole checkpoint in out-run.
 """
 
 import sys
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 
-from st_contrastive import TwinsLoss, twins_dataset
-from st_contrastive.inputs import stream_corpus
+from st_contrastive import TwinsLoss
+from st_contrastive.inputs import load_sentences
 from st_contrastive.training import ContrastiveTrainer
 
 name, corpus, output = sys.argv[1:]
@@ -24,7 +24,7 @@ args = SentenceTransformerTrainingArguments(
     report_to="none",
 )
 loss = TwinsLoss(model)  # its queue is in each checkpoint
-trainer = ContrastiveTrainer(model, args, twins_dataset(stream_corpus(corpus)), loss=loss)
+trainer = ContrastiveTrainer(model, args, load_sentences(corpus), loss=loss)
 begun = any(Path(args.output_dir).glob("checkpoint-*"))
 trainer.train(resume_from_checkpoint=begun)
 model.save_pretrained(output)

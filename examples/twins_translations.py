@@ -1,6 +1,6 @@
 """Twins with translations: python examples/twins_translations.py MODEL pairs.tsv out [FOREIGN_MODEL].
 
-Each line of pairs.tsv is a sentence, a tab and its translation. FOREIGN_MODEL is a checkpoint of the other language,
+pairs.tsv has the columns sentence and translation. FOREIGN_MODEL is a checkpoint of the other language,
 whose tokenizer and embedding layer handle the translations; a multilingual MODEL needs none.
 """
 
@@ -9,7 +9,7 @@ import sys
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 
 from st_contrastive import FraternalEmbedding, TwinsLoss, twins_dataset
-from st_contrastive.inputs import read_parallel
+from st_contrastive.inputs import load_translations
 from st_contrastive.training import ContrastiveTrainer
 
 name, pairs_file, output, *foreign = sys.argv[1:]
@@ -17,8 +17,8 @@ model = SentenceTransformer(name)
 fraternal = FraternalEmbedding.from_pretrained(foreign[0], model) if foreign else None
 if fraternal is not None:
     print(fraternal.alignment)  # how well its embeddings map into the encoder's
-pairs = read_parallel(pairs_file)
-dataset = twins_dataset(pairs.sentences, pairs.translations, fraternal=fraternal)
+pairs = load_translations(pairs_file)
+dataset = twins_dataset(pairs["sentence"][:], pairs["translation"][:], fraternal=fraternal)
 args = SentenceTransformerTrainingArguments(
     f"{output}-run", num_train_epochs=1, per_device_train_batch_size=64, learning_rate=3e-5, report_to="none"
 )

@@ -9,8 +9,8 @@ import sys
 import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 
-from st_contrastive import ConIsILoss, conisi_dataset
-from st_contrastive.inputs import stream_corpus
+from st_contrastive import ConIsILoss
+from st_contrastive.inputs import load_sentences
 from st_contrastive.training import ContrastiveTrainer
 
 name, corpus, output = sys.argv[1:]
@@ -24,7 +24,7 @@ args = SentenceTransformerTrainingArguments(
 )
 model = SentenceTransformer(name, device=str(args.device))
 loss = ConIsILoss(model, gather_across_devices=True)
-trainer = ContrastiveTrainer(model, args, conisi_dataset(stream_corpus(corpus)), loss=loss)
+trainer = ContrastiveTrainer(model, args, load_sentences(corpus), loss=loss)
 trainer.train()
 if trainer.is_world_process_zero():
     model.save_pretrained(output)

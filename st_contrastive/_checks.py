@@ -105,8 +105,8 @@ def require_texts(name: str, values: Iterable[str]) -> Iterator[str]:
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise TypeError(
-            f"{name} must be a sequence of strings, one per sentence, got {type(values).__name__}. To read a text "
-            "file, take st_contrastive.inputs.read_corpus(path).sentences."
+            f"{name} must be a sequence of strings, one per sentence, got {type(values).__name__}. "
+            "st_contrastive.inputs.load_sentences(path) reads a file."
         )
     # These iterate over column names, or in no fixed order.
     if isinstance(values, (Mapping, Set)) or hasattr(values, "columns") or hasattr(values, "column_names"):
@@ -121,6 +121,8 @@ def _checked_texts(name: str, values: Iterable[str]) -> Iterator[str]:
     index = -1
     for index, value in enumerate(values):
         hint = " Give one column of the table, such as table['sentence']." if isinstance(value, dict) else ""
+        if isinstance(value, (list, tuple)):
+            hint = f" Give one text of each row: [row[0] for row in {name}]."
         require_string(f"{name}[{index}]", value, hint)
         require_encodable(f"{name}[{index}]", value)
         yield value

@@ -86,9 +86,12 @@ EXCEPTIONS = {
 }
 
 
-def write_database(folder: Path) -> Path:
-    """The database's files, as Debian's package has them: without lexnames and index.sense."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_wordnet(data: Path) -> Path:
+    """The database as a corpus in this folder of NLTK's data; returns the corpus's folder."""
+    folder = data / "corpora" / "wordnet"
+    folder.mkdir(parents=True)
+    (folder / "lexnames").write_text("00\tadj.all\t3\n", encoding="utf-8")
+    (folder / "index.sense").touch()
     synsets = SYNSETS + SECOND_SENSES
     offsets = _lay_out(synsets)
     lines: dict[str, list[str]] = {pos: [] for pos in POS}

@@ -1,20 +1,10 @@
-"""Augmentations of texts, called as ``augmentation(text, rng)`` with a ``random.Random``."""
+"""Augmentations of texts, called as ``augmentation(text, rng)`` with a ``random.Random``.
+
+``rate`` is a share of a text's words, 0 to 1; a Chinese or Japanese character is a word. Those that look words up raise
+LookupError where NLTK has no WordNet.
+"""
 
 from st_contrastive.augmentations.antonym import AntonymReplacement
-from st_contrastive.augmentations.deletion import RandomDeletion
-from st_contrastive.augmentations.insertion import RandomInsertion
-from st_contrastive.augmentations.lexicon import Lexicon
-from st_contrastive.augmentations.repetition import WordRepetition
-from st_contrastive.augmentations.synonym import SynonymReplacement
-from st_contrastive.augmentations.wordnet import WordNetError, wordnet
+from st_contrastive.augmentations.edits import RandomDeletion, RandomInsertion, SynonymReplacement, WordRepetition
 
-__all__ = [
-    "AntonymReplacement",
-    "Lexicon",
-    "RandomDeletion",
-    "RandomInsertion",
-    "SynonymReplacement",
-    "WordNetError",
-    "WordRepetition",
-    "wordnet",
-]
+__all__ = ["AntonymReplacement", "RandomDeletion", "RandomInsertion", "SynonymReplacement", "WordRepetition"]

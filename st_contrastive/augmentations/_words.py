@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 
 #: Characters of scripts without spaces, and their punctuation.
-IDEOGRAPH = (
+_IDEOGRAPH = (
     "\u2e80-\u2fdf\u3001-\u303f\uff01-\uff60\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f"
 )
-_PIECE = re.compile(rf"(\s*)([{IDEOGRAPH}]|[^\s{IDEOGRAPH}]+)")
-_IS_IDEOGRAPH = re.compile(f"[{IDEOGRAPH}]")
+_PIECE = re.compile(rf"(\s*)([{_IDEOGRAPH}]|[^\s{_IDEOGRAPH}]+)")
+_IS_IDEOGRAPH = re.compile(f"[{_IDEOGRAPH}]")
+#: Punctuation, a word of the letters a to z, punctuation. Not parts of addresses, words with a hyphen or an apostrophe,
+#: or letters under a combining accent or before a soft hyphen.
+_CORE = re.compile(r"([^\w#@/\\]*)([A-Za-z]+)(?![\u0300-\u036f\u00ad])([^\w@/\\]*)")
 
 
 def split(text: str) -> list[tuple[str, str]]:
@@ -17,9 +20,10 @@ def split(text: str) -> list[tuple[str, str]]:
     return _PIECE.findall(text.rstrip())  # white space that no word follows would take quadratic time
 
 
-def words(text: str) -> list[str]:
-    """The words without the white space."""
-    return [word for _, word in split(text)]
+def core(word: str) -> tuple[str, str, str]:
+    """The punctuation before a word, the word, the punctuation after it; the word is "" if it is no plain one."""
+    match = _CORE.fullmatch(word)
+    return (match[1], match[2], match[3]) if match else (word, "", "")
 
 
 def join(pieces: list[tuple[str, str]]) -> str:

@@ -3,65 +3,57 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
-from typing import Any
+from contextlib import ExitStack, nullcontext, redirect_stdout
+from io import TextIOWrapper
 
 from st_contrastive import __version__
 
 # None of these imports torch, which takes seconds: commands import it when they run, and --help does not need it.
-from st_contrastive.cli import demo, evaluate, losses, pretrain, recipes, report, train, translate
+from st_contrastive.cli import evaluate, recipes, train, translate
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._quiet import quiet
-from st_contrastive.cli._signals import Terminated, ending_signals_raise
-
-
-class _Formatter(argparse.HelpFormatter):
-    """Help with room for long options, so that most take one line."""
-
-    def __init__(self, prog: str, **options: Any) -> None:
-        super().__init__(prog, **{"max_help_position": 32, **options})
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that takes no abbreviated options, which a new option could make ambiguous."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, "formatter_class": _Formatter, **options})
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line. The settings of a ``--recipe`` are defaults of the other options."""
-    parser = _Parser(
+    """The options of a command line."""
+    if argv[:1] == ["train"] and not {"-h", "--help"} & set(argv):
+        return train.parse(argv[1:])
+    parser = argparse.ArgumentParser(
         prog="st-contrastive",
         description="Train and evaluate sentence embeddings without labels: SimCSE, ConIsI, Twins and InfoCSE.",
-        epilog="Help on a command: st-contrastive COMMAND --help. Start with: st-contrastive demo.",
+        epilog="Help on a command: st-contrastive COMMAND --help.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
-    for command in (train, pretrain, evaluate, report, translate, losses, recipes, demo):
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in (train, evaluate, recipes, translate):
         command.add_parser(commands)
-    args = parser.parse_args(argv)
-    if getattr(args, "recipe", None):
-        commands.choices["train"].set_defaults(**train.recipe_defaults(args.recipe))
-        args = parser.parse_args(argv)
-    return args
+    return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. The exit code is 0, 2 with one line on the error stream for bad input, or 1 if a run diverged.
+    """Run a command. The exit code is 0, 2 with one line on the error stream for bad input, or 1 if a run collapsed.
 
-    Ctrl-C gives 130, SIGTERM 143 and SIGHUP 129; temporary files are removed first.
+    Of several processes, the first alone prints.
     """
-    args = parse(sys.argv[1:] if argv is None else argv)
-    try:
-        with ending_signals_raise(), nullcontext() if getattr(args, "verbose", True) else quiet():
-            code: int = args.run(args)
-    except (KeyboardInterrupt, Terminated) as error:
-        print("st-contrastive: stopped", file=sys.stderr)
-        return error.code if isinstance(error, Terminated) else 130
-    except UserError as error:
-        print(f"st-contrastive: {error}", file=sys.stderr)
-        return 2
+    first = os.environ.get("RANK", "0") == "0"
+    with ExitStack() as stack:
+        if not first:
+            stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w", encoding="utf-8"))))
+        elif isinstance(sys.stdout, TextIOWrapper):  # a name that the terminal can't print
+            sys.stdout.reconfigure(errors="backslashreplace")
+        args = parse(sys.argv[1:] if argv is None else argv)
+        try:
+            with nullcontext() if getattr(args, "verbose", False) else quiet(warnings_shown=first):
+                code: int = args.run(args)
+        except KeyboardInterrupt:
+            print("st-contrastive: stopped", file=sys.stderr)
+            return 130
+        except UserError as error:
+            if first:
+                print(f"st-contrastive: {error}", file=sys.stderr)
+            return 2
     return code

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 #: Libraries whose hints and warnings are not for the user; their errors still come through.
-_LOGGERS = ("sentence_transformers", "transformers", "datasets", "huggingface_hub", "accelerate")
+_LOGGERS = ("sentence_transformers", "transformers", "datasets", "huggingface_hub", "accelerate", "torch")
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
@@ -20,11 +20,11 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet(*, warnings_shown: bool = True) -> Iterator[None]:
     """Switch off the libraries' progress bars and log messages, and print warnings as one line.
 
-    A Python warning is shown as "Warning: " and its message, without the source line that raised it. The warning that
-    pinned memory has no GPU is left out. Everything is set back afterwards.
+    A Python warning is shown as "Warning: " and its message. Warnings of coming
+    versions, and that pinned memory has no GPU, are left out. Everything is set back afterwards.
     """
     import datasets
     import huggingface_hub.utils
@@ -52,4 +52,7 @@ def quiet() -> Iterator[None]:
         restore.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
         warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
         warnings.filterwarnings("ignore", message=".*pin_memory.*")
+        warnings.filterwarnings("ignore", category=FutureWarning)  # of a library about another library
+        if not warnings_shown:
+            warnings.simplefilter("ignore")
         yield

@@ -1,242 +1,198 @@
-"""``st-contrastive evaluate``: score a model on suites of tasks."""
+"""``st-contrastive evaluate``: score models, and compare them."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import replace
-from importlib.util import find_spec
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli import _geometry
-from st_contrastive.cli._arguments import POOLINGS, UserError, name, option_name, several, user_error, whole, writing
+from st_contrastive.cli._arguments import POOLINGS, UserError, name, several, user_error, whole
 from st_contrastive.cli._quiet import add_verbose
-from st_contrastive.cli._saving import report_file, resolved
 
 if TYPE_CHECKING:
-    from st_contrastive.evaluation import Encoder, Report, STSPairs
+    from st_contrastive.evaluation import Report, STSPairs
 
-SUITES = ("sts", "transfer", "retrieval", "in-domain", "geometry")
+#: What a suite takes and gives: the model, its name, and its report.
+_Score = Callable[[Any, str], "Report"]
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "evaluate",
-        help="score a model",
-        usage="st-contrastive evaluate MODEL [--suite NAME ...] [--mteb TASK ...] [--eval-data DIR] [options]",
-        description="Score a model. Suites: sts, Spearman correlation of cosine similarities; transfer, SentEval's "
-        "classification tasks; retrieval, nDCG@10 and recall on sets in BEIR's format; in-domain, retrieval among the "
-        "STS Benchmark's test sentences (InfoCSE, section 6.2); geometry, alignment, uniformity and mutual information "
-        "on its dev pairs (Twins, table 4).",
+        help="score models, and compare them",
+        description="Score one model, or several side by side with their differences from the first. Without an option "
+        "of what to score: --mteb STSBenchmark.",
     )
-    parser.add_argument("model", type=name, metavar="MODEL", help="folder or hub name of a SentenceTransformer")
+    parser.add_argument("models", nargs="+", type=path, metavar="MODEL", help="folder or hub name")
     group = parser.add_argument_group("what to score")
-    group.add_argument("--suite", nargs="+", choices=SUITES, metavar="NAME", help=f"{', '.join(SUITES)}; default: sts")
-    group.add_argument("--mteb", nargs="+", metavar="TASK", help="MTEB's own tasks, such as STSBenchmark or SciFact")
+    group.add_argument("--sts", type=path, metavar="DIR", help="sets, as DIR/stsb/test.jsonl.gz")
+    group.add_argument("--splits", type=names, default=["dev", "test"], metavar="A,B", help="of --sts: dev,test")
     group.add_argument(
-        "--eval-data",
-        type=name,
+        "--transfer",
+        type=path,
         metavar="DIR",
-        help="folder that holds sts/, transfer/ and retrieval/, or one of these, with files such as "
-        "sts/stsb/test.jsonl.gz; without it, sts and --mteb load their data from the hub",
+        help="SentEval's tasks, as DIR/mr/all.jsonl, DIR/trec/train.jsonl",
     )
-    group.add_argument("--splits", nargs="+", metavar="NAME", help="sts: splits to score; default: dev test")
+    group.add_argument("--folds", type=several, default=10, metavar="N", help="of --transfer; default: 10")
     group.add_argument(
-        "--setting",
-        choices=["all", "mean", "wmean"],
-        metavar="NAME",
-        help="sts: all pairs of a set at once, or the mean or weighted mean (wmean) over its subsets; default: all",
+        "--in-domain", type=path, metavar="FILE", help="retrieval among scored pairs, such as sts/stsb/test.jsonl.gz"
     )
-    group.add_argument("--folds", type=several, metavar="N", help="transfer: folds of cross-validation; default: 10")
-    _geometry.add_options(parser)
+    group.add_argument(
+        "--geometry", type=path, metavar="FILE", help="alignment, uniformity, mutual information of scored pairs"
+    )
+    group.add_argument("--corpus", type=path, metavar="FILE", help="documents, no labels: find a sentence's own")
+    group.add_argument("--column", metavar="NAME", help="of --corpus, if it is a table")
+    group.add_argument("--mteb", type=names, metavar="A,B", help="MTEB's tasks, such as SciFact; from the hub")
     group = parser.add_argument_group("how to encode")
-    poolings = (*POOLINGS, "first-last")  # the last one is the mean of the first and last layers
-    group.add_argument(
-        "--pooling",
-        choices=poolings,
-        default="keep",
-        metavar="NAME",
-        help=f"{', '.join(poolings)}; keep is the model's own, first-last the mean of the first and last layers; "
-        "default: keep",
-    )
-    group.add_argument(
-        "--head", action="store_true", help="apply the loss's trained head; MODEL must be one of train's --checkpoints"
-    )
-    group.add_argument("--whiten", type=name, metavar="FILE", help="whiten the embeddings by these sentences")
-    group.add_argument("--whiten-dimensions", type=whole, metavar="N", help="dimensions kept by --whiten; default: all")
+    group.add_argument("--pooling", choices=POOLINGS, default="keep", metavar="NAME", help=", ".join(POOLINGS))
     group.add_argument("--max-length", type=whole, metavar="N", help="tokens per text; default: the model's")
     group.add_argument("--batch-size", type=whole, default=64, metavar="N", help="texts encoded at a time; default: 64")
     group = parser.add_argument_group("output")
-    group.add_argument("--json", type=name, metavar="FILE", help="also write the scores to this file")
+    group.add_argument("--json", type=path, metavar="FILE", help="also write the scores to this file")
     group.add_argument(
-        "--mteb-output", type=name, metavar="DIR", help="keep MTEB's result files; tasks that are there are not rerun"
+        "--plot",
+        type=path,
+        metavar="FILE",
+        help="draw each model's similarities against the gold scores of --geometry or of the STS Benchmark in --sts, "
+        "and the curves of a MODEL that is the folder of a run",
     )
     add_verbose(parser)
     parser.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Score the model, print the scores and write them."""
-    from st_contrastive.evaluation import EvaluationDataError
+def path(text: str) -> str:
+    """A name or path, with the home directory in place of ``~``."""
+    return os.path.expanduser(name(text))
 
-    target = report_file("--json", args.json) if args.json else None
-    suites = args.suite or ([] if args.mteb else ["sts"])
-    if args.mteb_output:
-        if not args.mteb:
-            raise UserError("--mteb-output needs --mteb TASK.")
-        resolved("--mteb-output", args.mteb_output)
-    if args.whiten_dimensions and not args.whiten:
-        raise UserError("--whiten-dimensions needs --whiten FILE.")
-    for option, suite in {"splits": "sts", "setting": "sts", "folds": "transfer", **_geometry.OPTIONS}.items():
-        if getattr(args, option) is not None and suite not in suites:
-            raise UserError(f"{option_name(option)} goes with --suite {suite}.")
-    _geometry.check_together(args)
-    with user_error(EvaluationDataError, OSError, prefix="--eval-data: "):  # found before the model is loaded
-        runs = {suite: _suite(suite, args) for suite in suites}
-    if args.mteb:
-        runs["mteb"] = _mteb_tasks(args)
-    model, invented = _model(args)
-    reports: dict[str, Report] = {}
-    failed = []
-    for suite, score in runs.items():
-        try:
-            report = _as_read(score(model), args, invented)
-        except EvaluationDataError as error:  # the scores of the other suites are kept
-            failed.append(f"--eval-data: {suite}: {error}" if len(runs) > 1 else f"--eval-data: {error}")
-            continue
-        except UserError as error:
-            failed.append(str(error))
-            continue
-        print(("\n" if reports else "") + report.table(), flush=True)
-        reports[suite] = report
-        if target is not None:  # at once, for a later suite may be interrupted
-            with writing(f"--json {args.json}"):
-                _merged(args.model, reports).write(target)
-    if failed:
-        raise UserError(" ".join(failed))
+
+def names(text: str) -> list[str]:
+    """Names between commas."""
+    return [name(part).strip() for part in text.split(",")]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Score the models, print the scores and write them."""
+    from st_contrastive.cli._models import load_model
+    from st_contrastive.evaluation import EvaluationDataError, Report, compare, write
+
+    for option in ("json", "plot"):
+        _require_writable(f"--{option}", getattr(args, option))
+    if not any((args.sts, args.transfer, args.in_domain, args.geometry, args.corpus, args.mteb, args.plot)):
+        args.mteb = ["STSBenchmark"]
+    suites = _suites(args)  # bad data is found before a model is loaded
+    reports, models = [], {}
+    for model_name in args.models:
+        models[model_name] = model = load_model(model_name, pooling=args.pooling, max_length=args.max_length)
+        settings: dict[str, Any] = {"pooling": args.pooling, "max_length": model.max_seq_length}
+        parts = []
+        for option, score in suites.items():
+            with user_error(EvaluationDataError, ImportError, KeyError, prefix=f"{option}: "):
+                parts.append(score(model, model_name))
+        settings |= {str(part.settings["suite"]): part.settings for part in parts}
+        scores = tuple(score for part in parts for score in part.scores)
+        reports.append(Report(model_name, scores, settings, tuple(note for part in parts for note in part.notes)))
+        if args.json:  # at once: a later model may be interrupted
+            with user_error(OSError, prefix=f"--json {args.json}: "):
+                write(reports, args.json)
+    if suites:
+        print(compare(reports), flush=True)
+    if args.plot:
+        _plot(args, models)
     return 0
 
 
-def _suite(suite: str, args: argparse.Namespace) -> Callable[[Encoder], Report]:
-    """A function that scores a model on the suite; its data is looked for now."""
+def _suites(args: argparse.Namespace) -> dict[str, _Score]:
+    """A function that scores a model, by the option that asks for it. The data is read or looked for now."""
     from st_contrastive import evaluation
 
-    folder = _folder(suite, args.eval_data)
-    options: dict[str, Any] = {"name": args.model, "batch_size": args.batch_size, "progress": True}
-    if suite == "sts":
-        splits = args.splits or ["dev", "test"]
-        if folder is not None:
-            evaluation.sts_files(folder, splits)
-        return lambda model: evaluation.evaluate_sts(
-            model, folder, splits=splits, setting=args.setting or "all", **options
+    common: dict[str, Any] = {"batch_size": args.batch_size}
+    suites: dict[str, _Score] = {}
+    if args.sts:
+        with user_error(evaluation.EvaluationDataError, prefix="--sts: "):
+            evaluation.sts_sets(args.sts, args.splits)
+        suites["--sts"] = lambda model, name: evaluation.evaluate_sts(
+            model, args.sts, name=name, splits=args.splits, progress=True, **common
         )
-    if folder is None:
-        raise UserError(f"--suite {suite} needs --eval-data DIR: its data is not loaded from the hub.")
-    if suite == "transfer":
-        return lambda model: evaluation.evaluate_transfer(model, folder, folds=args.folds or 10, **options)
-    if suite == "retrieval":
-        return lambda model: evaluation.evaluate_retrieval(model, folder, **options)
-    if suite == "in-domain":
-        pairs = _benchmark(folder, "test")
-        return lambda model: evaluation.evaluate_in_domain_retrieval(model, pairs, **options)
-    return _geometry.scorer(_benchmark(folder, "dev"), args, options)
-
-
-def _folder(suite: str, data: str | None) -> Path | None:
-    """The suite's folder in --eval-data, or --eval-data itself."""
-    if data is None:
-        return None
-    own = Path(data, suite if suite in ("sts", "transfer", "retrieval") else "sts")
-    return own if own.is_dir() else Path(data)
-
-
-def _benchmark(folder: Path, split: str) -> STSPairs:
-    from st_contrastive.evaluation.sts import plain, read_split, sts_files
-
-    for (task, _), files in sts_files(folder, [split]).items():
-        if plain(task) == "stsb":
-            return read_split(files)
-    raise UserError(f"--eval-data {folder} holds no stsb/{split}.jsonl (.gz), the STS Benchmark's pairs.")
-
-
-def _model(args: argparse.Namespace) -> tuple[Any, str | None]:
-    """The model, with the pooling, head and whitening of the options; and the pooling that it got without asking."""
-    from st_contrastive.cli._columns import read_text
-    from st_contrastive.cli._models import cut_texts, load_model, own_pooling
-    from st_contrastive.evaluation import FirstLastAverage, Whitened
-    from st_contrastive.training import LossStateError, with_trained_head
-
-    if args.head and args.pooling != "keep":
-        raise UserError(f"--head was trained under the model's own pooling: leave --pooling {args.pooling} out.")
-    if args.mteb and (args.pooling == "first-last" or args.whiten):
-        raise UserError("--mteb takes a SentenceTransformer as it is: leave --pooling first-last and --whiten out.")
-    pooling = "mean" if args.pooling == "first-last" else args.pooling
-    model: Any = load_model(args.model, pooling=pooling, option="MODEL")
-    invented = own_pooling(args.model, model) if pooling == "keep" else None
-    if args.translations:  # TwinsLoss takes no float16 weights
-        model.float()
-    if args.head:
-        with user_error(OSError, LossStateError, prefix="--head: "):
-            model = with_trained_head(model, args.model)
-    if args.max_length is not None:
-        cut_texts(model, args.model, args.max_length)
-    if args.pooling == "first-last":
-        model = FirstLastAverage(model)
-    if args.whiten:
-        sentences = read_text("--whiten", args.whiten)
-        with user_error(ValueError, prefix="--whiten: "):
-            model = Whitened(model, sentences, dimensions=args.whiten_dimensions, batch_size=args.batch_size)
-    return model, invented
-
-
-def _mteb_tasks(args: argparse.Namespace) -> Callable[[Any], Report]:
-    """A function that scores a model on MTEB's tasks, which are looked for now."""
-    if find_spec("mteb") is None:
-        raise UserError("--mteb needs the package mteb: install it, or this package with its extra 'eval'.")
-    from st_contrastive.evaluation import EvaluationDataError, evaluate_mteb
-    from st_contrastive.evaluation.mteb_tasks import mteb_task
-
-    with user_error(EvaluationDataError, prefix="--mteb: "):
-        for task in args.mteb:
-            mteb_task(task)
-
-    def score(model: Any) -> Report:
-        with writing(f"--mteb-output {args.mteb_output}") if args.mteb_output else nullcontext():
-            return evaluate_mteb(
-                model, args.mteb, args.mteb_output, name=args.model, data=args.eval_data, batch_size=args.batch_size
+    if args.transfer:
+        with user_error(evaluation.EvaluationDataError, prefix="--transfer: "):
+            evaluation.read_transfer(args.transfer)
+        suites["--transfer"] = lambda model, name: evaluation.evaluate_transfer(
+            model, args.transfer, name=name, folds=args.folds, progress=True, **common
+        )
+    if args.in_domain:
+        searched = _pairs("--in-domain", args.in_domain)
+        suites["--in-domain"] = lambda model, name: evaluation.evaluate_in_domain_retrieval(
+            model, searched, name=name, task=_set_name(args.in_domain), **common
+        )
+    if args.geometry:
+        scored = _pairs("--geometry", args.geometry)
+        own = {"task": _set_name(args.geometry), "split": Path(args.geometry).name.split(".")[0], **common}
+        suites["--geometry"] = lambda model, name: evaluation.evaluate_geometry(model, scored, name=name, **own)
+        if max(scored.scores) >= 5:
+            suites["--geometry (information)"] = lambda model, name: evaluation.evaluate_information(
+                model, scored, name=name, **own
             )
-
-    return score
-
-
-def _as_read(report: Report, args: argparse.Namespace, invented: str | None) -> Report:
-    """The report with the options that say how the model was read, and notes on a head or a pooling not its own."""
-    options = ("pooling", "head", "whiten", "whiten_dimensions", "max_length")
-    read = {option: getattr(args, option) for option in options if getattr(args, option) not in ("keep", None, False)}
-    notes = []
-    if args.head:
-        notes.append(f"{args.model} is scored under the head that its loss trained.")
-    if invented is not None:
-        read["pooling"] = invented
-        notes.append(
-            f"{args.model} is a checkpoint without a pooling of its own, and scored under sentence-transformers' "
-            f"choice ({invented}): --pooling names another."
-        )
-    return replace(report, settings={**report.settings, **read}, notes=(*report.notes, *notes))
+    if args.corpus:
+        evaluator = _corpus(args)
+        suites["--corpus"] = lambda model, name: _judged(evaluator, model, name)
+    if args.mteb:
+        suites["--mteb"] = lambda model, name: evaluation.evaluate_mteb(model, args.mteb, name=name, **common)
+    return suites
 
 
-def _merged(model: str, reports: dict[str, Report]) -> Report:
-    """The only report, or one of all suites."""
-    from st_contrastive.evaluation import Report
+def _pairs(option: str, file: str) -> STSPairs:
+    from st_contrastive.evaluation import EvaluationDataError, read_sts
 
-    if len(reports) == 1:
-        return next(iter(reports.values()))
-    return Report(
-        model,
-        tuple(score for report in reports.values() for score in report.scores),
-        {suite: report.settings for suite, report in reports.items()},
-        tuple(dict.fromkeys(note for report in reports.values() for note in report.notes)),
-    )
+    with user_error(EvaluationDataError, prefix=f"{option}: "):
+        return read_sts(file)
+
+
+def _set_name(file: str) -> str:
+    """``stsb`` of ``sts/stsb/dev.jsonl.gz``."""
+    return Path(file).resolve().parent.name
+
+
+def _corpus(args: argparse.Namespace) -> Any:
+    from st_contrastive.evaluation import CorpusEvaluator
+    from st_contrastive.inputs import load_sentences
+
+    with user_error(OSError, TypeError, ValueError, prefix=f"--corpus {args.corpus}: "):
+        documents = load_sentences(args.corpus, column=args.column)["sentence"]
+        return CorpusEvaluator(documents, batch_size=args.batch_size)
+
+
+def _judged(evaluator: Any, model: Any, model_name: str) -> Report:
+    from st_contrastive.evaluation import Report, Score
+
+    value = evaluator(model)[evaluator.primary_metric]
+    note = f"corpus: a difference below {100 * evaluator.margin:.1f} is no difference."
+    score = Score("corpus", "held out", "ndcg@10", float(value), len(evaluator.queries))
+    return Report(model_name, (score,), {"suite": "corpus", "documents": len(evaluator.answers)}, (note,))
+
+
+def _require_writable(option: str, file: str | None) -> None:
+    """Refuse a file that can't be written before hours are spent on its content."""
+    if file is None:
+        return
+    if Path(file).is_dir() or not Path(file).resolve().parent.is_dir():
+        raise UserError(f"{option} {file}: name a file in a folder that exists.")
+    if option == "--plot" and Path(file).suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise UserError(f"--plot {file}: the name must end in .png, .pdf or .svg.")
+
+
+def _plot(args: argparse.Namespace, models: Mapping[str, Any]) -> None:
+    from st_contrastive.evaluation import EvaluationDataError, plot, read_curves, sts_sets
+
+    with user_error(EvaluationDataError, ImportError, OSError, prefix="--plot: "):
+        pairs = None
+        if args.geometry:
+            pairs = _pairs("--geometry", args.geometry)
+        elif args.sts:
+            sets = sts_sets(args.sts, args.splits)
+            pairs = sets.get(("stsb", "dev")) or sets.get(("stsb", "test"))
+        curves = {Path(folder).name: read_curves(folder) for folder in models if Path(folder).is_dir()}
+        plot(args.plot, {Path(key).name: model for key, model in models.items()}, pairs, curves)
+    print(f"Drawn in {args.plot}.")

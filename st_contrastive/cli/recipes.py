@@ -1,32 +1,54 @@
-"""``st-contrastive recipes``: list the recipes, or print one with the source of every number."""
+"""``st-contrastive recipes``: list the recipes, or print one as YAML with the source of every value."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from st_contrastive.cli._arguments import user_error
-from st_contrastive.cli._text import columns
-from st_contrastive.recipes import RECIPES, recipe
+
+if TYPE_CHECKING:
+    from st_contrastive.recipes import Recipe
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "recipes",
-        help="list the recipes, or explain one",
-        description="A recipe holds the method, the model and the numbers of one row of a paper's table. Without NAME, "
-        "list the recipes; with NAME, print each number with its source, the differences from the paper, and the "
-        "paper's result. Names that begin with mini- are for a laptop.",
+        help="list the recipes, or print one",
+        description="A recipe holds the settings of one row of a paper's table; those named mini- are for a laptop. "
+        "With NAME, print its settings and their sources, in the form that st-contrastive train reads.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="name of a recipe, as for train --recipe")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of a recipe")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, or the recipe."""
-    if args.name is None:
-        print(columns((one.name, one.title) for one in RECIPES.values()))
-        return 0
+    from st_contrastive import recipes
+
     with user_error(ValueError):
-        print(recipe(args.name).describe())
+        chosen = recipes.load(args.name) if args.name else None
+    listed = (f"{name:24}{recipes.load(name).title}" for name in recipes.names())
+    print("\n".join(listed if chosen is None else as_yaml(chosen)))
     return 0
+
+
+def as_yaml(recipe: Recipe) -> Iterator[str]:
+    """The lines of a file of settings, each value beside its source."""
+    yield f"# {recipe.title}"
+    yield from (f"# Reported: {text}" for text in [recipe.reported] if text)
+    yield from (f"# Differs: {text}" for text in recipe.differs)
+    yield f"loss: {recipe.loss}"
+    yield from _lines(recipe.settings, recipe.sources)
+    if recipe.stage1 is not None:
+        yield "stage1:"
+        yield from (f"  {line}" for line in _lines(recipe.stage1, recipe.stage1_sources))
+
+
+def _lines(settings: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
+    import yaml
+
+    for name, value in settings.items():
+        yield f"{yaml.safe_dump({name: value}, allow_unicode=True).strip():40}  # {sources[name]}"

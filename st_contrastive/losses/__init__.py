@@ -1,6 +1,6 @@
 """sentence-transformers losses: each wires components to objectives and holds no mathematics of its own."""
 
-from st_contrastive.losses._terms import LossTerms
+from st_contrastive.losses._step import LossTerms
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.conisi import ConIsILoss
 from st_contrastive.losses.diffcse import DiffCSELoss

@@ -1,4 +1,4 @@
-"""One step of a loss: reading its columns, and everything that its terms depend on beside them."""
+"""One step of a loss: reading its columns, all that its terms depend on beside them, and the terms."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from st_contrastive import distributed
 from st_contrastive._random import fixed_draws
 from st_contrastive.distributed import RowCounts
-from st_contrastive.encoder.model import encoder_of, is_replayed, run_precision
+from st_contrastive.encoder.model import encoder_of, ignores_padding, is_compiled, is_replayed, run_precision
+from st_contrastive.encoder.passes import Grouping
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses._state import owned_parameters
 
@@ -39,6 +41,11 @@ def read_columns(loss: TextLoss, sentence_features: Iterable[dict[str, Any]]) ->
 @contextmanager
 def step(loss: TextLoss, rows: Rows) -> Iterator[None]:
     """Everything that the terms depend on beside the batch: row counts, modes, precision and random numbers."""
+    encoder, cut = encoder_of(loss.model), ignores_padding(loss.model)
+    # A loaded SentenceTransformer is in training mode while the encoder in it is not.
+    loss.is_learning = loss.model.training and encoder.training and torch.is_grad_enabled()
+    by_length = loss.group_by_length and cut and rows.mask.device.type == "cpu" and not is_compiled(loss.model)
+    loss.grouping = Grouping(by_length, cut, loss.mini_batch_size)
     gathered = loss.gather_across_devices and distributed.world_size() > 1
     loss.row_counts = RowCounts(len(rows), rows.mask.device if gathered else None)
     if loss.is_learning and not loss.has_begun:
@@ -52,7 +59,7 @@ def step(loss: TextLoss, rows: Rows) -> Iterator[None]:
                 if isinstance(module, nn.BatchNorm1d):
                     module.eval()
     # An evaluation draws the same masks and pairs each time, and training draws on as without it.
-    draws = nullcontext() if encoder_of(loss.model).training else fixed_draws(loss.device)
+    draws = nullcontext() if encoder.training else fixed_draws(rows.mask.device)
     with draws, run_precision(loss.model):
         yield
 
@@ -65,7 +72,7 @@ def _check_step(loss: TextLoss, rows: int) -> None:
             "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
             "before training; in an evaluation, call the loss under torch.no_grad()."
         )
-    if not loss.has_negatives(rows) and loss.rows_before in (None, 1):  # not an epoch's last batch
+    if not loss.has_negatives(rows) and loss.rows_before.get(loss.is_learning, 1) == 1:  # not an epoch's last batch
         message = f"{name} was given a batch of one sentence, which has no other to be contrasted with: its loss is 0."
         if loss.is_learning:
             raise ValueError(
@@ -73,9 +80,85 @@ def _check_step(loss: TextLoss, rows: int) -> None:
                 "batches of one, as no_duplicates does where most texts are equal: remove repeated texts."
             )
         loss.warn_once(f"{message} Give per_device_eval_batch_size=2 or more.")
-    loss.rows_before = rows
+    loss.rows_before[loss.is_learning] = rows
     if is_replayed(loss.model) and (loss.owned_modules() or loss.mini_batch_size is not None):
         raise ValueError(
             f"A loss around {name}, such as MatryoshkaLoss, cuts the embeddings of one pass, and {name} has a "
             "head, a queue or a network of one width, or mini-batches. Wrap SimCSELoss(model, head=None)."
         )
+
+
+class LossTerms(dict[str, Tensor]):
+    """Weighted terms of a loss, each 0-d; their sum is the loss.
+
+    The Trainer, and so ``fit``, takes a dict: it adds the terms up and logs each under its name. For loops that expect
+    a tensor (``old_fit``, ``accelerator.backward``, your own), ``backward``, ``detach``, ``float()``, ``+``, ``*`` and
+    ``/`` are those of the sum. A ``GradScaler`` needs the tensor itself: give the loss ``log_terms=False``.
+
+    Example:
+        >>> import torch
+        >>> terms = LossTerms(contrastive=torch.tensor(2.0), mlm=torch.tensor(0.5))
+        >>> terms.total.item()
+        2.5
+    """
+
+    @property
+    def total(self) -> Tensor:
+        """The loss: the sum of the terms, 0-d."""
+        return torch.stack(list(self.values())).sum()
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """``total.backward``."""
+        self.total.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def item(self) -> float:
+        """The loss as a number."""
+        return float(self.total.item())
+
+    __float__ = item
+
+    def detach(self) -> Tensor:
+        """``total.detach()``."""
+        return self.total.detach()
+
+    def __add__(self, other: float | Tensor | LossTerms) -> Tensor:
+        return self.total + (other.total if isinstance(other, LossTerms) else other)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: float | Tensor) -> Tensor:
+        return self.total * factor
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float | Tensor) -> Tensor:
+        return self.total / divisor
+
+
+def averaged_terms(loss: TextLoss, columns: list[Rows], labels: Tensor | None) -> LossTerms:
+    """The loss's terms. In training, the gradients of its own parameters are averaged over the processes."""
+    parameters: dict[str, Tensor] = {}
+    if loss.is_learning and distributed.world_size() > 1:
+        parameters = {
+            f"loss.{name}": parameter
+            for name, parameter in loss.named_parameters()
+            if parameter.requires_grad and not name.startswith("model.")
+        }
+    if not parameters:
+        return LossTerms(loss.compute_terms(columns, labels))
+    zero, stand_ins = distributed.averaging(parameters)
+    terms = LossTerms(functional_call(_Terms(loss), stand_ins, (columns, labels)))
+    first = next(iter(terms))
+    terms[first] = terms[first] + zero.to(terms[first])
+    return terms
+
+
+class _Terms(nn.Module):
+    """A loss's terms as a module's forward pass, for ``functional_call``."""
+
+    def __init__(self, loss: TextLoss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+        return self.loss.compute_terms(columns, labels)

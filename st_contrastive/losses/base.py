@@ -7,6 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
+from importlib import resources
 from typing import Any
 
 import torch
@@ -23,8 +24,6 @@ from st_contrastive.encoder.model import (
     embedding_width,
     encoder_of,
     has_dropout,
-    ignores_padding,
-    is_compiled,
     position_table,
     tokenizer_of,
     unwrap,
@@ -37,8 +36,7 @@ from st_contrastive.encoder.requirements import (
     require_trainable,
 )
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._step import read_columns, step
-from st_contrastive.losses._terms import averaged_terms
+from st_contrastive.losses._step import averaged_terms, read_columns, step
 from st_contrastive.objectives import info_nce
 
 
@@ -48,30 +46,30 @@ class TextLoss(nn.Module, ABC):
     **A subclass** calls ``super().__init__``, builds its components, calls :meth:`finish_setup` last, sets
     :attr:`columns` and implements :meth:`compute_terms`. Its contract:
 
-    - *What may run twice.* A function given to :meth:`by_rows` or :meth:`mean_over` may run again in the backward pass,
-      and on some of the rows at a time, in any order. It changes no state. Random tokens are drawn before it.
-    - *When state may change.* What the loss owns (heads, queues, networks) changes where :attr:`is_learning` is True.
-      sentence-transformers leaves a loss in training mode while it evaluates, and switches only the encoder.
-    - *Several processes.* A mean over this process's rows is multiplied by ``self.row_counts.share``, a mean over other
-      things by :meth:`share`; heads are called by :meth:`project`. The terms then average over the processes to those
-      of one process with all rows. The parameters of the loss start as rank 0's, and their gradients are averaged in
-      the backward pass, because DDP knows of the encoder only.
+    - A function given to :meth:`by_rows` or :meth:`mean_over` may run again in the backward pass, and on some of the
+      rows at a time. It changes no state; random tokens are drawn before it.
+    - What the loss owns (heads, queues, networks) changes where ``is_learning`` is True: sentence-transformers leaves a
+      loss in training mode while it evaluates.
+    - A mean over this process's rows is multiplied by ``self.row_counts.share``, a mean over other things by
+      :meth:`share`. The terms then average over the processes to those of one process with all rows. The parameters of
+      the loss start as rank 0's, and their gradients are averaged in the backward pass, since DDP knows the encoder
+      only.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
         temperature: tau of InfoNCE, which the cosines are divided by.
-        head: what stands on top of the embeddings for the contrastive term, in training only: "tanh", SimCSE's Linear
-            and Tanh; "projector", two linear layers with BatchNorm, as InfoCSE's and DiffCSE's authors have it; None,
-            nothing.
+        head: what stands on the embeddings in training: "tanh", SimCSE's Linear and Tanh; "projector", two linear
+            layers with BatchNorm, of InfoCSE's and DiffCSE's authors; None, nothing.
         gather_across_devices: take the other devices' sentences as negatives too. BatchNorm in a head then takes its
             statistics over the rows of all devices.
-        mini_batch_size: sentences that go through the encoder at a time, each in all of its views; None takes the whole
-            batch. Memory is that of one mini-batch, each sentence is encoded twice, and the gradient is that of the
-            whole batch, as in GradCache (Gao et al., 2021, arXiv 2101.06983).
+        mini_batch_size: sentences that are encoded at a time, twice, in the memory of so many; the gradient is that of
+            the whole batch (GradCache, Gao et al., 2021, arXiv 2101.06983). None takes all.
         log_terms: return a :class:`LossTerms`, a dict of the weighted terms, which the Trainer adds up and logs. False
             returns their sum as one tensor, for ``MatryoshkaLoss``, a ``GradScaler`` or ``old_fit``.
     """
 
+    #: Keys of the papers in citations.bib.
+    cites: tuple[str, ...] = ()
     #: The numbers of text columns that the loss takes, and what the columns are.
     columns: dict[int, str]
     columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
@@ -110,8 +108,12 @@ class TextLoss(nn.Module, ABC):
         #: Most tokens that all networks have positions for, and embeddings where the tokenizer has more tokens.
         self.positions = position_table(encoder_of(model))
         self.vocabulary = _vocabulary_if_exceeded(model)
+        #: Set at the beginning of each step: whether it is one of training, where queues and statistics may change; how
+        #: rows go through the encoder.
+        self.is_learning, self.grouping = False, Grouping()
         self.has_begun = False
-        self.rows_before: int | None = None
+        #: Rows of the last batch in training (True) and in evaluation.
+        self.rows_before: dict[bool, int] = {}
         self._warned_of: set[str] = set()
 
     def forward(
@@ -145,14 +147,14 @@ class TextLoss(nn.Module, ABC):
             function: treats each row by itself. It may run again in the backward pass.
             parts: what it is given, each with an entry for each row: at least one of them Rows.
         """
-        return in_order(self._grouping.run(function, parts))
+        return in_order(self.grouping.run(function, parts))
 
     def mean_over(self, function: Function, *parts: Part) -> Tensor:
         """The mean of what ``function(*parts)`` gives as a sum and a count, in groups of rows as in :meth:`by_rows`.
 
         It is multiplied by :meth:`share`, and 0 where there is nothing to count.
         """
-        sums = [tensors for tensors, _ in self._grouping.run(function, parts)]
+        sums = [tensors for tensors, _ in self.grouping.run(function, parts)]
         total, count = (torch.stack(column).sum() for column in zip(*sums, strict=True))
         return self.share(count) * total / count.clamp(min=1)
 
@@ -215,12 +217,6 @@ class TextLoss(nn.Module, ABC):
     # What the host and the trainer ask.
 
     @property
-    def is_learning(self) -> bool:
-        """Whether this forward pass is a step of training, so that queues and statistics may change."""
-        # A loaded SentenceTransformer is in training mode while the encoder in it is not.
-        return self.model.training and encoder_of(self.model).training and torch.is_grad_enabled()
-
-    @property
     def device(self) -> torch.device:
         """The encoder's device."""
         return unwrap(self.model).device
@@ -240,9 +236,10 @@ class TextLoss(nn.Module, ABC):
         return dict(vars(self)["_arguments"])
 
     @property
-    @abstractmethod
     def citation(self) -> str:
-        """BibTeX of the paper, for the model card."""
+        """BibTeX of the papers, for the model card."""
+        entries = resources.files(__package__).joinpath("citations.bib").read_text(encoding="utf-8").split("\n@")
+        return "\n".join(f"@{entry.strip('@')}" for entry in entries if any(f"{{{key}," in entry for key in self.cites))
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Keep the constructor's arguments, for :meth:`get_config_dict`; of a module, its description."""
@@ -290,12 +287,6 @@ class TextLoss(nn.Module, ABC):
         if message not in self._warned_of:
             self._warned_of.add(message)
             warn(message)
-
-    @property
-    def _grouping(self) -> Grouping:
-        cut = ignores_padding(self.model)
-        by_length = self.group_by_length and cut and self.device.type == "cpu" and not is_compiled(self.model)
-        return Grouping(by_length, cut, self.mini_batch_size)
 
 
 def _described(value: Any) -> Any:

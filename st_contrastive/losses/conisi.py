@@ -12,7 +12,6 @@ from st_contrastive._checks import require_count, require_number
 from st_contrastive.components.heads import InteractionHead
 from st_contrastive.encoder.model import embedding_width
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._citations import CONISI
 from st_contrastive.losses._pairs import Pairs
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import interaction
@@ -48,22 +47,9 @@ class ConIsILoss(TextLoss):
             "mask" leaves the mask token in its place.
         interaction_dim: length of r, the classifier's output. None takes the embedding's width, as the paper declares
             it; 1 is the scalar reading.
-        gather_across_devices: see :class:`TextLoss`, as for the next two. The other sentences that "other" draws remain
-            those of one device.
-        mini_batch_size: sentences encoded at a time.
-        log_terms: return a dict of terms, not their sum.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
-
-    Inputs:
-        +----------------------------------------------------+--------+
-        | Inputs                                             | Labels |
-        +====================================================+========+
-        | sentences (strategies "other", "subword")          | none   |
-        +----------------------------------------------------+--------+
-        | (sentence, constructed) pairs (strategy "given")   | none   |
-        +----------------------------------------------------+--------+
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -73,6 +59,8 @@ class ConIsILoss(TextLoss):
         >>> list(loss([model.preprocess(["A cat sleeps.", "It rains in Oslo."])]))
         ['contrastive', 'interactive']
     """
+
+    cites = ("sun-huang-2022-conisi",)
 
     def __init__(
         self,
@@ -124,14 +112,10 @@ class ConIsILoss(TextLoss):
         terms = {"contrastive": (1 - self.interaction_weight) * self.info_nce(x, y)}
         if self.classifier is not None:
             interactive = interaction(*self.classifier(torch.cat([y, *z])).chunk(2), valid=distinct)
-            terms["interactive"] = self.interaction_weight * self.share(distinct.sum()) * interactive
+            terms["interactive"] = self.interaction_weight * (self.share(distinct.sum()) * interactive)
         return terms
 
     @property
     def dropout_only(self) -> bool:
         """False: the positive is the sentence paired with itself."""
         return False
-
-    @property
-    def citation(self) -> str:
-        return CONISI

@@ -15,7 +15,6 @@ from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
 from st_contrastive.encoder.model import embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._citations import DIFFCSE
 from st_contrastive.losses._masked import replaced_token_detection, require_head_vector, two_views
 from st_contrastive.losses.base import TextLoss
 
@@ -47,9 +46,6 @@ class DiffCSELoss(TextLoss):
             encoder, and logs the term unweighted. See ``InfoCSELoss``.
         vector: the discriminator gets what the "head" makes, as in the authors' code, or the vector of the "encoder".
             None takes the head's where there is a head and its vectors are as wide as the token vectors.
-        gather_across_devices: see :class:`TextLoss`, as for the next two.
-        mini_batch_size: sentences encoded at a time.
-        log_terms: return a dict of terms, not their sum.
 
     Raises:
         OSError: the generator does not exist.
@@ -63,6 +59,7 @@ class DiffCSELoss(TextLoss):
         +-------------+--------+
     """
 
+    cites = ("chuang-etal-2022-diffcse",)
     columns = {1: "sentences"}
     may_change = (*TextLoss.may_change, "generator")
 
@@ -119,7 +116,3 @@ class DiffCSELoss(TextLoss):
         scale, weight = (self.rtd_weight, 1.0) if self.weighting == "gradient" else (1.0, self.rtd_weight)
         rtd = replaced_token_detection(self, self.detector, twice, masked, torch.cat(vectors), gradient_scale=scale)
         return {"contrastive": self.info_nce(*views), "rtd": weight * rtd}
-
-    @property
-    def citation(self) -> str:
-        return DIFFCSE

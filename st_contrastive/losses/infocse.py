@@ -15,7 +15,6 @@ from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenD
 from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
-from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses._gradient_norms import gradient_norms
 from st_contrastive.losses._masked import (
     auxiliary_network,
@@ -77,21 +76,11 @@ class InfoCSELoss(TextLoss):
             0.005, and InfoCSE's paper names no weight.
         generator: fills in tokens for ``rtd_weight``, as in :class:`DiffCSELoss`. None takes a frozen copy of the
             encoder with the masked-LM head of ``auxiliary``, or of its checkpoint.
-        gather_across_devices: see :class:`TextLoss`, as for the next two.
-        mini_batch_size: sentences encoded at a time.
-        log_terms: return a dict of terms, not their sum.
 
     Raises:
         OSError: ``auxiliary`` does not exist, or is damaged.
         TypeError, ValueError: the model, the auxiliary network or an argument does not fit; the message says what
             would.
-
-    Inputs:
-        +-------------+--------+
-        | Inputs      | Labels |
-        +=============+========+
-        | sentences   | none   |
-        +-------------+--------+
 
     Recommendations:
         - From a plain masked-LM checkpoint, the paper pre-trains the auxiliary network first, with
@@ -111,6 +100,7 @@ class InfoCSELoss(TextLoss):
         ['contrastive', 'mlm']
     """
 
+    cites = ("wu-etal-2022-infocse",)
     columns = {1: "sentences"}
     may_change = (*TextLoss.may_change, "auxiliary", "generator")
 
@@ -259,7 +249,3 @@ class InfoCSELoss(TextLoss):
             ValueError: a term is not there, because its weight is 0, or no weight of the encoder is trained.
         """
         return gradient_norms(self, features)
-
-    @property
-    def citation(self) -> str:
-        return INFOCSE

@@ -13,7 +13,6 @@ from st_contrastive.components import MomentumEncoder, NegativeQueue
 from st_contrastive.encoder.model import embedding_width, unwrap
 from st_contrastive.encoder.passes import forward_modules
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._citations import MOMENTUM
 from st_contrastive.losses.base import TextLoss
 
 
@@ -39,21 +38,9 @@ class MomentumContrastLoss(TextLoss):
         queue_size: sentences that are kept; 0 keeps none. ESimCSE's best is 2.5 batches; MoCo takes 65,536. With fewer
             sentences than the queue and a batch hold, a sentence meets itself as a negative.
         positives: which encoder makes the positives: "encoder" (the trained one) or "momentum".
-        gather_across_devices: see :class:`TextLoss`, as for the next two. The queue takes the gathered rows.
-        mini_batch_size: sentences encoded at a time.
-        log_terms: return a dict of terms, not their sum.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
-
-    Inputs:
-        +-----------------------------------------+--------+
-        | Inputs                                  | Labels |
-        +=========================================+========+
-        | sentences                               | none   |
-        +-----------------------------------------+--------+
-        | (sentence, another form of it) pairs    | none   |
-        +-----------------------------------------+--------+
 
     Recommendations:
         - ESimCSE's other form of a sentence repeats some of its words: ``WordRepetition`` of
@@ -61,6 +48,10 @@ class MomentumContrastLoss(TextLoss):
         - The momentum encoder is part of the loss's state: a checkpoint holds the encoder twice.
     """
 
+    cites = (
+        "wu-etal-2022-esimcse",
+        "he-etal-2020-moco",
+    )
     columns = {1: "sentences", 2: "sentences and another form of each"}
 
     def __init__(
@@ -120,7 +111,3 @@ class MomentumContrastLoss(TextLoss):
         head = None if self.head is None else modules.pop()
         vectors = forward_modules(modules, rows).sentences
         return (vectors if head is None else head(vectors.to(next(head.parameters()).dtype)),)
-
-    @property
-    def citation(self) -> str:
-        return MOMENTUM

@@ -16,7 +16,6 @@ from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer
 from st_contrastive.encoder.passes import pool_as_model
 from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
-from st_contrastive.losses._citations import INFOCSE
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import masked_lm
 
@@ -50,13 +49,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
 
-    Inputs:
-        +-------------+--------+
-        | Inputs      | Labels |
-        +=============+========+
-        | sentences   | none   |
-        +-------------+--------+
-
     Example:
         >>> from sentence_transformers import SentenceTransformer
         >>> from st_contrastive import AuxiliaryMLMPretrainingLoss
@@ -66,6 +58,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         ['mlm', 'auxiliary_mlm']
     """
 
+    cites = ("wu-etal-2022-infocse",)
     columns = {1: "sentences"}
 
     def __init__(
@@ -103,7 +96,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         masked = columns[0].corrupted(self.masking)
-        both = self._grouping.run(self._masked_lm, (columns[0], masked))
+        both = self.grouping.run(self._masked_lm, (columns[0], masked))
         encoder_sum, network_sum, count = (
             sum(column) for column in zip(*(tensors for tensors, _ in both), strict=True)
         )
@@ -151,7 +144,3 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         The folder may be that of the saved model.
         """
         save_auxiliary(self.auxiliary, path, tokenizer_of(self.model), self._base_name)
-
-    @property
-    def citation(self) -> str:
-        return INFOCSE

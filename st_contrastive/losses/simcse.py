@@ -12,7 +12,6 @@ from st_contrastive.components import MaskedLMHead, TokenCorruption
 from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
-from st_contrastive.losses._citations import SIMCSE
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import masked_lm
 
@@ -31,21 +30,9 @@ class SimCSELoss(TextLoss):
             each sentence (of the first column) in another pass. SimCSE's authors take 0.1. The head is the
             checkpoint's where it has one, else a new one, tied to the embedding matrix.
         mask_rate: share of the tokens that are masked for it.
-        gather_across_devices: see :class:`TextLoss`, as for the next two.
-        mini_batch_size: sentences encoded at a time.
-        log_terms: return a dict of terms, not their sum.
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
-
-    Inputs:
-        +-----------------------------------------+--------+
-        | Inputs                                  | Labels |
-        +=========================================+========+
-        | sentences                               | none   |
-        +-----------------------------------------+--------+
-        | (sentence, another form of it) pairs    | none   |
-        +-----------------------------------------+--------+
 
     Relations:
         - With two columns and ``head=None`` this is ``MultipleNegativesRankingLoss`` with ``scale=20``.
@@ -61,6 +48,7 @@ class SimCSELoss(TextLoss):
         (['contrastive'], torch.Size([]))
     """
 
+    cites = ("gao-etal-2021-simcse",)
     columns = {1: "sentences", 2: "sentences and another form of each"}
 
     def __init__(
@@ -110,7 +98,3 @@ class SimCSELoss(TextLoss):
         states = self.forward_views(rows.with_ids(masked.input_ids))[0].tokens.flatten(0, 1)[places]
         matrix = embedding_matrix(encoder_of(self.model)) if self.mlm_head.tied else None
         return masked_lm(self.mlm_head(states, matrix), rows.ids.flatten()[places]) * count, count
-
-    @property
-    def citation(self) -> str:
-        return SIMCSE

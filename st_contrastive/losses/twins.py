@@ -36,7 +36,6 @@ from st_contrastive.encoder.requirements import (
     require_plain_tokens,
 )
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._citations import TWINS
 from st_contrastive.losses._translations import fused_rows, require_width, translations_of
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import twins_margin
@@ -58,9 +57,8 @@ class TwinsLoss(TextLoss):
 
     Three views in one forward pass: the anchor h, its identical twin h+ (another dropout mask), and its fraternal twin
     h-, the encoder fed with :math:`\epsilon y + (1 - \epsilon) y_F` of the sentence's and its translation's token
-    embeddings (eq. 3), fused position by position. "Embedding layer" means the token embeddings alone: eq. 3 fuses
-    before the encoder adds positions, LayerNorm and dropout, and so these stay part of what is trained. The loss is the
-    sum of three terms (eq. 9); a term whose weight is 0 has no key, and what it alone needs is not computed:
+    embeddings (eq. 3), fused position by position before the encoder adds positions, LayerNorm and dropout. The loss is
+    the sum of three terms (eq. 9):
 
     - ``identical``: InfoNCE of h against h+, with the anchors of the last batches as further negatives, each weighted
       by how long ago it was seen (eq. 4, 6);
@@ -79,9 +77,8 @@ class TwinsLoss(TextLoss):
         fusion_rate: epsilon, the sentence's share of the fused embedding, 0 to 1. At 1 the translation is ignored,
             at 0 the sentence is. This default and the next two are ours: the paper leaves the fusion rate and the
             queue's length to supplementary materials, which we do not have, and names no forgetting rate.
-        queue_batches: k, how many past batches are kept; 0 keeps none. If the data set is smaller than the queue and a
-            batch together, a sentence meets itself as a negative. Under gradient accumulation, each of a step's batches
-            counts. An evaluation loss has the queue's negatives too, and so grows while the queue fills.
+        queue_batches: k, how many past batches are kept; 0 keeps none. Under gradient accumulation, each of a step's
+            batches counts. An evaluation loss has the queue's negatives too, and so grows while the queue fills.
         forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches.
         identical_weight: weight of the ``identical`` term; without it no queue is kept.
         fraternal_weight: weight of the ``fraternal`` term.
@@ -95,35 +92,16 @@ class TwinsLoss(TextLoss):
             of the embedding module's output in the same pass, with positions, LayerNorm and dropout; ``torch.compile``
             is not used for this pass.
         freeze_embeddings: freeze the encoder's token embeddings, "the embedding layer without trainable parameters"
-            (eq. 1). This changes the model: ``requires_grad`` of the layer's parameters is False from then on, also for
-            a masked-LM head tied to them. Undo it with
-            ``model.transformers_model.get_input_embeddings().requires_grad_(True)``.
-        unpaired_tokens: what the fused embedding is at a position where only one of the two sentences has a token.
-            "full": that token's embedding, whose norm the encoder expects. "weighted": the embedding times its share,
+            (eq. 1): ``requires_grad`` of the model's layer is False from then on.
+        unpaired_tokens: where one sentence alone has a token, take its embedding "full", or "weighted" by its share,
             epsilon or 1 - epsilon, which is eq. 3 with zero for the other.
         key_momentum: momentum of an encoder (MoCo's) whose vectors the queue keeps in place of the anchors, at least 0
             and below 1; None keeps the anchors. The paper's comparison ("MoCo w/ ME", Fig. 4c) replaces the whole queue
             mechanism, forgetting included: ``key_momentum=0.995`` with ``forgetting_rate=0`` (0.995 is ESimCSE's, 0.999
-            MoCo's; the paper names none). The positive is h+ of the trained encoder in both (eq. 6), which the paper
-            leaves open for MoCo.
-        gather_across_devices: see :class:`TextLoss`, as for the next two. The queue takes the gathered rows.
-        mini_batch_size: sentences encoded at a time.
-        log_terms: return a dict of terms, not their sum.
+            MoCo's; the paper names none). The positive is h+ of the trained encoder in both (eq. 6).
 
     Raises:
         TypeError, ValueError: the model or an argument does not fit; the message says what would.
-
-    Inputs:
-        +----------------------------------------------------+---------------------------------------------------+
-        | Inputs                                             | Labels                                            |
-        +====================================================+===================================================+
-        | sentences, with ``fraternal``                      | the translations' tokens, by ``twins_examples``   |
-        |                                                    | or ``twins_dataset`` with the same ``fraternal``  |
-        +----------------------------------------------------+---------------------------------------------------+
-        | (sentence, translation) pairs, no ``fraternal``    | none                                              |
-        +----------------------------------------------------+---------------------------------------------------+
-        | sentences, no ``fraternal``                        | none                                              |
-        +----------------------------------------------------+---------------------------------------------------+
 
     Relations:
         - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=None``, apart from the frozen token
@@ -142,6 +120,7 @@ class TwinsLoss(TextLoss):
         (['identical', 'fraternal', 'twins'], 2)
     """
 
+    cites = ("xiao-etal-2023-twins",)
     columns = {1: "sentences", 2: "sentences and translations"}
 
     def __init__(
@@ -258,11 +237,11 @@ class TwinsLoss(TextLoss):
     def _views(self, sentence: Rows, translation: Rows | None) -> Views:
         if translation is None:
             self._check_missing_translations()
-            anchor, identical = self.by_rows(self._encode, sentence)
-            return Views(anchor, identical)
-        anchor, *others = self.by_rows(self._encode, sentence, translation)
-        identical = others.pop(0) if self._uses_identical_twin else None
-        return Views(anchor, identical, others[0], tuple(others[1:]))
+            anchor, *twins = self.by_rows(self._encode, sentence)
+            return Views(anchor, identical=twins[0])
+        anchor, *twins = self.by_rows(self._encode, sentence, translation)
+        identical = twins.pop(0) if self._uses_identical_twin else None
+        return Views(anchor, identical, fraternal=twins[0], inputs=tuple(twins[1:]))
 
     def _encode(self, sentence: Rows, translation: Rows | None = None) -> tuple[Tensor, ...]:
         """Vectors of the views that the terms need; with the Twins loss, then the mean embeddings that M is made of."""
@@ -334,7 +313,3 @@ class TwinsLoss(TextLoss):
         mode = self.train_pooling if pooling is None else pooling
         encoded = [forward_views(self.model, [view])[0] for view in views]
         return [view.sentences if mode is None else pool(self.model, view, mode) for view in encoded]
-
-    @property
-    def citation(self) -> str:
-        return TWINS

@@ -1,6 +1,8 @@
-"""Settings of the papers, each number with its source, and settings of the same methods for a laptop."""
+"""Settings of the papers as data, each with its source, and small ones for a laptop; and runs of them."""
 
-from st_contrastive.recipes.library import RECIPES, recipe
-from st_contrastive.recipes.recipe import Difference, Recipe, Setting
+from st_contrastive.recipes._build import trainer
+from st_contrastive.recipes._files import Recipe, load, names, parse
+from st_contrastive.recipes._model import Card, load_model
+from st_contrastive.recipes._run import Run, run
 
-__all__ = ["RECIPES", "Difference", "Recipe", "Setting", "recipe"]
+__all__ = ["Card", "Recipe", "Run", "load", "load_model", "names", "parse", "run", "trainer"]

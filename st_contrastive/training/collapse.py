@@ -45,13 +45,15 @@ def _collapse(trainer: Any) -> str | None:
 def _distinct_texts(trainer: Any) -> list[str]:
     """As many texts as a batch has, from all over the (first) dataset; those of the same tokens once."""
     data, count = trainer.train_dataset, max(2, trainer.args.per_device_train_batch_size)
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # no process has the whole model
+        return []
     if isinstance(data, dict):
         data = next(iter(data.values()))
     if hasattr(data, "__len__"):
-        rows = [data[index] for index in range(0, len(data), math.ceil(len(data) / count))]
+        rows = [data[index] for index in list(range(0, len(data), max(1, len(data) // count)))[:count]]
     else:
         rows = list(itertools.islice(data, count))
-    columns = text_columns(trainer, rows[0])
+    columns = text_columns(trainer, rows[0]) if rows else []
     if not columns:
         return []
     distinct = {}

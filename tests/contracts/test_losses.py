@@ -120,7 +120,9 @@ def test_terms_gradients_and_their_sum(build, sentences, name):
     assert list(terms) == CASES[name][3]
     assert all(term.ndim == 0 and math.isfinite(term.item()) for term in terms.values())
     assert isinstance(total, torch.Tensor)
-    assert terms.total.item() == pytest.approx(total.item()) == pytest.approx(sum(term.item() for term in terms.values()))
+    assert (
+        terms.total.item() == pytest.approx(total.item()) == pytest.approx(sum(term.item() for term in terms.values()))
+    )
     total.backward()
     # The model's own pooler; positions behind the longest row; a bias that cancels in the difference of eq. 8.
     unused, reached = ("pooler", "position_embeddings", "classifier.bias"), 0

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from st_contrastive.cli._common import loss_arguments
 
 from benchmarks import papers, replicate
 from st_contrastive import cli
-from st_contrastive.cli._common import loss_arguments
 from st_contrastive.methods import METHODS
 from st_contrastive.recipes import recipe
 

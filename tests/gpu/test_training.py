@@ -9,9 +9,10 @@ import torch
 from sentence_transformers import SentenceTransformerTrainingArguments
 
 from st_contrastive import InfoCSEAblation
+from st_contrastive.methods import METHODS as ALL
 from st_contrastive.training import ContrastiveTrainer
 from tests.gpu.cases import CUDA, chosen
-from tests.methods import ALL, method_of
+from tests.methods import method_of
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),

@@ -129,7 +129,9 @@ def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector
     loss.group_by_length = False
     given, upper, detect = [], loss.auxiliary.upper, loss.detector.forward
     monkeypatch.setattr(loss.auxiliary, "upper", lambda low, h, *a, **kw: given.append(h) or upper(low, h, *a, **kw))
-    monkeypatch.setattr(loss.detector, "forward", lambda texts, h, *a, **kw: given.append(h) or detect(texts, h, *a, **kw))
+    monkeypatch.setattr(
+        loss.detector, "forward", lambda texts, h, *a, **kw: given.append(h) or detect(texts, h, *a, **kw)
+    )
     batch = model.preprocess(sentences)
     loss([dict(batch)])
     expected = torch.cat([model(dict(batch))["sentence_embedding"]] * 2)

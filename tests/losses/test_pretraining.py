@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from transformers import AutoModelForMaskedLM
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss
-from st_contrastive.encoder.rows import CorruptedTokens
 from st_contrastive.encoder.layers import layers_of
+from st_contrastive.encoder.rows import CorruptedTokens
 
 
 def half_of(model, batch):

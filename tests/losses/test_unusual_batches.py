@@ -307,4 +307,3 @@ def test_flat_batches_give_what_padded_ones_give(build, sentences, family, make)
         values.append(loss([dict(batch)]).item())
     assert values[0] == pytest.approx(values[1], rel=1e-6)
     assert values[0] > 0
-

@@ -23,27 +23,27 @@ class ByStep(SentenceEvaluator):
         return {"score": float(self.score(steps))}
 
 
+def arguments_of(folder, **changes):
+    """Of a run of six steps with a checkpoint every second one."""
+    options = {
+        "per_device_train_batch_size": 4,
+        "max_steps": 6,
+        "learning_rate": 1e-3,
+        "logging_steps": 1,
+        "save_steps": 2,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+        **changes,
+    }
+    return SentenceTransformerTrainingArguments(str(folder), **options)
+
+
 @pytest.fixture
 def arguments(tmp_path):
-    """``arguments(**changes)`` of a run of six steps with a checkpoint every second one."""
-
-    def build(**changes):
-        options = {
-            "output_dir": str(tmp_path / "run"),
-            "per_device_train_batch_size": 4,
-            "max_steps": 6,
-            "learning_rate": 1e-3,
-            "logging_steps": 1,
-            "save_steps": 2,
-            "report_to": "none",
-            "disable_tqdm": True,
-            "use_cpu": True,
-            "dataloader_pin_memory": False,
-            **changes,
-        }
-        return SentenceTransformerTrainingArguments(**options)
-
-    return build
+    """``arguments(**changes)``: those of a run in ``tmp_path / "run"``."""
+    return lambda **changes: arguments_of(changes.pop("output_dir", tmp_path / "run"), **changes)
 
 
 @pytest.fixture

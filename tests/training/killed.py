@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import TrainerCallback
@@ -29,6 +29,7 @@ from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.checkpoints import missing
 from tests.conftest import SENTENCES
 from tests.methods import every_method, method_of
+from tests.training.conftest import arguments_of
 
 STEPS, EACH = 11, 3
 #: Options of the loss, and text columns.
@@ -52,21 +53,9 @@ def trainer_for(case, bert, folder):
     torch.manual_seed(0)
     model = SentenceTransformer(modules=[Transformer(bert), Pooling(32, "cls")], device="cpu")
     data = method_of(case).dataset(*[SENTENCES[:9], SENTENCES[:0:-1]][:columns])
-    arguments = SentenceTransformerTrainingArguments(
-        folder,
-        per_device_train_batch_size=2,
-        max_steps=STEPS,
-        learning_rate=1e-3,
-        max_grad_norm=0.5,
-        logging_steps=2,  # so that some checkpoints fall between two logs
-        save_steps=EACH,
-        save_total_limit=2,
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
-        dataloader_pin_memory=False,
-        **CHANGES.get(case, {}),
-    )
+    # So that some checkpoints fall between two logs.
+    often = {"max_steps": STEPS, "save_steps": EACH, "logging_steps": 2, "save_total_limit": 2, "max_grad_norm": 0.5}
+    arguments = arguments_of(folder, per_device_train_batch_size=2, **often, **CHANGES.get(case, {}))
     loss = method_of(case).loss_class(model, **options)
     return ContrastiveTrainer(model, arguments, data, loss=loss)
 

@@ -14,16 +14,18 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
 
 import st_contrastive as stc
-from st_contrastive.components import CorruptedTokens, ReplacedTokenDetector, TokenCorruption
+from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
+from st_contrastive.encoder.rows import CorruptedTokens
 from st_contrastive.training import ContrastiveTrainer
 from tests.conftest import SENTENCES, switch_off_dropout
 from tests.methods import every_method, method_of
+from tests.training.conftest import arguments_of
 
 #: Options of the loss, and text columns.
 GATHERING = {
@@ -33,7 +35,7 @@ GATHERING = {
     "twins": ({"queue_batches": 2, "train_pooling": "cls"}, 2),
     "twins-german": ({"queue_batches": 2, "train_pooling": "cls"}, 1),
     "infocse": ({"mlm_weight": 0.3, "head": "projector"}, 1),
-    "infocse-rtd": ({"mlm_weight": 0.3, "weighting": "loss", "ablation": stc.InfoCSEAblation(rtd_weight=0.2)}, 1),
+    "infocse-rtd": ({"mlm_weight": 0.3, "weighting": "loss", "rtd_weight": 0.2}, 1),
     "diffcse": ({"rtd_weight": 0.2}, 1),
     "momentum": ({"queue_size": 7, "positives": "momentum"}, 2),
 }
@@ -140,23 +142,9 @@ def check_gradients(bert, german):
 
 
 def arguments(folder, **changes):
-    options = {
-        "per_device_train_batch_size": 2,
-        "per_device_eval_batch_size": 2,
-        "max_steps": 4,
-        "learning_rate": 1e-3,
-        "max_grad_norm": 0.5,
-        "logging_steps": 3,
-        "eval_strategy": "steps",
-        "eval_steps": 2,
-        "save_steps": 2,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "dataloader_pin_memory": False,
-        **changes,
-    }
-    return SentenceTransformerTrainingArguments(str(folder), **options)
+    options = {"max_steps": 4, "logging_steps": 3, "eval_strategy": "steps", "eval_steps": 2, "max_grad_norm": 0.5}
+    sizes = {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 2}
+    return arguments_of(folder, **{**options, **sizes, **changes})
 
 
 def made(case, bert):

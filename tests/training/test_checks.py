@@ -102,6 +102,17 @@ def test_an_optimizer_without_the_losses_parameters(build, of):
         assert of(plain, optimizers=(torch.optim.AdamW(plain.model.parameters()), None)).train().global_step == 1
 
 
+@pytest.mark.filterwarnings("ignore:Of the first")
+def test_a_sampler_that_gives_one_sentence(build, of, sentences):
+    """The last batch of an epoch may have one, and two of them with two datasets."""
+    data, options = Dataset.from_dict({"sentence": ["a cat"] * 8}), {"max_steps": 4}
+    with pytest.raises(ValueError, match="batches of 1 leaves no other sentence"):
+        of(stc.SimCSELoss(build()), data=data, batch_sampler="no_duplicates", **options).train()
+    five = stc.text_dataset(sentences[:5])
+    for data in (five, {"a": five, "b": five}):
+        assert of(stc.SimCSELoss(build()), data=data, **options).train().global_step == 4
+
+
 @pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
 def test_batches_of_one_sentence_need_a_queue(build, of):
     loss = stc.SimCSELoss(build())
@@ -184,7 +195,7 @@ def test_on_several_processes(build, of, sentences, monkeypatch):
     datasets = {name: stc.text_dataset(sentences) for name in ("a", "b")}
     plain = {"head": False, "log_terms": False}
     for first, second in (
-        (stc.SimCSELoss(model, head=True, log_terms=False), stc.SimCSELoss(model, **plain)),
+        (stc.SimCSELoss(model, head="tanh", log_terms=False), stc.SimCSELoss(model, **plain)),
         (stc.SimCSELoss(model, **plain), stc.SimCSELoss(model, **plain, gather_across_devices=True)),
         (stc.SimCSELoss(model, **plain), stc.TwinsLoss(model)),
     ):

@@ -1,4 +1,4 @@
-"""Several processes against one, on CPUs: torchrun and accelerate launch start ``rank.py``."""
+"""Several processes against one, on CPUs: torchrun starts ``rank.py``."""
 
 from __future__ import annotations
 
@@ -53,11 +53,3 @@ def test_every_loss_on_two_ranks_and_on_one_after(run):
         assert line in printed
     assert "mini-batches: the gradient of the whole batch" in printed
     assert run([sys.executable], "alone").count("resumed alone") == len(ALONE)
-
-
-@pytest.mark.slow
-def test_accelerate_launch_with_three_ranks(run):
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "3"]
-    # With --cpu it starts several processes through MPI alone; so it does as torchrun, and none asks for a GPU.
-    launcher += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    assert run(launcher, "train", "three").count("no drift") == len(TRAINED) + 1

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
@@ -80,6 +78,20 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(trainer, file):
     assert_equal(state_of(whole.loss), state_of(resumed.loss))
 
 
+def test_a_checkpoint_is_not_whole_while_another_run_replaces_it(trainer, monkeypatch):
+    trainer("twins", max_steps=2).train()
+    second = trainer("twins", max_steps=2)
+
+    def killed(folder):
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(second, "_save_optimizer_and_scheduler", killed)
+    with pytest.raises(RuntimeError, match="killed"):
+        second.train()
+    with pytest.raises(FileNotFoundError, match=r"no whole checkpoint .*, of 1"):
+        trainer("twins").train(resume_from_checkpoint=True)
+
+
 def test_where_there_is_nothing_to_resume_from(trainer, made, arguments, tmp_path):
     with pytest.raises(FileNotFoundError, match="no whole checkpoint"):
         trainer(output_dir=str(tmp_path / "new")).train(resume_from_checkpoint=True)
@@ -141,6 +153,15 @@ def test_where_folders_can_not_be_opened(trainer, monkeypatch):
     trainer("twins").train()
     assert trainer("twins", max_steps=8).train(resume_from_checkpoint=True).global_step == 8
     save_loss_state(trainer("twins").loss, Path(trainer().args.output_dir) / "checkpoint-8")  # in place of a file
+
+
+def test_a_pushed_model_comes_without_the_loss_state(trainer):
+    run = trainer("twins", max_steps=2)
+    run.train()
+    folder = Path(run.args.output_dir) / "checkpoint-2"
+    stays = {entry.name for entry in folder.iterdir()} & run._checkpoint_push_skip_names(str(folder))
+    assert stays >= {"loss_state.safetensors", "trainer_state.json"}
+    assert "modules.json" not in stays
 
 
 BEST = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "score", "greater_is_better": True}
@@ -282,14 +303,3 @@ def test_a_batch_that_does_not_fit_into_memory(trainer):
     assert run.train().global_step == 2
     assert run._train_batch_size < 4
     assert trainer("twins", auto_find_batch_size=True, max_steps=3).train(resume_from_checkpoint=True).global_step == 3
-
-
-def test_no_warning_in_a_usual_run(trainer, sentences):
-    run = trainer("simcse")
-    run.train_dataset = Dataset.from_dict({"sentence": sentences})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", "'pin_memory'")
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        run.train()
-    assert run.collapsed is None

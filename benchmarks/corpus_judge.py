@@ -1,0 +1,118 @@
+"""Does ``CorpusEvaluator`` rank encoders as judged queries do? One JSON line an encoder; started again, it goes on.
+
+    python -m benchmarks.corpus_judge data/retrieval/scifact --rates 2e-4 --steps 5 20 --splits test --documents 400 \
+        --held-out 200 --tokens 48 --train-tokens 24
+
+made results/corpus_judge.jsonl; again with --rates 3e-5 --methods twins simcse. Encoders: all-MiniLM-L6-v2, the same
+trained by each loss on the corpus's sentences, and the means of both. Judges: nDCG@10 of the set's queries, and of
+``CorpusEvaluator`` on documents that are neither judged nor trained on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gzip
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+from transformers import TrainerCallback, set_seed
+
+from st_contrastive._sentences import split_sentences
+from st_contrastive.evaluation import CorpusEvaluator
+from st_contrastive.methods import METHODS
+from st_contrastive.training import ContrastiveTrainer, mix_weights
+
+
+def rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in gzip.decompress((folder / f"{name}.jsonl.gz").read_bytes()).splitlines()]
+
+
+def judges(args: Any) -> tuple[dict[str, Any], list[str]]:
+    """The judged queries over some documents, the corpus's own questions over others; and sentences to train on."""
+    texts = {row["_id"]: row for row in rows(args.folder, "corpus")}
+    relevant: dict[str, set[str]] = {}
+    for row in itertools.chain(*(rows(args.folder, f"qrels_{split}") for split in args.splits)):
+        relevant.setdefault(row["query_id"], set()).add(row["corpus_id"])
+    queries = {row["_id"]: row["text"] for split in args.splits for row in rows(args.folder, f"queries_{split}")}
+    judged = sorted(set().union(*relevant.values()))
+    others = sorted(texts.keys() - set(judged))
+    random.Random(0).shuffle(others)
+    own, rest = [texts[key]["text"] for key in others[: args.held_out]], [*judged, *others[args.held_out :]]
+    corpus = {key: f"{texts[key]['title']} {texts[key]['text']}" for key in rest[: args.documents]}
+    sentences = {text for key in rest for text in split_sentences(texts[key]["text"]) if len(text.split()) > 3}
+    return {
+        "judged": InformationRetrievalEvaluator(queries, corpus, relevant, batch_size=64, write_csv=False),
+        "corpus": CorpusEvaluator(own),
+    }, sorted(sentences)
+
+
+def trained(start: SentenceTransformer, method: str, rate: float, args: Any, texts: list[str]) -> Iterator[Any]:
+    """The encoder after each of ``args.steps`` steps."""
+    set_seed(0)
+    model, copies = copy.deepcopy(start), {}
+
+    class Keep(TrainerCallback):
+        def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+            copies[state.global_step] = copy.deepcopy(model).eval() if state.global_step in args.steps else None
+
+    model.max_seq_length = args.train_tokens
+    options = SentenceTransformerTrainingArguments(
+        "unused", max_steps=max(args.steps), per_device_train_batch_size=64, learning_rate=rate, save_strategy="no",
+        lr_scheduler_type="constant", report_to="none", disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    data = METHODS[method].dataset(random.Random(0).sample(texts, 64 * max(args.steps)))
+    ContrastiveTrainer(model, options, data, loss=METHODS[method].loss_class(model), callbacks=[Keep()]).train()
+    for step in args.steps:
+        copies[step].max_seq_length = args.tokens
+        yield step, copies[step]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "corpus_judge.jsonl")
+    several = {"methods": ["simcse", "twins", "infocse", "conisi"], "rates": [3e-5, 1e-4], "steps": [25, 75, 150]}
+    for option, values in {**several, "splits": ["train", "test"]}.items():
+        parser.add_argument(f"--{option}", nargs="+", type=type(values[0]), default=values)
+    for option, value in {"documents": 10**9, "held-out": 1000, "tokens": 256, "train-tokens": 128}.items():
+        parser.add_argument(f"--{option}", type=int, default=value)
+    args = parser.parse_args()
+    found, sentences = judges(args)
+    args.results.touch()
+    table = {row["encoder"]: row for row in map(json.loads, args.results.read_text().splitlines())}
+
+    def score(name: str, model: SentenceTransformer) -> None:
+        if name not in table:
+            values = {key: round(100 * float(judge(model)[judge.primary_metric]), 3) for key, judge in found.items()}
+            table[name] = {"encoder": name, **values}
+            args.results.write_text("".join(json.dumps(row) + "\n" for row in table.values()))
+
+    start = SentenceTransformer(args.model, device="cpu")
+    start.max_seq_length = args.tokens
+    score("untrained", start)
+    for rate, method in itertools.product(args.rates, args.methods):
+        half = f"{method} {rate:g} half of {max(args.steps)}"
+        if half not in table:
+            for step, model in trained(start, method, rate, args, sentences):
+                score(f"{method} {rate:g} {step}", model)
+            score(half, mix_weights(model, start, 0.5))
+    scores = [(row["corpus"], row["judged"]) for row in table.values()]
+    pairs = [(a - c, b - d) for (a, b), (c, d) in itertools.combinations(scores, 2)]
+    wrong = [abs(own) for own, judged in pairs if own * judged < 0]
+    right = sum(own * judged > 0 for own, judged in pairs[: len(scores) - 1])  # those with the untrained encoder
+    print(f"Spearman {spearmanr(*zip(*scores, strict=True)).statistic:.2f} over {len(scores)} encoders.")
+    print(f"The sign of the change against the untrained encoder is right for {right} of {len(scores) - 1}.")
+    print(f"{len(wrong)} of {len(pairs)} pairs are in the wrong order, {max(wrong, default=0):.2f} apart at most.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Run the rows of a plan, each with several seeds, and append a JSON line for each run that is not there yet.
+
+A plan is a YAML file::
+
+    table: minilm-mean            # of the result lines
+    untrained: all-MiniLM-L6-v2   # also scored as it is
+    seeds: [1, 2, 3]
+    settings: {dev: stsb, max_steps: 150}     # of every row, as recipes.run takes them
+    rows:
+      SimCSE: {recipe: mini-simcse}
+      SimCSE, temperature 0.1: {recipe: mini-simcse, temperature: 0.1, seeds: [1]}
+      MultipleNegativesRankingLoss: {baseline: mnrl, model: ..., learning_rate: 2e-5}
+
+The paths of the data are given on the command line. A command that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.baselines import BASELINES
+from benchmarks.scores import all_scores
+from st_contrastive import recipes
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("--data", required=True, help="training sentences, as recipes.run takes them")
+    parser.add_argument("--sets", type=Path, required=True, help="folder with sts/ and transfer/ to score on")
+    parser.add_argument("--out", type=Path, help="result lines; without it, results/<the plan's name>.jsonl")
+    parser.add_argument("--rows", nargs="+", help="only these rows")
+    parser.add_argument("--transfer", action="store_true", help="score transfer tasks too, which takes minutes a run")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings in place of the plan's")
+    args = parser.parse_args()
+    plan = recipes.parse(args.plan.read_text(encoding="utf-8"))
+    out = args.out or RESULTS / f"{args.plan.stem}.jsonl"
+    overrides = {name: recipes.parse(value) for name, _, value in (pair.partition("=") for pair in args.set)}
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
+    done = {(line["table"], line["row"], line["seed"]) for line in lines}
+    table = plan["table"]
+    if "untrained" in plan and (table, "untrained", 0) not in done:
+        model = recipes.load_model(overrides.get("model", plan["untrained"]))
+        append(out, {"table": table, "row": "untrained", "seed": 0, "scores": all_scores(model, args)})
+    for row, settings in plan["rows"].items():
+        if args.rows and row not in args.rows:
+            continue
+        own = {**plan.get("settings", {}), **settings, **overrides}
+        for seed in own.pop("seeds", plan["seeds"]):
+            if (table, row, seed) not in done:
+                append(out, {"table": table, "row": row, "seed": seed, **one_run(own, seed, args)})
+
+
+def one_run(settings: dict[str, Any], seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Train one cell in a temporary folder, and score it."""
+    settings, start = dict(settings), time.perf_counter()
+    folder = Path(tempfile.mkdtemp(prefix="benchmark-"))
+    try:
+        if "baseline" in settings:
+            model = BASELINES[settings.pop("baseline")](data=args.data, output_dir=folder, seed=seed, **settings)
+            record: dict[str, Any] = {}
+        else:
+            run = recipes.run(settings.pop("recipe"), data=args.data, output_dir=folder, seed=seed, **settings)
+            model = run.trainer.model
+            state = run.trainer.state
+            best = (state.best_model_checkpoint or "").rpartition("-")[2]
+            record = {"steps": state.global_step, "best_step": int(best or state.global_step)}
+            record |= {"before": run.before, "after": run.after, "collapsed": run.collapsed}
+        seconds = round(time.perf_counter() - start)
+        return {**record, "seconds": seconds, "torch": torch.__version__, "scores": all_scores(model, args)}
+    finally:
+        shutil.rmtree(folder)
+
+
+def append(out: Path, line: dict[str, Any]) -> None:
+    """Write a result, so that a later call leaves it out."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+    dev = line["scores"].get("dev")
+    print(f"{line['table']}, {line['row']}, seed {line['seed']}: dev {dev}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

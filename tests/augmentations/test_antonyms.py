@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import random
+import warnings
+from pathlib import Path
+
+import nltk
+import pytest
+
+from st_contrastive.augmentations import AntonymReplacement, lexicon
+from st_contrastive.augmentations.lexicon import inflected
+from tests.miniature_wordnet import SYNSETS, write_wordnet
+
+ANTONYMS = [
+    ("An easy day.", "A difficult night."),
+    ("Larger cities are hotter.", "Smaller cities are colder."),
+    ("the largest, the easiest", "the smallest, the most difficult"),
+    ("Better days", "Worse nights"),
+    ("He lost it.", "He found it."),
+    ("Prices rose and have risen.", "Prices fell and have fallen."),
+    ("It fell. She has fallen; they are falling.", "It rose. She has risen; they are rising."),
+    ("They sold it, he loves it, loving it.", "They bought it, he hates it, hating it."),
+    ("She started; it is starting.", "She stopped; it is stopping."),
+    ("men and women, days", "women and men, nights"),
+    ("The light is good.", "The darkness is bad."),  # the noun, which "light" is more often
+    ("GOOD DAY", "BAD NIGHT"),
+    ("He is in Oslo.", "He is in Oslo."),  # no adverb, no inch
+    ("It is not never hot, but isn't early.", "It is not never cold, but isn't late."),
+    ("We met Good, at Large.", "We met Good, at Large."),  # names
+    ("Hot York is a large city.", "Hot York is a small city."),
+    ('"Hot Springs" are hot.', '"Hot Springs" are cold.'),
+    ("Hot, York said.", "Cold, York said."),
+    ("Hot I like.", "Cold I like."),
+    ("a well-loved man", "a well-loved woman"),
+    ("A good idea, an early train", "A bad idea, a late train"),
+    ("a usual day, an unusual day", "an unusual night, a usual night"),
+    ("an honest man, A dishonest man", "a dishonest woman, An honest woman"),
+    ("a unilateral and a multilateral city", "a multilateral and a unilateral city"),
+    ("AN EASY DAY", "A DIFFICULT NIGHT"),
+    ("He comes, came, had come.", "He goes, went, had gone."),
+    ("He goes, went, had gone.", "He comes, came, had come."),
+    ("fewer cities, the fewest", "more cities, the most"),
+    ("naïve Straße 42 day!", "naïve Straße 42 night!"),
+    ("http://day.com/large good@day.org #day large_day day.py", None),
+    ("cafe\u0301 large\u0301 day\u0301. large\u00adly", None),
+    ("", None),
+    ("  Xylophones  abound. ", None),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), ANTONYMS)
+def test_antonyms_keep_form_case_articles_and_negation(text, expected):
+    assert AntonymReplacement()(text, random.Random(0)) == (text if expected is None else expected)
+
+
+def test_a_rate_replaces_a_share_but_at_least_one():
+    text = "good day, hot night, large man, easy, happy, early city"
+    whole = AntonymReplacement()(text, random.Random(0)).split()
+    chosen: set[int] = set()
+    for seed in range(300):
+        some = AntonymReplacement(0.3)(text, random.Random(seed)).split()
+        assert all(word in pair for word, *pair in zip(some, text.split(), whole, strict=True))
+        places = {place for place, (new, old) in enumerate(zip(some, text.split(), strict=True)) if new != old}
+        assert len(places) == 3  # of 9 words: round(2.7)
+        chosen |= places
+    assert len(chosen) == 9
+    assert AntonymReplacement(0.0)("a good day", random.Random(0)) in ("a bad day", "a good night")
+
+
+def test_rare_senses_and_rare_parts_of_speech_are_ignored():
+    assert lexicon.antonym("day") == "night"  # not "eve", of a sense with 3 uses of 93
+    assert lexicon.antonym("works") == "idles"
+    assert lexicon.synonyms("large") == ("big",)
+    assert lexicon.synonyms("started") == ("begined",)  # "begin" is not irregular in the miniature
+
+
+FORMS = """
+city n plural cities, day n plural days, box n plural boxes, woman n plural women, fireman n plural firemen,
+human n plural humans, carry v s carries, carry v past carried, close v past closed, fall v past fell,
+fall v participle fallen, buy v participle bought, cut v past cut, close v ing closing, see v ing seeing,
+tie v ing tying, stop v ing stopping, hot a comparative hotter, large a superlative largest,
+happy a comparative happier, difficult a comparative more difficult, useful a superlative most useful,
+simple a comparative simpler, bad a comparative worse
+"""
+
+
+@pytest.mark.parametrize("case", FORMS.split(","))
+def test_inflection(case):
+    lemma, pos, feature, expected = case.split(maxsplit=3)
+    assert inflected(lemma, pos, feature, lexicon._exceptions(pos)[0]) == expected.strip()
+
+
+def test_it_survives_pickling():
+    replace = pickle.loads(pickle.dumps(AntonymReplacement()))
+    assert replace("a good day", random.Random(0)) == "a bad night"
+
+
+def in_child(words, queue):
+    lexicon.antonym.cache_clear()
+    queue.put([lexicon.antonym(word) for word in words])
+
+
+def test_a_forked_worker_reads_files_of_its_own():
+    """Open files that are shared with the parent have one position for both."""
+    words = [word for _, (word, *_), _, _ in SYNSETS]
+    expected = [lexicon.antonym(word) for word in words]
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about forking a process with threads
+        workers = [context.Process(target=in_child, args=(words, queue)) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+    results = [queue.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join()
+    assert sum(antonym is not None for antonym in expected) > 30
+    assert results == [expected] * 2
+    assert lexicon._reader(os.getpid()) is lexicon._reader(os.getpid())
+
+
+@pytest.mark.parametrize("damage", ["none", "empty", "zip", "half"])
+def test_without_a_whole_wordnet_the_error_names_the_remedy(tmp_path, monkeypatch, damage):
+    monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
+    corpora = tmp_path / "corpora"
+    if damage == "half":
+        (write_wordnet(tmp_path) / "index.noun").unlink()
+    elif damage != "none":
+        (corpora / "wordnet").mkdir(parents=True)
+    if damage == "zip":
+        (corpora / "wordnet").rmdir()
+        (corpora / "wordnet.zip").write_bytes(b"PK half a file")
+    lexicon._reader.cache_clear()
+    try:
+        with pytest.raises(LookupError, match="nltk.downloader wordnet".replace(".", r"\.")):
+            AntonymReplacement()
+    finally:
+        lexicon._reader.cache_clear()
+
+
+def test_real_wordnet(monkeypatch):
+    """WordNet itself, where the machine has it."""
+    homes = [Path.home() / "nltk_data", Path("/usr/share/nltk_data"), Path("/usr/local/share/nltk_data")]
+    home = next((home for home in homes if list(home.glob("corpora/wordnet*"))), None)
+    if home is None:
+        pytest.skip("no WordNet on this machine: python -m nltk.downloader wordnet")
+    caches = (lexicon._reader, lexicon._exceptions, lexicon.antonym, lexicon.synonyms)
+    monkeypatch.setattr(nltk.data, "path", [str(home)])
+    for cache in caches:
+        cache.cache_clear()
+    pairs = {
+        "He had lost the good game.": "He had kept the bad game.",
+        "The men saw an ugly dog.": "The women saw a beautiful dog.",
+        "It was never larger than the earliest ones.": "It was never smaller than the latest ones.",
+        "Prices rose and have risen; isn't it better?": "Prices fell and have fallen; isn't it worse?",
+    }
+    try:
+        assert {text: AntonymReplacement()(text, random.Random(0)) for text in pairs} == pairs
+    finally:
+        for cache in caches:
+            cache.cache_clear()

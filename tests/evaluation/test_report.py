@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from st_contrastive.evaluation import Report, Score, compare, write
+
+
+def report(name, *values, notes=()):
+    scores = zip(("a", "b"), values, strict=True)
+    return Report(name, tuple(Score(task, "test", "spearman", value, 1000) for task, value in scores), {}, notes)
+
+
+def test_table_and_values():
+    one = report("m", 0.5, 0.25)
+    assert compare([one]).splitlines()[2:] == [
+        "a      test  spearman  1,000  50.00",
+        "b      test  spearman  1,000  25.00",
+        "mean   test  spearman         37.50",
+    ]
+    assert one.value("b", "test") == 0.25
+    assert one.mean("test", "spearman") == 0.375
+    assert math.isnan(one.mean("dev", "spearman"))
+    with pytest.raises(KeyError, match="c"):
+        one.value("c", "test")
+
+
+def test_models_side_by_side():
+    before, after = report("runs/x/model", 0.5, 0.25), report("runs/y/model", 0.6, math.nan, notes=("b: why",))
+    lines = compare([before, after]).splitlines()
+    assert lines[0].split()[-5:] == ["x/model", "y/model", "y/model", "-", "x/model"]
+    assert lines[2].split()[-3:] == ["50.00", "60.00", "+10.00"]
+    assert lines[3].split()[-3:] == ["25.00", "nan", "+nan"]
+    assert lines[-1] == "y/model: b: why"
+    third = Report("z", (Score("a", "test", "uniformity", -2.0, 5),))
+    rows = compare([before, third]).splitlines()
+    assert rows[-2].split()[-3:] == ["nan", "-2.000", "+nan"]  # the first model has no such score
+    assert compare([before, before]).splitlines()[0].count("runs/x/model") == 4
+
+
+def test_a_report_is_json_whatever_is_in_it(tmp_path):
+    write([report("m", math.nan, 0.5)], tmp_path / "r.json")
+    (written,) = json.loads((tmp_path / "r.json").read_text())
+    assert [score["value"] for score in written["scores"]] == [None, 0.5]
+    assert written["model"] == "m"
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        write([report("m", 0.1, 0.2)], tmp_path / "folder")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "r.json"]

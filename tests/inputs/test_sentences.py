@@ -1,0 +1,268 @@
+"""Every source gives its sentences, every row is accounted for, and every wrong thing is named."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import tarfile
+
+import pytest
+from datasets import Dataset, DatasetDict, IterableDataset
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from st_contrastive._sentences import split_sentences
+from st_contrastive.inputs import describe, load_sentences
+
+TEXTS = ["A cat sleeps.", "Straße, naïve  double  spaces", "今天很好。", 'He said "go".']
+
+
+def write(path, content):
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def table(path, rows, delimiter=","):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=delimiter).writerows(rows)
+    return path
+
+
+def texts_of(data):
+    return [row["sentence"] for row in data]
+
+
+SOURCES = {
+    "c.txt": "".join(f"{text}\n" for text in TEXTS),
+    "crlf.txt": "\ufeff" + "\r\n".join(TEXTS),
+    "no-ending": "\n".join(TEXTS),
+    "c.jsonl": "".join(json.dumps({"n": 1, "body": text}) + "\n" for text in TEXTS),
+    "c.json": json.dumps([{"body": text} for text in TEXTS]),
+    "strings.json": json.dumps(TEXTS),
+}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("name", SOURCES)
+def test_files(tmp_path, name, compressed):
+    content = SOURCES[name].encode()
+    path = write(tmp_path / (name + ".gz" * compressed), gzip.compress(content) if compressed else content)
+    assert load_sentences(path)["sentence"][:] == TEXTS
+    stream = load_sentences(str(path), streaming=True)
+    assert isinstance(stream, IterableDataset)
+    with pytest.warns(UserWarning, match="4 rows, 0 empty, 0 repeated"):
+        assert texts_of(stream) == TEXTS
+
+
+def test_names_that_look_like_patterns(tmp_path):
+    write(tmp_path / "c1.txt", "another file")
+    assert load_sentences(write(tmp_path / "c[1]*.txt", "\n".join(TEXTS)))["sentence"][:] == TEXTS
+
+
+def test_tables(tmp_path):
+    rows = [("id", "body"), *enumerate(TEXTS)]
+    for name, delimiter in (("c.csv", ","), ("semicolons.csv", ";")):
+        assert load_sentences(table(tmp_path / name, rows, delimiter))["sentence"][:] == TEXTS
+    tsv = write(tmp_path / "c.tsv", "id\tbody\n" + "".join(f"{n}\t{text}\n" for n, text in enumerate(TEXTS)))
+    assert load_sentences(tsv, column="body")["sentence"][:] == TEXTS  # quotes are taken as they are
+    Dataset.from_dict({"body": TEXTS}).to_parquet(tmp_path / "c.parquet")
+    assert load_sentences(tmp_path / "c.parquet")["sentence"][:] == TEXTS
+    multiline = table(tmp_path / "m.csv", [("body",), ("one\ntwo",), ("three",)])
+    assert load_sentences(multiline)["sentence"][:] == ["one\ntwo", "three"]
+
+
+def test_sources_that_are_no_files(tmp_path):
+    (tmp_path / "folder").mkdir()
+    write(tmp_path / "folder" / "a.txt", "\n".join(TEXTS))
+    data = Dataset.from_dict({"n": [1, 2, 3, 4], "body": TEXTS})
+    for source in (tmp_path / "folder", TEXTS, iter(TEXTS), data, data["body"], load_sentences(TEXTS)):
+        assert load_sentences(source)["sentence"][:] == TEXTS
+    with pytest.warns(UserWarning, match="4 rows"):
+        assert texts_of(load_sentences(data.to_iterable_dataset())) == TEXTS
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", " a ", "", " \t", "\u200b", "日本"]) | st.text(max_size=5), min_size=1))
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_every_row_is_kept_or_counted(rows):
+    rows = [*rows, *(f"filler {n}" for n in range(len(rows) + 1))]  # most of them are new
+    data = load_sentences(rows)
+    counts = json.loads(data.info.description)
+    assert counts["rows"] == len(rows) == len(data) + counts["empty"] + counts["repeated"]
+    assert data["sentence"][:] == list(dict.fromkeys(text for text in data["sentence"][:]))
+    assert set(data["sentence"][:]) <= {row.strip().strip("\ufeff") for row in rows}
+    assert not any(text == "" for text in data["sentence"])
+
+
+def test_counts_are_made_anew_each_time(tmp_path):
+    path = write(tmp_path / "c.txt", "a\n\nb\na\nc\n")
+    stream = load_sentences(path, streaming=True)
+    for _ in range(2):
+        assert json.loads(load_sentences(path).info.description) == {
+            "rows": 5, "empty": 1, "repeated": 1, "column": None
+        }  # fmt: skip
+        with pytest.warns(UserWarning, match="5 rows, 1 empty, 1 repeated"):
+            assert texts_of(stream) == ["a", "b", "c"]
+
+
+def test_no_text_is_left_out_for_its_length():
+    long = "word " * 200_000
+    assert load_sentences([long, "short"])["sentence"][:] == [long.strip(), "short"]
+
+
+def test_documents_are_cut_into_sentences():
+    documents = ["One here. Two there.\n\nA heading", "Two there. Three.", "", "One here. Two there.\n\nA heading"]
+    data = load_sentences(documents, split="sentences")
+    assert data["sentence"][:] == ["One here.", "Two there.", "A heading", "Three."]
+    counts = json.loads(data.info.description)
+    assert (counts["rows"], counts["empty"], counts["repeated"], counts["repeated sentences"]) == (4, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Dr. Smith paid 3.5 dollars, i.e. much. Why? No!", ["Dr. Smith paid 3.5 dollars, i.e. much.", "Why?", "No!"]),
+        ('He said "Go home." Then he left. (It was odd.) J. R. ran.', ['He said "Go home."', "Then he left.",
+                                                                     "(It was odd.)", "J. R. ran."]),
+        ("a line\nthat goes on.\n\n \nnext", ["a line that goes on.", "next"]),
+        ("“今天下雨。”他说。我们回家！！", ["“今天下雨。”", "他说。", "我们回家！！"]),
+        ("Über uns. Ärger folgt. 42 Leute.", ["Über uns.", "Ärger folgt.", "42 Leute."]),
+        (" \n ", []),
+    ],
+)  # fmt: skip
+def test_the_rule_for_sentences(text, expected):
+    assert split_sentences(text) == expected
+
+
+@given(st.text(max_size=80))
+def test_splitting_loses_nothing_but_white_space(text):
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
+def tar(path):
+    with tarfile.open(path, "w") as file:
+        file.add(__file__, "a.py")
+    return path.read_bytes()
+
+
+WRONG = {
+    "lfs.txt": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer.*git lfs pull"),
+    "lfs.jsonl": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS"),
+    "page.csv": (b"\n <!DOCTYPE html><html>", "web page"),
+    "z.txt": (b"PK\x03\x04 a", "zip"),
+    "g.txt": (gzip.compress(b"a\nb\n", mtime=0), "gzip.*end in .gz"),
+    "page.txt.gz": (gzip.compress(b"<html>"), "web page"),
+    "plain.txt.gz": (b"plain", "not a whole gzip"),
+    "cut.txt.gz": (gzip.compress(bytes(range(256)).hex().encode() * 99, mtime=0)[:-30], "Fetch or compress it again"),
+    "u.txt": ("Grüße\nab\n".encode("utf-16"), "UTF-16.*iconv -f utf-16"),
+    "u.csv": ("text\nab\n".encode("utf-16-le"), "UTF-16"),
+    "p.txt": (b"PAR1 a", r"Parquet.*\.parquet"),
+    "pdf.txt": (b"%PDF-1.7", "PDF"),
+    "e.txt": (b"", "is empty"),
+    "latin.txt": ("fine\nStraße\n".encode("latin1"), "not UTF-8.*'ß'.*iconv -f latin1"),
+    "latin.csv": ("t\nStraße\n".encode("latin1"), "not UTF-8.*'ß'"),
+    "latin.jsonl": ('{"t": "Straße"}\n'.encode("latin1"), "not UTF-8.*'ß'"),
+    "tabs.txt": (b"A cat\tEine Katze\nRain\tRegen\n", r"tabs.*\.tsv"),
+    "two.csv": (b"title,body\na,b\n", "title, body.*column="),
+    "bad.jsonl": (b'{"a": "x"}\n{broken\n', "row 1"),
+    "ragged.csv": (b"a,b\nx,y\nx,y,z\n", "line 3"),
+    "heading.csv": (b"a,b\n", "can't be read"),
+    "blank.txt": (b"\n\n\na\n", "of 4 rows, 3 are empty"),
+    "same.txt": (b"a\na\na\nb\na\n", "3 repeat"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_files_are_named(tmp_path, name):
+    content, message = WRONG[name]
+    path = write(tmp_path / name, content)
+    with pytest.raises(ValueError, match=message) as info:
+        load_sentences(path)
+    assert str(path) in str(info.value)
+
+
+def test_wrong_sources_are_named(tmp_path):
+    with pytest.raises(ValueError, match="tar archive"):
+        load_sentences(write(tmp_path / "t.txt", tar(tmp_path / "t.tar")))
+    for missing in (tmp_path / "none.txt", "none.csv", "./none"):
+        with pytest.raises(FileNotFoundError, match="none"):
+            load_sentences(missing)
+    with pytest.raises(ValueError, match="owner/name"):
+        load_sentences("owner/name")  # the hub can't be reached from here
+    data = Dataset.from_dict({"title": ["a"], "body": ["b"], "n": [1]})
+    with pytest.raises(ValueError, match=r"column='text'.*title, body"):
+        load_sentences(data, column="text")
+    with pytest.raises(TypeError, match=r"source\['train'\]"):
+        load_sentences(DatasetDict(train=data))
+    with pytest.raises(TypeError, match=r"source\[0\].*row\[0\]"):
+        load_sentences([["title", "body"]])
+    with pytest.raises(TypeError, match=r"source\[1\]"):
+        load_sentences(["a", None])
+    with pytest.raises(ValueError, match=r"split.*'words'"):
+        load_sentences(["a"], split="words")
+    (tmp_path / "folder").mkdir()
+    write(tmp_path / "folder" / "a.txt", WRONG["lfs.txt"][0])
+    with pytest.raises(ValueError, match="Git LFS"):
+        load_sentences(tmp_path / "folder")
+
+
+def test_streams_name_what_is_wrong_when_they_come_to_it(tmp_path):
+    path = write(tmp_path / "c.txt", b"a fine line\n" * 3 + "Straße\n".encode("latin1"))
+    with pytest.raises(ValueError, match="not UTF-8"):
+        texts_of(load_sentences(path, streaming=True))
+    same = load_sentences(write(tmp_path / "s.txt", b"a\n" * 9), streaming=True)
+    with pytest.raises(ValueError, match="8 repeat"):
+        next(iter(same))
+
+
+def test_the_report_of_a_new_users_csv(tmp_path, build):
+    """120 articles: empty, repeated and long ones, and some with HTML."""
+    model = build("bert")
+    model.max_seq_length = 32
+    articles = [f"{n} " + "the cat sleeps " * (20 + n) for n in range(120)]
+    articles[3] = articles[50] = ""
+    articles[7] = articles[90] = articles[1]
+    articles[9] = f"<p class='x'>{articles[9]}</p>"
+    path = table(tmp_path / "a.csv", [("title", "body"), *((f"Title {n}", text) for n, text in enumerate(articles))])
+    data = load_sentences(path, column="body")
+    report = describe(data, model)
+    lengths = [len(model.tokenizer(text)["input_ids"]) for text in data["sentence"]]
+    assert (report.rows, report.texts, report.column) == (120, 116, "body")
+    assert report.faults == {"empty": 2, "repeated": 2}
+    assert (report.longer, report.sampled, report.limit, report.with_tags) == (116, 116, 32, 1)
+    assert report.cut == pytest.approx(sum(length - 32 for length in lengths) / sum(lengths))
+    assert report.examples == (data["sentence"][0], data["sentence"][58], data["sentence"][115])
+    lines = str(report).splitlines()
+    assert len(lines) == 4
+    for line, part in zip(
+        lines, ("120 read", "2 empty, 2 repeated", "32, which cuts away 8", "0 the cat"), strict=True
+    ):
+        assert part in line
+
+
+def test_the_report_of_what_did_not_come_from_load_sentences(build, tmp_path):
+    model = build("bert")
+    for data in (["a", "", "b", "a"], Dataset.from_dict({"t": ["a", None, "b", "a"]})):
+        report = describe(data, model)
+        assert (report.rows, report.texts, report.left_out) == (4, 4, False)
+        assert report.faults == {"empty": 1, "repeated": 1}
+        assert "still there" in str(report)
+    stream = load_sentences(write(tmp_path / "c.txt", "a\n" + "".join(f"{n}\n" for n in range(1500))), streaming=True)
+    report = describe(stream, model)
+    assert (report.rows, report.texts) == (None, 1000)
+    pairs = Dataset.from_dict({"sentence": ["a"], "translation": ["b"]})
+    assert describe(pairs, model).examples == ("a",)
+    with pytest.raises(ValueError, match="no row"):
+        describe(pairs.select([]), model)
+
+
+def test_a_prompt_that_fills_the_length_is_refused(build):
+    model = build("bert")
+    model.max_seq_length = 8
+    for words, fits in ((2, True), (5, True), (6, False), (30, False)):
+        prompt = "cat " * words
+        if fits:
+            assert describe(["dog runs along the river"], model, prompt=prompt).longer == (words + 2 + 5 > 8)
+        else:
+            with pytest.raises(ValueError, match=rf"prompt='cat .*{words + 2} tokens.*max_seq_length is 8"):
+                describe(["dog"], model, prompt=prompt)
