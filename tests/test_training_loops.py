@@ -13,108 +13,127 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from torch.utils.data import DataLoader
 
 import st_contrastive as stc
-from tests.conftest import without_the_package
-from tests.methods import every_method, method_of
-from tests.selection import crossed
-
-#: Options of the loss, and text columns.
-CASES = {
-    **every_method(twins={"queue_batches": 2}, infocse={"mlm_weight": 0.1}),
-    "conisi-given": ({"strategy": "given"}, 2),
-    "twins-one": ({}, 1),
-}
+from tests.contracts.test_losses import CASES, ONE_OF_EACH
+from tests.filters import TRAINING
+from tests.methods import method_of
 
 #: What `fit` and `old_fit` are called with alike.
 FIT_OPTIONS = {"epochs": 2, "warmup_steps": 0, "optimizer_params": {"lr": 1e-3}, "show_progress_bar": False}
+NAMES = (*ONE_OF_EACH, "conisi-given", "twins-momentum")
 
 pytestmark = [
+    *TRAINING,
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
     pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 
 
-@pytest.fixture
-def method(case):
-    return method_of(case)
+class Run:
+    """A loss before its training, and what must have moved after it. 9 rows in batches of 4: the last is one row."""
+
+    def __init__(self, name, model, sentences, **options):
+        loss_class, own, count, self.terms = CASES[name]
+        self.method, self.model = method_of(name), model
+        self.texts = [sentences[:9], sentences[:0:-1]][:count]
+        self.loss = loss_class(model, **own, **options)
+        self.before = [p.detach().clone() for p in self._followed()]
+        assert len(self.before) > (20 if name != "twins" else 10)
+
+    def _followed(self):
+        unused = ("pooler", "position_embeddings", "word_embeddings", "classifier.bias", "key.bias")
+        return [
+            p for name, p in self.loss.named_parameters() if p.requires_grad and not any(part in name for part in unused)
+        ]
+
+    def assert_trained(self):
+        after = self._followed()
+        assert all(parameter.isfinite().all() for parameter in after)
+        assert not any(torch.equal(new, old) for new, old in zip(after, self.before, strict=True))
 
 
 @pytest.fixture
-def options(case):
-    return CASES[case][0]
-
-
-@pytest.fixture
-def texts(sentences, case):
-    # 9 rows in batches of 4: the last batch is one row.
-    return [sentences[:9], sentences[:0:-1]][: CASES[case][1]]
-
-
-def first_weight(model):
-    return model[0].model.encoder.layer[0].attention.self.query.weight.detach().clone()
-
-
-def assert_trained(model, loss, before, head_before):
-    assert not torch.equal(first_weight(model), before)
-    assert all(parameter.isfinite().all() for parameter in model.parameters())
-    after = [parameter.detach() for parameter in owned(loss)]
-    assert len(after) == len(head_before)
-    assert all(not torch.equal(new, old) for new, old in zip(after, head_before, strict=True))
-
-
-def owned(loss):
-    mine = {id(parameter) for parameter in loss.model.parameters()}
-    return [p for p in loss.parameters() if id(p) not in mine and p.requires_grad]
-
-
-def copies(loss):
-    return [parameter.detach().clone() for parameter in owned(loss)]
-
-
-@pytest.mark.parametrize(
-    ("case", "log_terms"), crossed(CASES, [True, False], quick=lambda case, log_terms: log_terms != (case == "simcse"))
-)
-def test_fit(build, method, options, texts, tmp_path, monkeypatch, log_terms):
+def start(build, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model = build()
-    before, loss = first_weight(model), method.loss_class(model, **options, log_terms=log_terms)
-    head_before = copies(loss)
-    loader = DataLoader(method.examples(*texts), batch_size=4, shuffle=True)
-    model.fit(
-        train_objectives=[(loader, loss)],
-        output_path=str(tmp_path / "out"),
-        **FIT_OPTIONS,
-    )
-    assert_trained(model, loss, before, head_before)
-    found = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts[0])
-    np.testing.assert_allclose(found, model.eval().encode(texts[0]), atol=1e-6)
+    return lambda name, **options: Run(name, build(), sentences, **options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fit(start, tmp_path, name):
+    run = start(name, log_terms=name != "simcse")
+    loader = DataLoader(run.method.examples(*run.texts), batch_size=4, shuffle=True)
+    run.model.fit(train_objectives=[(loader, run.loss)], output_path=str(tmp_path / "out"), **FIT_OPTIONS)
+    run.assert_trained()
+    found = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(run.texts[0])
+    np.testing.assert_allclose(found, run.model.eval().encode(run.texts[0]), atol=1e-6)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert f"loss:{method.loss}" in card
-    assert "@" in loss.citation
-    assert loss.citation.strip().splitlines()[0] in card
+    assert f"loss:{type(run.loss).__name__}" in card
+    assert run.loss.citation.strip().splitlines()[0] in card
     assert '"log_terms": ' in card
 
 
-@pytest.mark.parametrize("own_process", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_saved_models_load_where_the_package_is_not(build, sentences, tmp_path, own_process):
-    """After a step with each loss, where this package can't be imported: the same embeddings."""
-    expected = {}
-    for name, (options, columns) in CASES.items():
-        model = build()
-        loss = method_of(name).loss_class(model, **options)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        loss([model.preprocess(part) for part in (sentences, sentences[::-1])[:columns]]).total.backward()
+@pytest.mark.parametrize("name", NAMES)
+def test_trainer_with_evaluation_between(start, tmp_path, name):
+    run = start(name)
+    arguments = SentenceTransformerTrainingArguments(
+        str(tmp_path), per_device_train_batch_size=4, num_train_epochs=2, learning_rate=1e-3, logging_steps=1,
+        eval_strategy="steps", eval_steps=1, report_to="none", disable_tqdm=True, save_strategy="no", use_cpu=True,
+    )  # fmt: skip
+    data = run.method.dataset(*run.texts)
+    evaluated = run.method.dataset(*(column[:3] for column in run.texts))
+    # Lazily, as sentence-transformers allows.
+    trainer = SentenceTransformerTrainer(run.model, arguments, data, evaluated, loss=lambda model: run.loss)
+    trainer.train()
+    run.assert_trained()
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert len(logged) == 6
+    assert all(math.isfinite(entry["loss"]) for entry in logged)
+    for term in run.terms:
+        assert all(term in entry for entry in logged)
+        assert any(f"eval_{term}" in entry for entry in trainer.state.log_history)
+    if name == "twins":  # training's batches of 1, 4 and 4 rows, and none of the evaluation's
+        assert len(run.loss.queue) == 4 + 4 + 1
+
+
+@pytest.mark.parametrize("name", ["infocse", "simcse"])
+def test_old_fit(start, tmp_path, name):
+    run = start(name, log_terms=name != "simcse")
+    loader = DataLoader(run.method.examples(*run.texts), batch_size=4)
+    run.model.old_fit(train_objectives=[(loader, run.loss)], output_path=str(tmp_path / "out"), **FIT_OPTIONS)
+    run.assert_trained()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plain_loop_with_accumulation(start, sentences, name):
+    """Twice half of the loss, of the same batch and draws, is the loss."""
+    run = start(name, log_terms=name != "simcse")
+    optimizer = torch.optim.AdamW([p for p in run.loss.parameters() if p.requires_grad], lr=1e-3)
+    for _ in range(3):
+        for _ in range(2):
+            value = run.loss([run.model.preprocess(column) for column in run.texts])
+            (value / 2).backward()
+        assert math.isfinite(value.item())
         optimizer.step()
-        model.save_pretrained(str(tmp_path / name))
-        expected[name] = model.eval().encode(sentences)
-    if not own_process:
-        with without_the_package():
-            for name, vectors in expected.items():
-                found = SentenceTransformer(str(tmp_path / name), device="cpu").encode(sentences)
-                np.testing.assert_allclose(found, vectors, atol=1e-6)
-        return
+        optimizer.zero_grad()
+    run.assert_trained()
+
+
+@pytest.mark.parametrize("own_process", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_saved_models_load_where_the_package_is_not(start, sentences, tmp_path, own_process):
+    """After a step with each loss: the same embeddings, and nothing of the loss."""
+    expected, modules = {}, set()
+    for name in NAMES:
+        run = start(name)
+        names = set(run.model.state_dict())
+        optimizer = torch.optim.SGD(run.model.parameters(), lr=0.01)
+        run.loss([run.model.preprocess(column) for column in run.texts]).backward()
+        optimizer.step()
+        assert set(run.model.state_dict()) == names
+        hooks = [h for part in run.model.modules() for h in (*part._forward_pre_hooks, *part._forward_hooks)]
+        assert not hooks
+        run.model.save_pretrained(str(tmp_path / name))
+        modules |= {path.name for path in (tmp_path / name).rglob("*")}
+        expected[name] = run.model.eval().encode(sentences)
+    assert not any("queue" in name or "head" in name or "loss" in name for name in modules)
     script = (
         "import sys; sys.modules['st_contrastive'] = None\n"
         "import numpy as np\n"
@@ -123,100 +142,15 @@ def test_saved_models_load_where_the_package_is_not(build, sentences, tmp_path, 
         f"    model = SentenceTransformer({str(tmp_path)!r} + '/' + name, device='cpu')\n"
         f"    np.save({str(tmp_path)!r} + '/' + name + '.npy', model.encode({sentences!r}))"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-    assert len(expected) == len(CASES)
+    if own_process:
+        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
     for name, vectors in expected.items():
-        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), vectors, atol=1e-6)
-
-
-def trainer_arguments(folder, **changes):
-    options = {
-        "output_dir": str(folder),
-        "per_device_train_batch_size": 4,
-        "num_train_epochs": 2,
-        "learning_rate": 1e-3,
-        "logging_steps": 1,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "save_strategy": "no",
-        **changes,
-    }
-    return SentenceTransformerTrainingArguments(**options)
-
-
-@pytest.mark.parametrize(
-    ("case", "log_terms", "lazily"),
-    crossed(
-        CASES,
-        [True, False],
-        [True, False],
-        quick=lambda case, log_terms, lazily: (log_terms, lazily) == (True, case != "simcse"),
-    ),
-)
-def test_trainer_with_evaluation_between(build, method, options, texts, tmp_path, log_terms, lazily):
-    model = build()
-    before, made = first_weight(model), []
-
-    def make(encoder):
-        made.append(method.loss_class(encoder, **options, log_terms=log_terms))
-        made.append(copies(made[0]))
-        return made[0]
-
-    trainer = SentenceTransformerTrainer(
-        model=model,
-        args=trainer_arguments(tmp_path, eval_strategy="steps", eval_steps=1),
-        train_dataset=method.dataset(*texts),
-        eval_dataset=method.dataset(*(column[:3] for column in texts)),
-        loss=make if lazily else make(model),
-    )
-    trainer.train()
-    loss, head_before = made
-    assert_trained(model, loss, before, head_before)
-    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
-    assert len(logged) == 6
-    assert all(math.isfinite(entry["loss"]) for entry in logged)
-    if isinstance(loss, stc.TwinsLoss):
-        # Training's batches of 4, 4 and 1 rows, and none of the evaluation's.
-        assert len(loss.queue) == (4 + 1 if loss.queue_batches == 2 else 4 + 4 + 1)
-    if log_terms:
-        with torch.no_grad():
-            terms = loss([model.preprocess(column) for column in texts])
-        for name in terms:
-            assert all(name in entry for entry in logged)
-            assert any(f"eval_{name}" in entry for entry in trainer.state.log_history)
-
-
-@pytest.mark.parametrize(
-    ("case", "log_terms"), crossed(CASES, [True, False], quick=lambda case, log_terms: case == "infocse" and log_terms)
-)
-def test_old_fit(build, method, options, texts, tmp_path, log_terms):
-    model = build()
-    before, loss = first_weight(model), method.loss_class(model, **options, log_terms=log_terms)
-    head_before = copies(loss)
-    model.old_fit(
-        train_objectives=[(DataLoader(method.examples(*texts), batch_size=4), loss)],
-        output_path=str(tmp_path / "out"),
-        **FIT_OPTIONS,
-    )
-    assert_trained(model, loss, before, head_before)
-    assert SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts[0]).shape == (9, 32)
-
-
-@pytest.mark.parametrize(
-    ("case", "log_terms"), crossed(CASES, [True, False], quick=lambda case, log_terms: log_terms != (case == "simcse"))
-)
-def test_plain_loop(build, method, options, texts, log_terms):
-    model = build()
-    before, loss = first_weight(model), method.loss_class(model, **options, log_terms=log_terms)
-    head_before = copies(loss)
-    optimizer = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-3)
-    for _ in range(3):
-        value = loss([model.preprocess(column) for column in texts])
-        value.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        assert math.isfinite(value.item())
-    assert_trained(model, loss, before, head_before)
+        found = (
+            np.load(tmp_path / f"{name}.npy")
+            if own_process
+            else SentenceTransformer(str(tmp_path / name), device="cpu").encode(sentences)
+        )
+        np.testing.assert_allclose(found, vectors, atol=1e-6)
 
 
 def test_several_losses_in_one_fit(build, sentences, tmp_path, monkeypatch):
@@ -226,18 +160,6 @@ def test_several_losses_in_one_fit(build, sentences, tmp_path, monkeypatch):
         (DataLoader(stc.text_examples(sentences), batch_size=4), stc.SimCSELoss(model)),
         (DataLoader(stc.twins_examples(sentences, sentences[::-1]), batch_size=4), stc.TwinsLoss(model)),
     ]
-    before = first_weight(model)
+    before = model[0].model.encoder.layer[0].attention.self.query.weight.detach().clone()
     model.fit(train_objectives=objectives, epochs=1, warmup_steps=0, show_progress_bar=False)
-    assert not torch.equal(first_weight(model), before)
-
-
-def test_saved_model_has_nothing_of_the_loss(build, sentences, tmp_path):
-    model = build()
-    names = set(model.state_dict())
-    loss = stc.TwinsLoss(model)
-    loss([model.preprocess(sentences), model.preprocess(sentences)]).backward()
-    assert set(model.state_dict()) == names
-    model.save(str(tmp_path))
-    assert not any("queue" in path.name or "head" in path.name for path in tmp_path.rglob("*"))
-    hooks = [h for module in model.modules() for h in (*module._forward_pre_hooks, *module._forward_hooks)]
-    assert not hooks
+    assert not torch.equal(model[0].model.encoder.layer[0].attention.self.query.weight, before)
