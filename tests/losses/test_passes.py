@@ -55,7 +55,9 @@ WAYS = {"by length": (True, None), "mini-batches": (False, 3), "single rows": (T
 
 @pytest.mark.parametrize(
     ("name", "way"),
-    crossed(CASES, WAYS, quick=lambda name, way: name in ONE_OF_EACH and (way == "mini-batches") == (name != "infocse")),
+    crossed(
+        CASES, WAYS, quick=lambda name, way: name in ONE_OF_EACH and (way == "mini-batches") == (name != "infocse")
+    ),
 )
 def test_value_gradient_and_state_are_the_plain_paths(build, sentences, no_pass_costs, monkeypatch, name, way):
     by_length, mini_batch_size = WAYS[way]

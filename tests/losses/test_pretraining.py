@@ -158,4 +158,3 @@ def test_saved_beside_the_model_and_taken_up_by_the_second_stage(build, sentence
             assert not a.requires_grad
     assert second.auxiliary.head.source == "checkpoint"
     assert second([again.preprocess(sentences)])["mlm"].item() > 0
-

@@ -195,7 +195,8 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
     other.group_by_length = False
     seen, original = [], passes.forward_views
     monkeypatch.setattr(
-        "st_contrastive.losses.base.forward_views", lambda model, rows, **kw: seen.append(rows) or original(model, rows, **kw)
+        "st_contrastive.losses.base.forward_views",
+        lambda model, rows, **kw: seen.append(rows) or original(model, rows, **kw),
     )
     if "twins" in zeros:
         monkeypatch.setattr(twins_module, "twins_margin", None)
