@@ -83,7 +83,7 @@ def test_margin_of_tokens_by_hand(build):
         matrix[model.tokenizer.convert_tokens_to_ids("river")] = torch.eye(32)[1]
     loss = TwinsLoss(model, queue_batches=0, fusion_rate=0.8, identical_weight=0).double()
     columns = [model.preprocess(["cat"]), model.preprocess(["river"])]
-    loss.rows_before = 2  # one sentence is an epoch's last batch
+    loss.singles = {True: 0}  # one sentence is an epoch's last batch
     margin = math.e - math.exp(2.8 / math.sqrt(2.8**2 + 0.2**2))
     assert margin == pytest.approx(0.0069, abs=1e-4)
     h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
@@ -93,7 +93,7 @@ def test_margin_of_tokens_by_hand(build):
     # (2.8 + 0.2, 0.2) / 4 at its share.
     columns = [model.preprocess(["cat"]), model.preprocess(["river cat"])]
     for unpaired, along in (("full", 3.8), ("weighted", 3.0)):
-        loss.unpaired_tokens, loss.rows_before = unpaired, 2
+        loss.unpaired_tokens, loss.singles = unpaired, {True: 0}
         margin = math.e - math.exp(along / math.hypot(along, 0.2))
         h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
         expected = abs(math.e - math.exp(cosine(h, fraternal)) - margin)
