@@ -14,6 +14,8 @@ from st_contrastive.training.checks import text_columns
 
 #: Vectors whose cosines are all within this of 1 tell nothing apart, at any usual temperature.
 TOLERANCE = 2e-3
+#: After fewer logs, a high loss may still be that of the start.
+_LOGS = 10
 
 
 def collapse_of(trainer: Any) -> str | None:
@@ -30,9 +32,10 @@ def _collapse(trainer: Any) -> str | None:
     losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
     if losses and not math.isfinite(losses[-1]):
         return f"the last logged loss is {losses[-1]}."
-    terms = [log["contrastive"] for log in trainer.state.log_history if "contrastive" in log][-3:]
+    terms = [log["contrastive"] for log in trainer.state.log_history if "contrastive" in log]
     equal = math.log(trainer.args.per_device_train_batch_size)
-    if isinstance(trainer.loss, (SimCSELoss, InfoCSELoss, DiffCSELoss)) and terms and sum(terms) / len(terms) >= equal:
+    contrasts = isinstance(trainer.loss, (SimCSELoss, InfoCSELoss, DiffCSELoss)) and len(terms) >= _LOGS
+    if contrasts and sum(terms[-3:]) / 3 >= equal:
         return f"the contrastive loss ends at {terms[-1]:.3g}, and equal vectors have {equal:.3g}."
     texts = _distinct_texts(trainer)
     if not texts or isinstance(trainer.loss, AuxiliaryMLMPretrainingLoss):  # masked-LM alone may leave vectors close
