@@ -42,7 +42,9 @@ class Run:
     def _followed(self):
         unused = ("pooler", "position_embeddings", "word_embeddings", "classifier.bias", "key.bias")
         return [
-            p for name, p in self.loss.named_parameters() if p.requires_grad and not any(part in name for part in unused)
+            p
+            for name, p in self.loss.named_parameters()
+            if p.requires_grad and not any(part in name for part in unused)
         ]
 
     def assert_trained(self):
