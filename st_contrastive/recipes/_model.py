@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -60,8 +61,13 @@ def load_model(
     card.add_tags("st_contrastive")
     try:
         require_model_files(place)
-        model = SentenceTransformer(place, model_kwargs={"dtype": torch.float32}, model_card_data=card)
-    except (OSError, ValueError) as error:
+        model = SentenceTransformer(
+            place,
+            trust_remote_code=False,
+            model_kwargs={"dtype": torch.float32, "use_safetensors": True},
+            model_card_data=card,
+        )
+    except (OSError, ValueError, UnpicklingError) as error:
         raise OSError(f"model {name} can't be loaded: {error}") from error
     if pooling is None and not _is_saved(place):
         pooling = method.pooling

@@ -6,24 +6,27 @@ import ast
 import builtins
 import json
 import os
-import pickle
 import shutil
-import textwrap
 from pathlib import Path
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 
 import st_contrastive
 from st_contrastive import DiffCSELoss, FraternalEmbedding, InfoCSELoss
 from st_contrastive.cli import main
 from st_contrastive.components import MaskedLMHead, load_auxiliary
-from st_contrastive.inputs import TranslationError, Translator
+from st_contrastive.inputs import Translator
 from tests.filters import TRAINING
 
 ROOT = Path(st_contrastive.__file__).parent
-PICKLES = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
-RUNS = {"eval", "exec", "compile", "__import__", "import_module", "run_path", "run_module"}
+#: Arguments that must be named at calls of these functions, and the only value that they may have.
+SAFE = {"trust_remote_code": False, "weights_only": True, "use_safetensors": True, "allow_pickle": False}
+NEEDED = {
+    "torch.load": {"weights_only"}, "from_pretrained": {"trust_remote_code"}, "from_config": {"trust_remote_code"},
+    "SentenceTransformer": {"trust_remote_code"},
+}  # fmt: skip
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
     *TRAINING,
@@ -34,47 +37,27 @@ def faults(source: str) -> list[str]:
     """What in a source loads a pickle, runs foreign code, or leaves it to a default whether to."""
     found = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PICKLES:
-            found.append(f"from {node.module} import")
-        if isinstance(node, ast.Attribute):
-            name = ast.unparse(node)
-            if name.split(".")[0] in PICKLES and name != "pickle.UnpicklingError":
-                found.append(name)
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            found += [name for name in names if name in ("dill", "cloudpickle", "joblib", "shelve", "marshal")]
         if isinstance(node, ast.Dict):
-            pairs = [(key.value, value) for key, value in zip(node.keys, node.values, strict=True)
-                     if isinstance(key, ast.Constant)]  # fmt: skip
-            found += [f"{name} in a dict" for name, value in pairs if not _is_safe(name, value)]
+            pairs = zip(node.keys, node.values, strict=True)
+            found += [key.value for key, value in pairs if isinstance(key, ast.Constant) and not safe(key.value, value)]
         if isinstance(node, ast.Call):
-            found += _call_faults(node)
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            found += [f"{name}=" for name, value in given.items() if not safe(name, value)]
+            function = ast.unparse(node.func)
+            found += [function] * (function in ("eval", "exec", "compile", "__import__", "pickle.load", "pickle.loads"))
+            owner, _, name = function.rpartition(".")
+            loads = (name != "from_pretrained" and name != "from_config") or owner.startswith("Auto")
+            needed = NEEDED.get(function, NEEDED.get(name, set())) if loads else set()
+            if node.args or name == "from_config":
+                found += [f"{function} without {missing}" for missing in needed - given.keys()]
     return found
 
 
-def _is_safe(name: object, value: ast.expr) -> bool:
-    safe = {"trust_remote_code": False, "weights_only": True, "use_safetensors": True, "allow_pickle": False}
-    return name not in safe or (isinstance(value, ast.Constant) and value.value is safe[name])
-
-
-def _call_faults(node: ast.Call) -> list[str]:
-    given = {keyword.arg: keyword.value for keyword in node.keywords}
-    found = [f"{name}=..." for name, value in given.items() if not _is_safe(name, value)]
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    owner = ast.unparse(node.func.value) if isinstance(node.func, ast.Attribute) else ""
-    own_room = name == "import_module" and ast.unparse(node.args[0]).startswith(("f'{__name__}.", "'st_contrastive."))
-    namesake = (name == "eval" and owner) or (owner, name) == ("re", "compile")  # PyTorch's evaluation mode
-    if name in RUNS and not own_room and not namesake:
-        found.append(name)
-    needed: set[str] = set()
-    if (owner, name) == ("torch", "load"):
-        needed = {"weights_only"}
-    elif owner.startswith("Auto") and name in ("from_pretrained", "from_config"):
-        needed = {"trust_remote_code"}
-        if owner.startswith("AutoModel") and name == "from_pretrained":
-            needed |= {"use_safetensors"}
-    elif name == "SentenceTransformer" and node.args:
-        needed = {"trust_remote_code"}
-    elif name == "Transformer":
-        needed = {"model_kwargs", "config_kwargs", "processor_kwargs"}
-    return found + [f"{name} without {missing}" for missing in sorted(needed - given.keys())]
+def safe(name: object, value: ast.expr) -> bool:
+    return name not in SAFE or (isinstance(value, ast.Constant) and value.value is SAFE[name])
 
 
 def test_the_source_loads_no_pickle_and_runs_no_code_of_others():
@@ -84,27 +67,12 @@ def test_the_source_loads_no_pickle_and_runs_no_code_of_others():
         assert not faults(source), path
         loads += source.count(".from_pretrained(") + source.count("torch.load(")
     assert loads > 8
-
-
-@pytest.mark.parametrize(
-    ("source", "fault"),
-    [
-        ("import pickle\npickle.load(f)", "pickle.load"),
-        ("from pickle import loads", "from pickle import"),
-        ("torch.load(f)", "load without weights_only"),
-        ("torch.load(f, weights_only=False)", "weights_only=..."),
-        ("AutoConfig.from_pretrained(n)", "from_pretrained without trust_remote_code"),
-        ("AutoModel.from_pretrained(n, trust_remote_code=False)", "from_pretrained without use_safetensors"),
-        ("AutoTokenizer.from_pretrained(n, trust_remote_code=trust)", "trust_remote_code=..."),
-        ("o = {'trust_remote_code': True}", "trust_remote_code in a dict"),
-        ("SentenceTransformer(n)", "SentenceTransformer without trust_remote_code"),
-        ("Transformer(n, model_kwargs=m)", "Transformer without config_kwargs"),
-        ("exec(text)", "exec"),
-        ("importlib.import_module(n)", "import_module"),
-    ],
-)
-def test_the_reading_finds_what_it_looks_for(source, fault):
-    assert fault in faults(source)
+    for source in (
+        "pickle.load(f)", "from dill import loads", "torch.load(f)", "torch.load(f, weights_only=False)", "exec(text)",
+        "AutoConfig.from_pretrained(n)", "AutoTokenizer.from_pretrained(n, trust_remote_code=trust)",
+        "o = {'trust_remote_code': True}", "SentenceTransformer(n)",
+    ):  # fmt: skip
+        assert faults(source), source
 
 
 class Sprung:
@@ -145,7 +113,7 @@ def marker(tmp_path, monkeypatch):
 
 
 def code_beside(folder: Path, marker: Path) -> None:
-    (folder / "evil.py").write_text(textwrap.dedent(CODE.format(marker=str(marker))))
+    (folder / "evil.py").write_text(CODE.format(marker=str(marker)))
     (folder / "evil").mkdir()
     (folder / "evil" / "__init__.py").write_text(CODE.format(marker=str(marker)))
 
@@ -192,26 +160,10 @@ def with_a_pickle(folder, marker):
     torch.save({"linear.weight": Sprung(marker)}, folder / "1_Dense" / "pytorch_model.bin")
 
 
-def with_a_bare_pickle(folder, marker):
-    """As pickle writes it, without torch."""
-    with_a_pickle(folder, marker)
-    for file in [*folder.rglob("*.bin"), *folder.glob("*.pt")]:
-        file.write_bytes(pickle.dumps(Sprung(marker)))
+TRAPS = [of_an_unknown_kind, of_modules_of_its_own, with_a_pickle]
 
 
-def with_a_pickled_module(folder, marker):
-    """An encoder that is as it should be, before a module that is a pickle."""
-    weights = {file.name: file.read_bytes() for file in folder.glob("*.safetensors")}
-    with_a_pickle(folder, marker)
-    for name, content in weights.items():
-        (folder / name).write_bytes(content)
-
-
-CODE_TRAPS = [of_an_unknown_kind, of_modules_of_its_own]
-PICKLE_TRAPS = [with_a_pickle, with_a_bare_pickle]
-
-
-@pytest.fixture(params=[*CODE_TRAPS, *PICKLE_TRAPS], ids=lambda trap: trap.__name__)
+@pytest.fixture(params=TRAPS, ids=lambda trap: trap.__name__)
 def trap(request, checkpoint, tmp_path, marker, monkeypatch):
     folder = tmp_path / "trap"
     shutil.copytree(checkpoint("bert-mlm"), folder)
@@ -221,23 +173,12 @@ def trap(request, checkpoint, tmp_path, marker, monkeypatch):
     return folder
 
 
-@pytest.fixture
-def corpus(tmp_path, sentences):
-    path = tmp_path / "corpus.txt"
-    path.write_text("\n".join(sentences))
-    return path
-
-
 def test_the_traps_would_spring(tmp_path, checkpoint):
-    from sentence_transformers import SentenceTransformer
-
-    for trap in [*CODE_TRAPS, *PICKLE_TRAPS]:
+    for trap in TRAPS:
         mark, folder = tmp_path / f"{trap.__name__} ran", tmp_path / trap.__name__
         shutil.copytree(checkpoint("bert-mlm"), folder)
         trap(folder, mark)
-        if trap is with_a_bare_pickle:  # torch refuses it anyway
-            pickle.loads((folder / "pytorch_model.bin").read_bytes())
-        elif trap is with_a_pickle:
+        if trap is with_a_pickle:
             torch.load(folder / "pytorch_model.bin", weights_only=False)
         else:
             with pytest.raises(Exception):  # noqa: B017, PT011 - its code is no model
@@ -257,11 +198,9 @@ def test_no_loading_call_springs_a_trap(trap, build):
         "translator": lambda: Translator(str(trap), prefix=""),
     }
     for name, call in calls.items():
-        with pytest.raises((OSError, ValueError, TranslationError)) as info:
+        with pytest.raises((OSError, ValueError)) as info:
             call()
         assert str(trap) in str(info.value), name
-        assert "\n" not in str(info.value), name
-        assert len(str(info.value)) < 800, name
     # A head of the checkpoint's own is looked for; without one, a new one is made, or it is said that there is none.
     encoder.config._name_or_path = str(trap)
     if "evil" in (trap / "config.json").read_text():
@@ -271,78 +210,17 @@ def test_no_loading_call_springs_a_trap(trap, build):
         assert MaskedLMHead.for_encoder(encoder).source == "new"
 
 
-def test_no_command_springs_a_trap(trap, checkpoint, corpus, tmp_path, sentences, capsys):
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("".join(f"{text}\t{text}\n" for text in sentences))
-    sts = tmp_path / "sts" / "tiny"
-    sts.mkdir(parents=True)
-    rows = [{"sentence1": text, "sentence2": "a", "score": place} for place, text in enumerate(sentences)]
-    (sts / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    common = ["--output", str(tmp_path / "out"), "--max-steps", "1", "--data"]
-    train, bert = ["train", *common, str(corpus), "--method"], ["--model", str(checkpoint("bert"))]
-    commands = [
+def test_no_command_springs_a_trap(trap, checkpoint, sentences, sts, tmp_path, capsys):
+    corpus, out = tmp_path / "corpus.txt", tmp_path / "out"
+    corpus.write_text("\n".join(sentences))
+    train = ["train", "--data", str(corpus), "--output_dir", str(out), "--max_steps", "1", "--loss"]
+    bert = ["--model", str(checkpoint("bert"))]
+    for command in (
         [*train, "simcse", "--model", str(trap)],
-        [*train, "simcse", "--model", str(trap), "--pooling", "keep"],
         [*train, "infocse", *bert, "--auxiliary", str(trap)],
-        [*train, "diffcse", *bert, "--generator", str(trap)],
-        [
-            "train",
-            *common,
-            str(pairs),
-            "--translations",
-            str(pairs),
-            "--method",
-            "twins",
-            *bert,
-            "--translation-encoder",
-            str(trap),
-        ],
-        ["pretrain-infocse", *common, str(corpus), "--model", str(trap)],
-        ["evaluate", str(trap), "--eval-data", str(sts.parent)],
-        ["evaluate", str(trap), "--pooling", "mean", "--eval-data", str(sts.parent)],
-        ["translate", "--model", str(trap), "--data", str(corpus), "--output", str(tmp_path / "out.jsonl")],
-    ]
-    for command in commands:
+        [*train, "diffcse", *bert, "--loss-arg", f"generator={trap}"],
+        ["evaluate", str(trap), "--sts", str(sts)],
+    ):
         assert main(command) == 2, command
-        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("st-contrastive: ")]
-        assert len(lines) == 1
-        assert str(trap) in lines[0]
-        assert not list(tmp_path.glob("*out*"))
-
-
-def test_a_module_behind_the_encoder_springs_no_trap(checkpoint, corpus, tmp_path, marker, capsys):
-    folder = tmp_path / "pickled"
-    shutil.copytree(checkpoint("bert-mlm"), folder)
-    with_a_pickled_module(folder, marker)
-    given = ["train", "--method", "simcse", "--model", str(folder), "--data", str(corpus), "--pooling", "keep"]
-    assert main([*given, "--output", str(tmp_path / "out")]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert f"--model {folder}: it can't be loaded: its weights are a pickle that holds more than tensors" in line
-
-
-def test_code_that_is_not_needed_is_passed_over(checkpoint, corpus, tmp_path, marker):
-    """A known family loads as transformers' own, whatever code lies beside it."""
-    folder = tmp_path / "known"
-    shutil.copytree(checkpoint("bert-mlm"), folder)
-    code_beside(folder, marker)
-    configured(folder, "config.json", auto_map=dict.fromkeys(CLASSES, "evil.Evil"))
-    output = str(tmp_path / "out")
-    given = ["train", "--method", "diffcse", "--model", str(folder), "--generator", str(folder)]
-    assert main([*given, "--data", str(corpus), "--output", output, "--max-steps", "1", "--batch-size", "4"]) == 0
-
-
-def test_weights_that_are_no_safetensors_are_refused_with_the_remedy(checkpoint, tmp_path, corpus, capsys):
-    from safetensors.torch import load_file
-
-    folder = tmp_path / "old"
-    shutil.copytree(checkpoint("bert"), folder)
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    for pooling in ("cls", "keep"):
-        given = ["train", "--method", "simcse", "--model", str(folder), "--pooling", pooling, "--data", str(corpus)]
-        assert main([*given, "--output", str(tmp_path / "out")]) == 2
-        line = capsys.readouterr().err.splitlines()[-1]
-        convert = [f"{name}.from_pretrained({str(folder)!r})" for name in ("AutoModelForMaskedLM", "AutoTokenizer")]
-        assert "Its weights must be safetensors; to convert them:" in line
-        assert all(part in line for part in convert)  # the masked-LM head, if there is one, is kept
-        assert str(folder) in line
+        assert str(trap) in capsys.readouterr().err, command
+        assert not out.exists()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import sys
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,11 +11,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tests.contracts.test_devices import RUNS, made
-from tests.pretend_device import Synchronisation
+from st_contrastive import FraternalEmbedding, TwinsLoss
+from tests import foreign
+from tests.contracts.test_losses import CASES, build_loss, columns
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda", 0) if CUDA else torch.device("cpu")
+GERMAN = "twins-german"
+RUNS = (*CASES, GERMAN)
 
 
 def chosen(names: Iterable[str], *here: str) -> list[str]:
@@ -29,17 +28,25 @@ def chosen(names: Iterable[str], *here: str) -> list[str]:
     return known if CUDA else list(here)
 
 
-def moved(columns: list[dict[str, Any]], device: torch.device) -> list[dict[str, Any]]:
+def moved(batch: list[dict[str, Any]], device: torch.device) -> list[dict[str, Any]]:
     """Copies of the columns on the device."""
-    return [batch_to_device(dict(column), device) for column in columns]
+    return [batch_to_device(dict(column), device) for column in batch]
 
 
 def loss_on(
-    device: torch.device, name: str, model: Any, german: str, sentences: list[str], dtype: torch.dtype = torch.float32
+    device: torch.device, name: str, model: Any, german: str, sentences: list[str], **options: Any
 ) -> tuple[Any, list[dict[str, Any]], Tensor]:
     """The loss of that name, its columns and labels. It is made on the CPU, so that its weights are the same there."""
-    loss, columns, labels = made(name, model, german, sentences)
-    return loss.to(device, dtype), moved(columns, device), labels.to(device)
+    torch.manual_seed(3)
+    labels = torch.zeros(len(sentences))
+    if name == GERMAN:
+        fraternal = FraternalEmbedding.from_pretrained(german, model, max_length=30)
+        labels = torch.tensor(fraternal.labels(foreign.GERMAN))
+        loss, batch = TwinsLoss(model, fraternal=fraternal, **options), [model.preprocess(sentences)]
+    else:
+        loss, batch = build_loss(name, model, **options), columns(model, sentences, name)
+    loss.group_by_length = False  # as on a GPU
+    return loss.to(device), moved(batch, device), labels.to(device)
 
 
 class CPURandomNumbers(TorchDispatchMode):
@@ -60,54 +67,3 @@ class CPURandomNumbers(TorchDispatchMode):
         if func.overloadpacket.__name__.endswith("_"):  # it writes into its first argument
             return args[0].copy_(found)
         return tree_map(lambda value: value.to(device) if isinstance(value, Tensor) else value, found)
-
-
-@contextmanager
-def watching_cuda() -> Iterator[list[Synchronisation]]:
-    """While open, operations that wait for the GPU are written to the list that it gives.
-
-    The debug mode is "warn", not "error", so that one run names all of them. It does not see waits for an event, nor
-    those of torch.distributed.
-    """
-    found: list[Synchronisation] = []
-
-    def note(message: Warning | str, *_: Any, **__: Any) -> None:
-        if "synchronizing CUDA operation" in str(message):
-            found.append(Synchronisation("synchronising operation", _place()))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = note
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            yield found
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-
-def _place() -> str:
-    """Module and function of the innermost frame that is not torch's, as in ``pretend_device``."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module not in ("torch", "warnings") and not module.startswith(("torch.", "st_contrastive.distributed")):
-            return f"{module}.{frame.f_code.co_name}"
-        frame = frame.f_back
-    return "backward"
-
-
-def memory_in_use(device: torch.device) -> int:
-    """Bytes of all tensors on the device."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-        return torch.cuda.memory_allocated()
-    storages = {}
-    for value in gc.get_objects():
-        if type(value) in (Tensor, torch.nn.Parameter) and value.device.type == "cpu":
-            storage = value.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
-    return sum(storages.values())
-
-
-__all__ = ["CUDA", "DEVICE", "RUNS", "CPURandomNumbers", "chosen", "loss_on", "memory_in_use", "moved", "watching_cuda"]

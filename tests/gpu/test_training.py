@@ -8,9 +8,8 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformerTrainingArguments
 
-from st_contrastive import InfoCSEAblation
-from st_contrastive.methods import METHODS as ALL
 from st_contrastive.training import ContrastiveTrainer
+from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss
 from tests.gpu.cases import CUDA, chosen
 from tests.methods import method_of
 
@@ -18,15 +17,6 @@ pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
 ]
-#: Options of the loss; each is given one column.
-LOSSES = {
-    **{name: {} for name in ALL},
-    "twins": {"queue_batches": 2},
-    "infocse": {"mlm_weight": 0.1, "ablation": InfoCSEAblation(rtd_weight=0.1)},
-    "infocse-mini": {"mlm_weight": 0.1, "mini_batch_size": 2},
-    "momentum": {"queue_size": 7},
-    "combined": {"mlm_weight": 0.1, "interaction_weight": 0.3},
-}
 WAYS = {
     "fp32": {},
     "tf32": {"tf32": True},
@@ -46,6 +36,7 @@ def train(build, sentences, device, tmp_path):
 
     def run(name, folder, resume=None, **options):
         method = method_of(name)
+        columns = [sentences * 4, sentences[::-1] * 4][: CASES[name][2]]
         given = SentenceTransformerTrainingArguments(
             str(tmp_path / folder),
             **{
@@ -64,8 +55,8 @@ def train(build, sentences, device, tmp_path):
         given._n_gpu = min(given.n_gpu, 1)  # with more, the Trainer would take DataParallel
         torch.manual_seed(0)
         model = build("bert-mlm")
-        loss = method.loss_class(model.to(device), **LOSSES[name])
-        trainer = ContrastiveTrainer(model, args=given, train_dataset=method.dataset(sentences * 4), loss=loss)
+        loss = build_loss(name, model.to(device))
+        trainer = ContrastiveTrainer(model, args=given, train_dataset=method.dataset(*columns), loss=loss)
         trainer.train(resume_from_checkpoint=resume)
         return trainer, {key: value.detach().cpu().clone() for key, value in loss.state_dict().items()}
 
@@ -73,7 +64,7 @@ def train(build, sentences, device, tmp_path):
 
 
 @pytest.mark.parametrize("way", WAYS if CUDA else ["bf16-accumulating"])
-@pytest.mark.parametrize("name", chosen(LOSSES, "simcse"))
+@pytest.mark.parametrize("name", chosen(ONE_OF_EACH, "simcse"))
 def test_the_trainer_trains(train, name, way):
     trainer, state = train(name, "run", save_strategy="no", **WAYS[way])
     assert trainer.state.global_step == 6
@@ -86,7 +77,7 @@ def test_the_trainer_trains(train, name, way):
 @pytest.mark.parametrize(
     "precision", ["fp32", "bf16", "fp16"] if CUDA else [pytest.param("fp32", marks=pytest.mark.long)]
 )
-@pytest.mark.parametrize("name", chosen(LOSSES, "twins"))
+@pytest.mark.parametrize("name", chosen(ONE_OF_EACH, "twins"))
 def test_a_resumed_run_ends_bit_for_bit_as_one_that_was_not(train, tmp_path, deterministic, name, precision):
     options = WAYS[precision]
     _, whole = train(name, "whole", **options)
@@ -96,17 +87,3 @@ def test_a_resumed_run_ends_bit_for_bit_as_one_that_was_not(train, tmp_path, det
     for key, value in whole.items():
         assert torch.equal(again[key], value), f"{key}: two runs differ"
         assert torch.equal(resumed[key], value), f"{key}: the resumed run differs"
-
-
-@pytest.mark.skipif(not CUDA, reason="tests/cli runs the commands on a CPU")
-def test_the_commands_run(checkpoint, sentences, sts, tmp_path, capsys):
-    from st_contrastive.cli import main
-
-    data = tmp_path / "sentences.txt"
-    data.write_text("\n".join(sentences * 4) + "\n", encoding="utf-8")
-    words = ["--model", str(checkpoint("bert-mlm")), "--data", str(data), "--batch-size", "8", "--steps", "3", "--bf16"]
-    assert main(["pretrain", *words, "--output", str(tmp_path / "first")]) == 0
-    both = ["--model", str(tmp_path / "first"), "--auxiliary", str(tmp_path / "first")]
-    assert main(["train", "--method", "infocse", *words, *both, "--output", str(tmp_path / "trained")]) == 0
-    assert main(["evaluate", str(tmp_path / "trained"), "--suite", "sts", "--data", str(sts.parent)]) == 0
-    assert "tiny" in capsys.readouterr().out

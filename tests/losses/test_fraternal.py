@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from datasets import load_from_disk
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from torch.utils.data import DataLoader
-from transformers import set_seed
 
 from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsLoss, twins_dataset, twins_examples
 from tests import foreign
@@ -147,23 +145,6 @@ def test_it_trains_and_leaves_nothing_behind(build, german, sentences, tmp_path,
     with without_the_package():
         found = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(sentences)
     np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_workers_and_saved_data_change_nothing(build, german, sentences, tmp_path):
-    weights = []
-    for workers, saved in ((0, False), (2, False), (0, True)):
-        model = build(dropout=False)
-        fraternal = FraternalEmbedding.from_pretrained(german, model)
-        data = twins_dataset(iter(sentences), iter(foreign.GERMAN), fraternal=fraternal)
-        if saved:
-            data.save_to_disk(str(tmp_path / "data"))
-            data = load_from_disk(str(tmp_path / "data"))
-        set_seed(0)
-        train("trainer", model, TwinsLoss(model, fraternal=fraternal), data, tmp_path / "work", workers)
-        weights.append({name: value.clone() for name, value in model.state_dict().items()})
-    for other in weights[1:]:
-        for name, value in weights[0].items():
-            assert torch.equal(value, other[name]), name
 
 
 def test_a_prompt_would_shift_the_sentences_against_the_translations(build, german, sentences):

@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, SimCSELoss, TwinsLoss, text_dataset
 from st_contrastive.encoder import passes
-from st_contrastive.encoder.model import is_compiled, wrapper_chain
 from st_contrastive.encoder.passes import cheapest_groups
 from st_contrastive.encoder.rows import CorruptedTokens
 from tests.conftest import Standardised, switch_off_dropout
@@ -217,14 +216,6 @@ def test_layer_states_are_not_read_of_replicas(build, sentences):
         loss.model = torch.nn.DataParallel(model)
         with pytest.raises(ValueError, match="reads the states of single layers, which DataParallel's replicas would"):
             loss(batch[:count])
-
-
-def test_wrappers_are_found_under_compiled_ones(build):
-    model = build()
-    parallel = torch.nn.DataParallel(model)
-    compiled = torch.compile(parallel)
-    assert wrapper_chain(compiled) == [compiled, parallel, model]
-    assert [is_compiled(part) for part in (compiled, parallel, model)] == [True, False, False]
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(0, 100))

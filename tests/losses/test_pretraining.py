@@ -114,31 +114,6 @@ def test_the_auxiliary_term_is_that_of_a_network_with_the_encoders_lower_half(bu
     assert values[3]["auxiliary_mlm"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_auxiliary_term_and_its_gradients_are_weighted(build, no_dropout, sentences):
-    weight = 0.25
-    model = build("bert-mlm", dropout=False).double()
-    found = {}
-    for own in (1.0, weight):
-        torch.manual_seed(1)
-        loss = AuxiliaryMLMPretrainingLoss(model, auxiliary_weight=own).double()
-        no_dropout(loss)
-        for name in ("mlm", "auxiliary_mlm"):
-            loss.zero_grad()
-            torch.manual_seed(2)
-            terms = loss([model.preprocess(sentences)])
-            terms[name].backward()
-            gradients = {key: p.grad.clone() for key, p in loss.named_parameters() if p.grad is not None}
-            found[own, name] = terms[name].item(), gradients
-    for name, factor in (("mlm", 1.0), ("auxiliary_mlm", weight)):
-        (plain, of_plain), (weighted, of_weighted) = found[1.0, name], found[weight, name]
-        assert plain > 1
-        assert weighted == pytest.approx(factor * plain, rel=1e-12)
-        assert of_plain.keys() == of_weighted.keys()
-        assert len(of_plain) > 60
-        for key, gradient in of_plain.items():
-            torch.testing.assert_close(of_weighted[key], factor * gradient, rtol=1e-9, atol=1e-14)
-
-
 def test_saved_beside_the_model_and_taken_up_by_the_second_stage(build, sentences, tmp_path):
     from sentence_transformers import SentenceTransformer
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import gc
-import math
 import weakref
 
 import peft
 import pytest
 import torch
-import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from sentence_transformers.sentence_transformer.modules import Dense, Pooling, WeightedLayerPooling
-from transformers import AutoModelForMaskedLM, BertForMaskedLM
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling
+from transformers import AutoModelForMaskedLM
 
 from st_contrastive import (
     AuxiliaryMLMPretrainingLoss,
@@ -27,9 +23,7 @@ from st_contrastive import (
     TwinsLoss,
 )
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead
-from st_contrastive.encoder.model import encoder_of, has_dropout, position_table
-from st_contrastive.encoder.rows import Rows
-from tests.conftest import SMALL, Standardised
+from st_contrastive.encoder.model import encoder_of
 from tests.filters import TRAINING
 
 pytestmark = [
@@ -48,11 +42,6 @@ LOSSES = [
     MomentumContrastLoss,
     AuxiliaryMLMPretrainingLoss,
 ]
-
-
-def with_encoder(model, encoder):
-    model[0].model = encoder
-    return model.train()
 
 
 # A network whose weight is 0.
@@ -225,242 +214,3 @@ def test_tokens_without_an_embedding_are_not_drawn(build, sentences):
     assert len(ids) > 0
     assert int(ids.max()) < rows
     assert torch.isfinite(loss([model.preprocess(sentences)]).total)
-
-
-# Texts longer than the positions.
-
-LIMIT = 64
-
-
-def gpt2(build):
-    config = transformers.GPT2Config(vocab_size=109, n_embd=32, n_layer=2, n_head=4, n_positions=LIMIT)
-    return with_encoder(build(pooling="mean"), transformers.GPT2Model(config))
-
-
-def opt(build):
-    config = transformers.OPTConfig(
-        vocab_size=109, hidden_size=32, word_embed_proj_dim=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=LIMIT, pad_token_id=0,
-    )  # fmt: skip
-    return with_encoder(build(pooling="mean"), transformers.OPTModel(config))
-
-
-def yoso(build):
-    """Its table begins with a gap of two."""
-    config = transformers.YosoConfig(vocab_size=109, max_position_embeddings=LIMIT, **SMALL)
-    return with_encoder(build(), transformers.YosoModel(config))
-
-
-TABLES = {"bert": lambda build: build(), "roberta": lambda build: build("roberta"), "gpt2": gpt2, "opt": opt,
-          "yoso": yoso}  # fmt: skip
-
-
-def batch(model, tokens):
-    """Two texts, the first of that many tokens."""
-    model.max_seq_length = tokens
-    column = model.preprocess(["rain falls " * tokens, "the lake is cold"])
-    assert column["input_ids"].shape[1] == tokens
-    return column
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_a_text_longer_than_the_positions_is_refused(build, name):
-    model = TABLES[name](build)
-    assert position_table(encoder_of(model)) == LIMIT
-    for loss_class in [SimCSELoss, TwinsLoss] if name in ("gpt2", "opt", "yoso") else LOSSES:
-        loss = loss_class(model)
-        assert torch.isfinite(loss([batch(model, LIMIT)]).total)
-        for tokens in (LIMIT + 1, 5 * LIMIT):
-            remedy = rf"column 1 has a text of {tokens} tokens, .* positions for 64\. Set model\.max_seq_length = 64"
-            with pytest.raises(ValueError, match=remedy):
-                loss([batch(model, tokens)])
-    column = batch(model, LIMIT + 1)
-    column["attention_mask"][0, LIMIT:] = 0  # a collator may pad all batches to one width
-    if name in ("bert", "roberta"):
-        assert torch.isfinite(SimCSELoss(model)([column]).total)
-
-
-def test_the_generators_positions_and_the_second_column(build):
-    model = build()
-    short = copy.deepcopy(encoder_of(model).config)
-    short.max_position_embeddings = LIMIT // 2
-    for loss in (
-        DiffCSELoss(model, generator=BertForMaskedLM(short)),
-        InfoCSELoss(model, rtd_weight=0.005, generator=BertForMaskedLM(short)),
-    ):
-        assert torch.isfinite(loss([batch(model, LIMIT // 2)]).total)
-        with pytest.raises(ValueError, match=r"positions for 32\. Set model\.max_seq_length = 32"):
-            loss([batch(model, LIMIT)])
-    columns = [model.preprocess(["the train is late", "birds sing"]), batch(model, LIMIT + 1)]
-    for loss in (TwinsLoss(model), ConIsILoss(model, strategy="given")):
-        with pytest.raises(ValueError, match="column 2 has a text of 65 tokens"):
-            loss(columns)
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-@pytest.mark.parametrize("strategy", ["other", "given"])
-def test_pairs_of_texts_that_fit_are_cut_to_the_positions(build, family, strategy):
-    """Two texts of 64 tokens would make a pair of 127 (BERT) or 128 (RoBERTa)."""
-    model = build(family)
-    loss = ConIsILoss(model, strategy=strategy)
-    columns = [batch(model, LIMIT)] * (2 if strategy == "given" else 1)
-    composed, _ = loss.pairs([Rows.of(column, model) for column in columns], interacting=True)
-    assert composed.ids.shape == (4, LIMIT)
-    assert composed.mask.sum(dim=1).tolist()[0] == LIMIT
-    assert torch.isfinite(loss(columns).total)
-
-
-@pytest.mark.parametrize("family", ["deberta", "modernbert", "xlnet"])
-def test_encoders_without_a_table_of_positions_take_any_length(build, family):
-    model = build(family)
-    assert torch.isfinite(ConIsILoss(model)([batch(model, 2 * LIMIT)]).total)
-
-
-@pytest.mark.parametrize(("family", "limit"), [("bert", "at most 64"), ("xlnet", "number")])
-def test_a_model_that_cuts_nothing_is_refused(build, family, limit):
-    model = build(family)
-    model.max_seq_length = None
-    with pytest.raises(ValueError, match=f"max_seq_length is None.*{limit}"):
-        SimCSELoss(model)
-
-
-# Encoders that are not as others.
-
-
-class Hashed(transformers.BertModel):
-    """An encoder without a matrix of token embeddings, as CANINE's hashes and characters."""
-
-    def get_input_embeddings(self):
-        raise NotImplementedError
-
-
-def canine(build):
-    config = transformers.CanineConfig(
-        max_position_embeddings=512, num_hash_functions=2, num_hash_buckets=64, downsampling_rate=2,
-        local_transformer_stride=8, upsampling_kernel_size=2, **SMALL,
-    )  # fmt: skip
-    return with_encoder(build(pooling="mean"), transformers.CanineModel(config))
-
-
-def hashed(build):
-    model = build()
-    model[0].model.__class__ = Hashed
-    return model
-
-
-@pytest.mark.parametrize("make", [hashed, canine])
-def test_an_encoder_without_an_embedding_matrix_trains_as_it_does_elsewhere(build, sentences, make):
-    model = make(build)
-    columns = [model.preprocess(part) for part in (sentences, sentences[::-1])]
-    MultipleNegativesRankingLoss(model)([dict(column) for column in columns], None).backward()
-    for loss in (SimCSELoss(model), MomentumContrastLoss(model), ConIsILoss(model)):
-        terms = loss(columns[:1])
-        terms.backward()
-        assert math.isfinite(terms.item())
-    for loss_class, options in ((SimCSELoss, {"mlm_weight": 0.1}), (InfoCSELoss, {}), (DiffCSELoss, {})):
-        with pytest.raises(ValueError, match="no matrix of token embeddings"):
-            loss_class(model, **options)
-
-
-READERS = {
-    "simcse": lambda model: SimCSELoss(model, mlm_weight=0.1),
-    "infocse": InfoCSELoss,
-    "diffcse": DiffCSELoss,
-    "pretraining": AuxiliaryMLMPretrainingLoss,
-    "twins": lambda model: TwinsLoss(model, train_pooling="cls"),
-}
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_token_vectors_that_are_changed_before_pooling_are_not_read(build, name):
-    model = build()
-    kinds = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
-    changed = SentenceTransformer(modules=[model[0], Dense(32, 16, **kinds), Pooling(16, "cls")], device="cpu")
-    with pytest.raises(ValueError, match="reads the encoder's own token vectors, and Dense changes them"):
-        READERS[name](changed)
-    READERS[name](SentenceTransformer(modules=[model[0], Pooling(32, "cls"), Dense(32, 16)], device="cpu"))
-
-
-@pytest.mark.parametrize(("family", "refused"), [
-    ("funnel", "no list of 4|no suitable masked-LM head"), ("xlnet", "no suitable masked-LM head"),
-])  # fmt: skip
-def test_families_that_some_losses_can_not_take(build, sentences, family, refused):
-    model = build(family, "mean")
-    for loss_class in (InfoCSELoss, AuxiliaryMLMPretrainingLoss, DiffCSELoss):
-        with pytest.raises(ValueError, match=refused) as caught:
-            loss_class(model)
-        assert "Take an encoder" in str(caught.value)
-    for loss_class in (SimCSELoss, ConIsILoss, TwinsLoss, MomentumContrastLoss):
-        terms = loss_class(model)([model.preprocess(sentences)])
-        terms.backward()
-        assert math.isfinite(terms.item())
-
-
-def test_models_whose_rows_depend_on_each_other_take_no_mini_batches(build):
-    model = build()
-    model.append(Standardised())
-    with pytest.raises(ValueError, match="mini_batch_size=2 can't be used: the model has BatchNorm"):
-        SimCSELoss(model, mini_batch_size=2)
-
-
-def test_a_copy_gives_the_states_of_all_layers(checkpoint, sentences):
-    """Also after the encoder has: transformers' hooks for it are put in once."""
-    transformer = Transformer(str(checkpoint("bert")), config_kwargs={"output_hidden_states": True})
-    depth = transformer.model.config.num_hidden_layers
-    modules = [transformer, WeightedLayerPooling(32, num_hidden_layers=depth), Pooling(32, "mean")]
-    model = SentenceTransformer(modules=modules, device="cpu")
-    model.encode(sentences)
-    assert torch.isfinite(MomentumContrastLoss(model.train())([model.preprocess(sentences)]).total)
-
-
-def test_settings_with_one_entry_a_layer(build, sentences):
-    """Longformer's window: the head and the auxiliary network have fewer layers."""
-    config = transformers.LongformerConfig(
-        vocab_size=109, max_position_embeddings=66, attention_window=[4, 4, 8, 8], **SMALL
-    )
-    model = with_encoder(build(), transformers.LongformerModel(config, add_pooling_layer=False))
-    assert SimCSELoss(model, mlm_weight=0.1).mlm_head.network.config.attention_window == [4]
-    loss = InfoCSELoss(model, split_layer=1, extra_layers=2)
-    assert loss.auxiliary.network.config.attention_window == [4, 8, 8]
-    assert torch.isfinite(loss([model.preprocess(sentences)]).total)
-
-
-def test_a_model_that_was_cast_after_the_loss_was_built(build, sentences):
-    """As the Trainer does for ``bf16_full_eval``."""
-    for make in (lambda model: SimCSELoss(model, mlm_weight=0.1, mask_rate=0.9), AuxiliaryMLMPretrainingLoss,
-                 lambda model: InfoCSELoss(model, detach=False)):  # fmt: skip
-        model = build("bert-mlm")
-        loss = make(model)
-        model.to(torch.bfloat16).eval()
-        with torch.no_grad():
-            assert torch.isfinite(loss([model.preprocess(sentences)]).total)
-
-
-# Dropout.
-
-
-def test_dropout_without_a_module_counts(build):
-    model = build(dropout=False)
-    config = transformers.BloomConfig(vocab_size=109, hidden_size=32, n_layer=1, n_head=4)
-    for rate in (0.0, 0.1):
-        config.hidden_dropout, config.attention_dropout = rate, 0.0
-        model[0].model = transformers.BloomModel(config)
-        column = model.train().preprocess(["rain falls"])
-        first, second = (model(dict(column))["sentence_embedding"] for _ in range(2))
-        assert has_dropout(model) == (not torch.equal(first, second)) == bool(rate)
-
-
-@pytest.mark.parametrize("family", ["modernbert", "qwen", "bert"])
-def test_the_remedy_for_missing_dropout_works(checkpoint, build, sentences, family):
-    def load(**settings):
-        first = Transformer(str(checkpoint(family)), config_kwargs=settings)
-        return SentenceTransformer(modules=[first, Pooling(32, "mean")], device="cpu").train()
-
-    names = ("hidden_dropout_prob", "attention_probs_dropout_prob") if family == "bert" else ()
-    with pytest.warns(UserWarning, match=r"config_kwargs=\{'(\w+)': 0\.1\}") as caught:
-        SimCSELoss(load(**dict.fromkeys(names, 0.0)))
-    (message,) = [str(warning.message) for warning in caught if "config_kwargs" in str(warning.message)]
-    setting = message.split("{'")[1].split("'")[0]
-    model = load(**{**dict.fromkeys(names, 0.0), setting: 0.1})
-    first, second = (model(model.preprocess(sentences))["sentence_embedding"] for _ in range(2))
-    assert not torch.allclose(first, second)

@@ -16,9 +16,9 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModelForMaskedLM
 
-from st_contrastive import AuxiliaryMLMPretrainingLoss, SimCSELoss
+from st_contrastive import SimCSELoss
 from st_contrastive.encoder.rows import CorruptedTokens
-from st_contrastive.losses._terms import LossTerms
+from st_contrastive.losses._step import LossTerms
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
@@ -78,66 +78,6 @@ def test_both_terms_and_all_gradients(build, checkpoint, no_dropout, sentences, 
     assert {"bert.embeddings.word_embeddings.weight", "cls.predictions.transform.dense.weight"} < set(compared)
     for name in compared:
         torch.testing.assert_close(own[name], theirs[name], rtol=1e-7, atol=1e-10, msg=lambda t, n=name: f"{n}: {t}")
-
-
-@pytest.mark.parametrize("family", ["mpnet-mlm", "modernbert-mlm", "albert-mlm"])
-def test_it_is_the_masked_lm_term_of_stage_1_or_of_the_head(build, no_dropout, sentences, family):
-    """In value and in the encoder's gradient, with the same tokens masked."""
-    model = build(family, dropout=False).double()
-    torch.manual_seed(1)
-    simcse = SimCSELoss(model, mlm_weight=0.2, mask_rate=0.4).double()
-    no_dropout(simcse)
-    batch, found = model.preprocess(sentences), []
-    if family == "albert-mlm":  # which stage 1 does not take
-        torch.manual_seed(2)
-        masked = simcse.masking(batch["input_ids"], batch["attention_mask"])
-        text = {key: batch[key] for key in ("input_ids", "attention_mask", "token_type_ids") if key in batch}
-        states = model[0].model(**{**text, "input_ids": masked.input_ids}).last_hidden_state[masked.chosen]
-        logits = simcse.mlm_head(states, model[0].model.get_input_embeddings().weight)
-        other = {"mlm": F.cross_entropy(logits, batch["input_ids"][masked.chosen])}
-    else:
-        stage1 = AuxiliaryMLMPretrainingLoss(model, mask_rate=0.4).double()
-        stage1.network.head = simcse.mlm_head
-        no_dropout(stage1)
-        torch.manual_seed(2)
-        other = stage1([dict(batch)])
-    for term in (0.2 * other["mlm"], None):
-        model.zero_grad()
-        if term is None:
-            torch.manual_seed(2)
-            term = simcse([dict(batch)])["mlm"]
-        term.backward()
-        gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-        found.append((term.item(), {name: g for name, g in gradients.items() if g.abs().sum() > 0}))
-    (expected, reference), (value, gradients) = found
-    assert value == pytest.approx(expected, rel=1e-5)
-    assert value > 0.1
-    assert gradients.keys() == reference.keys()
-    assert len(gradients) > 15
-    for name, gradient in gradients.items():
-        torch.testing.assert_close(gradient, reference[name], rtol=1e-4, atol=1e-7)
-
-
-def test_beside_it_the_contrastive_term_is_simcses(build, sentences):
-    """The gradients of the two terms add up; with dropout, whose draws come after the masks'."""
-    model = build("bert-mlm").double()
-    torch.manual_seed(1)
-    both = SimCSELoss(model, mlm_weight=0.1).double()
-    alone = SimCSELoss(model).double()
-    alone.head = both.head
-    batch, found = model.preprocess(sentences), []
-    for loss in (both, alone):
-        model.zero_grad()
-        torch.manual_seed(3)
-        if loss is alone:
-            both.masking(batch["input_ids"], batch["attention_mask"])
-        term = loss([dict(batch)])["contrastive"]
-        term.backward()
-        weight = model[0].model.encoder.layer[1].output.dense.weight
-        found.append((term.item(), weight.grad.clone()))
-    assert found[0][0] == pytest.approx(found[1][0], rel=1e-12)
-    assert found[0][1].abs().sum() > 0
-    torch.testing.assert_close(found[0][1], found[1][1])
 
 
 def test_nothing_masked_is_no_loss(build, sentences):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from st_contrastive import FraternalEmbedding, MomentumContrastLoss, SimCSELoss, TwinsLoss, twins_dataset
+from st_contrastive import FraternalEmbedding, TwinsLoss, twins_dataset
 from st_contrastive.encoder import passes
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses import twins as twins_module
@@ -83,7 +83,8 @@ def test_margin_of_tokens_by_hand(build):
         matrix[model.tokenizer.convert_tokens_to_ids("river")] = torch.eye(32)[1]
     loss = TwinsLoss(model, queue_batches=0, fusion_rate=0.8, identical_weight=0).double()
     columns = [model.preprocess(["cat"]), model.preprocess(["river"])]
-    loss.singles = {True: 0}  # one sentence is an epoch's last batch
+    several = [model.preprocess(["cat", "river"]), model.preprocess(["river", "cat"])]
+    loss(fresh(several))  # one sentence is an epoch's last batch
     margin = math.e - math.exp(2.8 / math.sqrt(2.8**2 + 0.2**2))
     assert margin == pytest.approx(0.0069, abs=1e-4)
     h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
@@ -93,7 +94,8 @@ def test_margin_of_tokens_by_hand(build):
     # (2.8 + 0.2, 0.2) / 4 at its share.
     columns = [model.preprocess(["cat"]), model.preprocess(["river cat"])]
     for unpaired, along in (("full", 3.8), ("weighted", 3.0)):
-        loss.unpaired_tokens, loss.singles = unpaired, {True: 0}
+        loss.unpaired_tokens = unpaired
+        loss(fresh(several))
         margin = math.e - math.exp(along / math.hypot(along, 0.2))
         h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
         expected = abs(math.e - math.exp(cosine(h, fraternal)) - margin)
@@ -210,17 +212,6 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
     assert not [warning for warning in recwarn if "one column" in str(warning.message)]
 
 
-def test_one_column_is_simcse_without_a_head(build, sentences):
-    model = build(dropout=False).double()
-    batch, found = [model.preprocess(sentences)], []
-    for loss in (SimCSELoss(model, head=None), TwinsLoss(model, queue_batches=0, freeze_embeddings=False)):
-        terms, gradients = run(loss, batch)
-        found.append((terms.total.detach(), gradients))
-    torch.testing.assert_close(*found)
-    with pytest.raises(ValueError, match=r"identical_weight is 0\. Give"):
-        TwinsLoss(model, identical_weight=0)(batch)
-
-
 # Frozen embeddings.
 
 
@@ -239,15 +230,6 @@ def test_frozen_embeddings_stay_as_they_are(made, count):
     for name, changed in (("word_embeddings", False), ("position_embeddings", True), ("LayerNorm", True)):
         name = f"embeddings.{name}.weight"
         assert torch.equal(encoder.get_parameter(name), before[name]) != changed, name
-
-
-def test_freeze_embeddings_false_leaves_the_layer_as_it_is(build, sentences):
-    for trained in (True, False):
-        model = build()
-        matrix = model.transformers_model.get_input_embeddings().weight.requires_grad_(trained)
-        loss = TwinsLoss(model, queue_batches=0, freeze_embeddings=False)
-        loss([model.preprocess(sentences), model.preprocess(sentences[::-1])]).backward()
-        assert (matrix.grad is not None) is trained is matrix.requires_grad
 
 
 def test_freezing_that_would_do_harm_is_refused(build):
@@ -362,24 +344,3 @@ def test_a_queue_without_forgetting_is_plain_info_nce(build, sentences, key_mome
         terms.backward()
         optimizer.step()
         past.append(keys)
-
-
-def test_momentum_keys_without_forgetting_are_esimcses(build, sentences):
-    """One column of as many rows in each batch: the losses agree over steps that move the weights."""
-    values = []
-    for loss_class, options in (
-        (TwinsLoss, {"queue_batches": 2, "forgetting_rate": 0, "key_momentum": 0.6, "freeze_embeddings": False}),
-        (MomentumContrastLoss, {"queue_size": 6, "momentum": 0.6, "head": None}),
-    ):
-        model = build(pooling="mean", dropout=False)
-        loss = loss_class(model, **options).double()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        values.append([])
-        for start in (0, 3, 6, 1):
-            value = loss([model.preprocess(sentences[start : start + 3])]).total
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
-            values[-1].append(value.item())
-    assert values[0] == pytest.approx(values[1], rel=1e-9)
-    assert len(set(values[0])) == 4
