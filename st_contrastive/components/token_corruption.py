@@ -26,7 +26,7 @@ class TokenCorruption(nn.Module):
         vocabulary: rows of the encoder's embedding matrix, if the tokenizer may have more tokens.
 
     Raises:
-        ValueError: the tokenizer has no mask token, or no ordinary token, and one is needed.
+        ValueError: a mask token is needed, and the tokenizer has none, or the encoder has no embedding for it.
     """
 
     special: Tensor  # (V,) bool
@@ -59,8 +59,6 @@ class TokenCorruption(nn.Module):
         added = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
         specials = added | set(tokenizer.all_special_ids)
         ordinary = [i for i in ids if i not in specials and (vocabulary is None or i < vocabulary)]
-        if random_share and not ordinary:
-            raise ValueError(f"The tokenizer {type(tokenizer).__name__} has no token that is not a special one.")
         # Not persistent, because they follow from the tokenizer.
         special = torch.zeros(max(ids, default=0) + 1, dtype=torch.bool)
         special[[i for i in specials if i < len(special)]] = True

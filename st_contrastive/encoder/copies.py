@@ -12,10 +12,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
-    """A copy for a loss to own, without what a trained encoder carries along and a loss does not use.
-
-    Adapters (LoRA and the like) are merged: the copy computes what the encoder does, in plain layers that can all be
-    trained.
+    """A copy without a pooler, its adapters (LoRA and the like) merged into plain layers that can all be trained.
 
     Raises:
         ValueError: an adapter can't be merged, or the weights are quantised.
@@ -24,19 +21,23 @@ def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
     network = _merged(network) if has_adapters(network) else network
     if getattr(network, "pooler", None) is not None:
         network.pooler = None  # type: ignore[assignment]
-    for name, parameter in network.named_parameters():
-        if not parameter.is_floating_point():
-            raise ValueError(
-                f"The encoder's weights are quantised ({name} is {parameter.dtype}), so that no copy of it can be "
-                "trained, as this loss needs. Load it unquantised, or take SimCSELoss, ConIsILoss or TwinsLoss, which "
-                "copy nothing."
-            )
     return network
 
 
 def plain_copy(module: Module) -> Module:
-    """A copy without gradients, the caller's hooks, which are on the module and not on this copy, and gradient
-    checkpointing, which would run a layer again without what was put into it."""
+    """A copy without gradients, the caller's hooks, and gradient checkpointing, which would run a layer again without
+    what a loss put into it.
+
+    Raises:
+        ValueError: the weights are quantised.
+    """
+    for name, parameter in module.named_parameters():
+        if not parameter.is_floating_point():
+            raise ValueError(
+                f"The encoder's weights are quantised ({name} is {parameter.dtype}), so that no copy of it can be "
+                "trained or averaged, as this loss needs. Load it unquantised, or take SimCSELoss, ConIsILoss or "
+                "TwinsLoss, which copy nothing."
+            )
     clone = copy.deepcopy(module)
     clone.zero_grad(set_to_none=True)
     for part in clone.modules():
@@ -72,8 +73,7 @@ def _merged(network: Any) -> PreTrainedModel:
                 plain = module.get_base_layer()
             else:
                 continue
-            parent, _, name = path.rpartition(".")
-            setattr(network.get_submodule(parent), name, plain)
+            network.set_submodule(path, plain)
             replaced.append(path)
     except (NotImplementedError, ValueError, RuntimeError) as error:
         raise ValueError(

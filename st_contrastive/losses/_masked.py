@@ -8,6 +8,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, load_auxiliary
+from st_contrastive.components.auxiliary_mlm import require_fit
 from st_contrastive.encoder.model import embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.encoder.passes import pool_as_model
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
@@ -55,30 +56,18 @@ def auxiliary_network(
             lower_dropout=lower_dropout,
         )
     if not isinstance(auxiliary, AuxiliaryMLM):
-        return load_auxiliary(
-            auxiliary,
-            encoder,
-            tokenizer_of(model),
-            split_layer=split_layer,
-            extra_layers=extra_layers,
-            tied_head=tied_head,
-            lower_dropout=lower_dropout,
+        auxiliary = load_auxiliary(
+            auxiliary, encoder, tokenizer_of(model), tied_head=tied_head, lower_dropout=lower_dropout
         )
-    theirs, ours = AuxiliaryMLM.signature_of(auxiliary.network), AuxiliaryMLM.signature_of(encoder)
-    if theirs != ours:
-        raise ValueError(
-            f"auxiliary was made from an encoder of (family, vocabulary, width) {theirs}, this one is {ours}: make it "
-            "with AuxiliaryMLM.from_encoder from the same checkpoint."
-        )
-    arguments = (
-        ("split_layer", split_layer, auxiliary.split_layer),
-        ("extra_layers", extra_layers, auxiliary.extra_layers),
-        ("tied_head", tied_head, auxiliary.head.tied),
-        ("lower_dropout", lower_dropout, auxiliary.lower_dropout),
-    )
-    for name, asked, own in arguments:
-        if asked is not None and asked is not False and asked != own:
-            raise ValueError(f"auxiliary does not fit: {name} is {own}, asked for {asked}.")
+    network = {**auxiliary.properties, "tied_head": auxiliary.head.tied, "lower_dropout": auxiliary.lower_dropout}
+    wanted = {
+        **AuxiliaryMLM.signature_of(encoder),
+        "split_layer": split_layer,
+        "extra_layers": extra_layers,
+        "tied_head": tied_head or None,
+        "lower_dropout": lower_dropout or None,
+    }
+    require_fit("auxiliary", network, wanted)
     return auxiliary
 
 

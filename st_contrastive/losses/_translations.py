@@ -12,7 +12,7 @@ from torch import Tensor
 
 from st_contrastive._checks import warn
 from st_contrastive.components import FraternalEmbedding
-from st_contrastive.components.fusion import fused_embeddings
+from st_contrastive.components.fraternal_embedding import fused_embeddings
 from st_contrastive.encoder.model import embedding_matrix, encoder_of, max_positions, unwrap
 from st_contrastive.encoder.rows import Rows
 

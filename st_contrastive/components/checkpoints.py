@@ -1,0 +1,76 @@
+"""What is read from pre-trained checkpoints, by folder or hub name; no code of a checkpoint is run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from torch import Tensor
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from st_contrastive._checks import first_line
+from st_contrastive._files import checkpoint_name
+
+
+def load_tokenizer(name: str | os.PathLike[str], argument: str, **options: Any) -> PreTrainedTokenizerBase:
+    """The checkpoint's tokenizer.
+
+    Args:
+        name: folder or hub name.
+        argument: the argument that names the checkpoint, for the error.
+        options: as in transformers.
+
+    Raises:
+        OSError: it can't be loaded.
+    """
+    with _loading(name, argument) as place:
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+    return cast(PreTrainedTokenizerBase, tokenizer)
+
+
+def load_embeddings(name: str | os.PathLike[str], argument: str, **options: Any) -> Tensor:
+    """The checkpoint's input embeddings, (V, w). Otherwise as :func:`load_tokenizer`."""
+    with _loading(name, argument) as place:
+        model, report = AutoModel.from_pretrained(
+            place, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
+        )
+    matrix = model.get_input_embeddings().weight
+    saved = {key for key, parameter in model.named_parameters() if parameter is matrix}
+    if not saved or saved & set(report["missing_keys"]):
+        raise OSError(f"{argument} {name} holds no input embeddings: name a checkpoint that was trained on text.")
+    return cast(Tensor, matrix.detach())
+
+
+def load_masked_lm(name: str | os.PathLike[str], argument: str, **options: Any) -> PreTrainedModel | None:
+    """The checkpoint as a masked-LM model; None where it has no trained masked-LM head. See :func:`load_tokenizer`."""
+    with _loading(name, argument) as place:
+        model, report = AutoModelForMaskedLM.from_pretrained(
+            place, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
+        )
+    has_head = all(key.startswith(f"{model.base_model_prefix}.") for key in report["missing_keys"])
+    return cast(PreTrainedModel, model) if has_head else None
+
+
+def fingerprint(tokenizer: PreTrainedTokenizerBase) -> int:
+    """A 31-bit checksum of all tokens and their ids."""
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
+    text = "\n".join(f"{token_id} {token}" for token, token_id in vocabulary)
+    return zlib.crc32(text.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
+
+
+@contextmanager
+def _loading(name: str | os.PathLike[str], argument: str) -> Iterator[str]:
+    """The checkpoint as transformers takes it, which is silent while it loads; its errors name the argument."""
+    place, verbosity = checkpoint_name(name, argument), transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity(logging.CRITICAL)  # it lists each weight that is not used
+    try:
+        yield place
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise OSError(f"{argument} {name} can't be loaded: {first_line(error)}") from error
+    finally:
+        transformers_logging.set_verbosity(verbosity)
