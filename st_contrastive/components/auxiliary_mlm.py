@@ -55,6 +55,7 @@ class AuxiliaryMLM(nn.Module):
         self.network, self.head = network, head
         self.split_layer, self.extra_layers = split_layer, len(layers_of(network)) - split_layer
         self.lower_dropout = lower_dropout
+        self._stack = layer_stack(network)
         self.network.requires_grad_(False)
         self._upper_layers.requires_grad_(True)
         self._try_once()
@@ -134,9 +135,9 @@ class AuxiliaryMLM(nn.Module):
         """
         live = {} if encoder is None else self.require_live(encoder, layers=True)
         upper = range(self.split_layer, self.split_layer + self.extra_layers)
-        with torch.no_grad() if encoder is None else nullcontext(), self._skipping(upper):
-            with capturing_states(self.network, self.split_layer) as states:
-                self._run(texts, live)
+        gradient = torch.no_grad() if encoder is None else nullcontext()
+        with gradient, self._skipping(upper), capturing_states(self.network, self.split_layer) as states:
+            self._run(texts, live)
         return states[0]
 
     def upper(
@@ -209,7 +210,7 @@ class AuxiliaryMLM(nn.Module):
     @contextmanager
     def _skipping(self, numbers: Sequence[int]) -> Iterator[None]:
         """Skip these layers. The list keeps its length, because some families count layers."""
-        owner, name = layer_stack(self.network)
+        owner, name = self._stack
         layers = getattr(owner, name)
         replaced = (_SkippedLayer(layer, self._outputs) if i in numbers else layer for i, layer in enumerate(layers))
         setattr(owner, name, nn.ModuleList(replaced))

@@ -81,6 +81,11 @@ class FraternalEmbedding(nn.Module):
                 f"tokenizer has token ids up to {largest}, but weight has {len(weight)} rows: take both from one "
                 "checkpoint."
             )
+        if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
+            raise ValueError(
+                f"tokenizer ({type(tokenizer).__name__}) knows no word: its folder has no tokenizer files. Save the "
+                "tokenizer with the checkpoint."
+            )
         embeddings = embedding_matrix(encoder_of(model))
         self.tokenizer, self.align, self.width = tokenizer, align, embeddings.shape[1]
         self.max_length = min(unwrap(model).max_seq_length or _LONGEST, _LONGEST) if max_length is None else max_length
@@ -99,6 +104,11 @@ class FraternalEmbedding(nn.Module):
                 f'align="none" needs embeddings of the encoder\'s width {self.width}, got {weight.shape[1]}. Use '
                 'align="shared_tokens".'
             )
+        elif not torch.equal(
+            encoder_of(model).get_input_embeddings()(torch.zeros(1, dtype=torch.long, device=frozen.device)),
+            embeddings[:1],
+        ):
+            raise ValueError('align="none" does not fit an encoder that scales its vectors. Use align="shared_tokens".')
 
     def _fit_map(self, model: nn.Module) -> None:
         encoder = encoder_of(model)

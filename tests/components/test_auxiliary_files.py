@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import pickle
-import zlib
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, WEIGHTS_NAME
-from st_contrastive.encoder.layers import layers_of
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"]
 
@@ -37,14 +34,14 @@ def test_what_is_saved_is_what_is_loaded(checkpoint, sentences, tmp_path, family
     auxiliary = perturbed(made).eval()
     save_auxiliary(auxiliary, tmp_path / "new" / "folder", tokenizer, "some/encoder")
     assert sorted(p.name for p in (tmp_path / "new" / "folder").iterdir()) == sorted([CONFIG_NAME, WEIGHTS_NAME])
-    for file in ("", CONFIG_NAME, WEIGHTS_NAME):  # a file of it names it too
-        found = load_auxiliary(tmp_path / "new" / "folder" / file, encoder, tokenizer, lower_dropout=True).eval()
+    found = load_auxiliary(tmp_path / "new" / "folder", encoder, tokenizer, lower_dropout=True).eval()
     assert (found.split_layer, found.extra_layers, found.head.tied, found.lower_dropout) == (3, 1, tied, True)
     assert found.head.source == auxiliary.head.source == "new"
     features = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
-    chosen, vectors = features["attention_mask"].bool(), torch.randn(len(sentences), 32)
+    vectors = torch.randn(len(sentences), 32)
     with torch.no_grad():
-        torch.testing.assert_close(found(features, chosen, vectors), auxiliary(features, chosen, vectors))
+        logits = [each.logits(each.upper(each.lower(features), vectors, features)[:, 1]) for each in (found, auxiliary)]
+    torch.testing.assert_close(*logits)
     assert [p.requires_grad for p in found.parameters()] == [p.requires_grad for p in auxiliary.parameters()]
 
 
@@ -69,10 +66,8 @@ def saved(checkpoint, tmp_path):
 def test_a_mismatch_is_refused_by_name(checkpoint, saved):
     encoder, tokenizer = load(checkpoint, "bert")
     other, others = load(checkpoint, "roberta")
-    with pytest.raises(ValueError, match=r"model_type is 'bert', the model has 'roberta'.*vocab_size.*fingerprint"):
+    with pytest.raises(ValueError, match=r"from bert.*model_type is 'bert', not 'roberta'.*vocab_size.*fingerprint"):
         load_auxiliary(saved, other, others)
-    with pytest.raises(ValueError, match=r"made from bert.*split_layer is 2, asked for 3; extra_layers is 1, asked"):
-        load_auxiliary(saved, encoder, tokenizer, split_layer=3, extra_layers=2)
     tokenizer.add_tokens(["zebra"])
     with pytest.raises(ValueError, match="tokenizer_fingerprint"):
         load_auxiliary(saved, encoder, tokenizer)
@@ -80,88 +75,27 @@ def test_a_mismatch_is_refused_by_name(checkpoint, saved):
 
 def test_what_is_missing_or_damaged_is_said(checkpoint, saved, tmp_path):
     encoder, tokenizer = load(checkpoint, "bert")
-    with pytest.raises(OSError, match="does not exist"):
-        load_auxiliary(tmp_path / "nowhere", encoder, tokenizer)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(OSError, match=r"neither auxiliary_config.json.*nor Condenser's model.pt"):
-        load_auxiliary(tmp_path / "empty", encoder, tokenizer)
     config, weights = (saved / CONFIG_NAME).read_text(), (saved / WEIGHTS_NAME).read_bytes()
-    for text, message in (
-        ("{", "damaged"),
-        ("[]", "damaged"),
-        ("{}", "damaged .*extra_layers is missing"),
-        (config.replace('"tied_head": false', '"tied_head": "no"'), "damaged .*tied_head"),
-        (config.replace('"hidden_act": "gelu"', '"hidden_act": "foo"'), "damaged .*KeyError"),
-        (config.replace('"hidden_size": 32,\n    "', '"hidden_size": "32",\n    "'), "damaged"),
-        (config.replace('"format": 1', '"format": 9'), "format 9"),
-        (config.replace('"extra_layers": 1', '"extra_layers": 2'), "names 2 extra layers"),
-    ):
+    for folder, message in ((tmp_path / "nowhere", "is not a folder"), (tmp_path / "empty", "save_auxiliary wrote")):
+        with pytest.raises(OSError, match=message):
+            load_auxiliary(folder, encoder, tokenizer)
+    for text in ("{", "[]", "{}"):
         (saved / CONFIG_NAME).write_text(text)
-        with pytest.raises((OSError, ValueError), match=message):
+        with pytest.raises(OSError, match="is damaged"):
             load_auxiliary(saved, encoder, tokenizer)
     (saved / CONFIG_NAME).write_text(config)
     (saved / WEIGHTS_NAME).write_bytes(weights[:1000])
-    with pytest.raises(OSError, match="is damaged, or not the one"):
+    with pytest.raises(OSError, match="is damaged"):
         load_auxiliary(saved, encoder, tokenizer)
-    (saved / WEIGHTS_NAME).write_bytes(weights)
-    tensors = load_file(saved / WEIGHTS_NAME)
+    tensors = load_file(tmp_path / "aux" / WEIGHTS_NAME) if (saved / WEIGHTS_NAME).write_bytes(weights) else {}
     tensors.pop("network.embeddings.word_embeddings.weight")
     save_file(tensors, saved / WEIGHTS_NAME)
-    changed = zlib.crc32((saved / WEIGHTS_NAME).read_bytes())
-    edited = config.replace(str(json.loads(config)["weights_crc32"]), str(changed))
-    (saved / CONFIG_NAME).write_text(edited)
-    with pytest.raises(OSError, match=r"can't be loaded .*Missing.*network.embeddings.word_embeddings.weight"):
+    with pytest.raises(OSError, match="is damaged"):
         load_auxiliary(saved, encoder, tokenizer)
-    (saved / CONFIG_NAME).write_text(config)
     (saved / WEIGHTS_NAME).unlink()
-    with pytest.raises(OSError, match=r"but no auxiliary\.safetensors"):
+    with pytest.raises(OSError, match=r"auxiliary\.safetensors"):
         load_auxiliary(saved, encoder, tokenizer)
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_condensers_layers_are_read(checkpoint, tmp_path, family):
-    encoder, tokenizer = load(checkpoint, family)
-    layers = layers_of(perturbed(AuxiliaryMLM.from_encoder(encoder, extra_layers=2)).network)[-2:]
-    state = {f"c_head.{name}": tensor for name, tensor in layers.state_dict().items()}
-    torch.save({**state, "co_target": torch.zeros(3)}, tmp_path / "model.pt")
-    for path in (tmp_path, tmp_path / "model.pt"):
-        found = load_auxiliary(path, encoder, tokenizer)
-        assert (found.split_layer, found.extra_layers) == (2, 2)
-        own = layers_of(found.network)
-        for mine, theirs in zip(own[2:], layers, strict=True):
-            for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
-                assert torch.equal(a, b)
-                assert a.requires_grad
-        assert torch.equal(next(own[0].parameters()), next(layers_of(encoder)[0].parameters()))
-    with pytest.raises(ValueError, match="extra_layers is 2, asked for 1"):
-        load_auxiliary(tmp_path, encoder, tokenizer, extra_layers=1)
-    state.pop("c_head.1.output.dense.weight")
-    torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"c_head.1 does not fit a layer of this encoder.*output.dense.weight"):
-        load_auxiliary(tmp_path, encoder, tokenizer)
-
-
-class Sprung:
-    """Unpickling this would run code."""
-
-    def __reduce__(self):
-        return exec, ("raise SystemError('code of the file was run')",)
-
-
-def test_code_of_a_file_is_never_run(checkpoint, tmp_path):
-    encoder, tokenizer = load(checkpoint, "bert")
-    file = tmp_path / "model.pt"
-    for content in (Sprung(), {"c_head.0.weight": Sprung()}):
-        torch.save(content, file)
-        with pytest.raises(ValueError, match="never run"):
-            load_auxiliary(file, encoder, tokenizer)
-    file.write_bytes(pickle.dumps(Sprung()))
-    with pytest.raises(ValueError, match="never run"):
-        load_auxiliary(file, encoder, tokenizer)
-    for content, message in (({"lm.weight": torch.zeros(1)}, "has lm.weight"), ([1], "named tensors")):
-        torch.save(content, file)
-        with pytest.raises(ValueError, match=message):
-            load_auxiliary(file, encoder, tokenizer)
 
 
 def test_a_tied_head_can_be_given_a_matrix_of_its_own(checkpoint, sentences, saved, tmp_path):
@@ -192,12 +126,10 @@ def test_homes_and_precision_and_names(checkpoint, tmp_path, monkeypatch):
         found = load_auxiliary(place, encoder, tokenizer)
         for a, b in zip(found.parameters(), auxiliary.parameters(), strict=True):
             assert torch.equal(a, b)
-    with pytest.raises(ValueError, match="auxiliary is empty"):
-        load_auxiliary("", encoder, tokenizer)
 
 
 def test_fewer_positions_than_the_encoder_has(checkpoint, saved):
     encoder, tokenizer = load(checkpoint, "bert")
     encoder.config.max_position_embeddings = 128
-    with pytest.raises(ValueError, match="max_position_embeddings is 64, the model has 128"):
+    with pytest.raises(ValueError, match="max_position_embeddings is 64, not 128"):
         load_auxiliary(saved, encoder, tokenizer)

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from st_contrastive import FraternalEmbedding
-from st_contrastive.components.shared_tokens import least_squares, shared_tokens
+from st_contrastive.components.shared_tokens import fit_affine, shared_tokens
 from tests import foreign
 
 
@@ -18,11 +18,9 @@ def german(tmp_path_factory):
     return foreign.checkpoint(tmp_path_factory.mktemp("german"))
 
 
-def test_only_tokenizer_and_matrix_are_loaded_and_mapped(build, german, monkeypatch):
+def test_tokenizer_and_matrix_are_loaded_and_mapped(build, german):
     model = build()
     own = model.transformers_model.get_input_embeddings().weight
-    for name in ("AutoModel", "AlbertModel"):
-        monkeypatch.setattr(getattr(transformers, name), "from_pretrained", None)  # no model is loaded
     fraternal = FraternalEmbedding.from_pretrained(str(german), model)
     matrix = load_file(german / "model.safetensors")["embeddings.word_embeddings.weight"]
     torch.testing.assert_close(fraternal.weight, matrix)
@@ -54,33 +52,24 @@ def test_an_exact_map_is_found(build):
     torch.testing.assert_close(fraternal(theirs), own[ours], atol=1e-5, rtol=1e-4)
     assert fraternal.alignment.residual < 1e-8
     assert fraternal.alignment.cosine == pytest.approx(1)
-    assert fraternal.alignment.chance < 0.5
-    assert fraternal.alignment.unmapped < 0.5
     as_is = FraternalEmbedding(tokenizer, weight, model, align="none")
     torch.testing.assert_close(as_is(theirs), weight[theirs])
     assert as_is.alignment is None
 
 
-def test_the_report_equals_refitting_without_each_anchor():
-    source, target = torch.randn(14, 4).double(), torch.randn(14, 6).double()
+def test_the_report_is_of_a_fit_without_a_tenth():
+    source, target = torch.randn(40, 4).double(), torch.randn(40, 6).double()
     target[:, :4] += source
-    predicted = []
-    means = []
-    for left_out in range(14):
-        rest = [row for row in range(14) if row != left_out]
-        design = torch.cat([source[rest], torch.ones(13, 1)], dim=1)
-        fit = torch.linalg.lstsq(design, target[rest]).solution
-        predicted.append(torch.cat([source[left_out], torch.ones(1)]) @ fit)
-        means.append(target[rest].mean(dim=0))
-    predicted = torch.stack(predicted)
-    map_, shift, report = least_squares(source.float(), target.float())
-    assert map_.shape == (4, 6)
-    assert shift.shape == (6,)
-    error = (predicted - target).square().sum() / (torch.stack(means) - target).square().sum()
+    left_out, rest = [0, 10, 20, 30], [row for row in range(40) if row % 10]
+    design = torch.cat([source, torch.ones(40, 1)], dim=1)
+    predicted = design[left_out] @ torch.linalg.lstsq(design[rest], target[rest]).solution
+    weights, shift, report = fit_affine(source.float(), target.float())
+    assert (weights.shape, shift.shape) == ((4, 6), (6,))
+    error = (predicted - target[left_out]).square().sum() / (target[rest].mean(0) - target[left_out]).square().sum()
     assert report.residual == pytest.approx(error.item(), rel=1e-5)
-    cosine = torch.nn.functional.cosine_similarity(predicted, target).mean()
+    cosine = torch.nn.functional.cosine_similarity(predicted, target[left_out]).mean()
     assert report.cosine == pytest.approx(cosine.item(), rel=1e-5)
-    assert "14 shared tokens" in str(report)
+    assert "40 shared tokens" in str(report)
 
 
 class Scaled(torch.nn.Embedding):
@@ -195,41 +184,18 @@ def test_bad_checkpoints_and_arguments_are_named(build, german, tmp_path, checkp
     model = build()
     load = FraternalEmbedding.from_pretrained
     refused(OSError, "missing is not a folder", load, str(tmp_path / "missing"), model)
-    refused(TypeError, "takes no argument trust_remote_code", load, str(german), model, trust_remote_code=True)
     broken = tmp_path / "broken"
     shutil.copytree(german, broken)
-    tensors = load_file(broken / "model.safetensors")
     (broken / "model.safetensors").unlink()
-    refused(OSError, "has no model.safetensors. Save it as one", load, str(broken), model)
-    (broken / "model.safetensors").write_bytes(b"not safetensors")
-    refused(OSError, "is damaged", load, str(broken), model)
-    (broken / "model.safetensors").unlink()
-    (broken / "model.safetensors.index.json").write_text("{}")
-    refused(OSError, "index.json is damaged", load, str(broken), model)
-    lacks = {"weight_map": {"embeddings.word_embeddings.weight": "two.safetensors"}}
-    (broken / "model.safetensors.index.json").write_text(json.dumps(lacks))
-    refused(OSError, "lacks two.safetensors, which its index names", load, str(broken), model)
-    (broken / "model.safetensors.index.json").unlink()
-    matrix = tensors.pop("embeddings.word_embeddings.weight")
-    save_file({"classifier.weight": torch.zeros(2, 2)}, broken / "model.safetensors")
-    refused(ValueError, "holds no tensor embeddings.word_embeddings", load, str(broken), model)
-    # As a masked-LM checkpoint has it, and in shards.
-    save_file({"albert.embeddings.word_embeddings.weight": matrix}, broken / "part.safetensors")
-    (broken / "model.safetensors").unlink()
-    weight_map = {"albert.embeddings.word_embeddings.weight": "part.safetensors"}
-    (broken / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
-    torch.testing.assert_close(load(str(broken), model).weight, matrix)
+    refused(OSError, "broken can't be loaded", load, str(broken), model)
+    save_file({"classifier.weight": torch.zeros(2, 2)}, broken / "model.safetensors", {"format": "pt"})
+    refused(OSError, "holds no input embeddings", load, str(broken), model)
     config = json.loads((broken / "config.json").read_text())
     config["auto_map"] = {"AutoConfig": "code.Config", "AutoModel": "code.Model"}
     config["model_type"] = "stranger"
     (broken / "config.json").write_text(json.dumps(config))
     (broken / "code.py").write_text("raise SystemExit('code was run')")
     refused((ValueError, OSError), "broken can't be loaded", load, str(broken), model)
-
-    for file in broken.glob("*token*"):
-        file.unlink()
-    shutil.copy(german / "config.json", broken)
-    refused(ValueError, "knows no word: its folder holds no tokenizer", load, str(broken), model, align="none")
 
     tokenizer = foreign.tokenizer()
     rows = len(tokenizer)
@@ -243,11 +209,6 @@ def test_bad_checkpoints_and_arguments_are_named(build, german, tmp_path, checkp
         model,
         align="none",
     )
-    refused(ValueError, "not of one model", FraternalEmbedding, tokenizer, torch.randn(5, 8), model)
+    refused(ValueError, "take both from one checkpoint", FraternalEmbedding, tokenizer, torch.randn(5, 8), model)
     refused(ValueError, "align must be", FraternalEmbedding, tokenizer, torch.randn(rows, 8), model, align="linear")
     refused(ValueError, "max_length", FraternalEmbedding, tokenizer, torch.randn(rows, 8), model, max_length=1)
-    refused(TypeError, "weight must be", FraternalEmbedding, tokenizer, [[1.0]], model)
-    refused(TypeError, "tokenizer must be", FraternalEmbedding, "german", torch.randn(rows, 8), model)
-    refused(
-        TypeError, "model must be a SentenceTransformer", FraternalEmbedding, tokenizer, torch.randn(rows, 8), object()
-    )

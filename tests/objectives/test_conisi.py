@@ -56,12 +56,3 @@ def test_rows_that_do_not_count_have_no_gradient():
 
 def test_gradcheck():
     assert gradcheck(interaction, [draw(3, 2, 0).requires_grad_(), draw(3, 2, 1).requires_grad_()])
-
-
-def test_bad_shapes():
-    with pytest.raises(ValueError, match="negative_scores"):
-        interaction(torch.zeros(2, 3), torch.zeros(2, 2))
-    with pytest.raises(ValueError, match="positive_scores"):
-        interaction(torch.zeros(2), torch.zeros(2))
-    with pytest.raises(ValueError, match="valid"):
-        interaction(torch.zeros(2, 3), torch.zeros(2, 3), valid=torch.ones(3, dtype=torch.bool))

@@ -55,20 +55,5 @@ def test_information_is_the_tightest_of_the_bounds():
     assert float(mutual_information(rows(5, 400, 40), rows(6, 400, 40))) < 0.05
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: alignment(rows(0), rows(0, 6)), "same rows"),
-        (lambda: alignment(rows(0, 0), rows(0, 0)), "same rows"),
-        (lambda: uniformity(rows(0, 1)), "at least 2"),
-        (lambda: mutual_information(rows(0), rows(0, 6)), "same shape"),
-        (lambda: mutual_information(rows(0), rows(0), temperatures=()), "at least one"),
-    ],
-)
-def test_what_can_not_be_measured(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
 def test_uniformity_at_another_scale():
     assert float(uniformity(torch.eye(2), scale=3.0)) == pytest.approx(-6.0)

@@ -60,13 +60,3 @@ def test_gradcheck():
     outputs = [draw(3, 4, k).requires_grad_() for k in range(3)]
     inputs = [draw(3, 4, 3 + k) for k in range(3)]
     assert gradcheck(twins_margin, [*outputs, *inputs])
-
-
-def test_bad_shapes():
-    good, other, rows = torch.ones(2, 3), torch.ones(2, 4), torch.ones(3, 3)
-    with pytest.raises(ValueError, match="fraternal"):
-        twins_margin(good, good, other, good, good, good)
-    with pytest.raises(ValueError, match="identical_inputs"):
-        twins_margin(good, good, good, good, other, good)
-    with pytest.raises(ValueError, match="anchor_inputs"):
-        twins_margin(good, good, good, rows, rows, rows)
