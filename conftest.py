@@ -20,16 +20,8 @@ os.environ["HF_DATASETS_CACHE"] = str(Path(_FOLDER.name, "datasets"))
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--write-table`` writes what tests find: of tests/test_encoders.py into docs/encoders.md, of
-    tests/contracts/test_devices.py into docs/synchronisations.md."""
-    parser.addoption("--write-table", action="store_true", help="write the tables that tests compare with")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Before anything asks for WordNet."""
-    if config.getoption("--write-table"):
-        config.option.markexpr = "not slow"  # a table is written when all of it was found
     os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # scikit-learn's own processes take long to start
     config.add_cleanup(_FOLDER.cleanup)
     nltk.data.path[:] = [_FOLDER.name]

@@ -253,7 +253,7 @@ def require_fit(name: str, properties: Mapping[str, Any], wanted: Mapping[str, A
     if differing:
         raise ValueError(
             f"{name} does not fit: {'; '.join(differing)}. Use the encoder that it was trained with, and leave "
-            "split_layer and extra_layers out."
+            "arguments of the network out."
         )
 
 

@@ -303,7 +303,7 @@ def test_models_that_can_not_work(build):
         with pytest.raises(ValueError, match="ALBERT"):
             loss_class(build("albert"))
     stranger = AuxiliaryMLM.from_encoder(build("roberta")[0].model)
-    with pytest.raises(ValueError, match="auxiliary was made from"):
+    with pytest.raises(ValueError, match="auxiliary does not fit"):
         InfoCSELoss(build(), auxiliary=stranger)
 
 

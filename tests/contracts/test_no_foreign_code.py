@@ -66,7 +66,7 @@ def test_the_source_loads_no_pickle_and_runs_no_code_of_others():
         source = path.read_text(encoding="utf-8")
         assert not faults(source), path
         loads += source.count(".from_pretrained(") + source.count("torch.load(")
-    assert loads > 8
+    assert loads > 5
     for source in (
         "pickle.load(f)", "from dill import loads", "torch.load(f)", "torch.load(f, weights_only=False)", "exec(text)",
         "AutoConfig.from_pretrained(n)", "AutoTokenizer.from_pretrained(n, trust_remote_code=trust)",
