@@ -16,9 +16,9 @@ class Method:
     """A training method. Its parts are named as strings: nothing is imported until it is asked for.
 
     Args:
-        name: as ``st-contrastive train --loss`` takes it.
+        name: as ``st-contrastive train --loss`` takes it; the loss is in ``st_contrastive/losses/<name>.py``.
         title: as tables show it.
-        loss: class in ``st_contrastive.losses``.
+        loss: the class there.
         builder: stem of the functions in ``st_contrastive.inputs``: "conisi" of ``conisi_examples`` and
             ``conisi_dataset``.
         columns: text columns that the loss can take, as the builder names them. The first is always needed.
@@ -43,7 +43,7 @@ class Method:
     @property
     def loss_class(self) -> type[Any]:
         """The loss itself."""
-        return _attribute("losses", self.loss)  # type: ignore[no-any-return]
+        return _attribute(f"losses.{self.name}", self.loss)  # type: ignore[no-any-return]
 
     @property
     def examples(self) -> Callable[..., Any]:
