@@ -107,11 +107,12 @@ def main() -> None:
             score(half, mix_weights(model, start, 0.5))
     scores = [(row["corpus"], row["judged"]) for row in table.values()]
     pairs = [(a - c, b - d) for (a, b), (c, d) in itertools.combinations(scores, 2)]
-    wrong = [abs(own) for own, judged in pairs if own * judged < 0]
+    far = [(own, judged) for own, judged in pairs if abs(own) >= 100 * found["corpus"].margin]
     right = sum(own * judged > 0 for own, judged in pairs[: len(scores) - 1])  # those with the untrained encoder
     print(f"Spearman {spearmanr(*zip(*scores, strict=True)).statistic:.2f} over {len(scores)} encoders.")
     print(f"The sign of the change against the untrained encoder is right for {right} of {len(scores) - 1}.")
-    print(f"{len(wrong)} of {len(pairs)} pairs are in the wrong order, {max(wrong, default=0):.2f} apart at most.")
+    ordered = sum(own * judged > 0 for own, judged in far)
+    print(f"{ordered} of {len(far)} pairs of encoders that differ by the margin or more are in the right order.")
 
 
 if __name__ == "__main__":

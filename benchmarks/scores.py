@@ -17,5 +17,5 @@ def all_scores(model: SentenceTransformer, args: argparse.Namespace) -> dict[str
     scores = {}
     for score in (score for report in reports for score in report.scores):
         if score.metric in ("spearman", "accuracy"):
-            scores["dev" if score.split == "dev" else score.dataset] = round(100 * score.value, 3)
+            scores["dev" if score.split == "dev" else score.task] = round(100 * score.value, 3)
     return scores

@@ -7,4 +7,4 @@ from sentence_transformers import SentenceTransformer
 from st_contrastive.evaluation import evaluate_mteb
 
 name, *tasks = sys.argv[1:]
-print(evaluate_mteb(SentenceTransformer(name), tasks, name=name).table())
+print(evaluate_mteb(SentenceTransformer(name), tasks, name=name))

@@ -9,7 +9,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from benchmarks import tables
-from st_contrastive import cli, evaluation, recipes
+from st_contrastive import cli, recipes
 from st_contrastive.methods import METHODS
 from tests.filters import TRAINING
 from tests.snippets import ROOT, commands, python_blocks, run_block, write_files
@@ -28,20 +28,14 @@ def test_the_python_runs(page, checkpoint, build, sentences, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, sentences)
     build(pooling="mean").save_pretrained("tiny")
-    # A README's script scores on the hub's copies, and a recipe loads its model by name.
-    monkeypatch.setattr(
-        evaluation, "evaluate_sts", lambda model, data="data/sts", **options: EVALUATE(model, data, **options)
-    )
     monkeypatch.setattr(recipes._build, "load_model", lambda *_, **__: SentenceTransformer("tiny", device="cpu"))
     names: dict[str, object] = {}
     for block in python_blocks(page):
         code = re.sub(r'"(sentence-transformers/all-MiniLM-L6-v2|bert-base-uncased)"', '"tiny"', block)
+        code = code.replace('STSEvaluator("stsb")', 'STSEvaluator("dev.jsonl")')
         code = re.sub(r"(max_steps|eval_steps|save_steps|num_train_epochs)=\d+", r"\1=1", code)
         run_block(code, page, names)
     assert names
-
-
-EVALUATE = evaluation.evaluate_sts
 
 
 def test_there_are_commands():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import peft
@@ -22,8 +21,6 @@ from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss
 from tests.filters import TRAINING
 from tests.methods import method_of
 from tests.selection import crossed
-
-PAGE = Path(__file__).parent.parent / "docs" / "encoders.md"
 
 
 @dataclass(frozen=True)
@@ -164,16 +161,6 @@ def test_trains_under_compiled_code(checkpoint, tmp_path, name):
     torch._dynamo.reset()
     model = encoder(checkpoint, ROWS["BERT"])
     train(name, model, build_loss(name, model), tmp_path, {"torch_compile": True})
-
-
-def test_the_page_says_which_are_refused():
-    head, *lines = (line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("|"))
-    titles = [title.strip() for title in head.strip("|").split("|")[1:]]
-    cells = {}
-    for line in lines[1:]:
-        row, *answers = (part.strip() for part in line.strip("|").split("|"))
-        cells |= {(row, title): answer.startswith("no") for title, answer in zip(titles, answers, strict=True)}
-    assert cells == {(row, method_of(name).title): (row, name) in REFUSED for row in ROWS for name in ONE_OF_EACH}
 
 
 def test_every_family_has_its_real_tokenizer(checkpoint):

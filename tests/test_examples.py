@@ -104,7 +104,7 @@ def test_resume(example, checkpoint, tmp_path, capsys):
 
 
 def test_adapt_to_documents(example, checkpoint, tmp_path, capsys):
-    texts = [f"the {a} {b} sleeps. it is {a} in the {b}." for a in "abcdefgh" for b in "klmnopqrs"]
+    texts = [f"The {a} {b} sleeps. It is {a} in the {b}." for a in "abcdefgh" for b in "klmnopqrs"]
     (tmp_path / "documents.csv").write_text("body\n" + "\n".join(texts))
     example("adapt_to_documents", checkpoint("bert"), "documents.csv", "out")
     assert saved(tmp_path / "out")
@@ -133,7 +133,7 @@ class Table:
     def __init__(self, tasks):
         self.tasks = tasks
 
-    def table(self):
+    def __str__(self):
         return ", ".join(self.tasks)
 
 

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
         settings: dict[str, Any] = {"pooling": args.pooling, "max_length": model.max_seq_length}
         parts = []
         for option, score in suites.items():
-            with user_error(EvaluationDataError, ImportError, KeyError, prefix=f"{option}: "):
+            with user_error(EvaluationDataError, ImportError, KeyError, OSError, prefix=f"{option}: "):
                 parts.append(score(model, model_name))
         settings |= {str(part.settings["suite"]): part.settings for part in parts}
         scores = tuple(score for part in parts for score in part.scores)

@@ -56,6 +56,9 @@ class Report:
         values = [score.value for score in self.scores if (score.split, score.metric) == (split, metric)]
         return sum(values) / len(values) if values else math.nan
 
+    def __str__(self) -> str:
+        return compare([self])
+
 
 def compare(reports: Sequence[Report]) -> str:
     """The scores as a table, with means over tasks, and notes; of several models, with differences from the first."""

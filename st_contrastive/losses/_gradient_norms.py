@@ -52,7 +52,7 @@ def _training_for_a_moment(loss: InfoCSELoss) -> Iterator[None]:
     """While open, the encoder is in training mode; afterwards everything is as it was, since nothing was trained."""
     modes = {part: part.training for part in loss.modules()}
     buffers = {name: value.clone() for name, value in loss.named_buffers()}
-    begun, rows_before = loss.has_begun, dict(loss.rows_before)
+    begun, singles = loss.has_begun, dict(loss.singles)
     try:
         loss.model.train()
         with torch.enable_grad():
@@ -62,4 +62,4 @@ def _training_for_a_moment(loss: InfoCSELoss) -> Iterator[None]:
             part.training = mode
         for name, value in loss.named_buffers():
             value.copy_(buffers[name])
-        loss.has_begun, loss.rows_before = begun, rows_before
+        loss.has_begun, loss.singles = begun, singles

@@ -21,6 +21,9 @@ from st_contrastive.losses._state import owned_parameters
 if TYPE_CHECKING:
     from st_contrastive.losses.base import TextLoss
 
+#: So many batches of one sentence in a row may be the last ones of as many data sets; the first batch of a run is not.
+_LAST_BATCHES = 3
+
 
 def read_columns(loss: TextLoss, sentence_features: Iterable[dict[str, Any]]) -> list[Rows]:
     """The rows of each text column; the columns are those that the loss takes, and no text is too long."""
@@ -72,7 +75,9 @@ def _check_step(loss: TextLoss, rows: int) -> None:
             "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
             "before training; in an evaluation, call the loss under torch.no_grad()."
         )
-    if not loss.has_negatives(rows) and loss.rows_before.get(loss.is_learning, 1) == 1:  # not an epoch's last batch
+    singles = 0 if loss.has_negatives(rows) else loss.singles.get(loss.is_learning, _LAST_BATCHES) + 1
+    loss.singles[loss.is_learning] = singles
+    if singles > _LAST_BATCHES:
         message = f"{name} was given a batch of one sentence, which has no other to be contrasted with: its loss is 0."
         if loss.is_learning:
             raise ValueError(
@@ -80,7 +85,6 @@ def _check_step(loss: TextLoss, rows: int) -> None:
                 "batches of one, as no_duplicates does where most texts are equal: remove repeated texts."
             )
         loss.warn_once(f"{message} Give per_device_eval_batch_size=2 or more.")
-    loss.rows_before[loss.is_learning] = rows
     if is_replayed(loss.model) and (loss.owned_modules() or loss.mini_batch_size is not None):
         raise ValueError(
             f"A loss around {name}, such as MatryoshkaLoss, cuts the embeddings of one pass, and {name} has a "

@@ -112,8 +112,8 @@ class TextLoss(nn.Module, ABC):
         #: rows go through the encoder.
         self.is_learning, self.grouping = False, Grouping()
         self.has_begun = False
-        #: Rows of the last batch in training (True) and in evaluation.
-        self.rows_before: dict[bool, int] = {}
+        #: Batches of one sentence in a row, in training (True) and in evaluation.
+        self.singles: dict[bool, int] = {}
         self._warned_of: set[str] = set()
 
     def forward(

@@ -60,21 +60,6 @@ def check_run(trainer: Any) -> None:
     _check_metric(trainer, losses)
 
 
-def check_rows_of_batches(trainer: Any, batches: list[dict[str, Any]], singles: int) -> int:
-    """How many batches in a row have had one sentence, which a sampler such as ``no_duplicates`` may yield.
-
-    Raises:
-        ValueError: they can't be the last batches of their datasets.
-    """
-    data = trainer.train_dataset
-    for batch in batches:
-        rows = next((len(value) for name, value in batch.items() if name.endswith("input_ids")), 0)
-        singles = singles + 1 if rows == 1 else 0
-        if singles > (len(data) if isinstance(data, dict) else 1):
-            _require_negatives(each(trainer.loss), "train_dataset gives batches of", 1)
-    return singles
-
-
 def text_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
     """The columns that are tokenised: all but the labels, of which the data collator knows the names."""
     labels = getattr(trainer.data_collator, "valid_label_columns", ["label", "labels", "score", "scores"])

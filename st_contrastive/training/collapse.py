@@ -9,10 +9,13 @@ from typing import Any
 from torch.nn.functional import normalize
 
 from st_contrastive._checks import warn
+from st_contrastive.losses import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss, SimCSELoss
 from st_contrastive.training.checks import text_columns
 
-#: Vectors whose cosines are all within this of 1 are equal.
-TOLERANCE = 1e-4
+#: Vectors whose cosines are all within this of 1 tell nothing apart, at any usual temperature.
+TOLERANCE = 2e-3
+#: After fewer logs, a high loss may still be that of the start.
+_LOGS = 10
 
 
 def collapse_of(trainer: Any) -> str | None:
@@ -29,8 +32,13 @@ def _collapse(trainer: Any) -> str | None:
     losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
     if losses and not math.isfinite(losses[-1]):
         return f"the last logged loss is {losses[-1]}."
+    terms = [log["contrastive"] for log in trainer.state.log_history if "contrastive" in log]
+    equal = math.log(trainer.args.per_device_train_batch_size)
+    contrasts = isinstance(trainer.loss, (SimCSELoss, InfoCSELoss, DiffCSELoss)) and len(terms) >= _LOGS
+    if contrasts and sum(terms[-3:]) / 3 >= equal:
+        return f"the contrastive loss ends at {terms[-1]:.3g}, and equal vectors have {equal:.3g}."
     texts = _distinct_texts(trainer)
-    if not texts:
+    if not texts or isinstance(trainer.loss, AuxiliaryMLMPretrainingLoss):  # masked-LM alone may leave vectors close
         return None
     was_training = trainer.model.training
     vectors = trainer.model.encode(texts, convert_to_tensor=True, show_progress_bar=False).float()

@@ -65,7 +65,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self._first_state = None if self.model_init is None else loss_state.copied(self.loss)
         self._resumed_from: Path | None = None
         self._resumed_sums: dict[str, Tensor] = {}
-        self._singles = 0
         self.add_callback(_Beginning(self))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -91,7 +90,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def begin(self) -> None:
         """Called when the first step is next: checks the run, and restores what transformers does not."""
         checks.check_run(self)
-        self._singles = 0
         best = self._best_in_the_folder_of(self._resumed_from)
         if best is not None:
             self.state.best_model_checkpoint = str(best)
@@ -102,12 +100,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             # So that the mean loss reported at the end is only that of this run.
             self._total_loss_scalar = -self.accelerator.gather(self._tr_loss).mean().item()
             self.accum_loss_components["train"] = sums
-
-    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers; refuses batches of one sentence."""
-        batches, items = super().get_batch_samples(*args, **kwargs)
-        self._singles = checks.check_rows_of_batches(self, batches, self._singles)
-        return batches, items
 
     def _best_in_the_folder_of(self, checkpoint: Path | None) -> Path | None:
         """The best model's checkpoint where the run's folder is now; the state names where it was."""

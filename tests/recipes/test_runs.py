@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pytest
 import torch
@@ -268,3 +269,14 @@ def test_bad_input(checkpoint, tmp_path, recipe, given, match):
         arguments["fraternal"] = str(checkpoint("bert"))
     with pytest.raises((OSError, ValueError), match=match):
         recipes.trainer(recipe, output_dir=tmp_path, **arguments)
+
+
+def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path):
+    documents = [f"Here {a}. Then {b}. Number {row}." for row, (a, b) in enumerate(product(SENTENCES * 3, SENTENCES))]
+    given = {**SMALL, "dev": "corpus", "eval_steps": 1, "model": str(checkpoint("bert"))}
+    run = recipes.run("simcse-bert-base", data=documents, output_dir=tmp_path / "out", split="sentences", **given)
+    assert run.before is not None
+    assert run.helped == (run.after > run.before)
+    trained = set(run.trainer.train_dataset["sentence"])
+    held_out = [document for document in documents if f"Number {document.split()[-1]}" not in trained]
+    assert len(held_out) == len(documents) // 10

@@ -55,11 +55,10 @@ def test_saved_adapters_are_loaded_frozen(build, of, tmp_path):
     again = build()
     again[0].model.load_adapter(str(tmp_path / "adapter"))
     again[0].model.requires_grad_(False)  # as PEFT loads it
-    loss = stc.SimCSELoss(again)
-    with pytest.raises(ValueError, match="enable_adapters"):
-        of(loss).train()
+    with pytest.raises(ValueError, match="PEFT loads saved adapters frozen"):
+        stc.SimCSELoss(again)
     again.transformers_model.enable_adapters()
-    assert of(loss).train().global_step == 1
+    assert of(stc.SimCSELoss(again)).train().global_step == 1
 
 
 def test_an_encoder_in_a_peft_model_can_not_be_resumed(build, of):
@@ -106,7 +105,7 @@ def test_an_optimizer_without_the_losses_parameters(build, of):
 def test_a_sampler_that_gives_one_sentence(build, of, sentences):
     """The last batch of an epoch may have one, and two of them with two datasets."""
     data, options = Dataset.from_dict({"sentence": ["a cat"] * 8}), {"max_steps": 4}
-    with pytest.raises(ValueError, match="batches of 1 leaves no other sentence"):
+    with pytest.raises(ValueError, match="batch of one sentence"):
         of(stc.SimCSELoss(build()), data=data, batch_sampler="no_duplicates", **options).train()
     five = stc.text_dataset(sentences[:5])
     for data in (five, {"a": five, "b": five}):
@@ -193,7 +192,7 @@ def test_on_several_processes(build, of, sentences, monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     model = build()
     datasets = {name: stc.text_dataset(sentences) for name in ("a", "b")}
-    plain = {"head": False, "log_terms": False}
+    plain = {"head": None, "log_terms": False}
     for first, second in (
         (stc.SimCSELoss(model, head="tanh", log_terms=False), stc.SimCSELoss(model, **plain)),
         (stc.SimCSELoss(model, **plain), stc.SimCSELoss(model, **plain, gather_across_devices=True)),

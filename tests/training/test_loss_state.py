@@ -88,9 +88,9 @@ def test_another_encoders_state(made, tmp_path, checkpoint):
     modules = [Transformer(str(checkpoint("bert"))), Pooling(32, "cls"), Dense(32, 24)]
     first, second = loss, stc.ConIsILoss(SentenceTransformer(modules=modules, device="cpu"))
     with torch.no_grad():
-        first.head.linear.weight.add_(1)
+        first.predictor.linear.weight.add_(1)
     before = owned(first), owned(second)
-    with pytest.raises(LossStateError, match=r"another encoder.*head.linear.weight"):
+    with pytest.raises(LossStateError, match=r"another encoder.*predictor.linear.weight"):
         load_loss_state({"a": first, "b": second}, tmp_path)
     assert_same(before[0], owned(first))
     assert_same(before[1], owned(second))
