@@ -28,11 +28,7 @@ def save_auxiliary(
 ) -> None:
     """Write ``auxiliary_config.json`` and ``auxiliary.safetensors`` into a folder, which may hold other files.
 
-    Args:
-        auxiliary: the network.
-        path: folder; it is made if needed.
-        tokenizer: the encoder's; its fingerprint goes into the configuration.
-        base_name: name of the checkpoint that training started from.
+    ``tokenizer`` is the encoder's, ``base_name`` the name of the checkpoint that training started from.
     """
     folder = Path(path).expanduser()
     network = auxiliary.network.config.to_dict()

@@ -36,13 +36,8 @@ class AuxiliaryMLM(nn.Module):
     vector at position 0, through which alone a gradient leaves the network. Both are layers of one model of the
     encoder's own class, so that transformers' own code for the family makes masks, positions and attention biases.
 
-    Use :meth:`from_encoder`, or :func:`~st_contrastive.components.load_auxiliary` for a trained one.
-
-    Args:
-        network: an encoder of frozen and trainable layers, owned by this module.
-        head: the masked-LM head. A tied one uses the network's own embedding matrix.
-        split_layer: how many of the lowest layers are frozen.
-        lower_dropout: keep dropout on in the frozen part during training.
+    Use :meth:`from_encoder`, or :func:`~st_contrastive.components.load_auxiliary` for a trained one. A tied head takes
+    the embedding matrix of ``network``, whose lowest ``split_layer`` layers are frozen.
 
     Raises:
         ValueError: the encoder's family does not work as an auxiliary network.
@@ -79,7 +74,7 @@ class AuxiliaryMLM(nn.Module):
             extra_layers: how many trainable layers follow. None takes two, as in the paper, or one where two would make
                 the network as deep as the encoder, which predicts as well without the sentence vector.
             tied_head: use the frozen copy's embedding matrix as the head's decoder; False trains a separate matrix.
-            lower_dropout: see the class.
+            lower_dropout: keep dropout on in the frozen part during training.
 
         Raises:
             ValueError: the encoder has too few layers, or layers that share their weights.
@@ -240,11 +235,7 @@ class AuxiliaryMLM(nn.Module):
 
 
 def require_fit(name: str, properties: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse an auxiliary network that has other properties than are wanted; None accepts any.
-
-    Raises:
-        ValueError: some differ; they are named.
-    """
+    """Refuse an auxiliary network that has other properties than are wanted; None accepts any."""
     differing = [
         f"{key} is {properties[key]!r}, not {value!r}"
         for key, value in wanted.items()

@@ -18,12 +18,7 @@ from st_contrastive._files import checkpoint_name
 
 
 def load_tokenizer(name: str | os.PathLike[str], argument: str, **options: Any) -> PreTrainedTokenizerBase:
-    """The checkpoint's tokenizer.
-
-    Args:
-        name: folder or hub name.
-        argument: the argument that names the checkpoint, for the error.
-        options: as in transformers.
+    """The tokenizer of a folder or hub name; ``argument`` names it in errors, ``options`` are transformers'.
 
     Raises:
         OSError: it can't be loaded.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import require_choice, require_count
 from st_contrastive.components.checkpoints import fingerprint, load_embeddings, load_tokenizer
@@ -26,8 +26,8 @@ class FraternalEmbedding(nn.Module):
     r"""BEL_F of Twins (Xiao, Li and Chen, 2023, eq. 2): the frozen embedding layer of another language's checkpoint.
 
     The paper does not say how vectors of another space, or of another width, are fused with the encoder's. Here an
-    affine map transfers them. It is fitted once, in closed form, by least squares on the tokens in both vocabularies
-    (names, digits, punctuation, word pieces, special tokens).
+    affine map transfers them, fitted once by least squares on the tokens in both vocabularies (names, digits,
+    punctuation, word pieces, special tokens).
 
     A translation is tokenised once, when the training data are built, and stored in the label of its example: see
     :meth:`labels`. Neither the model nor its tokenizer is changed.
@@ -39,10 +39,6 @@ class FraternalEmbedding(nn.Module):
         align: "shared_tokens" fits the map; "none" uses the vectors unchanged, if w is the encoder's width.
         max_length: maximum tokens of a translation, including special tokens. Each takes four bytes in every example.
             None takes ``model.max_seq_length``, at most 128. A loss also truncates to the model's own limit.
-
-    Raises:
-        ValueError: there are too few shared tokens for the map, the widths differ and there is no map, or the tokenizer
-            has more tokens than the matrix has rows.
 
     Attributes:
         alignment: how well the map fits, an :class:`Alignment`; None with ``align="none"``.
@@ -99,16 +95,11 @@ class FraternalEmbedding(nn.Module):
         self.alignment: Alignment | None = None
         if align == "shared_tokens":
             self._fit_map(model)
-        elif weight.shape[1] != self.width:
+        elif weight.shape[1] != self.width or _scales_embeddings(encoder_of(model)):
             raise ValueError(
-                f'align="none" needs embeddings of the encoder\'s width {self.width}, got {weight.shape[1]}. Use '
-                'align="shared_tokens".'
+                f'align="none" needs vectors of the encoder\'s width {self.width}, got {weight.shape[1]}, and an '
+                'encoder that does not scale its own. Use align="shared_tokens".'
             )
-        elif not torch.equal(
-            encoder_of(model).get_input_embeddings()(torch.zeros(1, dtype=torch.long, device=frozen.device)),
-            embeddings[:1],
-        ):
-            raise ValueError('align="none" does not fit an encoder that scales its vectors. Use align="shared_tokens".')
 
     def _fit_map(self, model: nn.Module) -> None:
         encoder = encoder_of(model)
@@ -140,7 +131,7 @@ class FraternalEmbedding(nn.Module):
         max_length: int | None = None,
         **options: Any,
     ) -> FraternalEmbedding:
-        """Take the tokenizer and the embedding matrix of a checkpoint.
+        """Take the tokenizer and the embedding matrix of a checkpoint; otherwise as the class.
 
         Args:
             name_or_path: folder or hub name. The weights must be safetensors; no code of the checkpoint is run.
@@ -151,7 +142,6 @@ class FraternalEmbedding(nn.Module):
 
         Raises:
             OSError: there is no such checkpoint, or it has no safetensors.
-            ValueError: see the class.
         """
         tokenizer = load_tokenizer(name_or_path, "fraternal checkpoint", **options)
         weight = load_embeddings(name_or_path, "fraternal checkpoint", **options)
@@ -210,6 +200,11 @@ class FraternalEmbedding(nn.Module):
             f"vocabulary={vocabulary}, width={width} -> {self.width}, align={self.align!r}, "
             f"tokenizer={self.fingerprint}"
         )
+
+
+def _scales_embeddings(encoder: PreTrainedModel) -> bool:
+    first = torch.zeros(1, dtype=torch.long, device=encoder.device)
+    return not torch.equal(encoder.get_input_embeddings()(first), embedding_matrix(encoder)[:1])
 
 
 def _truncated(ids: Tensor, lengths: Tensor, limit: int, trailing: int) -> Tensor:

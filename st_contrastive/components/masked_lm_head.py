@@ -40,12 +40,8 @@ class MaskedLMHead(nn.Module):
     """Vocabulary logits from hidden states, computed by transformers' masked-LM class of the encoder's family.
 
     The decoder's matrix is the largest part. Either the head owns and trains it, or the head is tied: then each call
-    passes the embedding matrix, and the head owns the rest only. Use :meth:`for_encoder`.
-
-    Args:
-        model: a masked-LM model; its encoder is removed.
-        source: "checkpoint" if the head's weights are trained, "new" if not.
-        tied: whether the calls pass the decoder's matrix.
+    passes the embedding matrix, and the head owns the rest only. ``source`` is "checkpoint" if the head's weights are
+    trained, "new" if not. Use :meth:`for_encoder`; the constructor removes the encoder of a masked-LM model.
     """
 
     def __init__(self, model: PreTrainedModel, source: Literal["checkpoint", "new"], *, tied: bool) -> None:
@@ -66,10 +62,7 @@ class MaskedLMHead(nn.Module):
     def for_encoder(cls, encoder: PreTrainedModel, *, tied: bool | None = False) -> MaskedLMHead:
         """The checkpoint's head if it has one, else a new one, whose decoder starts as the embedding matrix.
 
-        Args:
-            encoder: its config names the family and the checkpoint (a folder or hub name).
-            tied: see the class. None ties the head, unless the checkpoint's decoder has another matrix than its
-                embeddings.
+        With ``tied=None`` the head is tied, unless the checkpoint's decoder has another matrix than its embeddings.
 
         Raises:
             ValueError: transformers has no masked-LM class for this family, or one of another width.

@@ -34,10 +34,6 @@ class MomentumEncoder(nn.Module):
     optimizer step, also under gradient accumulation. Copies of weights in half precision are in float32, because half
     precision would round small steps away.
 
-    Args:
-        followed: the modules.
-        momentum: m, at least 0 and below 1; with 0 each update copies the weights.
-
     Raises:
         ValueError: the weights are quantised.
     """

@@ -31,13 +31,6 @@ class ReplacedTokenDetector(nn.Module):
     The discriminator is a trained copy of the encoder. The sentence vector replaces its embedding-layer output at
     position 0: the better that vector describes the original sentence, the easier the edits are to find. Its gradient
     reaches the encoder through that vector only. Use :meth:`from_encoder`.
-
-    Args:
-        masking: chooses the tokens that the generator fills in.
-        generator: a masked language model without its head, frozen here.
-        head: its head, frozen here; a tied one uses the generator's embedding matrix.
-        discriminator: an encoder, trained here.
-        sampling: draw the tokens from the generator's distribution; False takes the most likely.
     """
 
     def __init__(
@@ -70,17 +63,17 @@ class ReplacedTokenDetector(nn.Module):
         mask_rate: float = 0.3,
         sampling: bool = False,
     ) -> ReplacedTokenDetector:
-        """A detector for an encoder.
+        """A detector for an encoder, which is not changed, and its tokenizer.
 
         Args:
-            encoder: the encoder; it is not changed.
+            encoder: the encoder.
             tokenizer: the encoder's.
             generator: folder or hub name of a masked-LM checkpoint with the same tokenizer (the authors use
                 distilbert-base-uncased with BERT), or a masked-LM model. Or a head that was trained on this encoder,
                 which then works on a frozen copy of it: a :class:`MaskedLMHead`, or the folder of a saved auxiliary
                 network. None uses that copy and the head of the encoder's checkpoint.
             mask_rate: share of the tokens that the generator fills in.
-            sampling: see the class.
+            sampling: draw the tokens from the generator's distribution; False takes the most likely.
 
         Raises:
             OSError: the generator can't be loaded.
@@ -124,16 +117,13 @@ class ReplacedTokenDetector(nn.Module):
     def forward(
         self, texts: dict[str, Any], vectors: Tensor, masked: CorruptedTokens, *, gradient_scale: float = 1.0
     ) -> tuple[Tensor, Tensor]:
-        """Scores of each token, and which tokens were replaced.
+        """Scores (N, L, 2) of "original" and "replaced", and (N, L) bool, True if the token was replaced.
 
         Args:
             texts: the text as the encoder takes it: ``input_ids`` (N, L), ``attention_mask`` and so on.
             vectors: the sentence vectors (N, d), with their gradient.
             masked: the masked text, from :attr:`masking`.
             gradient_scale: factor on the gradient into the vectors.
-
-        Returns:
-            Scores (N, L, 2) of "original" and "replaced", and (N, L) bool, True if the token was replaced.
         """
         edited = self.replace(texts, masked)
         return self._detect({**texts, "input_ids": edited}, vectors, gradient_scale), edited != texts["input_ids"]

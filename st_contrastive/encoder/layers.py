@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -15,21 +15,18 @@ def layer_stack(encoder: PreTrainedModel) -> tuple[nn.Module, str]:
     """The module that owns the encoder's list of layers, and the list's name in it.
 
     Raises:
-        ValueError: no list with one entry a layer exists, as in families whose layers share their weights (ALBERT).
+        ValueError: there is not one list with an entry for each layer, as in ALBERT, whose layers share their weights.
     """
     depth = getattr(encoder.config, "num_hidden_layers", None)
     for owner in encoder.modules():
         names = [n for n, child in owner.named_children() if isinstance(child, nn.ModuleList) and len(child) == depth]
         if len(names) == 1:
             return owner, names[0]
-        if names:
-            raise ValueError(
-                f"{type(encoder).__name__} keeps the parts of its layers in separate lists ({', '.join(names)}): "
-                "no layer can be taken out. Take an encoder with one list of layers, such as BERT or RoBERTa."
-            )
+        if names:  # the parts of the layers in separate lists
+            break
     raise ValueError(
-        f"{type(encoder).__name__} has no list of {depth} transformer layers of its own: it may share one layer's "
-        "weights among all, as ALBERT does. Take an encoder with separate layers, such as BERT or RoBERTa."
+        f"{type(encoder).__name__} has no list of its {depth} transformer layers, out of which one could be taken: it "
+        "may share one layer's weights among all, as ALBERT does. Take an encoder such as BERT or RoBERTa."
     )
 
 
@@ -41,15 +38,14 @@ def set_depth(config: PretrainedConfig, kept: Sequence[int]) -> None:
     """
     config.num_hidden_layers = len(kept)
     for name in ("layer_types", "attention_window"):  # in some families one entry a layer
-        if isinstance(own := getattr(config, name, None), list):
-            setattr(config, name, [own[layer] for layer in kept])
+        if isinstance(entries := getattr(config, name, None), list):
+            setattr(config, name, [entries[layer] for layer in kept])
 
 
 def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
     """The encoder's transformer layers, lowest first."""
     owner, name = layer_stack(encoder)
-    layers: nn.ModuleList = getattr(owner, name)
-    return layers
+    return cast(nn.ModuleList, getattr(owner, name))
 
 
 def _lowest_layer(encoder: PreTrainedModel) -> tuple[nn.Module, int]:
@@ -87,10 +83,8 @@ def editing_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterato
 
 @contextmanager
 def editing_embeddings(encoder: PreTrainedModel, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """While open, ``edit`` replaces the embedding layer's output, (rows, tokens, width), in every pass.
-
-    That is what enters the lowest layer, with positions, token types, LayerNorm and dropout.
-    """
+    """While open, ``edit`` replaces what enters the lowest layer, (rows, tokens, width), in every pass: the embedding
+    layer's output, with positions, token types, LayerNorm and dropout."""
     layer, calls_a_pass = _lowest_layer(encoder)
     calls = 0
 
@@ -104,42 +98,29 @@ def editing_embeddings(encoder: PreTrainedModel, edit: Callable[[Tensor], Tensor
 
 
 @contextmanager
-def embedding_outputs(encoder: PreTrainedModel) -> Iterator[list[Tensor]]:
-    """While open, the list collects the embedding layer's output of every forward pass, detached."""
-    captured: list[Tensor] = []
-
-    def record(hidden: Tensor) -> Tensor:
-        captured.append(hidden.detach())
-        return hidden
-
-    with editing_embeddings(encoder, record):
-        yield captured
-
-
-@contextmanager
 def capturing_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Tensor]]:
-    """While open, the list collects the hidden states after the lowest ``number`` layers, with their gradient.
+    """While open, the list collects the hidden states after the lowest ``number`` layers, with their gradient; after 0
+    layers, they are the embedding layer's output.
 
     They are read where they enter the next layer, because some families compute something between two layers.
     """
     captured: list[Tensor] = []
-    layers = layers_of(encoder)
 
     def record(hidden: Tensor) -> Tensor:
         captured.append(hidden)
         return hidden
 
-    if number < len(layers):
-        with editing_input(layers[number], record):
-            yield captured
-        return
-    handle = layers[-1].register_forward_hook(
-        lambda _, __, output: captured.append(output if isinstance(output, Tensor) else output[0])
-    )
-    try:
+    with ExitStack() as stack:
+        if number == 0:
+            stack.enter_context(editing_embeddings(encoder, record))
+        elif number < len(layers := layers_of(encoder)):
+            stack.enter_context(editing_input(layers[number], record))
+        else:
+            handle = layers[-1].register_forward_hook(
+                lambda _, __, output: captured.append(output if isinstance(output, Tensor) else output[0])
+            )
+            stack.callback(handle.remove)
         yield captured
-    finally:
-        handle.remove()
 
 
 def accepted_by(network: PreTrainedModel, texts: dict[str, Tensor]) -> dict[str, Tensor]:

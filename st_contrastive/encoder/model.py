@@ -24,11 +24,7 @@ _BEHIND_POOLING = ("Normalize", "Dense", "LayerNorm", "Dropout")
 
 
 def wrapper_chain(model: nn.Module) -> list[nn.Module]:
-    """The wrappers around a SentenceTransformer, outermost first, and the SentenceTransformer itself, last.
-
-    Raises:
-        TypeError: there is no SentenceTransformer inside.
-    """
+    """The wrappers around a SentenceTransformer, outermost first, and the SentenceTransformer itself, last."""
     chain = [model]
     while not isinstance(chain[-1], SentenceTransformer):
         # torch.compile has what it wraps as _orig_mod, DDP and DataParallel as module.
@@ -45,11 +41,7 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
 
 
 def text_module(model: nn.Module) -> Transformer:
-    """The token-level Transformer module that the model starts with.
-
-    Raises:
-        TypeError: the model starts with another module, or this one gives no token embeddings.
-    """
+    """The Transformer module that the model starts with, which must give token embeddings."""
     first = unwrap(model)[0]
     if not isinstance(first, Transformer):
         raise TypeError(
@@ -90,11 +82,7 @@ def token_width(model: nn.Module) -> int:
 
 
 def embedding_matrix(encoder: PreTrainedModel) -> Tensor:
-    """The token embeddings, (V, e). Some families (ALBERT, ELECTRA) project them to the layers' width.
-
-    Raises:
-        ValueError: the encoder has no matrix of token embeddings.
-    """
+    """The token embeddings, (V, e). Some families (ALBERT, ELECTRA) project them to the layers' width."""
     try:
         weight = getattr(encoder.get_input_embeddings(), "weight", None)
     except NotImplementedError:
@@ -178,10 +166,7 @@ def is_compiled(model: nn.Module) -> bool:
 
 
 def run_precision(model: nn.Module) -> AbstractContextManager[Any]:
-    """Autocast as accelerate opens it around the model's own forward pass, for what a loss computes beside it.
-
-    The Trainer's ``bf16`` and ``fp16`` reach the model alone: its forward is wrapped, not the loss.
-    """
+    """Autocast for what a loss computes, as accelerate opens it around the model's own forward pass alone."""
     inner = unwrap(model)
     precision = AcceleratorState().mixed_precision if is_initialized() and hasattr(inner, "_original_forward") else "no"
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}

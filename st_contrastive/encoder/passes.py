@@ -24,6 +24,8 @@ from st_contrastive.encoder.rows import CorruptedTokens, Rows
 #: What a function of rows may be given: each part has an entry for each row.
 Part = Rows | CorruptedTokens | Tensor
 Function = Callable[..., tuple[Tensor, ...]]
+#: What a function gave for each group of rows, and the group's row numbers; None stands for all rows.
+Results = list[tuple[tuple[Tensor, ...], Tensor | None]]
 
 #: What a pass through an encoder costs beside its tokens, as a number of tokens.
 _PASS_COST = 64
@@ -48,10 +50,7 @@ class Encoded:
 
 
 def pool(model: nn.Module, encoded: Encoded, mode: str) -> Tensor:
-    """Token vectors to one vector a sentence, (N, d), by sentence-transformers' own Pooling.
-
-    The prompt's tokens count where the model's own Pooling counts them.
-    """
+    """Token vectors to one vector a sentence, (N, d); a prompt's tokens count where the model's own Pooling does so."""
     include_prompt = all(getattr(module, "include_prompt", True) for module in unwrap(model))
     return _pooled(Pooling(encoded.tokens.shape[-1], mode, include_prompt=include_prompt), encoded)
 
@@ -115,8 +114,8 @@ class Grouping:
     cut: bool = False
     mini_batch_size: int | None = None
 
-    def run(self, function: Function, parts: Sequence[Part]) -> list[tuple[tuple[Tensor, ...], Tensor | None]]:
-        """The results of ``function(*parts)`` for each group of rows, with the group's row numbers (None: all)."""
+    def run(self, function: Function, parts: Sequence[Part]) -> Results:
+        """The results of ``function(*parts)`` for each group of rows."""
         texts = [part for part in parts if isinstance(part, Rows)]
         recompute = self.mini_batch_size is not None and len(texts[0]) > self.mini_batch_size
         if not (recompute or self.by_length):
@@ -127,12 +126,12 @@ class Grouping:
         groups = _chunks(longest, self.mini_batch_size or 1) if recompute else cheapest_groups(longest)
         if len(groups) < 2 and (lengths.max(axis=1) == widths).all():
             return [(function(*parts), None)]
-        run = _recomputed if recompute and torch.is_grad_enabled() else _once
-        results: list[tuple[tuple[Tensor, ...], Tensor | None]] = []
+        results: Results = []
         for numbers in groups:
             rows = torch.tensor(numbers, device=texts[0].mask.device)
-            part_widths = lengths[:, numbers].max(axis=1) if self.cut else widths
-            results.append((run(function, _sliced(parts, rows, part_widths)), rows))
+            group = _sliced(parts, rows, lengths[:, numbers].max(axis=1) if self.cut else widths)
+            run_twice = recompute and torch.is_grad_enabled()
+            results.append((_recomputed(function, group) if run_twice else function(*group), rows))
         return results
 
 
@@ -149,7 +148,7 @@ def _sliced(parts: Sequence[Part], rows: Tensor, widths: Iterable[int]) -> list[
     return sliced
 
 
-def in_order(results: list[tuple[tuple[Tensor, ...], Tensor | None]]) -> tuple[Tensor, ...]:
+def in_order(results: Results) -> tuple[Tensor, ...]:
     """The groups' tensors, which have an entry for each row, put together in the batch's order."""
     if results[0][1] is None:
         return results[0][0]
@@ -159,14 +158,7 @@ def in_order(results: list[tuple[tuple[Tensor, ...], Tensor | None]]) -> tuple[T
 
 
 def cheapest_groups(lengths: Sequence[int], pass_cost: int = _PASS_COST) -> list[list[int]]:
-    """The rows in one to eight equal groups, shortest first: the number that costs least in padded tokens and passes.
-
-    Example:
-        >>> cheapest_groups([3, 9, 3, 9], pass_cost=4)
-        [[0, 2], [1, 3]]
-        >>> cheapest_groups([3, 9, 3, 9], pass_cost=20)
-        [[0, 2, 1, 3]]
-    """
+    """The rows in one to eight equal groups, shortest first; their number costs least in padded tokens and passes."""
     shortest_first, rows = np.sort(lengths), len(lengths)
     sizes = [math.ceil(rows / count) for count in _GROUP_COUNTS]
     costs = []
@@ -180,10 +172,6 @@ def _chunks(lengths: Sequence[int], size: int) -> list[list[int]]:
     """Row numbers in chunks of ``size``, shortest rows first; the last chunk may be smaller."""
     order = np.argsort(lengths, kind="stable").tolist()
     return [order[start : start + size] for start in range(0, len(order), size)]
-
-
-def _once(function: Function, parts: Sequence[Part]) -> tuple[Tensor, ...]:
-    return function(*parts)
 
 
 def _recomputed(function: Function, parts: Sequence[Part]) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""Checks of a model when a loss is built, and freezing of its token embeddings."""
+"""Checks of a model when a loss is built, and freezing of its token embeddings; each refuses by a ValueError."""
 
 from __future__ import annotations
 
@@ -27,24 +27,14 @@ from st_contrastive.encoder.model import (
 
 
 def require_text_encoder(model: nn.Module) -> None:
-    """Refuse a model that no loss can read.
-
-    Raises:
-        TypeError: the model does not start with a token-level Transformer module.
-        ValueError: it has no tokenizer, or one without a vocabulary or a padding token.
-    """
+    """Refuse a model that does not start with a token-level Transformer module (a TypeError), or that has no tokenizer
+    with a vocabulary and a padding token."""
     tokenizer = text_module(model).tokenizer
-    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+    # Of a folder without tokenizer files, transformers makes a tokenizer that has special tokens alone.
+    if not isinstance(tokenizer, PreTrainedTokenizerBase) or len(tokenizer) <= len(set(tokenizer.all_special_ids)):
         raise ValueError(
-            "model has no tokenizer, which these losses need to tell words from special tokens. Load the Transformer "
-            "module from a folder or name that holds one."
-        )
-    if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
-        # transformers makes such a tokenizer of a folder without tokenizer files.
-        raise ValueError(
-            f"model's tokenizer ({type(tokenizer).__name__}) has no vocabulary besides special tokens: its folder has "
-            "no tokenizer files. Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load "
-            "the model again."
+            f"model has no tokenizer with a vocabulary (got {type(tokenizer).__name__}): its folder has no tokenizer "
+            "files. Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
         )
     require_padding(tokenizer)
 
@@ -59,22 +49,13 @@ def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def require_trainable(model: SentenceTransformer) -> None:
-    """Refuse a model that training would leave as it is, or destroy. Warn of weights that hardly move.
-
-    Raises:
-        ValueError: no weight is trained, weights that are trained are float16, or there is no limit to cut texts at.
-    """
+    """Refuse a model that training would leave as it is, or destroy. Warn of weights that hardly move."""
     if not any(weight.requires_grad for weight in model.parameters()):
-        adapters = getattr(encoder_of(model), "peft_config", None)
         raise ValueError(
             "No weight of model is trained (requires_grad is False everywhere), so that only the loss's own head would "
-            "learn. "
-            + (
-                "PEFT loads saved adapters frozen: unfreeze them, for instance by [p.requires_grad_(True) for n, p in "
-                "model.named_parameters() if 'lora_' in n]."
-                if adapters
-                else "Call model.requires_grad_(True), or put a Dense module that is trained behind the frozen encoder."
-            )
+            "learn. Call model.requires_grad_(True), or put a Dense module behind the frozen encoder. PEFT loads saved "
+            "adapters frozen: unfreeze them by [p.requires_grad_(True) for n, p in model.named_parameters() if 'lora_' "
+            "in n]."
         )
     if unwrap(model).max_seq_length is None:
         limit = max_positions(model)
@@ -96,11 +77,7 @@ def require_trainable(model: SentenceTransformer) -> None:
 
 
 def require_no_half(part: nn.Module, owner: str) -> None:
-    """Refuse float16 weights that are trained; ``owner`` begins the message.
-
-    Raises:
-        ValueError: there are some.
-    """
+    """Refuse float16 weights that are trained; ``owner`` begins the message."""
     if any(weight.dtype == torch.float16 for weight in part.parameters() if weight.requires_grad):
         raise ValueError(
             f"{owner} float16 weights: an optimizer's squared gradients underflow in them, and its steps become "
@@ -110,11 +87,7 @@ def require_no_half(part: nn.Module, owner: str) -> None:
 
 
 def require_independent_rows(model: nn.Module, argument: str) -> None:
-    """Refuse a model whose vector for a row depends on the batch's other rows.
-
-    Raises:
-        ValueError: it has BatchNorm.
-    """
+    """Refuse a model whose vector for a row depends on the batch's other rows."""
     if any(isinstance(module, _BatchNorm) for module in unwrap(model).modules()):
         raise ValueError(
             f"{argument} can't be used: the model has BatchNorm, whose statistics would be a mini-batch's."
@@ -122,38 +95,25 @@ def require_independent_rows(model: nn.Module, argument: str) -> None:
 
 
 def require_plain_tokens(model: nn.Module, reader: str) -> None:
-    """Refuse a model that changes the encoder's token vectors before it pools them.
-
-    Args:
-        model: the model.
-        reader: what reads them, for the message.
-
-    Raises:
-        ValueError: there is such a module, or prompt tuning.
-    """
+    """Refuse a model that changes the encoder's token vectors before it pools them; ``reader`` begins the message."""
     adapters = getattr(encoder_of(model), "peft_config", None) or {}
+    change = ""
     if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
-        raise ValueError(
-            f"{reader} reads the encoder's own token vectors, and prompt tuning (PEFT) puts others before them. Take "
-            "LoRA, or a loss that reads sentence vectors only, such as SimCSELoss or ConIsILoss."
-        )
+        change = "prompt tuning (PEFT) puts others before them: take LoRA"
     for module in list(unwrap(model))[1:]:
         if isinstance(module, Pooling):
-            return
+            break
         if type(module).__name__ in ("Dense", "CNN", "LSTM", "WordWeights"):
-            raise ValueError(
-                f"{reader} reads the encoder's own token vectors, and {type(module).__name__} changes them before the "
-                "model pools them. Put it behind the Pooling, or take a loss that reads sentence vectors only, such "
-                "as SimCSELoss or ConIsILoss."
-            )
+            change = f"{type(module).__name__} changes them before the model pools them: put it behind the Pooling"
+    if change:
+        raise ValueError(
+            f"{reader} reads the encoder's own token vectors, and {change}, or take a loss that reads sentence vectors "
+            "only, such as SimCSELoss or ConIsILoss."
+        )
 
 
 def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
-    """Refuse an encoder that does not accept embeddings in place of token ids.
-
-    Raises:
-        ValueError: its forward pass has no argument ``inputs_embeds``.
-    """
+    """Refuse an encoder that does not accept embeddings in place of token ids."""
     if "inputs_embeds" not in inspect.signature(encoder.forward).parameters:
         raise ValueError(
             f"{type(encoder).__name__} takes no inputs_embeds, which the fraternal twin needs. Take an encoder such as "
@@ -162,11 +122,7 @@ def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
 
 
 def freeze_token_embeddings(model: SentenceTransformer) -> None:
-    """``requires_grad=False`` for the token embeddings of the model's encoder.
-
-    Raises:
-        ValueError: nothing else is trained, or the model is already in DistributedDataParallel.
-    """
+    """``requires_grad=False`` for the token embeddings; refused where nothing else is trained, or under DDP."""
     layer = encoder_of(model).get_input_embeddings()
     embeddings = {id(parameter) for parameter in layer.parameters()}
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
@@ -187,11 +143,7 @@ def freeze_token_embeddings(model: SentenceTransformer) -> None:
 
 @contextmanager
 def trial_pass(network: PreTrainedModel, purpose: str) -> Iterator[None]:
-    """Wraps one forward pass of a network that a loss owns, so that an unsuitable family is refused before training.
-
-    Raises:
-        ValueError: the pass failed; its error is the cause.
-    """
+    """Wraps one forward pass of a network that a loss owns, so that an unsuitable family is refused before training."""
     flash = "flash" in str(network.config._attn_implementation)  # which takes half precision only
     precision = torch.autocast(network.device.type, torch.bfloat16, cache_enabled=False) if flash else nullcontext()
     try:

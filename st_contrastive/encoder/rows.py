@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,7 @@ _BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "se
 
 @dataclass(frozen=True)
 class CorruptedTokens:
-    """``input_ids`` (N, L) after corruption, and ``chosen`` (N, L), True where a token was drawn for it.
-
-    Example:
-        >>> import torch
-        >>> tokens = CorruptedTokens(torch.tensor([[7, 8], [9, 9]]), torch.tensor([[False, True], [True, False]]))
-        >>> tokens.places()
-        tensor([1, 2])
-    """
+    """``input_ids`` (N, L) after corruption, and ``chosen`` (N, L), True where a token was drawn for it."""
 
     input_ids: Tensor
     chosen: Tensor
@@ -55,12 +48,7 @@ class Rows:
 
     @classmethod
     def of(cls, features: Mapping[str, Any], model: nn.Module) -> Rows:
-        """The rows of one text column, as ``model.preprocess`` or a collator prepared it.
-
-        Raises:
-            TypeError: the column is no dict.
-            ValueError: it is not text, or holds a tensor that belongs neither to rows nor to tokens.
-        """
+        """The rows of one text column, as ``model.preprocess`` or a collator prepared it."""
         if not isinstance(features, Mapping):
             raise TypeError(
                 f"A loss takes a list with one dict of features for each text column, and a column is of type "
@@ -85,7 +73,7 @@ class Rows:
                 rows.constants[key] = value
             elif isinstance(value, Tensor) and value.ndim >= 2 and value.shape[:2] == ids.shape:
                 rows.texts[key] = value[torch.arange(len(ids), device=ids.device)[:, None], order]
-            elif len(value) == len(ids) if isinstance(value, list) or value.ndim else False:
+            elif (isinstance(value, list) or value.ndim) and len(value) == len(ids):
                 rows.per_row[key] = value
             else:
                 shape = tuple(value.shape) if isinstance(value, Tensor) else f"list of {len(value)}"
@@ -145,8 +133,7 @@ class Rows:
     def lengths(self) -> list[int]:
         """Tokens of each row, up to the last that is attended to."""
         places = torch.arange(1, self.width + 1, device=self.mask.device)
-        lengths: list[int] = ((self.mask != 0) * places).amax(dim=1).tolist()
-        return lengths
+        return cast(list[int], ((self.mask != 0) * places).amax(dim=1).tolist())
 
     def take(self, rows: Tensor, width: int) -> Rows:
         """Some rows, by index, cut to ``width`` columns, but to one at least."""
@@ -158,11 +145,7 @@ class Rows:
         return Rows(texts, per_row, self.constants)
 
     def require_positions(self, limit: int | None, column: int) -> None:
-        """Refuse texts that are longer than a network's table of positions, where the trained model would fail too.
-
-        Raises:
-            ValueError: a text is longer.
-        """
+        """Refuse texts that are longer than a network's table of positions, where the trained model would fail too."""
         if limit is None or self.width <= limit:
             return
         longest = int((self.mask != 0).sum(dim=1).max())  # the rest may be padding
@@ -173,11 +156,7 @@ class Rows:
             )
 
     def require_vocabulary(self, size: int | None, column: int) -> None:
-        """Refuse tokens that the encoder has no embedding for.
-
-        Raises:
-            ValueError: there is one.
-        """
+        """Refuse tokens that the encoder has no embedding for."""
         if size is not None and (largest := int(self.ids.max())) >= size:
             raise ValueError(
                 f"Text column {column} has the token {largest}, and the encoder has {size} embeddings: tokens were "

@@ -20,7 +20,7 @@ from st_contrastive._checks import (
     warn,
 )
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
-from st_contrastive.encoder.layers import embedding_outputs
+from st_contrastive.encoder.layers import capturing_states
 from st_contrastive.encoder.model import (
     POOLING_MODES,
     embedding_width,
@@ -255,9 +255,9 @@ class TwinsLoss(TextLoss):
             encoded = self.forward_views(*views)
             inputs = [view.texts["inputs_embeds"].detach() for view in views]
         else:
-            with embedding_outputs(encoder_of(self.model)) as captured:
+            with capturing_states(encoder_of(self.model), 0) as captured:
                 encoded = self.forward_views(*views, hooked=True)
-            inputs = list(torch.cat(captured).chunk(len(views)))
+            inputs = list(torch.cat(captured).detach().chunk(len(views)))
         means = (
             pool(self.model, replace(view, tokens=tokens), "mean") for view, tokens in zip(encoded, inputs, strict=True)
         )

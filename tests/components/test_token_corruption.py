@@ -65,12 +65,13 @@ def test_what_replacement_leaves_may_be_masked(tokenizer, batch):
 
 def test_a_seed_fixes_the_draw_and_the_rate_its_ends(tokenizer, batch):
     corruption = TokenCorruption.masking(tokenizer, 0.4)
+    assert not corruption.state_dict()
     draws = []
-    for _ in range(2):
-        torch.manual_seed(3)
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
         draws.append(corruption(batch["input_ids"], batch["attention_mask"]).input_ids)
-    assert torch.equal(*draws)
-    assert not torch.equal(draws[0], corruption(batch["input_ids"], batch["attention_mask"]).input_ids)
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
     none, everything = (
         TokenCorruption.masking(tokenizer, rate)(batch["input_ids"], batch["attention_mask"]).chosen
         for rate in (0.0, 1.0)
@@ -78,16 +79,6 @@ def test_a_seed_fixes_the_draw_and_the_rate_its_ends(tokenizer, batch):
     assert not none.any()
     special = torch.isin(batch["input_ids"], torch.tensor(tokenizer.all_special_ids))
     assert torch.equal(everything, ~special)
-
-
-def test_checkpoints_hold_nothing_of_it(tokenizer):
-    assert not TokenCorruption.masking(tokenizer, 0.4).state_dict()
-
-
-def test_bad_input(tokenizer):
-    tokenizer.mask_token = None
-    with pytest.raises(ValueError, match="no mask token"):
-        TokenCorruption.masking(tokenizer, 0.4)
 
 
 def test_random_tokens_are_those_that_the_encoder_knows(tokenizer, batch):

@@ -50,12 +50,10 @@ def test_properties(shape):
     h, plus, negatives = rows(count, width, seed), rows(count, width, seed + 1), rows(extra, width, seed + 2)
     base = info_nce(h, plus, temperature=0.5, negatives=negatives)
     order = torch.randperm(count)
-    assert base.item() == pytest.approx(
-        info_nce(h[order], plus[order], temperature=0.5, negatives=negatives).item(), rel=1e-9, abs=1e-12
-    )
-    assert base.item() == pytest.approx(
-        info_nce(7 * h, 0.1 * plus, temperature=0.5, negatives=3 * negatives).item(), rel=1e-9, abs=1e-12
-    )
+    permuted = info_nce(h[order], plus[order], temperature=0.5, negatives=negatives)
+    scaled = info_nce(7 * h, 0.1 * plus, temperature=0.5, negatives=3 * negatives)
+    assert base.item() == pytest.approx(permuted.item(), rel=1e-9, abs=1e-12)
+    assert base.item() == pytest.approx(scaled.item(), rel=1e-9, abs=1e-12)
     # -log of a share: between 0 and what the worst cosines give.
     assert -1e-12 <= base.item() <= 4 + math.log(count + extra) + 1e-9
     # More weight on the negatives never lowers the loss.
@@ -80,11 +78,7 @@ def test_weight_zero_takes_a_negative_out_of_value_and_gradient():
     assert padded.item() == pytest.approx(plain.item(), rel=1e-12)
     assert plain_gradient.abs().sum() > 0
     torch.testing.assert_close(torch.autograd.grad(padded, h)[0], plain_gradient)
-
-
-def test_all_negatives_empty_equals_none():
-    h, plus = rows(3, 4, 0), rows(3, 4, 1)
-    empty = info_nce(h, plus, temperature=0.05, negatives=torch.zeros(5, 4), negative_weights=torch.zeros(5))
+    empty = info_nce(h, plus, temperature=0.05, negatives=negatives, negative_weights=torch.zeros(3))
     assert empty.item() == info_nce(h, plus, temperature=0.05).item()
 
 
@@ -111,16 +105,3 @@ def test_half_precision_is_scored_in_full():
     assert found.dtype == torch.float32
     expected = oracle(h.double().tolist(), plus.double().tolist(), 0.05)
     assert found.item() == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_queue_may_be_overwritten_before_the_backward_pass():
-    gradients = []
-    for overwritten in (False, True):
-        h, queue = rows(3, 5, 1).requires_grad_(), rows(4, 5, 3)
-        loss = info_nce(h, rows(3, 5, 2), temperature=0.05, negatives=queue)
-        if overwritten:
-            queue.zero_()
-        loss.backward()
-        gradients.append(h.grad)
-    assert gradients[0].abs().sum() > 0
-    assert torch.equal(*gradients)

@@ -31,10 +31,10 @@ def test_a_loop_gives_the_same():
 def test_by_hand():
     even = torch.zeros(1, 2, 2)
     assert replaced_tokens(even, torch.tensor([[True, False]]), torch.ones(1, 2)).item() == pytest.approx(math.log(2))
-    sure = torch.tensor([[[0.0, math.log(3)], [50.0, 0.0]]])
-    assert replaced_tokens(sure, torch.tensor([[True, True]]), torch.tensor([[1, 0]])).item() == pytest.approx(
-        math.log(4 / 3)
+    sure = replaced_tokens(
+        torch.tensor([[[0.0, math.log(3)], [50.0, 0.0]]]), torch.tensor([[True, True]]), torch.tensor([[1, 0]])
     )
+    assert sure.item() == pytest.approx(math.log(4 / 3))
 
 
 def test_nothing_attended_and_half_precision():

@@ -34,6 +34,7 @@ def test_uniformity_is_the_loop(monkeypatch, at_once):
             if i != j:
                 total, pairs = total + math.exp(-2 * float(((unit[i] - unit[j]) ** 2).sum())), pairs + 1
     assert float(uniformity(vectors)) == pytest.approx(math.log(total / pairs), rel=1e-12)
+    assert float(uniformity(torch.eye(2), scale=3.0)) == pytest.approx(-6.0)
 
 
 @given(st.integers(0, 1000), st.integers(2, 9))
@@ -53,7 +54,3 @@ def test_information_is_the_tightest_of_the_bounds():
     assert len(set(each)) == 3
     # Views that know nothing of each other: next to nothing, once there are many.
     assert float(mutual_information(rows(5, 400, 40), rows(6, 400, 40))) < 0.05
-
-
-def test_uniformity_at_another_scale():
-    assert float(uniformity(torch.eye(2), scale=3.0)) == pytest.approx(-6.0)
