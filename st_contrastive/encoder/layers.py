@@ -25,8 +25,8 @@ def layer_stack(encoder: PreTrainedModel) -> tuple[nn.Module, str]:
         if names:  # the parts of the layers in separate lists
             break
     raise ValueError(
-        f"{type(encoder).__name__} has no list of its {depth} transformer layers, out of which one could be taken: it "
-        "may share one layer's weights among all, as ALBERT does. Take an encoder such as BERT or RoBERTa."
+        f"{type(encoder).__name__} has no list of {depth} transformer layers, out of which one could be taken: it may "
+        "share one layer's weights among all, as ALBERT does. Take an encoder such as BERT or RoBERTa."
     )
 
 
