@@ -55,15 +55,10 @@ def load_auxiliary(
     tied_head: bool | None = None,
     lower_dropout: bool = False,
 ) -> AuxiliaryMLM:
-    """Load what :func:`save_auxiliary` wrote, and check that it fits the encoder.
+    """Load what :func:`save_auxiliary` wrote, from a folder or the hub, and check that it fits the encoder.
 
-    Args:
-        path: folder or hub name.
-        encoder: the encoder that is trained with the network.
-        tokenizer: the encoder's.
-        tied_head: None keeps the head as it was saved. False gives a tied head a separate matrix, which starts as a
-            copy of the embedding matrix.
-        lower_dropout: keep dropout on in the frozen part during training.
+    ``tied_head=None`` keeps the head as it was saved. False gives a tied head a separate matrix, which starts as a copy
+    of the embedding matrix. ``lower_dropout`` keeps dropout on in the frozen part during training.
 
     Raises:
         OSError: there is no such network, or it is damaged.

@@ -68,13 +68,7 @@ class AuxiliaryMLM(nn.Module):
     ) -> AuxiliaryMLM:
         """Copy the encoder's lower layers, and its uppermost ``extra_layers`` as the start of the trainable ones.
 
-        Args:
-            encoder: the full encoder; it is not changed. Its adapters are merged into the copy.
-            split_layer: how many lower layers are copied and frozen. None takes half of them.
-            extra_layers: how many trainable layers follow. None takes two, as in the paper, or one where two would make
-                the network as deep as the encoder, which predicts as well without the sentence vector.
-            tied_head: use the frozen copy's embedding matrix as the head's decoder; False trains a separate matrix.
-            lower_dropout: keep dropout on in the frozen part during training.
+        The encoder is not changed, and its adapters are merged into the copy. Arguments are as in ``InfoCSELoss``.
 
         Raises:
             ValueError: the encoder has too few layers, or layers that share their weights.
@@ -82,7 +76,7 @@ class AuxiliaryMLM(nn.Module):
         depth = len(layers_of(encoder))
         split = max(1, depth // 2) if split_layer is None else split_layer
         require_count("split_layer", split)
-        if extra_layers is None:
+        if extra_layers is None:  # a network as deep as the encoder predicts as well without the sentence vector
             extra_layers = 2 if split + 2 < depth else 1
         require_count("extra_layers", extra_layers)
         if split > depth or extra_layers > depth:
@@ -177,11 +171,7 @@ class AuxiliaryMLM(nn.Module):
             copies[name].copy_(parameter)
 
     def require_live(self, encoder: PreTrainedModel, *, layers: bool) -> dict[str, Tensor]:
-        """The encoder's parameters that replace the frozen part's, by name; with ``layers``, the lower layers' too.
-
-        Raises:
-            ValueError: an adapter has replaced one of the parameters, or wraps the encoder.
-        """
+        """The encoder's parameters that replace the frozen part's, by name; with ``layers``, the lower layers' too."""
         if hasattr(encoder, "merge_and_unload"):
             raise ValueError(
                 "The encoder is in PEFT's get_peft_model, and the auxiliary network is to train its weights too. Add "

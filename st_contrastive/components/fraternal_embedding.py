@@ -131,14 +131,10 @@ class FraternalEmbedding(nn.Module):
         max_length: int | None = None,
         **options: Any,
     ) -> FraternalEmbedding:
-        """Take the tokenizer and the embedding matrix of a checkpoint; otherwise as the class.
+        """Take the tokenizer and the embedding matrix of a checkpoint, by folder or hub name.
 
-        Args:
-            name_or_path: folder or hub name. The weights must be safetensors; no code of the checkpoint is run.
-            model: the SentenceTransformer to train.
-            align: see the class.
-            max_length: see the class.
-            options: ``revision``, ``subfolder``, ``token``, ``cache_dir``, ``local_files_only``, as in transformers.
+        The weights must be safetensors, and no code of the checkpoint is run. ``options`` are transformers':
+        ``revision``, ``subfolder``, ``token``, ``cache_dir``, ``local_files_only``.
 
         Raises:
             OSError: there is no such checkpoint, or it has no safetensors.
@@ -225,16 +221,9 @@ def fused_embeddings(
 ) -> tuple[Tensor, Tensor]:
     r"""Twins' eq. 3, :math:`\epsilon y + (1 - \epsilon) y_F`, position by position.
 
-    Args:
-        sentence: y, (N, L, d), the sentences' token embeddings.
-        sentence_mask: (N, L), 1 where the sentence has a token.
-        translation: y_F, (N, L, d), the translations'.
-        translation_mask: (N, L), 1 where the translation has a token.
-        share: epsilon, 0 to 1. A language whose share is 0 has no token.
-        full_where_unpaired: where only one of the two has a token, take its embedding as it is; else times its share.
-
-    Returns:
-        The fused embeddings, (N, L, d), zeros where neither has a token, and their mask, (N, L).
+    ``sentence`` is y and ``translation`` y_F, (N, L, d); their masks (N, L) are 1 where there is a token. ``share`` is
+    epsilon, and a language whose share is 0 has no token. Where only one of the two has a token, its embedding is taken
+    as it is if ``full_where_unpaired``, else times its share. The result is zero where neither has one.
     """
     sentence_mask, translation_mask = sentence_mask * (share > 0), translation_mask * (share < 1)
     has_sentence, has_translation = sentence_mask.bool()[..., None], translation_mask.bool()[..., None]

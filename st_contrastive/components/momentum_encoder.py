@@ -14,15 +14,14 @@ from st_contrastive.encoder.copies import plain_copy
 class _OptimizerSteps:
     """Counts the steps of all optimizers of this process."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        register_optimizer_step_post_hook(self._add)
+    count = 0
 
-    def _add(self, *_: object) -> None:
+    def add(self, *_: object) -> None:
         self.count += 1
 
 
 _steps = _OptimizerSteps()
+register_optimizer_step_post_hook(_steps.add)
 
 
 class MomentumEncoder(nn.Module):
@@ -33,9 +32,6 @@ class MomentumEncoder(nn.Module):
     They are never trained, and always in evaluation mode, without dropout, as in ESimCSE. They take one step per
     optimizer step, also under gradient accumulation. Copies of weights in half precision are in float32, because half
     precision would round small steps away.
-
-    Raises:
-        ValueError: the weights are quantised.
     """
 
     def __init__(self, followed: Sequence[nn.Module], momentum: float) -> None:
@@ -54,9 +50,6 @@ class MomentumEncoder(nn.Module):
         """Move the copies' weights towards those of the modules, and copy the modules' buffers.
 
         Does nothing if no optimizer has taken a step since the last call.
-
-        Raises:
-            ValueError: the modules have other weights than those that were copied.
         """
         if self._seen_steps == _steps.count:
             return

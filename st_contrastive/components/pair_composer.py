@@ -51,9 +51,6 @@ class PairComposer(nn.Module):
         max_length: maximum tokens of a pair, including special tokens; the longer sentence is truncated first, as with
             the tokenizer's ``longest_first``. None does not truncate.
         types: how many token types the encoder has; higher ones become its last. None keeps the tokenizer's.
-
-    Raises:
-        ValueError: the tokenizer has no padding token or no template for pairs, or ``max_length`` leaves no content.
     """
 
     def __init__(

@@ -63,17 +63,10 @@ class ReplacedTokenDetector(nn.Module):
         mask_rate: float = 0.3,
         sampling: bool = False,
     ) -> ReplacedTokenDetector:
-        """A detector for an encoder, which is not changed, and its tokenizer.
+        """A detector for an encoder, which is not changed. Arguments are as in ``DiffCSELoss``.
 
-        Args:
-            encoder: the encoder.
-            tokenizer: the encoder's.
-            generator: folder or hub name of a masked-LM checkpoint with the same tokenizer (the authors use
-                distilbert-base-uncased with BERT), or a masked-LM model. Or a head that was trained on this encoder,
-                which then works on a frozen copy of it: a :class:`MaskedLMHead`, or the folder of a saved auxiliary
-                network. None uses that copy and the head of the encoder's checkpoint.
-            mask_rate: share of the tokens that the generator fills in.
-            sampling: draw the tokens from the generator's distribution; False takes the most likely.
+        A generator that is a head, or the folder of an auxiliary network that has one, works on a frozen copy of the
+        encoder; None takes the head of the encoder's checkpoint.
 
         Raises:
             OSError: the generator can't be loaded.
@@ -119,11 +112,8 @@ class ReplacedTokenDetector(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Scores (N, L, 2) of "original" and "replaced", and (N, L) bool, True if the token was replaced.
 
-        Args:
-            texts: the text as the encoder takes it: ``input_ids`` (N, L), ``attention_mask`` and so on.
-            vectors: the sentence vectors (N, d), with their gradient.
-            masked: the masked text, from :attr:`masking`.
-            gradient_scale: factor on the gradient into the vectors.
+        ``texts`` are as the encoder takes them, ``masked`` is from :attr:`masking`, and ``gradient_scale`` a factor on
+        the gradient into the sentence vectors (N, d).
         """
         edited = self.replace(texts, masked)
         return self._detect({**texts, "input_ids": edited}, vectors, gradient_scale), edited != texts["input_ids"]

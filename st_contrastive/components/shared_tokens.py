@@ -94,10 +94,8 @@ def fit_affine(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Alignmen
 
     .. math:: \min_{W, b} \sum_i \lVert x_i W + b - y_i \rVert^2
 
-    Where many are the solutions, it is that of least norm.
-
-    Returns:
-        W (w, d) and b (d,), float32, and how well the map that is fitted on nine rows of ten predicts the tenth.
+    Of several solutions it is that of least norm. Returned are W (w, d) and b (d,), float32, and how well a map that is
+    fitted on nine rows of ten predicts the tenth.
     """
     source, target = source.double(), target.double()
     design = torch.cat([source, source.new_ones(len(source), 1)], dim=1)

@@ -15,8 +15,7 @@ from st_contrastive.encoder.rows import CorruptedTokens
 class TokenCorruption(nn.Module):
     """Chooses a share of the tokens; each becomes the mask token, becomes a random token, or stays.
 
-    Special tokens and padding are never chosen, and a random token is never a special one. The choice is drawn from
-    PyTorch's global generator, so a seed makes it repeatable.
+    Special tokens and padding are never chosen, and a random token is never a special one.
 
     Args:
         tokenizer: the encoder's.
@@ -24,9 +23,6 @@ class TokenCorruption(nn.Module):
         mask_share: share of the chosen tokens that become the mask token.
         random_share: share of the chosen tokens that become a random token; the rest stays.
         vocabulary: rows of the encoder's embedding matrix, if the tokenizer may have more tokens.
-
-    Raises:
-        ValueError: a mask token is needed, and the tokenizer has none, or the encoder has no embedding for it.
     """
 
     special: Tensor  # (V,) bool

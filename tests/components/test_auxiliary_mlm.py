@@ -165,18 +165,17 @@ def test_the_head_is_the_checkpoints_where_it_has_one(checkpoint, batch, family,
 def test_a_new_head_starts_as_the_embeddings(checkpoint):
     encoder = load(checkpoint, "bert")
     matrix = encoder.get_input_embeddings().weight
-    own = AuxiliaryMLM.from_encoder(encoder)
-    assert own.head.source == "new"
-    decoder = own.head.network.get_output_embeddings().weight
+    head = AuxiliaryMLM.from_encoder(encoder).head
+    decoder = head.network.get_output_embeddings().weight
+    assert head.source == "new"
     assert decoder.requires_grad
     assert decoder is not matrix
     assert torch.equal(decoder, matrix)
+    # Tied to the frozen copy, never to the live matrix: that would be a second way into the encoder.
     tied = AuxiliaryMLM.from_encoder(encoder, tied_head=True)
     assert not any(p.shape == matrix.shape for p in tied.head.parameters())
-    # Tied to the frozen copy, never to the live matrix: that would be a second way into the encoder.
     tied.logits(torch.randn(3, 32)).sum().backward()
-    assert matrix.grad is None
-    assert tied.network.get_input_embeddings().weight.grad is None
+    assert matrix.grad is tied.network.get_input_embeddings().weight.grad is None
 
 
 @pytest.mark.parametrize(

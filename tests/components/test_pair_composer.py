@@ -42,13 +42,6 @@ def test_equals_the_tokenizer(tokenizer, sentences, max_length):
     assert_same_pairs(compose(tokenizer, first, second, max_length=max_length), expected)
 
 
-@pytest.mark.parametrize("tokenizer", ["roberta"], indirect=True)
-def test_roberta_has_two_separators_and_no_types(tokenizer):
-    pair = compose(tokenizer, ["rain"], ["cat"])
-    assert "token_type_ids" not in pair
-    assert tokenizer.decode(pair["input_ids"][0]) == "<s>rain</s></s>cat</s>"
-
-
 @pytest.mark.parametrize("tokenizer", FAMILIES, indirect=True)
 def test_rows_are_told_apart(tokenizer):
     composer = PairComposer(tokenizer)

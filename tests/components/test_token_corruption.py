@@ -39,24 +39,20 @@ def test_masking_is_80_10_10_of_the_rate(tokenizer, batch):
     assert kept == pytest.approx(0.1, abs=0.015)  # and a random token that is the same one by chance
 
 
-def test_replacement_is_80_20_and_never_draws_a_special_token(tokenizer, batch):
-    ids, mask = batch["input_ids"], batch["attention_mask"]
-    corrupted = TokenCorruption.replacement(tokenizer, 0.5)(ids, mask)
-    masked, kept = shares(ids, corrupted.input_ids, corrupted.chosen, tokenizer.mask_token_id)
-    assert masked == 0
-    assert kept == pytest.approx(0.2, abs=0.02)
-    drawn = corrupted.input_ids[corrupted.chosen]
-    assert not torch.isin(drawn, torch.tensor(tokenizer.all_special_ids)).any()
-    assert len(drawn.unique()) > 0.9 * (len(tokenizer) - len(tokenizer.all_special_ids))
-
-
-def test_what_replacement_leaves_may_be_masked(tokenizer, batch):
-    ids, mask = batch["input_ids"], batch["attention_mask"]
-    corrupted = TokenCorruption.replacement(tokenizer, 0.5, unreplaced="mask")(ids, mask)
-    masked, kept = shares(ids, corrupted.input_ids, corrupted.chosen, tokenizer.mask_token_id)
-    assert masked == pytest.approx(0.2, abs=0.02)
-    assert kept < 0.02  # a random token that is the same one by chance
+@pytest.mark.parametrize(("unreplaced", "masked", "kept"), [("original", 0, 0.2), ("mask", 0.2, 0)])
+def test_replacement_is_80_20_and_never_draws_a_special_token(tokenizer, batch, unreplaced, masked, kept):
+    ids = batch["input_ids"]
+    corrupted = TokenCorruption.replacement(tokenizer, 0.5, unreplaced=unreplaced)(ids, batch["attention_mask"])
+    found = shares(ids, corrupted.input_ids, corrupted.chosen, tokenizer.mask_token_id)
+    assert found == pytest.approx((masked, kept), abs=0.02)  # a random token may be the same one by chance
     assert torch.equal(corrupted.input_ids[~corrupted.chosen], ids[~corrupted.chosen])
+    drawn = corrupted.input_ids[corrupted.chosen].unique()
+    drawn = drawn[drawn != tokenizer.mask_token_id]
+    assert not torch.isin(drawn, torch.tensor(tokenizer.all_special_ids)).any()
+    assert len(drawn) > 0.9 * (len(tokenizer) - len(tokenizer.all_special_ids))
+
+
+def test_only_what_masks_needs_a_mask_token(tokenizer):
     tokenizer.mask_token = None
     with pytest.raises(ValueError, match="no mask token"):
         TokenCorruption.replacement(tokenizer, 0.5, unreplaced="mask")

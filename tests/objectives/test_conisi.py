@@ -19,10 +19,8 @@ def oracle(positive, negative, valid):
     counted = [i for i, flag in enumerate(valid) if flag]
     total = 0.0
     for i in counted:
-        row = 0.0
         for y, z in zip(positive[i], negative[i], strict=True):
-            row -= math.log(math.exp(y) / (math.exp(y) + math.exp(z)))
-        total += row / len(positive[i])
+            total -= math.log(math.exp(y) / (math.exp(y) + math.exp(z))) / len(positive[i])
     return total / len(counted) if counted else 0.0
 
 

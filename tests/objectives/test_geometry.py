@@ -28,12 +28,8 @@ def test_uniformity_is_the_loop(monkeypatch, at_once):
     monkeypatch.setattr(geometry, "_ROWS_AT_ONCE", at_once)
     vectors = rows(2)
     unit = vectors / vectors.norm(dim=1, keepdim=True)
-    total, pairs = 0.0, 0
-    for i in range(len(unit)):
-        for j in range(len(unit)):
-            if i != j:
-                total, pairs = total + math.exp(-2 * float(((unit[i] - unit[j]) ** 2).sum())), pairs + 1
-    assert float(uniformity(vectors)) == pytest.approx(math.log(total / pairs), rel=1e-12)
+    pairs = [math.exp(-2 * float(((unit[i] - unit[j]) ** 2).sum())) for i in range(len(unit)) for j in range(i)]
+    assert float(uniformity(vectors)) == pytest.approx(math.log(sum(pairs) / len(pairs)), rel=1e-12)
     assert float(uniformity(torch.eye(2), scale=3.0)) == pytest.approx(-6.0)
 
 
