@@ -50,7 +50,6 @@ LOSSES = {
         infocse={"mlm_weight": 0.1},
         diffcse={"rtd_weight": 0.1},
         momentum={"queue_size": 150},
-        pretraining={"whole_words": True},
     ),
     "conisi-subword": ({"strategy": "subword"}, 1),
     "conisi-given": ({"strategy": "given"}, 2),

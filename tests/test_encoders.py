@@ -96,7 +96,10 @@ def train(name, model, loss, folder, arguments, rate=1e-3):
 
 
 @pytest.mark.parametrize(
-    ("row", "name"), crossed(ROWS, ONE_OF_EACH, quick=lambda row, name: row == "BERT, LoRA" or name == "simcse")
+    ("row", "name"),
+    crossed(
+        ROWS, ONE_OF_EACH, quick=lambda row, name: "compile" not in row and (row == "BERT, LoRA" or name == "simcse")
+    ),
 )
 def test_trains_or_says_why_not(checkpoint, tmp_path, row, name):
     chosen = ROWS[row]
@@ -124,7 +127,9 @@ def test_trains_or_says_why_not(checkpoint, tmp_path, row, name):
         assert not any("lora" in key for key in parameters if not key.startswith(("model.", "momentum_encoder.")))
 
 
-@pytest.mark.parametrize("setting", ["BERT, gradient checkpointing", "BERT, `torch.compile`"])
+@pytest.mark.parametrize(
+    "setting", ["BERT, gradient checkpointing", pytest.param("BERT, `torch.compile`", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("name", ["simcse", "infocse", pytest.param("twins", marks=pytest.mark.long)])
 def test_what_changes_the_way_changes_no_value(checkpoint, tmp_path, setting, name):
     found = []
@@ -138,6 +143,7 @@ def test_what_changes_the_way_changes_no_value(checkpoint, tmp_path, setting, na
         assert plain == pytest.approx(other, rel=1e-4)
 
 
+@pytest.mark.long
 def test_what_was_compiled_without_hooks_is_not_run_with_them(checkpoint):
     """Dynamo puts no guard on hooks that were not there: another pass's code would leave the layers unseen."""
     model = encoder(checkpoint, ROWS["BERT"]).train()

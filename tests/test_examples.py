@@ -103,6 +103,7 @@ def test_resume(example, checkpoint, tmp_path, capsys):
     assert second.startswith("resumed")
 
 
+@pytest.mark.long
 def test_adapt_to_documents(example, checkpoint, tmp_path, capsys):
     texts = [f"The {a} {b} sleeps. It is {a} in the {b}." for a in "abcdefgh" for b in "klmnopqrs"]
     (tmp_path / "documents.csv").write_text("body\n" + "\n".join(texts))

@@ -221,6 +221,7 @@ def test_weights_in_half_precision(build, sentences, name):
         build_loss(name, build().half())
 
 
+@pytest.mark.long
 @each_loss
 def test_data_parallel_and_compiled(build, sentences, name):
     """The Trainer leaves its wrapper in the loss."""

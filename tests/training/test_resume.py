@@ -15,6 +15,7 @@ from transformers import TrainerCallback
 import st_contrastive as stc
 from st_contrastive.training import ContrastiveTrainer, LossStateError, load_loss_state, save_loss_state
 from tests.filters import TRAINING
+from tests.selection import crossed
 from tests.training.conftest import CASES, ByStep, assert_equal, state_of
 
 pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
@@ -24,7 +25,7 @@ def logs_of(trainer):
     return [log for log in trainer.state.log_history if "train_runtime" not in log]
 
 
-@pytest.mark.parametrize("method", CASES)
+@pytest.mark.parametrize("method", crossed(CASES, quick=("twins", "infocse").__contains__))
 def test_a_resumed_run_equals_an_uninterrupted_one(trainer, method):
     """Weights, what the loss owns, and the logs: the checkpoint of step 4 falls between those of steps 3 and 6."""
     whole = trainer(method, logging_steps=3)
@@ -53,7 +54,10 @@ def test_from_another_folder_and_with_accumulated_gradients(trainer, tmp_path):
     assert_equal(state_of(whole.loss), state_of(resumed.loss))
 
 
-@pytest.mark.parametrize("file", ["loss_state.safetensors", "optimizer.pt", "trainer_state.json", "cut short"])
+@pytest.mark.parametrize(
+    "file",
+    crossed(["loss_state.safetensors", "optimizer.pt", "trainer_state.json", "cut short"], quick="cut short".__eq__),
+)
 def test_a_checkpoint_that_is_not_whole_is_passed_over(trainer, file):
     whole = trainer("twins")
     whole.train()
@@ -124,6 +128,7 @@ def test_a_run_that_ended_is_not_trained_on(trainer):
         trainer("twins", max_steps=3).train(resume_from_checkpoint=True)
 
 
+@pytest.mark.long
 def test_another_runs_checkpoints_in_the_folder(trainer):
     trainer(max_steps=6).train()
     folder = Path(trainer().args.output_dir)
@@ -134,6 +139,7 @@ def test_another_runs_checkpoints_in_the_folder(trainer):
         trainer().train(resume_from_checkpoint=True)
 
 
+@pytest.mark.long
 def test_where_folders_can_not_be_opened(trainer, monkeypatch):
     """As on Windows, which refuses fsync of what was opened for reading, too."""
     real_open, real_fsync = os.open, os.fsync
@@ -182,6 +188,7 @@ def test_the_best_model_comes_with_its_loss_state(trainer):
     assert_equal(weights, dict(best.model.state_dict()))
 
 
+@pytest.mark.long
 def test_only_better_models_are_saved_and_resumed_from(trainer):
     score = {1: 0.1, 2: 0.3, 3: 0.2, 4: 0.4, 5: 0.0, 6: 0.2}.__getitem__
     options = {**BEST, "eval_steps": 1, "save_strategy": "best", "logging_steps": 3}
@@ -198,6 +205,7 @@ def test_only_better_models_are_saved_and_resumed_from(trainer):
     assert len(losses[0]) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("strategy", "steps"), [("steps", 4), ("best", 6)])
 @pytest.mark.parametrize("stays", [True, False])
 def test_the_best_model_of_a_run_whose_folder_was_moved(trainer, tmp_path, strategy, steps, stays):
