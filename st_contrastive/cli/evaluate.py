@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import POOLINGS, UserError, name, several, user_error, whole
 from st_contrastive.cli._quiet import add_verbose
 
@@ -83,24 +84,30 @@ def run(args: argparse.Namespace) -> int:
     if not any((args.sts, args.transfer, args.in_domain, args.geometry, args.corpus, args.mteb, args.plot)):
         args.mteb = ["STSBenchmark"]
     suites = _suites(args)  # bad data is found before a model is loaded
-    reports, models = [], {}
+    reports, models, failed = [], {}, []
     for model_name in args.models:
-        models[model_name] = model = load_model(model_name, pooling=args.pooling, max_length=args.max_length)
+        model = load_model(model_name, pooling=args.pooling, max_length=args.max_length)
+        if args.plot:
+            models[model_name] = model
         settings: dict[str, Any] = {"pooling": args.pooling, "max_length": model.max_seq_length}
         parts = []
         for option, score in suites.items():
-            with user_error(EvaluationDataError, ImportError, KeyError, OSError, prefix=f"{option}: "):
+            try:
                 parts.append(score(model, model_name))
+            except (EvaluationDataError, ImportError, KeyError, OSError) as error:  # the other suites' scores are kept
+                failed.append(f"{option}: {first_line(error)}")
         settings |= {str(part.settings["suite"]): part.settings for part in parts}
         scores = tuple(score for part in parts for score in part.scores)
         reports.append(Report(model_name, scores, settings, tuple(note for part in parts for note in part.notes)))
         if args.json:  # at once: a later model may be interrupted
             with user_error(OSError, prefix=f"--json {args.json}: "):
                 write(reports, args.json)
-    if suites:
+    if any(report.scores for report in reports):
         print(compare(reports), flush=True)
     if args.plot:
         _plot(args, models)
+    if failed:
+        raise UserError(" ".join(dict.fromkeys(failed)))
     return 0
 
 

@@ -23,8 +23,8 @@ class CorpusEvaluator(SentenceEvaluator):
 
     Two sentences of each document are questions, and the rest of it is the answer among those of the others. A call
     returns ``{"<name>_ndcg@10": value}``; ``metric_for_best_model="eval_corpus_ndcg@10"`` with
-    ``load_best_model_at_end=True`` keeps the best step. A difference below
-    ``margin``, 0.02 for 400 questions and more for fewer, is no difference.
+    ``load_best_model_at_end=True`` keeps the best step. A difference below ``margin``, 0.02 for 400 questions and more
+    for fewer, is no difference.
 
     Args:
         texts: documents that are not trained on. One of fewer than two different sentences is left out, and counted in

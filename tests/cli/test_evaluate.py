@@ -194,6 +194,16 @@ def test_what_is_no_model(model, tmp_path):
         load_model(model, max_length=999)
 
 
+def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
+    path = tmp_path / "scores.json"
+    words = ["--sts", str(data / "sts"), "--transfer", str(data / "transfer"), "--json", str(path)]  # too few for folds
+    assert main(["evaluate", model, *words]) == 2
+    output = capsys.readouterr()
+    assert "--transfer: mr" in output.err
+    assert "sts12" in output.out
+    assert len(scores(path)[0]) == 3
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
