@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive._checks import first_line
-from st_contrastive.cli._arguments import UserError
+from st_contrastive.cli._arguments import UserError, user_error
 from st_contrastive.methods import METHODS
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ def _file(path: str) -> dict[str, Any]:
     """The settings of a YAML file."""
     from st_contrastive.recipes import parse
 
-    settings = parse(Path(path).expanduser().read_text(encoding="utf-8"))
+    with user_error(ValueError, prefix=f"{path}: "):
+        settings = parse(Path(path).expanduser().read_text(encoding="utf-8"))
     if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
         raise UserError(f"{path} must hold names and values, such as `loss: simcse`; got {settings!r:.80}.")
     return settings

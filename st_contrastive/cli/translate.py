@@ -17,7 +17,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--model", required=True, metavar="NAME", help="translation model: a folder or a hub name")
     parser.add_argument("--data", required=True, metavar="FILE", help="as for train")
     parser.add_argument("--column", metavar="NAME", help="column of --data that holds the texts")
-    parser.add_argument("--output", required=True, metavar="FILE", help="a .jsonl or .jsonl.gz file")
+    parser.add_argument("--output", required=True, metavar="FILE", help="a .jsonl file")
     parser.add_argument(
         "--languages",
         nargs=2,

@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraini
 from transformers import set_seed
 
 from st_contrastive import inputs
+from st_contrastive._checks import require_count
 from st_contrastive.augmentations import AntonymReplacement, WordRepetition
 from st_contrastive.components import FraternalEmbedding
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
@@ -106,6 +107,8 @@ def build(
     given = {name: settings[name] for name in INPUTS if name in settings}
     if "model" not in given:
         raise ValueError("model is missing: name the encoder to start from, a folder or a hub name.")
+    if given.get("max_length") is not None:
+        require_count("max_length", given["max_length"], least=3)  # a token between two special ones
     of_loss = {name: settings[name] for name in _loss_arguments(method) if name in settings}
     dataset, evaluator = _read(given, method, data)
     training = {name: settings[name] for name in _TRAINING if name in settings}

@@ -64,6 +64,8 @@ def run(
     """
     folder = Path(output_dir).expanduser()
     chosen = load(recipe) if isinstance(recipe, str) else recipe
+    if chosen.stage1 is None and "stage1" in overrides:
+        raise TypeError(f"stage1 is for a recipe with two stages, and {chosen.name or chosen.loss} has one.")
     of_stage1 = {**(chosen.stage1 or {}), **overrides.pop("stage1", {})}
     settings = settings_of(chosen, overrides)
     resume = settings.pop("resume_from_checkpoint", None) or False
@@ -72,10 +74,12 @@ def run(
             f"output_dir {folder} holds a model or checkpoints: name another folder, or continue that run with "
             "resume_from_checkpoint=true."
         )
+    start = None
     if chosen.stage1 is not None and "auxiliary" not in overrides:
         first = folder / "stage1"
+        # What is wrong with stage 2 is said before hours of stage 1, which may be what does harm.
+        start = _start(build(settings, data, folder)[0])
         if not (resume and (first / "modules.json").is_file()):
-            build(settings, data, folder)  # what is wrong with stage 2 is said before hours of stage 1
             pretraining = Recipe("", "pretraining", {})
             shared = {name: settings[name] for name in settings.keys() - _LATER if takes(pretraining, name)}
             stage1 = settings_of(pretraining, {**shared, **of_stage1})
@@ -84,17 +88,29 @@ def run(
                 return trained
         # The encoder and the auxiliary network both start from the first stage (InfoCSE, section 3.2).
         settings |= {"model": str(first), "auxiliary": str(first)}
-    return _trained(build(settings, data, folder), resume, on_trainer)
+    return _trained(build(settings, data, folder), resume, on_trainer, start)
 
 
-def _trained(built: tuple[ContrastiveTrainer, int | None], resume: str | bool, on_trainer: Callable[..., None]) -> Run:
+def _start(trainer: ContrastiveTrainer) -> tuple[float | None, dict[str, Any]]:
+    """The score of a model that is not trained yet, and its weights; nothing without an evaluator."""
+    if trainer.evaluator is None:
+        return None, {}
+    # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
+    scores: Any = trainer.evaluator(trainer.model)
+    weights = {name: tensor.detach().clone() for name, tensor in trainer.model.state_dict().items()}
+    return float(scores[_metric(trainer).removeprefix("eval_")]), weights
+
+
+def _trained(
+    built: tuple[ContrastiveTrainer, int | None],
+    resume: str | bool,
+    on_trainer: Callable[..., None],
+    start: tuple[float | None, dict[str, Any]] | None = None,
+) -> Run:
     trainer, own_length = built
     model, folder = trainer.model, Path(str(trainer.args.output_dir))
     on_trainer(trainer)
-    before, start = None, {}
-    if trainer.evaluator is not None:
-        before = _score(trainer)
-        start = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    before, weights = start or _start(trainer)
     if str(resume).lower() == "true":
         resume = any(folder.glob("checkpoint-*/trainer_state.json"))  # none if it was killed before the first
     trainer.train(resume_from_checkpoint=resume or None)
@@ -105,7 +121,7 @@ def _trained(built: tuple[ContrastiveTrainer, int | None], resume: str | bool, o
     if run.collapsed:
         return run
     if run.helped is False:
-        model.load_state_dict(start)
+        model.load_state_dict(weights)
     model.max_seq_length = own_length  # texts were cut in training alone
     if trainer.is_world_process_zero():
         model.save_pretrained(str(folder))

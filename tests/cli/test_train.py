@@ -199,9 +199,20 @@ def test_help_needs_no_torch():
 
 
 @pytest.mark.long
-def test_two_processes(words, tmp_path):
+def test_two_processes(words, sts, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29587"]
-    words = [*words, "--loss", "simcse", "--save_steps", "1", "--use_cpu"]
+    words = [
+        *words,
+        "--loss",
+        "simcse",
+        "--save_steps",
+        "1",
+        "--eval_steps",
+        "1",
+        "--use_cpu",
+        "--dev",
+        str(sts / "tiny" / "test.jsonl"),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
         [*command, "-m", "st_contrastive", *words], capture_output=True, text=True, env=environment, timeout=300

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -106,6 +106,31 @@ def test_two_stages(checkpoint, tmp_path):
     recipes.run("infocse-bert-base", output_dir=tmp_path / "other", auxiliary=None, **given)
     assert len(stages) == 1
     assert not (tmp_path / "other" / "stage1").exists()
+
+
+def test_two_stages_are_measured_from_the_encoder_before_both(checkpoint, tmp_path):
+    dev = tmp_path / "dev.jsonl"
+    rows = [{"sentence1": a, "sentence2": b, "score": len(b)} for a, b in pairwise(SENTENCES)]
+    dev.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = {**SMALL, "data": SENTENCES, "model": str(checkpoint("bert-mlm")), "dev": str(dev), "learning_rate": 1e-7}
+    first = recipes.trainer("infocse-bert-base", output_dir=tmp_path / "none", **given)
+    start = first.model.state_dict()
+    run = recipes.run("infocse-bert-base", output_dir=tmp_path / "out", stage1={"learning_rate": 1e-2}, **given)
+    assert run.before == first.evaluator(first.model)["dev_spearman"]
+    assert run.before != run.after
+    saved = SentenceTransformer(str(tmp_path / "out"), device="cpu").state_dict()
+    assert equal(saved, start) != run.helped
+
+
+def test_a_second_stage_that_is_not_there(tmp_path):
+    with pytest.raises(TypeError, match="mini-infocse has one"):
+        recipes.run("mini-infocse", data=SENTENCES, output_dir=tmp_path, stage1={"max_steps": 3})
+
+
+@pytest.mark.parametrize("length", [0, -3, "long"])
+def test_a_length_that_leaves_no_token(checkpoint, tmp_path, length):
+    with pytest.raises(ValueError, match="max_length must be a whole number of at least 3"):
+        recipes.run("mini-simcse", data=SENTENCES, output_dir=tmp_path, model=checkpoint("bert-mlm"), max_length=length)
 
 
 def test_what_is_wrong_with_stage_2_is_said_before_stage_1(checkpoint, tmp_path):
