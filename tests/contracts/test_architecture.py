@@ -23,7 +23,17 @@ MAY_IMPORT = {
     "inputs": {"inputs", "_checks", "_files", "_sentences"},
     "training": {"training", "losses", "components", "encoder", "distributed", "_checks", "_files"},
     "evaluation": {"evaluation", "objectives", "_checks", "_files", "_random", "_sentences"},
-    "recipes": {"recipes", "methods", "inputs", "augmentations", "components", "evaluation", "training", "_files"},
+    "recipes": {
+        "recipes",
+        "methods",
+        "inputs",
+        "augmentations",
+        "components",
+        "evaluation",
+        "training",
+        "_checks",
+        "_files",
+    },  # fmt: skip
     "cli": {"__version__", "cli", "inputs", "evaluation", "recipes", "methods", "_checks", "_files"},
 }
 SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")
