@@ -33,7 +33,7 @@ MAY_IMPORT = {
         "training",
         "_checks",
         "_files",
-    },  # fmt: skip
+    },
     "cli": {"__version__", "cli", "inputs", "evaluation", "recipes", "methods", "_checks", "_files"},
 }
 SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")
