@@ -23,6 +23,14 @@ def require_number(name: str, value: float, *, most: float | None = None) -> Non
         raise ValueError(f"{name} must be a number {span}, got {value!r}.")
 
 
+def require_weights(**weights: float) -> None:
+    """Require the weights of a loss's terms, one of them above 0."""
+    for name, weight in weights.items():
+        require_number(name, weight)
+    if not any(weights.values()):
+        raise ValueError(f"{', '.join(weights)} are all 0, so that no term is left: give one a weight above 0.")
+
+
 def require_share(name: str, value: float) -> None:
     """Require a number above 0 and up to 1."""
     if not _is_number(value) or not 0 < value <= 1:

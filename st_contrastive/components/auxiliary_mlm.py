@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any, cast, final
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,6 @@ from st_contrastive.encoder.model import embedding_matrix
 from st_contrastive.encoder.requirements import trial_pass
 
 
-@final
 class AuxiliaryMLM(nn.Module):
     """Frozen lower layers, a few trainable layers on top, and a masked-LM head (Wu et al., 2022, section 3).
 
@@ -51,6 +50,12 @@ class AuxiliaryMLM(nn.Module):
         self.split_layer, self.extra_layers = split_layer, len(layers_of(network)) - split_layer
         self.lower_dropout = lower_dropout
         self._stack = layer_stack(network)
+        layers, skipped = self._layers, [_SkippedLayer(layer) for layer in self._layers]
+        # In a tuple, so that they are not modules of this one a second time.
+        self._parts = (
+            nn.ModuleList([*layers[:split_layer], *skipped[split_layer:]]),
+            nn.ModuleList([*skipped[:split_layer], *layers[split_layer:]]),
+        )
         self.network.requires_grad_(False)
         self._upper_layers.requires_grad_(True)
         self._try_once()
@@ -105,8 +110,13 @@ class AuxiliaryMLM(nn.Module):
         return {**self.signature_of(self.network), **depths}
 
     @property
+    def _layers(self) -> nn.ModuleList:
+        owner, name = self._stack
+        return cast(nn.ModuleList, getattr(owner, name))
+
+    @property
     def _upper_layers(self) -> nn.ModuleList:
-        return layers_of(self.network)[self.split_layer :]
+        return self._layers[self.split_layer :]
 
     def train(self, mode: bool = True) -> AuxiliaryMLM:
         """As in PyTorch, but the frozen part stays in evaluation mode unless ``lower_dropout`` is set."""
@@ -123,9 +133,8 @@ class AuxiliaryMLM(nn.Module):
             encoder: the full encoder, if its present weights are to be used here, and trained.
         """
         live = {} if encoder is None else self.require_live(encoder, layers=True)
-        upper = range(self.split_layer, self.split_layer + self.extra_layers)
         gradient = torch.no_grad() if encoder is None else nullcontext()
-        with gradient, self._skipping(upper), capturing_states(self.network, self.split_layer) as states:
+        with gradient, self._with_layers(self._parts[0]), capturing_states(self.network, self.split_layer) as states:
             self._run(texts, live)
         return states[0]
 
@@ -147,13 +156,13 @@ class AuxiliaryMLM(nn.Module):
             encoder: the full encoder, if parts outside the layers (relative biases, a last norm) are its own.
             gradient_scale: factor on the gradient that leaves the network.
         """
-        first = self._upper_layers[0]
+        first = self._layers[self.split_layer]
         kind = next(first.parameters()).dtype  # the encoder may have been cast since, as by bf16_full_eval
         states = torch.cat([vectors.to(kind)[:, None], lower[:, 1:].to(kind)], dim=1)
         states = scale_gradient(states, gradient_scale)
         live = {} if encoder is None else self.require_live(encoder, layers=False)
         live = {name: scale_gradient(weight, gradient_scale).to(kind) for name, weight in live.items()}
-        with self._skipping(range(self.split_layer)), editing_input(first, lambda _: states):
+        with self._with_layers(self._parts[1]), editing_input(first, lambda _: states):
             return self._run(texts, live)
 
     def logits(self, states: Tensor, encoder: PreTrainedModel | None = None) -> Tensor:
@@ -178,7 +187,7 @@ class AuxiliaryMLM(nn.Module):
                 "the adapter with model.add_adapter(config) instead."
             )
         weights = dict(encoder.named_parameters())
-        excluded = {id(p) for p in (self._upper_layers if layers else layers_of(self.network)).parameters()}
+        excluded = {id(p) for p in (self._upper_layers if layers else self._layers).parameters()}
         names = [name for name, p in self.network.named_parameters() if id(p) not in excluded]
         if missing := [name for name in names if name not in weights]:
             raise ValueError(
@@ -193,12 +202,11 @@ class AuxiliaryMLM(nn.Module):
         return cast(Tensor, functional_call(self.network, live, kwargs=arguments).last_hidden_state)
 
     @contextmanager
-    def _skipping(self, numbers: Sequence[int]) -> Iterator[None]:
-        """Skip these layers. The list keeps its length, because some families count layers."""
+    def _with_layers(self, part: nn.ModuleList) -> Iterator[None]:
+        """Run a part of the layers. The list keeps its length, because some families count layers."""
         owner, name = self._stack
-        layers = getattr(owner, name)
-        replaced = (_SkippedLayer(layer, self._outputs) if i in numbers else layer for i, layer in enumerate(layers))
-        setattr(owner, name, nn.ModuleList(replaced))
+        layers = self._layers
+        setattr(owner, name, part)
         try:
             yield
         finally:
@@ -216,7 +224,9 @@ class AuxiliaryMLM(nn.Module):
         with trial_pass(self.network, "an auxiliary network"):
             whole = self._run(texts, {})
             handle.remove()
-            self._outputs = lengths[0]  # length of the tuple that a layer returns; 0 for a tensor
+            for layer in (*self._parts[0], *self._parts[1]):
+                if isinstance(layer, _SkippedLayer):
+                    layer.outputs = lengths[0]
             lower = self.lower(texts)
             parts = self.upper(lower, lower[:, 0], texts)
             self.logits(parts[0])
@@ -251,12 +261,12 @@ def scale_gradient(tensor: Tensor, factor: float) -> Tensor:
 class _SkippedLayer(nn.Module):
     """Returns its input in the form of a layer's output, and has the layer's attributes, which some encoders read."""
 
-    outputs: int
+    #: Length of the tuple that a layer returns; 0 for a tensor.
+    outputs = 0
 
-    def __init__(self, layer: nn.Module, outputs: int) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        attributes = {name: value for name, value in vars(layer).items() if name[0] != "_" and name != "forward"}
-        vars(self).update(attributes, outputs=outputs)
+        vars(self).update({name: value for name, value in vars(layer).items() if name[0] != "_" and name != "forward"})
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         hidden = entering_states(args, kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from dataclasses import dataclass
-from typing import Any, Literal, cast, final
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,6 @@ class _PassThrough(nn.Module):
         return _LastStates(last_hidden_state=inputs_embeds)
 
 
-@final
 class MaskedLMHead(nn.Module):
     """Vocabulary logits from hidden states, computed by transformers' masked-LM class of the encoder's family.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +38,6 @@ class Content:
         return (self.lengths == other.lengths) & ((self.ids == other.ids) | beyond).all(dim=1)
 
 
-@final
 class PairComposer(nn.Module):
     """Builds the tokenizer's output for a pair of texts from the token ids of the single texts.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from st_contrastive.encoder.requirements import trial_pass
 from st_contrastive.encoder.rows import CorruptedTokens
 
 
-@final
 class ReplacedTokenDetector(nn.Module):
     """A frozen generator fills in masked tokens; a discriminator finds the replaced ones (Chuang et al., 2022).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerBase
 from st_contrastive.encoder.rows import CorruptedTokens
 
 
-@final
 class TokenCorruption(nn.Module):
     """Chooses a share of the tokens; each becomes the mask token, becomes a random token, or stays.
 

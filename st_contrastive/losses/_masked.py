@@ -71,6 +71,11 @@ def auxiliary_network(
     return auxiliary
 
 
+def scale_and_weight(weight: float, weighting: str) -> tuple[float, float]:
+    """What a term's gradient is multiplied by where it enters the encoder, and what the term is multiplied by."""
+    return (weight, 1.0) if weighting == "gradient" else (1.0, weight)
+
+
 def two_views(loss: TextLoss, rows: Rows, *, vector: str) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Both dropout views: what is contrasted, and the vectors (N, d) that the networks are given.
 
@@ -98,7 +103,7 @@ def conditioned_masked_lm(
     vectors: Tensor,
     *,
     detach: bool,
-    gradient_scale: float,
+    scale: float,
 ) -> Tensor:
     """Mean cross-entropy of the masked tokens, which the network predicts from the masked text and the vectors."""
     encoder = None if detach else encoder_of(loss.model)
@@ -106,7 +111,7 @@ def conditioned_masked_lm(
     def predict(rows: Rows, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, Tensor]:
         texts, places, count = rows.with_ids(masked.input_ids).texts, masked.places(), masked.chosen.sum()
         lower = network.lower(texts, encoder)
-        states = network.upper(lower, vectors, texts, encoder, gradient_scale=gradient_scale)
+        states = network.upper(lower, vectors, texts, encoder, gradient_scale=scale)
         logits = network.logits(states.flatten(0, 1)[places])
         return masked_lm(logits, rows.ids.flatten()[places]) * count, count
 
@@ -120,12 +125,12 @@ def replaced_token_detection(
     masked: CorruptedTokens,
     vectors: Tensor,
     *,
-    gradient_scale: float,
+    scale: float,
 ) -> Tensor:
     """Mean cross-entropy of which tokens the generator replaced, over the attended positions."""
 
     def detect(rows: Rows, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        logits, replaced = detector(rows.texts, vectors, masked, gradient_scale=gradient_scale)
+        logits, replaced = detector(rows.texts, vectors, masked, gradient_scale=scale)
         count = (rows.mask != 0).sum()
         return replaced_tokens(logits, replaced, rows.mask) * count, count
 

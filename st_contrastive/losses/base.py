@@ -217,11 +217,6 @@ class TextLoss(nn.Module, ABC):
     # What the host and the trainer ask.
 
     @property
-    def device(self) -> torch.device:
-        """The encoder's device."""
-        return unwrap(self.model).device
-
-    @property
     def dropout_only(self) -> bool:
         """Whether a sentence's positive is that sentence under another dropout mask, where there is one column."""
         return 1 in self.columns
@@ -260,7 +255,7 @@ class TextLoss(nn.Module, ABC):
             ValueError: what the loss would train is float16, as a copy of a frozen encoder that was loaded so.
         """
         for part in self.owned_modules():
-            part.to(self.device)
+            part.to(unwrap(self.model).device)
             require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
         if augmented_by_dropout and not has_dropout(self.model):
             setting = dropout_setting(self.model)

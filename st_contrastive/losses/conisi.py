@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -17,7 +17,6 @@ from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import interaction
 
 
-@final
 class ConIsILoss(TextLoss):
     r"""ConIsI (Sun and Huang, CCL 2022): sentence pairs as positives, and an inter-sentence interaction loss.
 
@@ -47,9 +46,6 @@ class ConIsILoss(TextLoss):
             "mask" leaves the mask token in its place.
         interaction_dim: length of r, the classifier's output. None takes the embedding's width, as the paper declares
             it; 1 is the scalar reading.
-
-    Raises:
-        TypeError, ValueError: the model or an argument does not fit; the message says what would.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer

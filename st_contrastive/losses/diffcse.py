@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Literal, final
+from typing import Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -15,11 +15,10 @@ from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
 from st_contrastive.encoder.model import embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._masked import replaced_token_detection, require_head_vector, two_views
+from st_contrastive.losses._masked import replaced_token_detection, require_head_vector, scale_and_weight, two_views
 from st_contrastive.losses.base import TextLoss
 
 
-@final
 class DiffCSELoss(TextLoss):
     r"""DiffCSE (Chuang et al., NAACL 2022): :math:`L_{SimCSE} + \lambda L_{RTD}` (eq. 5).
 
@@ -49,14 +48,6 @@ class DiffCSELoss(TextLoss):
 
     Raises:
         OSError: the generator does not exist.
-        TypeError, ValueError: the model, the generator or an argument does not fit; the message says what would.
-
-    Inputs:
-        +-------------+--------+
-        | Inputs      | Labels |
-        +=============+========+
-        | sentences   | none   |
-        +-------------+--------+
     """
 
     cites = ("chuang-etal-2022-diffcse",)
@@ -113,6 +104,6 @@ class DiffCSELoss(TextLoss):
         twice = columns[0].repeated(2)
         masked = twice.corrupted(self.detector.masking)
         views, vectors = two_views(self, columns[0], vector=self.vector)
-        scale, weight = (self.rtd_weight, 1.0) if self.weighting == "gradient" else (1.0, self.rtd_weight)
-        rtd = replaced_token_detection(self, self.detector, twice, masked, torch.cat(vectors), gradient_scale=scale)
+        scale, weight = scale_and_weight(self.rtd_weight, self.weighting)
+        rtd = replaced_token_detection(self, self.detector, twice, masked, torch.cat(vectors), scale=scale)
         return {"contrastive": self.info_nce(*views), "rtd": weight * rtd}

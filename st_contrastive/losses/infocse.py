@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, final
+from typing import Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_share
+from st_contrastive._checks import require_choice, require_flag, require_instance, require_share, require_weights
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens
-from st_contrastive.encoder.rows import CorruptedTokens, Rows
-from st_contrastive.losses._gradient_norms import gradient_norms
+from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses._masked import (
     auxiliary_network,
     conditioned_masked_lm,
     replaced_token_detection,
     require_head_vector,
+    scale_and_weight,
     two_views,
 )
 from st_contrastive.losses.base import TextLoss
 
 
-@final
 class InfoCSELoss(TextLoss):
     r"""InfoCSE (Wu et al., Findings of EMNLP 2022): :math:`L_{SimCSE} + \lambda L_{MLM}` (eq. 7).
 
@@ -79,14 +78,11 @@ class InfoCSELoss(TextLoss):
 
     Raises:
         OSError: ``auxiliary`` does not exist, or is damaged.
-        TypeError, ValueError: the model, the auxiliary network or an argument does not fit; the message says what
-            would.
 
     Recommendations:
         - From a plain masked-LM checkpoint, the paper pre-trains the auxiliary network first, with
           ``AuxiliaryMLMPretrainingLoss``.
-        - At the paper's ``mlm_weight`` the masked-LM term hardly trains the encoder. To choose a weight at which it
-          does, call :meth:`gradient_norms` after some steps.
+        - At the paper's ``mlm_weight`` the masked-LM term hardly trains the encoder.
 
     Relations:
         - With ``mlm_weight=0`` this is ``SimCSELoss`` in value and gradient.
@@ -128,17 +124,7 @@ class InfoCSELoss(TextLoss):
         mini_batch_size: int | None = None,
         log_terms: bool = True,
     ) -> None:
-        for name, weight in (
-            ("mlm_weight", mlm_weight),
-            ("contrastive_weight", contrastive_weight),
-            ("rtd_weight", rtd_weight),
-        ):
-            require_number(name, weight)
-        if mlm_weight == contrastive_weight == rtd_weight == 0:
-            raise ValueError(
-                "mlm_weight, contrastive_weight and rtd_weight are all 0, so that no term is left: give at least one a "
-                "weight above 0."
-            )
+        require_weights(mlm_weight=mlm_weight, contrastive_weight=contrastive_weight, rtd_weight=rtd_weight)
         require_instance("auxiliary", auxiliary, str, os.PathLike, AuxiliaryMLM)
         require_instance("generator", generator, str, os.PathLike, PreTrainedModel, MaskedLMHead)
         require_share("mask_rate", mask_rate)
@@ -180,72 +166,26 @@ class InfoCSELoss(TextLoss):
         self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
-        masked, edited = self.corrupted(columns[0])
+        copies = 1 if self.masked_views == "first" else 2
+        once = columns[0].repeated(copies)
+        twice = once if copies == 2 else columns[0].repeated(2)
+        masked = None if self.auxiliary is None else once.corrupted(self.masking)
+        edited = None if self.detector is None else twice.corrupted(self.detector.masking)
         views, vectors = two_views(self, columns[0], vector=self.vector)
         terms = {}
         if self.contrastive_weight > 0:
             terms["contrastive"] = self.contrastive_weight * self.info_nce(*views)
-        by_gradient = self.weighting == "gradient"
-        if masked is not None:
-            scale, weight = (self.mlm_weight, 1.0) if by_gradient else (1.0, self.mlm_weight)
-            terms["mlm"] = weight * self.masked_lm(columns[0], masked, vectors, scale)
-        if edited is not None:
-            scale, weight = (self.rtd_weight, 1.0) if by_gradient else (1.0, self.rtd_weight)
-            terms["rtd"] = weight * self.detection(columns[0], edited, vectors, scale)
+        if self.auxiliary is not None and masked is not None:
+            given = torch.cat(vectors[:copies])
+            scale, weight = scale_and_weight(self.mlm_weight, self.weighting)
+            mlm = conditioned_masked_lm(self, self.auxiliary, once, masked, given, detach=self.detach, scale=scale)
+            terms["mlm"] = weight * mlm
+        if self.detector is not None and edited is not None:
+            scale, weight = scale_and_weight(self.rtd_weight, self.weighting)
+            rtd = replaced_token_detection(self, self.detector, twice, edited, torch.cat(vectors), scale=scale)
+            terms["rtd"] = weight * rtd
         return terms
-
-    def corrupted(self, rows: Rows) -> tuple[CorruptedTokens | None, CorruptedTokens | None]:
-        """The masked tokens of each network, for one or both views."""
-        masked = edited = None
-        if self.auxiliary is not None:
-            masked = rows.repeated(self._masked_copies).corrupted(self.masking)
-        if self.detector is not None:
-            edited = rows.repeated(2).corrupted(self.detector.masking)
-        return masked, edited
-
-    @property
-    def _masked_copies(self) -> int:
-        return 2 if self.masked_views == "both" else 1
-
-    def masked_lm(self, rows: Rows, masked: CorruptedTokens, vectors: tuple[Tensor, ...], scale: float) -> Tensor:
-        """The masked-LM term without its weight; the gradient that enters the vectors is multiplied by ``scale``."""
-        assert self.auxiliary is not None
-        copies = self._masked_copies
-        return conditioned_masked_lm(
-            self,
-            self.auxiliary,
-            rows.repeated(copies),
-            masked,
-            torch.cat(vectors[:copies]),
-            detach=self.detach,
-            gradient_scale=scale,
-        )
-
-    def detection(self, rows: Rows, edited: CorruptedTokens, vectors: tuple[Tensor, ...], scale: float) -> Tensor:
-        """The term of replaced-token detection; otherwise as :meth:`masked_lm`."""
-        assert self.detector is not None
-        return replaced_token_detection(
-            self, self.detector, rows.repeated(2), edited, torch.cat(vectors), gradient_scale=scale
-        )
 
     def has_negatives(self, batch_size: int) -> bool:
         """As in :class:`TextLoss`; without the contrastive term none are needed."""
         return self.contrastive_weight == 0 or super().has_negatives(batch_size)
-
-    def gradient_norms(self, features: dict[str, Any]) -> dict[str, float]:
-        """Norm of each term's gradient where it enters the encoder, before any weight: at the last token states.
-
-        It is measured in training mode, whatever mode the model is in: without dropout the two views are the same, and
-        the contrastive gradient is far too small. Modes, buffers and weights stay as they are.
-
-        Args:
-            features: one batch, as ``model.preprocess(sentences)`` gives it, on any device.
-
-        Returns:
-            Each term's name and its norm. ``mlm_weight * norms["mlm"] / norms["contrastive"]`` compares the auxiliary
-            network's pull at the encoder with the contrastive one.
-
-        Raises:
-            ValueError: a term is not there, because its weight is 0, or no weight of the encoder is trained.
-        """
-        return gradient_norms(self, features)

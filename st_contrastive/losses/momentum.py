@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -16,7 +16,6 @@ from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses.base import TextLoss
 
 
-@final
 class MomentumContrastLoss(TextLoss):
     r"""SimCSE with a queue of past vectors, made by a momentum encoder that slowly follows the trained one.
 
@@ -38,9 +37,6 @@ class MomentumContrastLoss(TextLoss):
         queue_size: sentences that are kept; 0 keeps none. ESimCSE's best is 2.5 batches; MoCo takes 65,536. With fewer
             sentences than the queue and a batch hold, a sentence meets itself as a negative.
         positives: which encoder makes the positives: "encoder" (the trained one) or "momentum".
-
-    Raises:
-        TypeError, ValueError: the model or an argument does not fit; the message says what would.
 
     Recommendations:
         - ESimCSE's other form of a sentence repeats some of its words: ``WordRepetition`` of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import final
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -20,7 +19,6 @@ from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import masked_lm
 
 
-@final
 class AuxiliaryMLMPretrainingLoss(TextLoss):
     r"""Stage 1 of InfoCSE (Wu et al., Findings of EMNLP 2022): :math:`L_{MLM} + w\, L_{aux}` (eq. 5 and 6).
 
@@ -45,9 +43,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             that we read.
         tied_head: the head's decoder is the encoder's embedding matrix, as in BERT; False trains a matrix of its own.
         log_terms: see :class:`TextLoss`.
-
-    Raises:
-        TypeError, ValueError: the model or an argument does not fit; the message says what would.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer

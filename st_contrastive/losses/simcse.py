@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import Literal
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
@@ -16,7 +16,6 @@ from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import masked_lm
 
 
-@final
 class SimCSELoss(TextLoss):
     """Unsupervised SimCSE (Gao et al., EMNLP 2021): one sentence, two dropout masks, InfoNCE.
 
@@ -30,9 +29,6 @@ class SimCSELoss(TextLoss):
             each sentence (of the first column) in another pass. SimCSE's authors take 0.1. The head is the
             checkpoint's where it has one, else a new one, tied to the embedding matrix.
         mask_rate: share of the tokens that are masked for it.
-
-    Raises:
-        TypeError, ValueError: the model or an argument does not fit; the message says what would.
 
     Relations:
         - With two columns and ``head=None`` this is ``MultipleNegativesRankingLoss`` with ``scale=20``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, final
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -17,6 +17,7 @@ from st_contrastive._checks import (
     require_instance,
     require_momentum,
     require_number,
+    require_weights,
     warn,
 )
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
@@ -51,7 +52,6 @@ class Views:
     inputs: tuple[Tensor, ...] = ()
 
 
-@final
 class TwinsLoss(TextLoss):
     r"""Twins, or IFCL (Xiao, Li and Chen, 2023, arXiv 2307.10932): two kinds of positives, a margin and a queue.
 
@@ -99,9 +99,6 @@ class TwinsLoss(TextLoss):
             and below 1; None keeps the anchors. The paper's comparison ("MoCo w/ ME", Fig. 4c) replaces the whole queue
             mechanism, forgetting included: ``key_momentum=0.995`` with ``forgetting_rate=0`` (0.995 is ESimCSE's, 0.999
             MoCo's; the paper names none). The positive is h+ of the trained encoder in both (eq. 6).
-
-    Raises:
-        TypeError, ValueError: the model or an argument does not fit; the message says what would.
 
     Relations:
         - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=None``, apart from the frozen token
@@ -154,17 +151,7 @@ class TwinsLoss(TextLoss):
         require_number("fusion_rate", fusion_rate, most=1)
         require_count("queue_batches", queue_batches, least=0)
         require_forgetting_rate(forgetting_rate, queue_batches)
-        for name, weight in (
-            ("identical_weight", identical_weight),
-            ("fraternal_weight", fraternal_weight),
-            ("twins_weight", twins_weight),
-        ):
-            require_number(name, weight)
-        if identical_weight == fraternal_weight == twins_weight == 0:
-            raise ValueError(
-                "identical_weight, fraternal_weight and twins_weight are all 0, so that no term is left: give at least "
-                "one a weight above 0."
-            )
+        require_weights(identical_weight=identical_weight, fraternal_weight=fraternal_weight, twins_weight=twins_weight)
         require_choice("train_pooling", train_pooling, (*POOLING_MODES, None))
         require_choice("margin_from", margin_from, ("tokens", "embeddings"))
         require_flag("freeze_embeddings", freeze_embeddings)
@@ -277,11 +264,7 @@ class TwinsLoss(TextLoss):
         return self.by_rows(lambda rows: self._pooled([forward_modules(copies, rows)]), sentence)[0]
 
     def _check_missing_translations(self) -> None:
-        """Warn once that the terms of the fraternal twin are missing, where they were asked for.
-
-        Raises:
-            ValueError: no term is left without them.
-        """
+        """Warn once that the fraternal twin's terms are missing, where they were asked for; refuse if none is left."""
         if self.identical_weight == 0:
             raise ValueError(
                 "TwinsLoss was given one column, which serves the identical term only, and identical_weight is 0. Give "
@@ -297,12 +280,7 @@ class TwinsLoss(TextLoss):
         self, columns: list[dict[str, Any]], labels: Tensor | None = None, *, pooling: str | None = None
     ) -> list[Tensor]:
         """Vectors (N, d) of anchor, identical and, where there are translations, fraternal twin, each in a pass of its
-        own, in the model's present mode.
-
-        Args:
-            columns: tokenised text columns, as the loss takes them.
-            labels: with ``fraternal``, the translations' tokens.
-            pooling: one of ``train_pooling``'s values; None takes ``train_pooling`` itself.
+        own, in the model's present mode. Arguments as for ``forward``; ``pooling`` takes ``train_pooling``'s place.
         """
         texts = [Rows.of(column, self.model) for column in columns]
         translation = translations_of(self, texts, labels)

@@ -180,41 +180,6 @@ def test_diffcse_by_hand(model, sentences):
     assert terms["rtd"].item() == pytest.approx(0.3 * sum(found) / len(found), rel=1e-9)
 
 
-def test_gradient_norms(model, sentences):
-    loss = InfoCSELoss(model, mlm_weight=1e-5, rtd_weight=0.1, head="projector").double()
-    loss.group_by_length = False  # one pass, whose states are kept
-    before = {name: value.clone() for name, value in loss.named_buffers()}
-    norms = {}
-    for mode in (True, False):  # a checkpoint is loaded in evaluation mode
-        model.train(mode)
-        torch.manual_seed(2)
-        with torch.no_grad():
-            norms[mode] = loss.gradient_norms(model.preprocess(sentences))
-        assert all(module.training is mode for module in model.modules())
-    assert norms[True] == norms[False]
-    assert norms[True].keys() == {"contrastive", "mlm", "rtd"}
-    assert all(p.grad is None for p in loss.parameters())
-    assert any("running_mean" in name for name in before)
-    assert all(torch.equal(value, before[name]) for name, value in loss.named_buffers())
-    captured = []
-
-    def keep(module, args, output):
-        output.retain_grad()
-        captured.append(output)
-
-    model.train()
-    handle = layers_of(model[0].model)[-1].register_forward_hook(keep)
-    torch.manual_seed(2)
-    terms = loss([model.preprocess(sentences)])
-    handle.remove()
-    for name, weight in (("contrastive", 1.0), ("mlm", 1e-5), ("rtd", 0.1)):
-        captured[0].grad = None  # the model's own weighting has scaled it there
-        terms[name].backward(retain_graph=True)
-        assert norms[True][name] == pytest.approx(captured[0].grad.norm().item() / weight, rel=1e-6)
-    with pytest.raises(ValueError, match="mlm_weight"):
-        InfoCSELoss(model, mlm_weight=0).gradient_norms(model.preprocess(sentences))
-
-
 def test_an_auxiliary_network_by_path(model, sentences, tmp_path, build, no_dropout):
     stage1 = AuxiliaryMLMPretrainingLoss(model, split_layer=1, extra_layers=2)
     stage1.save_auxiliary(tmp_path / "aux")
