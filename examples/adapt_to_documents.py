@@ -1,4 +1,4 @@
-"""Adapt an encoder to documents without labels: python examples/adapt_to_documents.py MODEL documents.csv out.
+"""Adapt an encoder to documents without labels: python examples/adapt_to_documents.py MODEL documents.csv out [COLUMN].
 
 A tenth of the documents judges: does a sentence find the rest of its document? The best weights are saved, and the
 encoder as it was if training did not help.
@@ -13,9 +13,10 @@ from st_contrastive.evaluation import CorpusEvaluator
 from st_contrastive.inputs import describe, load_sentences
 from st_contrastive.training import ContrastiveTrainer
 
-name, source, output = sys.argv[1:]
+name, source, output = sys.argv[1:4]
+column = sys.argv[4] if len(sys.argv) > 4 else None  # of a table that has several
 model = SentenceTransformer(name)
-documents = load_sentences(source).shuffle(seed=0)
+documents = load_sentences(source, column=column).shuffle(seed=0)
 held_out = max(20, len(documents) // 10)
 evaluator = CorpusEvaluator(documents["sentence"][:held_out])
 training = load_sentences(documents["sentence"][held_out:], split="sentences")

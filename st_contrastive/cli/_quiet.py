@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 #: Libraries whose hints and warnings are not for the user; their errors still come through.
-_LOGGERS = ("sentence_transformers", "transformers", "datasets", "huggingface_hub", "accelerate", "torch")
+_LOGGERS = ("sentence_transformers", "transformers", "datasets", "huggingface_hub", "accelerate", "torch", "mteb")
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:

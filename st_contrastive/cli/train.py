@@ -96,15 +96,15 @@ def run(args: argparse.Namespace) -> int:
     from st_contrastive import recipes
     from st_contrastive.cli._progress import Progress
 
-    verbose = getattr(args, "verbose", False)
     begun = Progress(None)
 
     def on_trainer(trainer: Any) -> None:
         nonlocal begun
-        begun = _announce(trainer, verbose)
+        begun = _announce(trainer, verbose=verbose)
 
     try:
         chosen, given = _settings(args)
+        verbose = given.pop("verbose", False) or getattr(args, "verbose", False)
         print(_described(chosen, given), end="", flush=True)
         result = recipes.run(chosen, on_trainer=on_trainer, **given)
     except (OSError, TypeError, ValueError) as error:
@@ -163,7 +163,7 @@ def _described(recipe: Recipe, given: dict[str, Any]) -> str:
     return f"{recipe.name}: {recipe.title}\n{notes}{changed}"
 
 
-def _announce(trainer: Any, verbose: bool) -> Any:
+def _announce(trainer: Any, *, verbose: bool) -> Any:
     """Print what is trained on, and let the Trainer's logs be lines."""
     from transformers import PrinterCallback, ProgressCallback
 

@@ -21,13 +21,13 @@ def evaluate_mteb(
 
     Raises:
         ImportError: mteb is not installed.
-        KeyError: mteb has no task of a name.
+        ValueError: mteb has no task of a name.
     """
     try:
         import mteb
     except ImportError as error:
         raise ImportError("MTEB's tasks need mteb: install st_contrastive with its extra 'eval'.") from error
-    chosen = [mteb.get_task(task) if isinstance(task, str) else task for task in tasks]
+    chosen = [_task(mteb, task) if isinstance(task, str) else task for task in tasks]
     options = {"cache": None, "show_progress_bar": False, "co2_tracker": False, **options}
     results = mteb.evaluate(model, chosen, encode_kwargs={"batch_size": batch_size}, **options)
     scores = []
@@ -40,3 +40,10 @@ def evaluate_mteb(
             mean = sum(values) / len(values)
             scores.append(Score(task.metadata.name, split, str(task.metadata.main_score), mean, size))
     return Report(name, tuple(scores), {"suite": "mteb", "mteb": mteb.__version__})
+
+
+def _task(mteb: Any, name: str) -> Any:
+    try:
+        return mteb.get_task(name)
+    except KeyError as error:
+        raise ValueError(f"mteb has no task {name!r} ({error.args[0]}).") from error

@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_type_hints
 
 import torch
 from datasets import Dataset
@@ -34,6 +34,8 @@ _SECOND = {"translations": "translation", "antonyms": "constructed", "repetition
 _HELD_OUT = 1000
 _TRAINING = {field.name for field in dataclasses.fields(SentenceTransformerTrainingArguments) if field.init}
 _TRAINING.remove("output_dir")
+_HINTS = get_type_hints(SentenceTransformerTrainingArguments)
+_NUMBERS = {name: kind for name, kind in _HINTS.items() if kind in (int, float, bool)}
 
 
 def trainer(
@@ -73,12 +75,14 @@ def trainer(
 def settings_of(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe's settings with the overrides in their place, and its loss; None takes a setting away."""
     chosen = load(recipe) if isinstance(recipe, str) else recipe
-    if chosen.loss not in METHODS:
+    if chosen.loss not in list(METHODS):
         raise ValueError(f"loss must be one of {', '.join(METHODS)}; got {chosen.loss!r}.")
     settings = {**chosen.settings, **overrides}
     if "num_train_epochs" in overrides and "max_steps" not in overrides:  # which would go first
         settings.pop("max_steps", None)
-    for name in settings:
+    for name, value in settings.items():
+        if isinstance(value, str) and name in _NUMBERS:  # of a YAML file
+            raise ValueError(f"{name} must be of type {_NUMBERS[name].__name__}, got {value!r}.")
         if not takes(chosen, name):
             method = METHODS[chosen.loss]
             raise TypeError(

@@ -58,6 +58,12 @@ def check_run(trainer: Any) -> None:
     _check_processes(trainer, losses, owned)
     _check_batches(args, losses, evaluates=trainer.eval_dataset is not None and args.eval_strategy != "no")
     _check_metric(trainer, losses)
+    prompt = trainer.model.prompts.get(trainer.model.default_prompt_name or "")
+    if prompt and args.prompts is None and _text_losses(losses):
+        warn(
+            f"model.encode puts its default prompt {prompt!r:.80} before each text, and the training data has none. "
+            "Give the arguments prompts=model.prompts[model.default_prompt_name]."
+        )
 
 
 def text_columns(trainer: Any, columns: Iterable[str]) -> list[str]:

@@ -286,6 +286,9 @@ def test_several_visible_devices_keep_the_batch(checkpoint, tmp_path, monkeypatc
         ("mini-twins", {"translations": "x.tsv"}, "translations.*data"),
         ("twins-bert-base", {}, "translations"),
         (Recipe("", "simcse", {}), {"model": None}, "model"),
+        (Recipe("", ["simcse"], {}), {}, "loss must be one of"),
+        ("mini-simcse", {"max_steps": "two"}, "max_steps must be of type int.*'two'"),
+        ("mini-simcse", {"learning_rate": "fast"}, "learning_rate must be of type float"),
     ],
 )
 def test_bad_input(checkpoint, tmp_path, recipe, given, match):

@@ -179,6 +179,17 @@ def test_many_blank_or_repeated_texts(build, of, extra, shares):
         of(loss, data=Dataset.from_dict({"sentence": texts + extra}))
 
 
+@pytest.mark.parametrize("named", ["query", "document"])
+def test_a_default_prompt_that_training_lacks(build, of, named):
+    model = build()
+    model.prompts, model.default_prompt_name = {named: "find this: "}, named
+    with pytest.warns(UserWarning, match="default prompt 'find this: '"):
+        of(stc.SimCSELoss(model)).train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        of(stc.SimCSELoss(model), prompts="find this: ").train()
+
+
 def test_sharding_is_refused(build, of, monkeypatch):
     for name, method in (("is_deepspeed_enabled", "DeepSpeed"), ("is_fsdp_enabled", "FSDP")):
         trainer = of(stc.SimCSELoss(build()))
