@@ -55,7 +55,7 @@ def table(file: str, name: str, baseline: str) -> str:
     runs = lines(file, name)
     scores = [column for column in ("dev", "tests", "transfer") if column in runs]
     base = runs[runs["row"] == baseline].set_index("seed")
-    text = ["| | seeds | " + " | ".join(scores) + " |", "|---|---|" + "---|" * len(scores)]
+    text = ["| loss | seeds | " + " | ".join(scores) + " |", "|---|---|" + "---|" * len(scores)]
     order = [*dict.fromkeys(runs["row"])]
     for row in sorted(order, key=lambda row: (row not in ("untrained", "after stage 1"), row != baseline)):
         part = runs[runs["row"] == row].set_index("seed")

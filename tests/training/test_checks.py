@@ -219,3 +219,15 @@ def test_on_several_processes(build, of, sentences, monkeypatch):
         trainer.begin()
     trainer.model_wrapped = SimpleNamespace()
     trainer.begin()
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_card_quotes_no_text_unless_asked(build, arguments, sentences, tmp_path, asked):
+    model = build()
+    data = stc.text_dataset(sentences)
+    options = arguments(max_steps=1, save_strategy="no")
+    ContrastiveTrainer(model, options, data, loss=stc.SimCSELoss(model), card_examples=asked).train()
+    model.save_pretrained(str(tmp_path / "out"))
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "SimCSELoss" in card
+    assert any(sentence in card for sentence in sentences) == asked
