@@ -8,9 +8,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_contrastive._checks import require_count, require_number
+from st_contrastive._checks import require_count, require_number, warn
 from st_contrastive.components.heads import InteractionHead
-from st_contrastive.encoder.model import embedding_width
+from st_contrastive.encoder.model import embedding_width, reads_first_token
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses._pairs import Pairs
 from st_contrastive.losses.base import TextLoss
@@ -82,6 +82,12 @@ class ConIsILoss(TextLoss):
         require_number("interaction_weight", interaction_weight, most=1)
         if interaction_dim is not None:
             require_count("interaction_dim", interaction_dim)
+        if interaction_weight > 0.1 and not reads_first_token(model):
+            warn(
+                f"interaction_weight={interaction_weight:g} suits the [CLS] vector of a language model. In our runs it "
+                "made a sentence encoder with mean pooling worse than before training: take interaction_weight=0.1 and "
+                "temperature=0.15 there."
+            )
         self.interaction_weight = interaction_weight
         self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)
         self.columns = self.pairs.columns

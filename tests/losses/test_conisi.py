@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -102,3 +104,13 @@ def test_rows_that_truncation_makes_alike_take_no_part(build, monkeypatch):
     loss([model.preprocess(["rain falls"] * 2)])
     loss([model.preprocess(["rain cat", "rain dog"])])
     assert seen == [0, 2]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "lasttoken"])
+def test_the_papers_weight_without_cls_pooling(build, pooling):
+    with pytest.warns(UserWarning, match=r"interaction_weight=0.8 suits the \[CLS\] vector"):
+        ConIsILoss(build(pooling=pooling))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ConIsILoss(build(pooling=pooling), interaction_weight=0.1)
+        ConIsILoss(build())
