@@ -206,7 +206,7 @@ def test_a_recomputation_draws_the_same_on_apples_devices_too(build, sentences, 
 
     def remembered(self, *tensors):
         assert tensors
-        assert all(isinstance(tensor, torch.Tensor) and tensor.device == loss.device for tensor in tensors)
+        assert all(isinstance(tensor, torch.Tensor) and tensor.device == loss.model.device for tensor in tensors)
         on_mps(self, *[tensor.as_subclass(OnMPS) for tensor in tensors])
 
     monkeypatch.setattr(RandContext, "__init__", remembered)
