@@ -145,7 +145,9 @@ def main() -> None:
         print(f"{name:32} {1000 * seconds:9.1f} ms {args.batch / seconds:9.0f} sentences/s {seconds / reference:6.2f}")
     if args.json:
         with open(args.json, "a", encoding="utf-8") as file:
-            file.write(json.dumps({**vars(args), "torch": torch.__version__, "seconds": medians}) + "\n")
+            setting = {name: getattr(args, name) for name in ("batch", "tokens", "mixed", "device", "precision")}
+            run = {"encoder": args.shape or args.model, **setting, "torch": torch.__version__, "seconds": medians}
+            file.write(json.dumps(run) + "\n")
 
 
 if __name__ == "__main__":

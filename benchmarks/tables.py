@@ -12,7 +12,10 @@ from pathlib import Path
 import pandas as pd
 from scipy import stats
 
+from st_contrastive.methods import METHODS
+
 ROOT = Path(__file__).parents[1]
+RESULTS = Path(__file__).parent / "results"
 TESTS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
 TRANSFER = ["mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"]
 #: File of the result lines, table in it, the baseline's row, and the columns.
@@ -27,7 +30,7 @@ TABLES = {
 
 def lines(file: str, table: str) -> pd.DataFrame:
     """One row a run: its name, its seed, and the means over dev, the tests and the transfer tasks."""
-    raw = pd.read_json(Path(__file__).parent / "results" / file, lines=True)
+    raw = pd.read_json(RESULTS / file, lines=True)
     raw = raw[raw["table"] == table].reset_index(drop=True)
     scores = pd.json_normalize(raw["scores"].tolist())
     runs = raw[["row", "seed"]].copy()
@@ -71,13 +74,33 @@ def table(file: str, name: str, baseline: str) -> str:
     return "\n".join(text)
 
 
+def steps() -> str:
+    """A Markdown table of what a step costs: a column for each line of steps.jsonl, as ratios to SimCSE."""
+    runs = pd.read_json(RESULTS / "steps.jsonl", lines=True)
+    times = pd.DataFrame(runs["seconds"].tolist())
+    ratios = times.div(times["simcse"], axis=0).T.drop("simcse").dropna(how="all")
+    heads = [
+        f"{Path(encoder).name}, batch {batch}" for encoder, batch in zip(runs["encoder"], runs["batch"], strict=True)
+    ]
+    text = ["| loss | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
+    seconds = (f"1 ({second:.1f} s)" for second in times["simcse"])
+    text.append("| SimCSE | " + " | ".join(seconds) + " |")
+    for name, row in ratios[~ratios.index.str.contains("bare")].sort_values(0).iterrows():
+        title = METHODS[name].title if name in METHODS else name
+        title += ", two columns" if name == "twins" else ""
+        cells = ("" if pd.isna(ratio) else f"{ratio:.1f}" for ratio in row)
+        text.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(text)
+
+
 def main() -> None:
     """Replace the tables of the page."""
     page = ROOT / "docs" / "results.md"
     text = page.read_text(encoding="utf-8")
-    for name, arguments in TABLES.items():
+    made = {name: table(*arguments) for name, arguments in TABLES.items()} | {"steps": steps()}
+    for name, lines_of_it in made.items():
         marks = f"<!-- {name} -->", f"<!-- /{name} -->"
-        replacement = f"{marks[0]}\n{table(*arguments)}\n{marks[1]}"
+        replacement = f"{marks[0]}\n{lines_of_it}\n{marks[1]}"
         text = re.sub(f"{marks[0]}.*?{marks[1]}", lambda _, new=replacement: new, text, flags=re.DOTALL)
     page.write_text(text, encoding="utf-8")
 
