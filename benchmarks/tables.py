@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 TESTS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
 TRANSFER = ["mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"]
+#: Rows of encoders before training, which come first.
+STARTS = ("untrained", "after stage 1")
 #: File of the result lines, table in it, the baseline's row, and the columns.
 TABLES = {
     "minilm-mean": ("sentence_encoder.jsonl", "minilm-mean", "SimCSE"),
@@ -59,17 +61,17 @@ def table(file: str, name: str, baseline: str) -> str:
     scores = [column for column in ("dev", "tests", "transfer") if column in runs]
     base = runs[runs["row"] == baseline].set_index("seed")
     text = ["| loss | seeds | " + " | ".join(scores) + " |", "|---|---|" + "---|" * len(scores)]
-    order = [*dict.fromkeys(runs["row"])]
-    for row in sorted(order, key=lambda row: (row not in ("untrained", "after stage 1"), row != baseline)):
+    means = runs.groupby("row")["tests"].mean()
+    for row in sorted(means.index, key=lambda row: (row not in STARTS, row != baseline, -means[row])):
         part = runs[runs["row"] == row].set_index("seed")
         cells = []
         for column in scores:
-            if row in (baseline, "untrained", "after stage 1"):
+            if row in (baseline, *STARTS):
                 mean = part[column].mean()
                 cells.append("" if pd.isna(mean) else f"{mean:.1f}")
             else:
                 cells.append(difference(part[column], base[column]))
-        seeds = "" if row in ("untrained", "after stage 1") else str(len(part))
+        seeds = "" if row in STARTS else str(len(part))
         text.append(f"| {row} | {seeds} | " + " | ".join(cells) + " |")
     return "\n".join(text)
 
