@@ -94,10 +94,10 @@ def dropout_views(model: Any, columns: Sequence[list[str]], *, loss: Any = None,
                 features = _features(model, texts[0])
                 views = [model(dict(features))["sentence_embedding"] for _ in range(2)]
             elif loss.fraternal is None:
-                views = loss.encode_views([_features(model, own) for own in texts], pooling=None)
+                views = loss.encode_views([_features(model, own) for own in texts])
             else:
                 labels = torch.from_numpy(loss.fraternal.labels(texts[1])).to(model.device)
-                views = loss.encode_views([_features(model, texts[0])], labels, pooling=None)
+                views = loss.encode_views([_features(model, texts[0])], labels)
             batches.append([view.float().cpu() for view in views])
     return [torch.cat(parts) for parts in zip(*batches, strict=True)]
 

@@ -14,8 +14,6 @@ from st_contrastive.components import Content, PairComposer, TokenCorruption
 from st_contrastive.encoder.model import embedding_matrix, encoder_of, max_positions, tokenizer_of
 from st_contrastive.encoder.rows import Rows
 
-STRATEGIES = ("other", "subword", "given")
-
 
 class Pairs(nn.Module):
     """Composes a batch's pairs from its token ids, on the device. Arguments as in ``ConIsILoss``."""
@@ -24,11 +22,11 @@ class Pairs(nn.Module):
         self,
         model: SentenceTransformer,
         strategy: str,
-        replacement_rate: float = 0.15,
-        unreplaced: Literal["original", "mask"] = "original",
+        replacement_rate: float,
+        unreplaced: Literal["original", "mask"],
     ) -> None:
         super().__init__()
-        require_choice("strategy", strategy, STRATEGIES)
+        require_choice("strategy", strategy, ("other", "subword", "given"))
         require_number("replacement_rate", replacement_rate, most=1)
         require_choice("unreplaced", unreplaced, ("original", "mask"))
         self.strategy = strategy
@@ -42,11 +40,6 @@ class Pairs(nn.Module):
             )
         #: Share of the last batch's rows whose constructed sentence was the sentence itself.
         self.fallbacks: Tensor | None = None
-
-    @property
-    def columns(self) -> dict[int, str]:
-        """How many text columns are taken, and what they are."""
-        return {2: "sentences and constructed sentences"} if self.strategy == "given" else {1: "sentences"}
 
     def forward(self, columns: list[Rows], *, interacting: bool) -> tuple[Rows, Tensor | None]:
         """The pairs Y (sentence, sentence) of all N rows, and behind them, where they interact, the pairs Z (sentence,

@@ -21,6 +21,7 @@ from st_contrastive.components.heads import HEADS
 from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder.model import (
     dropout_setting,
+    embedding_matrix,
     embedding_width,
     encoder_of,
     has_dropout,
@@ -72,6 +73,8 @@ class TextLoss(nn.Module, ABC):
     cites: tuple[str, ...] = ()
     #: The numbers of text columns that the loss takes, and what the columns are.
     columns: dict[int, str]
+    #: Whether a sentence's positive is that sentence under another dropout mask, where there is one column.
+    dropout_only = True
     columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
     #: Arguments that a resumed run may change: they do not alter what is trained, or only name the source of state that
     #: a checkpoint restores.
@@ -216,11 +219,6 @@ class TextLoss(nn.Module, ABC):
 
     # What the host and the trainer ask.
 
-    @property
-    def dropout_only(self) -> bool:
-        """Whether a sentence's positive is that sentence under another dropout mask, where there is one column."""
-        return 1 in self.columns
-
     def has_negatives(self, batch_size: int) -> bool:
         """Whether sentences in batches of this size are contrasted with others."""
         gathered = self.gather_across_devices and distributed.world_size() > 1
@@ -248,7 +246,7 @@ class TextLoss(nn.Module, ABC):
 
     # Set-up and the step.
 
-    def finish_setup(self, *, augmented_by_dropout: bool = True) -> None:
+    def finish_setup(self) -> None:
         """Move what the loss owns to the encoder's device, so that a training loop need not.
 
         Raises:
@@ -257,7 +255,7 @@ class TextLoss(nn.Module, ABC):
         for part in self.owned_modules():
             part.to(unwrap(self.model).device)
             require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
-        if augmented_by_dropout and not has_dropout(self.model):
+        if self.dropout_only and not has_dropout(self.model):
             setting = dropout_setting(self.model)
             remedy = "Its configuration has no setting for it: use another encoder, or SimCSELoss with two columns."
             if setting is not None:
@@ -292,9 +290,8 @@ def _described(value: Any) -> Any:
 
 def _vocabulary_if_exceeded(model: SentenceTransformer) -> int | None:
     """Rows of the embedding matrix, if the tokenizer has more tokens."""
-    layer = None
-    with suppress(NotImplementedError):
-        layer = encoder_of(model).get_input_embeddings()
-    weight = getattr(layer, "weight", None)
     largest = max(tokenizer_of(model).get_vocab().values(), default=0)
-    return int(weight.shape[0]) if isinstance(weight, Tensor) and largest >= weight.shape[0] else None
+    with suppress(ValueError):  # no such matrix
+        rows: int = embedding_matrix(encoder_of(model)).shape[0]
+        return rows if largest >= rows else None
+    return None

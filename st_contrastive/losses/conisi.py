@@ -57,6 +57,7 @@ class ConIsILoss(TextLoss):
     """
 
     cites = ("sun-huang-2022-conisi",)
+    dropout_only = False  # the positive is the sentence paired with itself
 
     def __init__(
         self,
@@ -90,14 +91,16 @@ class ConIsILoss(TextLoss):
             )
         self.interaction_weight = interaction_weight
         self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)
-        self.columns = self.pairs.columns
-        if strategy != "given":
+        if strategy == "given":
+            self.columns = {2: "sentences and constructed sentences"}
+        else:
+            self.columns = {1: "sentences"}
             self.columns_hint = 'Constructed sentences as a second column need strategy="given".'
         width = embedding_width(model)
         self.predictor = InteractionHead(width)
         # r = W3 g(x) + b3 (eq. 6, 7)
         self.classifier = nn.Linear(width, interaction_dim or width) if interaction_weight > 0 else None
-        self.finish_setup(augmented_by_dropout=False)
+        self.finish_setup()
 
     @property
     def fallback_share(self) -> float | None:
@@ -116,8 +119,3 @@ class ConIsILoss(TextLoss):
             interactive = interaction(*self.classifier(torch.cat([y, *z])).chunk(2), valid=distinct)
             terms["interactive"] = self.interaction_weight * (self.share(distinct.sum()) * interactive)
         return terms
-
-    @property
-    def dropout_only(self) -> bool:
-        """False: the positive is the sentence paired with itself."""
-        return False

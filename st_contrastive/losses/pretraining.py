@@ -55,6 +55,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     cites = ("wu-etal-2022-infocse",)
     columns = {1: "sentences"}
+    dropout_only = False  # nothing is contrasted
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self.network.require_live(encoder, layers=False)
         self._base_name = str(encoder.config._name_or_path or "")
         self.auxiliary_weight = auxiliary_weight
-        self.finish_setup(augmented_by_dropout=False)
+        self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         masked = columns[0].corrupted(self.masking)
@@ -118,11 +119,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
     def has_negatives(self, batch_size: int) -> bool:
         """True: nothing is contrasted."""
         return True
-
-    @property
-    def dropout_only(self) -> bool:
-        """False: nothing is contrasted."""
-        return False
 
     @property
     def auxiliary(self) -> AuxiliaryMLM:

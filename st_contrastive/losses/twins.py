@@ -280,7 +280,7 @@ class TwinsLoss(TextLoss):
         self, columns: list[dict[str, Any]], labels: Tensor | None = None, *, pooling: str | None = None
     ) -> list[Tensor]:
         """Vectors (N, d) of anchor, identical and, where there are translations, fraternal twin, each in a pass of its
-        own, in the model's present mode. Arguments as for ``forward``; ``pooling`` takes ``train_pooling``'s place.
+        own, in the model's present mode. Arguments as for ``forward``; without ``pooling`` they are the model's own.
         """
         texts = [Rows.of(column, self.model) for column in columns]
         translation = translations_of(self, texts, labels)
@@ -288,6 +288,5 @@ class TwinsLoss(TextLoss):
         if translation is not None:
             anchor, fused = fused_rows(self, texts[0], translation)
             views = [anchor, anchor, fused]
-        mode = self.train_pooling if pooling is None else pooling
         encoded = [forward_views(self.model, [view])[0] for view in views]
-        return [view.sentences if mode is None else pool(self.model, view, mode) for view in encoded]
+        return [view.sentences if pooling is None else pool(self.model, view, pooling) for view in encoded]

@@ -65,11 +65,12 @@ def test_twins_of_a_model_by_hand(build, sentences):
     )
 
 
-def test_fraternal_views_are_the_losss_own(build):
+@pytest.mark.parametrize("train_pooling", [None, "cls"])
+def test_fraternal_views_are_the_models_own(build, train_pooling):
     """Without dropout: h = h+ = what the model encodes; h- by eq. 3 from the two texts' embeddings."""
     model = build(pooling="mean", dropout=False)
     with pytest.warns(UserWarning, match="dropout"):
-        loss = TwinsLoss(model, fusion_rate=0.25)
+        loss = TwinsLoss(model, fusion_rate=0.25, train_pooling=train_pooling)
     one, other = "the lake is cold", "rain falls in winter"
     anchors, identical, fraternal = dropout_views(model, [[one], [other]], loss=loss)
     assert torch.equal(anchors, identical)
