@@ -75,6 +75,8 @@ def one_run(settings: dict[str, Any], seed: int, args: argparse.Namespace) -> di
             state = run.trainer.state
             best = (state.best_model_checkpoint or "").rpartition("-")[2]
             record = {"steps": state.global_step, "best_step": int(best or state.global_step)}
+            losses = {entry["step"]: entry["loss"] for entry in state.log_history if "loss" in entry}
+            record["losses"] = {step: losses[step] for step in (10, 100) if step in losses}
             record |= {"before": run.before, "after": run.after, "collapsed": run.collapsed}
         seconds = round(time.perf_counter() - start)
         return {**record, "seconds": seconds, "torch": torch.__version__, "scores": all_scores(model, args)}

@@ -22,6 +22,7 @@ TRANSFER = ["mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"]
 STARTS = ("untrained", "after stage 1")
 #: File of the result lines, table in it, the baseline's row, and the columns.
 TABLES = {
+    "minilm-last": ("sentence_encoder.jsonl", "minilm-mean, last step", "SimCSE without head"),
     "minilm-mean": ("sentence_encoder.jsonl", "minilm-mean", "SimCSE"),
     "minilm-cls": ("sentence_encoder.jsonl", "minilm-cls", "SimCSE"),
     "language-model": ("language_model.jsonl", "language-model", "SimCSE"),

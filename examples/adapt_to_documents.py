@@ -27,7 +27,7 @@ args = SentenceTransformerTrainingArguments(
     eval_strategy="steps", eval_steps=25, save_steps=25, save_total_limit=2, report_to="none",
     load_best_model_at_end=True, metric_for_best_model=f"eval_{evaluator.primary_metric}",
 )  # fmt: skip
-ContrastiveTrainer(model, args, training, loss=SimCSELoss(model), evaluator=evaluator).train()
+ContrastiveTrainer(model, args, training, loss=SimCSELoss(model, head=None), evaluator=evaluator).train()
 after = evaluator(model)[evaluator.primary_metric]
 print(f"{evaluator.primary_metric}: {before:.4f} before, {after:.4f} after")
 (model if after > before else SentenceTransformer(name)).save_pretrained(output)
