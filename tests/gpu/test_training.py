@@ -16,6 +16,7 @@ from tests.methods import method_of
 pytestmark = [
     pytest.mark.filterwarnings("default"),
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+    pytest.mark.filterwarnings("ignore:Of the first"),
 ]
 WAYS = {
     "fp32": {},
