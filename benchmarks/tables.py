@@ -1,4 +1,4 @@
-"""Write the tables of docs/results.md from the result lines: ``python -m benchmarks.tables``.
+"""Write the tables of docs/results.md and benchmarks/README.md from the result lines: ``python -m benchmarks.tables``.
 
 A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``. Each row has the mean over its seeds; the rows after
 the baseline have the difference from it, paired by seed, with Student's 95 % interval.
@@ -16,6 +16,7 @@ from st_contrastive.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
+PAGES = (ROOT / "docs" / "results.md", ROOT / "benchmarks" / "README.md")
 TESTS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
 TRANSFER = ["mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"]
 #: Rows of encoders before training, which come first.
@@ -63,7 +64,7 @@ def table(file: str, name: str, baseline: str) -> str:
     base = runs[runs["row"] == baseline].set_index("seed")
     text = ["| loss | seeds | " + " | ".join(scores) + " |", "|---|---|" + "---|" * len(scores)]
     means = runs.groupby("row")["tests"].mean()
-    for row in sorted(means.index, key=lambda row: (row not in STARTS, row != baseline, -means[row])):
+    for row in sorted(means.index, key=lambda row: (row not in STARTS, row != STARTS[0], row != baseline, -means[row])):
         part = runs[runs["row"] == row].set_index("seed")
         cells = []
         for column in scores:
@@ -97,15 +98,15 @@ def steps() -> str:
 
 
 def main() -> None:
-    """Replace the tables of the page."""
-    page = ROOT / "docs" / "results.md"
-    text = page.read_text(encoding="utf-8")
+    """Replace the tables of the pages."""
     made = {name: table(*arguments) for name, arguments in TABLES.items()} | {"steps": steps()}
-    for name, lines_of_it in made.items():
-        marks = f"<!-- {name} -->", f"<!-- /{name} -->"
-        replacement = f"{marks[0]}\n{lines_of_it}\n{marks[1]}"
-        text = re.sub(f"{marks[0]}.*?{marks[1]}", lambda _, new=replacement: new, text, flags=re.DOTALL)
-    page.write_text(text, encoding="utf-8")
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name, lines_of_it in made.items():
+            marks = f"<!-- {name} -->", f"<!-- /{name} -->"
+            replacement = f"{marks[0]}\n{lines_of_it}\n{marks[1]}"
+            text = re.sub(f"{marks[0]}.*?{marks[1]}", lambda _, new=replacement: new, text, flags=re.DOTALL)
+        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
