@@ -26,11 +26,10 @@ from typing import Any
 
 import torch
 
+from benchmarks import RESULTS
 from benchmarks.baselines import BASELINES
 from benchmarks.scores import all_scores
 from st_contrastive import recipes
-
-RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:

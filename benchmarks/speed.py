@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -101,16 +102,16 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", choices=("float32", "bf16"), default="float32")
     parser.add_argument("--losses", nargs="+", default=[*METHODS], choices=[*METHODS])
-    parser.add_argument("--folder", default="/tmp/speed-model", help="for the encoder of --shape")
     parser.add_argument("--json", help="append a JSON line to this file")
     args = parser.parse_args()
+    folder = TemporaryDirectory()  # of the encoder of --shape, which a loss may read again
 
     def autocast() -> Any:
         bf16 = args.precision == "bf16"
         return torch.autocast(args.device.partition(":")[0], torch.bfloat16) if bf16 else nullcontext()
 
     def fresh() -> SentenceTransformer:
-        model = new_model(args.shape, args.folder) if args.shape else recipes.load_model(args.model)
+        model = new_model(args.shape, folder.name) if args.shape else recipes.load_model(args.model)
         return model.to(args.device).train()
 
     def synchronise() -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pandas as pd
 from scipy import stats
 
+from benchmarks import RESULTS
 from st_contrastive.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
-RESULTS = Path(__file__).parent / "results"
 PAGES = (ROOT / "docs" / "results.md", ROOT / "benchmarks" / "README.md")
 TESTS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
 TRANSFER = ["mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"]
@@ -99,12 +99,12 @@ def steps() -> str:
 
 def main() -> None:
     """Replace the tables of the pages."""
-    made = {name: table(*arguments) for name, arguments in TABLES.items()} | {"steps": steps()}
+    tables = {name: table(*arguments) for name, arguments in TABLES.items()} | {"steps": steps()}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        for name, lines_of_it in made.items():
+        for name, rows in tables.items():
             marks = f"<!-- {name} -->", f"<!-- /{name} -->"
-            replacement = f"{marks[0]}\n{lines_of_it}\n{marks[1]}"
+            replacement = f"{marks[0]}\n{rows}\n{marks[1]}"
             text = re.sub(f"{marks[0]}.*?{marks[1]}", lambda _, new=replacement: new, text, flags=re.DOTALL)
         page.write_text(text, encoding="utf-8")
 

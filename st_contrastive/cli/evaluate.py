@@ -77,7 +77,7 @@ def names(text: str) -> list[str]:
 def run(args: argparse.Namespace) -> int:
     """Score the models, print the scores and write them."""
     from st_contrastive.cli._models import load_model
-    from st_contrastive.evaluation import Report, compare, write
+    from st_contrastive.evaluation import EvaluationDataError, Report, compare, write
 
     for option in ("json", "plot"):
         _require_writable(f"--{option}", getattr(args, option))
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         for option, score in suites.items():
             try:
                 parts.append(score(model, model_name))
-            except (ImportError, OSError, ValueError) as error:  # the other suites' scores are kept
+            except (EvaluationDataError, ImportError, OSError) as error:  # the other suites' scores are kept
                 failed.append(f"{option}: {first_line(error)}")
         settings |= {str(part.settings["suite"]): part.settings for part in parts}
         scores = tuple(score for part in parts for score in part.scores)

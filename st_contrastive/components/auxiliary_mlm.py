@@ -58,7 +58,7 @@ class AuxiliaryMLM(nn.Module):
         )
         self.network.requires_grad_(False)
         self._upper_layers.requires_grad_(True)
-        self._try_once()
+        self._try_once(skipped)
         self.train(True)
 
     @classmethod
@@ -212,7 +212,7 @@ class AuxiliaryMLM(nn.Module):
         finally:
             setattr(owner, name, layers)
 
-    def _try_once(self) -> None:
+    def _try_once(self, skipped: list[_SkippedLayer]) -> None:
         """Run the network whole, and in its two parts, on two texts of two tokens."""
         ids = torch.tensor([[1, 2], [2, 1]], device=self.network.device)
         texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -224,9 +224,8 @@ class AuxiliaryMLM(nn.Module):
         with trial_pass(self.network, "an auxiliary network"):
             whole = self._run(texts, {})
             handle.remove()
-            for layer in (*self._parts[0], *self._parts[1]):
-                if isinstance(layer, _SkippedLayer):
-                    layer.outputs = lengths[0]
+            for layer in skipped:
+                layer.outputs = lengths[0]
             lower = self.lower(texts)
             parts = self.upper(lower, lower[:, 0], texts)
             self.logits(parts[0])

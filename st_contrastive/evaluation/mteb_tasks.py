@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation.report import Report, Score
 
 
@@ -21,7 +22,7 @@ def evaluate_mteb(
 
     Raises:
         ImportError: mteb is not installed.
-        ValueError: mteb has no task of a name.
+        EvaluationDataError: mteb has no task of a name.
     """
     try:
         import mteb
@@ -46,4 +47,4 @@ def _task(mteb: Any, name: str) -> Any:
     try:
         return mteb.get_task(name)
     except KeyError as error:
-        raise ValueError(f"mteb has no task {name!r} ({error.args[0]}).") from error
+        raise EvaluationDataError(f"mteb has no task {name!r} ({error.args[0]}).") from error

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraini
 from transformers import set_seed
 
 from st_contrastive import inputs
-from st_contrastive._checks import require_count
+from st_contrastive._checks import require_choice, require_count
 from st_contrastive.augmentations import AntonymReplacement, WordRepetition
 from st_contrastive.components import FraternalEmbedding
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
@@ -75,8 +75,7 @@ def trainer(
 def settings_of(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe's settings with the overrides in their place, and its loss; None takes a setting away."""
     chosen = load(recipe) if isinstance(recipe, str) else recipe
-    if chosen.loss not in list(METHODS):
-        raise ValueError(f"loss must be one of {', '.join(METHODS)}; got {chosen.loss!r}.")
+    require_choice("loss", chosen.loss, tuple(METHODS))
     settings = {**chosen.settings, **overrides}
     if "num_train_epochs" in overrides and "max_steps" not in overrides:  # which would go first
         settings.pop("max_steps", None)

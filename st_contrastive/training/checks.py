@@ -58,12 +58,7 @@ def check_run(trainer: Any) -> None:
     _check_processes(trainer, losses, owned)
     _check_batches(args, losses, evaluates=trainer.eval_dataset is not None and args.eval_strategy != "no")
     _check_metric(trainer, losses)
-    prompt = trainer.model.prompts.get(trainer.model.default_prompt_name or "")
-    if prompt and args.prompts is None and _text_losses(losses):
-        warn(
-            f"model.encode puts its default prompt {prompt!r:.80} before each text, and the training data has none. "
-            "Give the arguments prompts=model.prompts[model.default_prompt_name]."
-        )
+    _check_prompt(trainer, losses)
 
 
 def text_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
@@ -188,4 +183,13 @@ def _check_metric(trainer: Any, losses: list[nn.Module]) -> None:
         warn(
             f"metric_for_best_model is {trainer.args.metric_for_best_model!r}, and an evaluation has no dropout: the "
             "loss compares each vector with itself there, and prefers the last step. Take an evaluator's metric."
+        )
+
+
+def _check_prompt(trainer: Any, losses: list[nn.Module]) -> None:
+    prompt = trainer.model.prompts.get(trainer.model.default_prompt_name or "")
+    if prompt and trainer.args.prompts is None and _text_losses(losses):
+        warn(
+            f"model.encode puts its default prompt {prompt!r:.80} before each text, and the training data has none. "
+            "Give the arguments prompts=model.prompts[model.default_prompt_name]."
         )
