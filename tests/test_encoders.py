@@ -56,7 +56,7 @@ ROWS = {
 }
 #: The refusals, each by a word of its reason; every other cell must train.
 REFUSED = {
-    **{("ALBERT", loss): "no list of" for loss in ("infocse", "pretraining")},
+    **{("ALBERT", loss): "no list of" for loss in ("infocse", "pretraining", "diffcse")},
     **{(f"Qwen3, {pooling}", loss): "no mask token"
        for pooling in ("last token", "mean") for loss in ("infocse", "pretraining", "diffcse")},
 }  # fmt: skip

@@ -84,10 +84,10 @@ class AuxiliaryMLM(nn.Module):
         if extra_layers is None:  # a network as deep as the encoder predicts as well without the sentence vector
             extra_layers = 2 if split + 2 < depth else 1
         require_count("extra_layers", extra_layers)
-        if split > depth or extra_layers > depth:
+        if split >= depth or extra_layers > depth:
             raise ValueError(
-                f"split_layer and extra_layers must be at most {depth}, the encoder's number of layers; got {split} "
-                f"and {extra_layers}."
+                f"split_layer must be less than {depth}, the encoder's number of layers, and extra_layers at most "
+                f"{depth}; got {split} and {extra_layers}."
             )
         network = own_copy(encoder)
         owner, name = layer_stack(network)

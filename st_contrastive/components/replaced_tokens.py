@@ -18,7 +18,7 @@ from st_contrastive.components.checkpoints import fingerprint, load_masked_lm, l
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.token_corruption import TokenCorruption
 from st_contrastive.encoder.copies import own_copy
-from st_contrastive.encoder.layers import accepted_by, editing_embeddings
+from st_contrastive.encoder.layers import accepted_by, editing_input, layers_of
 from st_contrastive.encoder.model import embedding_matrix
 from st_contrastive.encoder.requirements import trial_pass
 from st_contrastive.encoder.rows import CorruptedTokens
@@ -144,7 +144,7 @@ class ReplacedTokenDetector(nn.Module):
             scaled = scale_gradient(vectors, gradient_scale).to(hidden.dtype)
             return torch.cat([scaled[:, None], hidden[:, 1:]], dim=1)
 
-        with editing_embeddings(self.discriminator, insert):
+        with editing_input(layers_of(self.discriminator)[0], insert):
             output = self.discriminator(**accepted_by(self.discriminator, texts), return_dict=True)
         return cast(Tensor, self.classifier(output.last_hidden_state))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -48,16 +48,6 @@ def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
     return cast(nn.ModuleList, getattr(owner, name))
 
 
-def _lowest_layer(encoder: PreTrainedModel) -> tuple[nn.Module, int]:
-    """The module that the embedding layer's output enters, and how many times a forward pass calls it."""
-    for name, module in encoder.named_modules():
-        if name.endswith("albert_layer_groups"):
-            # ALBERT runs each of its groups several times in turn.
-            groups = list(module.children())
-            return groups[0], encoder.config.num_hidden_layers // len(groups)
-    return layers_of(encoder)[0], 1
-
-
 def entering_states(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """The hidden states among the arguments that a layer is called with."""
     return cast(Tensor, args[0] if args else kwargs.get("hidden_states", next(iter(kwargs.values()))))
@@ -82,25 +72,9 @@ def editing_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterato
 
 
 @contextmanager
-def editing_embeddings(encoder: PreTrainedModel, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """While open, ``edit`` replaces what enters the lowest layer, (rows, tokens, width), in every pass: the embedding
-    layer's output, with positions, token types, LayerNorm and dropout."""
-    layer, calls_a_pass = _lowest_layer(encoder)
-    calls = 0
-
-    def edit_first(hidden: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
-        return edit(hidden) if (calls - 1) % calls_a_pass == 0 else hidden
-
-    with editing_input(layer, edit_first):
-        yield
-
-
-@contextmanager
 def capturing_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Tensor]]:
-    """While open, the list collects the hidden states after the lowest ``number`` layers, with their gradient; after 0
-    layers, they are the embedding layer's output.
+    """While open, the list collects the hidden states after the lowest ``number`` layers, not all, with their gradient;
+    after 0 layers, they are the embedding layer's output.
 
     They are read where they enter the next layer, because some families compute something between two layers.
     """
@@ -110,16 +84,7 @@ def capturing_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Ten
         captured.append(hidden)
         return hidden
 
-    with ExitStack() as stack:
-        if number == 0:
-            stack.enter_context(editing_embeddings(encoder, record))
-        elif number < len(layers := layers_of(encoder)):
-            stack.enter_context(editing_input(layers[number], record))
-        else:
-            handle = layers[-1].register_forward_hook(
-                lambda _, __, output: captured.append(output if isinstance(output, Tensor) else output[0])
-            )
-            stack.callback(handle.remove)
+    with editing_input(layers_of(encoder)[number], record):
         yield captured
 
 

@@ -129,12 +129,8 @@ def has_dropout(model: nn.Module) -> bool:
 
 def dropout_setting(model: nn.Module) -> str | None:
     """The name of the layers' dropout in the encoder's configuration; None where none is known."""
-    settings = encoder_of(model).config.to_dict()
-    names = (
-        "hidden_dropout_prob", "hidden_dropout", "dropout", "dropout_rate", "resid_pdrop", "resid_dropout",
-        "embedding_dropout", "attention_dropout",
-    )  # fmt: skip
-    return next((name for name in names if name in settings), None)
+    names = [name for name in encoder_of(model).config.to_dict() if "dropout" in name or "pdrop" in name]
+    return min(names, key=lambda name: "att" in name or "classif" in name, default=None)
 
 
 def is_causal(model: nn.Module) -> bool:

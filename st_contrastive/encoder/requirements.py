@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -16,9 +16,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
 from st_contrastive.encoder.model import (
+    embedding_matrix,
     encoder_of,
     is_causal,
-    max_positions,
+    position_table,
     reads_first_token,
     text_module,
     unwrap,
@@ -37,6 +38,7 @@ def require_text_encoder(model: nn.Module) -> None:
             "files. Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
         )
     require_padding(tokenizer)
+    _check_vocabulary(tokenizer, encoder_of(model))
 
 
 def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -48,6 +50,17 @@ def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
         )
 
 
+def _check_vocabulary(tokenizer: PreTrainedTokenizerBase, encoder: PreTrainedModel) -> None:
+    """Warn where the tokenizer has tokens that the encoder has no embedding for."""
+    with suppress(ValueError):  # no matrix of token embeddings
+        rows, largest = embedding_matrix(encoder).shape[0], max(tokenizer.get_vocab().values())
+        if largest >= rows:
+            warn(
+                f"The tokenizer has the token {largest}, and the encoder has {rows} embeddings: training would fail at "
+                "such a token. Call model.transformers_model.resize_token_embeddings(len(model.tokenizer))."
+            )
+
+
 def require_trainable(model: SentenceTransformer) -> None:
     """Refuse a model that training would leave as it is, or destroy. Warn of weights that hardly move."""
     if not any(weight.requires_grad for weight in model.parameters()):
@@ -57,12 +70,7 @@ def require_trainable(model: SentenceTransformer) -> None:
             "adapters frozen: unfreeze them by [p.requires_grad_(True) for n, p in model.named_parameters() if 'lora_' "
             "in n]."
         )
-    if unwrap(model).max_seq_length is None:
-        limit = max_positions(model)
-        raise ValueError(
-            "model.max_seq_length is None, so that texts would not be truncated: set it to a number"
-            + (f", at most {limit}, the positions that the encoder has." if limit else ".")
-        )
+    require_positions(model, encoder_of(model))
     require_no_half(model, "model has")
     if any(weight.dtype == torch.bfloat16 for weight in model.parameters() if weight.requires_grad):
         warn(
@@ -73,6 +81,16 @@ def require_trainable(model: SentenceTransformer) -> None:
         warn(
             "model is a decoder that is read at its first token, which sees no other: sentences that begin alike get "
             "one vector. End it with Pooling(width, 'lasttoken') or 'mean'."
+        )
+
+
+def require_positions(model: nn.Module, network: PreTrainedModel) -> None:
+    """Refuse a model that reads longer texts than a network, its encoder or another, has learned positions for."""
+    length, limit = unwrap(model).max_seq_length, position_table(network)
+    if length is None or (limit is not None and length > limit):
+        raise ValueError(
+            f"model.max_seq_length is {length}, so that texts would not be truncated to what {type(network).__name__} "
+            f"can read: set it to {'a number' if limit is None else f'{limit}, or less'}."
         )
 
 

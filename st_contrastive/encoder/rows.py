@@ -7,12 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
-
-from st_contrastive.encoder.model import tokenizer_of
-
-#: Keys that mark where the texts of a flat batch begin and end.
-_BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx", "position_ids")
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -47,15 +42,13 @@ class Rows:
     constants: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, features: Mapping[str, Any], model: nn.Module) -> Rows:
+    def of(cls, features: Mapping[str, Any]) -> Rows:
         """The rows of one text column, as ``model.preprocess`` or a collator prepared it."""
         if not isinstance(features, Mapping):
             raise TypeError(
                 f"A loss takes a list with one dict of features for each text column, and a column is of type "
                 f"{type(features).__name__}: call loss([model.preprocess(sentences)])."
             )
-        if "cu_seq_lens_q" in features:
-            features = _padded(features, model)
         ids, mask = features.get("input_ids"), features.get("attention_mask")
         if not isinstance(ids, Tensor) or ids.ndim != 2 or not isinstance(mask, Tensor):
             raise ValueError(
@@ -143,36 +136,3 @@ class Rows:
             for key, value in self.per_row.items()
         }
         return Rows(texts, per_row, self.constants)
-
-    def require_positions(self, limit: int | None, column: int) -> None:
-        """Refuse texts that are longer than a network's table of positions, where the trained model would fail too."""
-        if limit is None or self.width <= limit:
-            return
-        longest = int((self.mask != 0).sum(dim=1).max())  # the rest may be padding
-        if longest > limit:
-            raise ValueError(
-                f"Text column {column} has a text of {longest} tokens, but there are positions for {limit}. Set "
-                f"model.max_seq_length = {limit}, or less, so that longer texts are cut when they are tokenised."
-            )
-
-    def require_vocabulary(self, size: int | None, column: int) -> None:
-        """Refuse tokens that the encoder has no embedding for."""
-        if size is not None and (largest := int(self.ids.max())) >= size:
-            raise ValueError(
-                f"Text column {column} has the token {largest}, and the encoder has {size} embeddings: tokens were "
-                "added to the tokenizer. Call model.transformers_model.resize_token_embeddings(len(model.tokenizer))."
-            )
-
-
-def _padded(flat: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:
-    """A flat batch, as sentence-transformers makes it for flash attention, as padded rows with their mask."""
-    bounds: Tensor = flat["cu_seq_lens_q"].long()
-    starts, lengths = bounds[:-1, None], (bounds[1:] - bounds[:-1])[:, None]
-    column = torch.arange(int(flat["max_length_q"]), device=bounds.device)
-    mask = column < lengths
-    places = torch.where(mask, starts + column, 0)
-    rows = {key: value for key, value in flat.items() if key not in (*_BOUNDS, "input_ids", "token_type_ids")}
-    for key, fill in (("input_ids", tokenizer_of(model).pad_token_id or 0), ("token_type_ids", 0)):
-        if key in flat:
-            rows[key] = torch.where(mask, flat[key][0][places], fill)
-    return {**rows, "attention_mask": mask.long()}

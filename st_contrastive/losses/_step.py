@@ -26,18 +26,15 @@ _LAST_BATCHES = 3
 
 
 def read_columns(loss: TextLoss, sentence_features: Iterable[dict[str, Any]]) -> list[Rows]:
-    """The rows of each text column; the columns are those that the loss takes, and no text is too long."""
+    """The rows of each text column; the columns are those that the loss takes."""
     if isinstance(sentence_features, Mapping):
         raise TypeError(
             "A loss takes a list with one dict of features for each text column, got one dict: call loss([features])."
         )
-    columns = [Rows.of(features, loss.model) for features in sentence_features]
+    columns = [Rows.of(features) for features in sentence_features]
     if len(columns) not in loss.columns:
         takes = " or ".join(f"{count} ({what})" for count, what in loss.columns.items())
         raise ValueError(f"{type(loss).__name__} takes {takes} text column(s), got {len(columns)}. {loss.columns_hint}")
-    for number, rows in enumerate(columns, start=1):
-        rows.require_positions(loss.positions, number)
-        rows.require_vocabulary(loss.vocabulary, number)
     return columns
 
 

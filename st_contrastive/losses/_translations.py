@@ -13,7 +13,7 @@ from torch import Tensor
 from st_contrastive._checks import warn
 from st_contrastive.components import FraternalEmbedding
 from st_contrastive.components.fraternal_embedding import fused_embeddings
-from st_contrastive.encoder.model import embedding_matrix, encoder_of, max_positions, unwrap
+from st_contrastive.encoder.model import embedding_matrix, encoder_of, unwrap
 from st_contrastive.encoder.rows import Rows
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def translations_of(loss: TwinsLoss, columns: list[Rows], labels: Tensor | None)
                 "translation) columns and no fraternal."
             )
         labels = torch.empty(0) if labels is None else labels  # read() refuses it and names the remedy
-        limits = (unwrap(loss.model).max_seq_length, max_positions(loss.model))
-        limit = min((limit for limit in limits if limit is not None), default=None)
+        limit = unwrap(loss.model).max_seq_length
         ids, mask = loss.fraternal.read(labels.to(loss.fraternal.weight.device), limit)
         return Rows({"input_ids": ids, "attention_mask": mask})
     if labels is not None and labels.ndim == 2 and not labels.is_floating_point():

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from st_contrastive import distributed
 from st_contrastive._checks import require_choice, require_count, require_flag, require_temperature, warn
@@ -21,12 +20,9 @@ from st_contrastive.components.heads import HEADS
 from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder.model import (
     dropout_setting,
-    embedding_matrix,
     embedding_width,
-    encoder_of,
     has_dropout,
-    position_table,
-    tokenizer_of,
+    text_module,
     unwrap,
 )
 from st_contrastive.encoder.passes import Encoded, Function, Grouping, Part, forward_views, in_order
@@ -102,15 +98,13 @@ class TextLoss(nn.Module, ABC):
         if mini_batch_size is not None:
             require_count("mini_batch_size", mini_batch_size)
             require_independent_rows(model, f"mini_batch_size={mini_batch_size}")
+        text_module(model).can_flatten_inputs = False  # flash attention's flat batches: a loss reads rows
         # The trainer replaces this attribute by its DDP or compiled wrapper.
         self.model = model
         self.temperature, self.log_terms = temperature, log_terms
         self.gather_across_devices, self.mini_batch_size = gather_across_devices, mini_batch_size
         self.head = None if head is None else HEADS[head](embedding_width(model))
         self.row_counts = RowCounts(0)
-        #: Most tokens that all networks have positions for, and embeddings where the tokenizer has more tokens.
-        self.positions = position_table(encoder_of(model))
-        self.vocabulary = _vocabulary_if_exceeded(model)
         #: Set at the beginning of each step: whether it is one of training, where queues and statistics may change; how
         #: rows go through the encoder.
         self.is_learning, self.grouping = False, Grouping()
@@ -125,8 +119,8 @@ class TextLoss(nn.Module, ABC):
         """Terms, or their sum, of one batch. Only TwinsLoss with ``fraternal`` reads the labels.
 
         Raises:
-            ValueError: the number of columns is wrong, a column is not tokenised text, a text is longer than the
-                encoder has positions for, or one sentence has nothing to be contrasted with.
+            ValueError: the number of columns is wrong, a column is not tokenised text, or one sentence has nothing to
+                be contrasted with.
         """
         columns = read_columns(self, sentence_features)
         with step(self, columns[0]):
@@ -266,11 +260,6 @@ class TextLoss(nn.Module, ABC):
                 f"none, so that both views of a sentence are the same. {remedy}"
             )
 
-    def limit_positions(self, network: PreTrainedModel) -> None:
-        """Refuse texts for which a network that the loss owns has no positions: it may have fewer than the encoder."""
-        limits = (self.positions, position_table(network))
-        self.positions = min((limit for limit in limits if limit is not None), default=None)
-
     def owned_modules(self) -> list[nn.Module]:
         """The modules of the loss without the encoder."""
         return [part for name, part in self.named_children() if name != "model"]
@@ -286,12 +275,3 @@ def _described(value: Any) -> Any:
     if isinstance(value, nn.Module):
         return f"{type(value).__name__}({value.extra_repr()})"
     return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-def _vocabulary_if_exceeded(model: SentenceTransformer) -> int | None:
-    """Rows of the embedding matrix, if the tokenizer has more tokens."""
-    largest = max(tokenizer_of(model).get_vocab().values(), default=0)
-    with suppress(ValueError):  # no such matrix
-        rows: int = embedding_matrix(encoder_of(model)).shape[0]
-        return rows if largest >= rows else None
-    return None

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_share
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
 from st_contrastive.encoder.model import embedding_width, encoder_of, token_width, tokenizer_of
-from st_contrastive.encoder.requirements import require_plain_tokens
+from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses._masked import replaced_token_detection, require_head_vector, scale_and_weight, two_views
 from st_contrastive.losses.base import TextLoss
@@ -95,7 +95,7 @@ class DiffCSELoss(TextLoss):
             self.detector = ReplacedTokenDetector.from_encoder(
                 encoder_of(model), tokenizer_of(model), generator=generator, mask_rate=mask_rate, sampling=sampling
             )
-            self.limit_positions(self.detector.generator)
+            require_positions(model, self.detector.generator)
         self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:

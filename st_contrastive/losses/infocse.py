@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from st_contrastive._checks import require_choice, require_flag, require_instance, require_share, require_weights
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of
-from st_contrastive.encoder.requirements import require_plain_tokens
+from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses._masked import (
     auxiliary_network,
@@ -162,7 +162,7 @@ class InfoCSELoss(TextLoss):
             if generator is None and auxiliary is not None and self.auxiliary is not None:
                 generator = self.auxiliary.head
             self.detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer, generator=generator)
-            self.limit_positions(self.detector.generator)
+            require_positions(model, self.detector.generator)
         self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:

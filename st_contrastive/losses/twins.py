@@ -282,7 +282,7 @@ class TwinsLoss(TextLoss):
         """Vectors (N, d) of anchor, identical and, where there are translations, fraternal twin, each in a pass of its
         own, in the model's present mode. Arguments as for ``forward``; without ``pooling`` they are the model's own.
         """
-        texts = [Rows.of(column, self.model) for column in columns]
+        texts = [Rows.of(column) for column in columns]
         translation = translations_of(self, texts, labels)
         views = [texts[0], texts[0]]
         if translation is not None:

@@ -178,9 +178,7 @@ def test_a_new_head_starts_as_the_embeddings(checkpoint):
     assert matrix.grad is tied.network.get_input_embeddings().weight.grad is None
 
 
-@pytest.mark.parametrize(
-    ("depth", "shape"), [(1, (1, 1)), (2, (1, 1)), (4, (2, 1)), (6, (3, 2)), (12, (6, 2)), (24, (12, 2))]
-)
+@pytest.mark.parametrize(("depth", "shape"), [(2, (1, 1)), (4, (2, 1)), (6, (3, 2)), (12, (6, 2)), (24, (12, 2))])
 def test_the_network_is_not_as_deep_as_the_encoder_where_it_can_be_less(depth, shape):
     small = BertConfig(
         vocab_size=20, hidden_size=8, num_hidden_layers=depth, num_attention_heads=2, intermediate_size=8
@@ -192,14 +190,14 @@ def test_the_network_is_not_as_deep_as_the_encoder_where_it_can_be_less(depth, s
 
 def test_bad_input(checkpoint):
     encoder = load(checkpoint, "bert")
-    for options in ({"split_layer": 0}, {"split_layer": 5}, {"extra_layers": 5}, {"extra_layers": 0}):
+    for options in ({"split_layer": 0}, {"split_layer": 4}, {"extra_layers": 5}, {"extra_layers": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             AuxiliaryMLM.from_encoder(encoder, **options)
     with pytest.raises(ValueError, match="ALBERT"):
         AuxiliaryMLM.from_encoder(load(checkpoint, "albert"))
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "albert"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_embedding_output_is_captured_in_the_pass(checkpoint, batch, family):
     encoder, features = load(checkpoint, family).eval(), batch(family)
     with capturing_states(encoder, 0) as captured:

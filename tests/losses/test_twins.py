@@ -292,7 +292,7 @@ def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, 
     seen, original = [], twins_module.twins_margin
     monkeypatch.setattr(twins_module, "twins_margin", lambda *args: seen.append(args) or original(*args))
     loss(fresh(columns))
-    texts = [Rows.of(column, model) for column in columns]
+    texts = [Rows.of(column) for column in columns]
     anchor, fused = fused_rows(loss, texts[0], translations_of(loss, texts, None))
     for view, means in ((anchor, seen[0][3]), (fused, seen[0][5])):
         embedded = view.texts["inputs_embeds"]
