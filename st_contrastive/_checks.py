@@ -16,11 +16,16 @@ def require_count(name: str, value: int, *, least: int = 1) -> None:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
-def require_number(name: str, value: float, *, most: float | None = None) -> None:
-    """Require a finite number of at least 0, and at most ``most`` if that is given."""
-    if not _is_number(value) or value < 0 or (most is not None and value > most):
-        span = "at least 0" if most is None else f"from 0 to {most:g}"
-        raise ValueError(f"{name} must be a number {span}, got {value!r}.")
+def require_number(
+    name: str, value: float, *, above: float | None = None, below: float = math.inf, most: float = math.inf
+) -> None:
+    """Require a finite number of at least 0 or, if ``above`` is given, above that."""
+    low = "at least 0" if above is None else f"above {above:g}"
+    high = "" if below == math.inf else f" and below {below:g}"
+    high += "" if most == math.inf else f" and at most {most:g}"
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not (value >= 0 if above is None else value > above) or not (value < below and value <= most):
+        raise ValueError(f"{name} must be a number {low}{high}, got {value!r}.")
 
 
 def require_weights(**weights: float) -> None:
@@ -29,18 +34,6 @@ def require_weights(**weights: float) -> None:
         require_number(name, weight)
     if not any(weights.values()):
         raise ValueError(f"{', '.join(weights)} are all 0, so that no term is left: give one a weight above 0.")
-
-
-def require_share(name: str, value: float) -> None:
-    """Require a number above 0 and up to 1."""
-    if not _is_number(value) or not 0 < value <= 1:
-        raise ValueError(f"{name} must be a number above 0 and up to 1, got {value!r}.")
-
-
-def require_momentum(name: str, value: float) -> None:
-    """Require a number of at least 0 and below 1."""
-    if not _is_number(value) or not 0 <= value < 1:
-        raise ValueError(f"{name} must be a number of at least 0 and below 1, got {value!r}; ESimCSE uses 0.995.")
 
 
 def require_forgetting_rate(value: float, batches: int) -> None:
@@ -52,21 +45,6 @@ def require_forgetting_rate(value: float, batches: int) -> None:
             f"oldest batch keeps a positive weight; got {value!r}. Give both, such as "
             f"forgetting_rate={0.75 / batches:.2g}."
         )
-
-
-def require_temperature(value: float) -> None:
-    """Require a finite number above 0."""
-    if not _is_number(value) or value <= 0:
-        raise ValueError(f"temperature must be a positive number, got {value!r}; SimCSE uses 0.05.")
-
-
-def _is_number(value: object) -> bool:
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer above the largest float
-        return False
 
 
 def require_flag(name: str, value: bool) -> None:

@@ -76,34 +76,19 @@ def share(count: Tensor) -> Tensor:
     return count * world_size() / total.clamp(min=1)
 
 
+@torch.no_grad()
 def average(tensors: Iterable[Tensor]) -> None:
-    """Replace each tensor by its mean over the ranks, with one message for each data type."""
-    for flat, parts in _flattened(tensors):
-        dist.all_reduce(flat)
-        _unflatten(flat / world_size(), parts)
+    """Replace each tensor by its mean over the ranks."""
+    for tensor in tensors if world_size() > 1 else ():
+        dist.all_reduce(tensor)
+        tensor /= world_size()
 
 
+@torch.no_grad()
 def broadcast(tensors: Iterable[Tensor]) -> None:
-    """Replace each tensor by rank 0's, of the same shape, with one message for each data type."""
-    for flat, parts in _flattened(tensors):
-        dist.broadcast(flat, src=0)
-        _unflatten(flat, parts)
-
-
-@torch.no_grad()
-def _flattened(tensors: Iterable[Tensor]) -> list[tuple[Tensor, list[Tensor]]]:
-    if world_size() == 1:
-        return []
-    groups: dict[torch.dtype, list[Tensor]] = {}
-    for tensor in tensors:
-        groups.setdefault(tensor.dtype, []).append(tensor)
-    return [(torch.cat([part.reshape(-1) for part in parts]), parts) for parts in groups.values()]
-
-
-@torch.no_grad()
-def _unflatten(flat: Tensor, parts: list[Tensor]) -> None:
-    for part, piece in zip(parts, torch.split(flat, [part.numel() for part in parts]), strict=True):
-        part.copy_(piece.view_as(part))
+    """Replace each tensor by rank 0's, of the same shape."""
+    for tensor in tensors if world_size() > 1 else ():
+        dist.broadcast(tensor.data, src=0)
 
 
 class _Averaged(torch.autograd.Function):

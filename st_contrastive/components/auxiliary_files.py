@@ -38,7 +38,6 @@ def save_auxiliary(
         "base_model_name": Path(base_name).name if Path(base_name).is_dir() else base_name,
         **auxiliary.properties,
         "tokenizer_fingerprint": fingerprint(tokenizer),
-        "tied_head": auxiliary.head.tied,
         "head_source": auxiliary.head.source,
         "network": network,
     }

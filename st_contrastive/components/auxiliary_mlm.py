@@ -107,7 +107,8 @@ class AuxiliaryMLM(nn.Module):
     def properties(self) -> dict[str, Any]:
         """What :func:`require_fit` compares."""
         depths = {"split_layer": self.split_layer, "extra_layers": self.extra_layers}
-        return {**self.signature_of(self.network), **depths}
+        options = {"tied_head": self.head.tied, "lower_dropout": self.lower_dropout}
+        return {**self.signature_of(self.network), **depths, **options}
 
     @property
     def _layers(self) -> nn.ModuleList:

@@ -98,7 +98,7 @@ def embedding_matrix(encoder: PreTrainedModel) -> Tensor:
 def max_positions(model: nn.Module) -> int | None:
     """Most tokens that the encoder has positions for; None where it tells no limit."""
     encoder = encoder_of(model)
-    table = position_table(encoder)
+    table = learned_positions(encoder)
     config = encoder.config.get_text_config()  # of several modalities, the text's
     limit = getattr(config, "max_position_embeddings", None) if table is None else table
     return limit if isinstance(limit, int) and limit > 0 else None
@@ -108,7 +108,7 @@ def max_positions(model: nn.Module) -> int | None:
 _POSITION_TABLES = ("position_embeddings", "wpe", "positions_embed", "embed_positions")
 
 
-def position_table(network: PreTrainedModel) -> int | None:
+def learned_positions(network: PreTrainedModel) -> int | None:
     """Most tokens that a network's table of position embeddings has rows for; None where it has no such table."""
     for name, module in network.named_modules():
         if name.rpartition(".")[2] in _POSITION_TABLES and isinstance(module, nn.Embedding):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -16,10 +16,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
 from st_contrastive.encoder.model import (
-    embedding_matrix,
     encoder_of,
     is_causal,
-    position_table,
+    learned_positions,
     reads_first_token,
     text_module,
     unwrap,
@@ -38,7 +37,6 @@ def require_text_encoder(model: nn.Module) -> None:
             "files. Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
         )
     require_padding(tokenizer)
-    _check_vocabulary(tokenizer, encoder_of(model))
 
 
 def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -48,17 +46,6 @@ def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
             f"The tokenizer {type(tokenizer).__name__} has no padding token. Set model.tokenizer.pad_token, for "
             "instance to its end-of-sequence token; for the command line, save the model with it."
         )
-
-
-def _check_vocabulary(tokenizer: PreTrainedTokenizerBase, encoder: PreTrainedModel) -> None:
-    """Warn where the tokenizer has tokens that the encoder has no embedding for."""
-    with suppress(ValueError):  # no matrix of token embeddings
-        rows, largest = embedding_matrix(encoder).shape[0], max(tokenizer.get_vocab().values())
-        if largest >= rows:
-            warn(
-                f"The tokenizer has the token {largest}, and the encoder has {rows} embeddings: training would fail at "
-                "such a token. Call model.transformers_model.resize_token_embeddings(len(model.tokenizer))."
-            )
 
 
 def require_trainable(model: SentenceTransformer) -> None:
@@ -86,7 +73,7 @@ def require_trainable(model: SentenceTransformer) -> None:
 
 def require_positions(model: nn.Module, network: PreTrainedModel) -> None:
     """Refuse a model that reads longer texts than a network, its encoder or another, has learned positions for."""
-    length, limit = unwrap(model).max_seq_length, position_table(network)
+    length, limit = unwrap(model).max_seq_length, learned_positions(network)
     if length is None or (limit is not None and length > limit):
         raise ValueError(
             f"model.max_seq_length is {length}, so that texts would not be truncated to what {type(network).__name__} "

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from st_contrastive._checks import require_temperature
+from st_contrastive._checks import require_number
 from st_contrastive._random import fixed_draws
 from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
@@ -56,7 +56,7 @@ def evaluate_information(
         EvaluationDataError: no pair has the score, or there are fewer translations than such pairs.
         ValueError: only one of ``loss`` and ``translated`` is given.
     """
-    require_temperature(temperature)
+    require_number("temperature", temperature, above=0)
     if (loss is None) != (translated is None):
         raise ValueError("loss makes the fraternal twins from translated: give both, or neither.")
     same = [row for row, score in enumerate(pairs.scores) if score >= min_score]

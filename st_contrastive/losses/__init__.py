@@ -1,6 +1,5 @@
 """sentence-transformers losses: each wires components to objectives and holds no mathematics of its own."""
 
-from st_contrastive.losses._step import LossTerms
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.conisi import ConIsILoss
 from st_contrastive.losses.diffcse import DiffCSELoss
@@ -8,6 +7,7 @@ from st_contrastive.losses.infocse import InfoCSELoss
 from st_contrastive.losses.momentum import MomentumContrastLoss
 from st_contrastive.losses.pretraining import AuxiliaryMLMPretrainingLoss
 from st_contrastive.losses.simcse import SimCSELoss
+from st_contrastive.losses.terms import LossTerms
 from st_contrastive.losses.twins import TwinsLoss
 
 __all__ = [

@@ -1,15 +1,14 @@
-"""Terms of InfoCSE and DiffCSE, whose networks read a masked text and the sentence vector."""
+"""Masked-LM, and the terms of InfoCSE and DiffCSE, whose networks read a masked text and the sentence vector."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, load_auxiliary
-from st_contrastive.components.auxiliary_mlm import require_fit
-from st_contrastive.encoder.model import embedding_width, encoder_of, token_width, tokenizer_of
+from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
+from st_contrastive.encoder.model import embedding_matrix, embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.encoder.passes import pool_as_model
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
 from st_contrastive.losses.base import TextLoss
@@ -31,44 +30,18 @@ def require_head_vector(model: SentenceTransformer, head: str | None) -> None:
         )
 
 
-def auxiliary_network(
-    model: SentenceTransformer,
-    auxiliary: str | os.PathLike[str] | AuxiliaryMLM | None,
-    split_layer: int | None,
-    extra_layers: int | None,
-    *,
-    tied_head: bool,
-    lower_dropout: bool,
-) -> AuxiliaryMLM:
-    """The network that a loss is given, loads from a folder, or makes from its encoder.
+def masking_for(model: SentenceTransformer, rate: float) -> TokenCorruption:
+    """BERT's masking, for the model's tokenizer and vocabulary."""
+    return TokenCorruption.masking(tokenizer_of(model), rate, vocabulary=embedding_matrix(encoder_of(model)).shape[0])
 
-    Raises:
-        OSError: it does not exist, or is damaged.
-        ValueError: it does not fit.
-    """
-    encoder = encoder_of(model)
-    if auxiliary is None:
-        return AuxiliaryMLM.from_encoder(
-            encoder,
-            split_layer=split_layer,
-            extra_layers=extra_layers,
-            tied_head=tied_head,
-            lower_dropout=lower_dropout,
-        )
-    if not isinstance(auxiliary, AuxiliaryMLM):
-        auxiliary = load_auxiliary(
-            auxiliary, encoder, tokenizer_of(model), tied_head=tied_head, lower_dropout=lower_dropout
-        )
-    network = {**auxiliary.properties, "tied_head": auxiliary.head.tied, "lower_dropout": auxiliary.lower_dropout}
-    wanted = {
-        **AuxiliaryMLM.signature_of(encoder),
-        "split_layer": split_layer,
-        "extra_layers": extra_layers,
-        "tied_head": tied_head or None,
-        "lower_dropout": lower_dropout or None,
-    }
-    require_fit("auxiliary", network, wanted)
-    return auxiliary
+
+def masked_lm_sums(
+    logits: Callable[[Tensor], Tensor], rows: Rows, masked: CorruptedTokens, *states: Tensor
+) -> tuple[Tensor, ...]:
+    """Summed cross-entropy of the masked tokens from each of the states (N, L, d), and the number of these tokens."""
+    places, count = masked.places(), masked.chosen.sum()
+    targets = rows.ids.flatten()[places]
+    return (*(masked_lm(logits(part.flatten(0, 1)[places]), targets) * count for part in states), count)
 
 
 def scale_and_weight(weight: float, weighting: str) -> tuple[float, float]:
@@ -95,29 +68,6 @@ def two_views(loss: TextLoss, rows: Rows, *, vector: str) -> tuple[tuple[Tensor,
     return contrasted, tuple(pooled) or contrasted
 
 
-def conditioned_masked_lm(
-    loss: TextLoss,
-    network: AuxiliaryMLM,
-    rows: Rows,
-    masked: CorruptedTokens,
-    vectors: Tensor,
-    *,
-    detach: bool,
-    scale: float,
-) -> Tensor:
-    """Mean cross-entropy of the masked tokens, which the network predicts from the masked text and the vectors."""
-    encoder = None if detach else encoder_of(loss.model)
-
-    def predict(rows: Rows, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        texts, places, count = rows.with_ids(masked.input_ids).texts, masked.places(), masked.chosen.sum()
-        lower = network.lower(texts, encoder)
-        states = network.upper(lower, vectors, texts, encoder, gradient_scale=scale)
-        logits = network.logits(states.flatten(0, 1)[places])
-        return masked_lm(logits, rows.ids.flatten()[places]) * count, count
-
-    return loss.mean_over(predict, rows, masked, vectors)
-
-
 def replaced_token_detection(
     loss: TextLoss,
     detector: ReplacedTokenDetector,
@@ -134,4 +84,4 @@ def replaced_token_detection(
         count = (rows.mask != 0).sum()
         return replaced_tokens(logits, replaced, rows.mask) * count, count
 
-    return loss.mean_over(detect, rows, masked, vectors)
+    return loss.mean_over(detect, rows, masked, vectors)[0]

@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_choice, require_count, require_flag, require_temperature, warn
+from st_contrastive._checks import require_choice, require_count, require_flag, require_number, warn
 from st_contrastive.components.heads import HEADS
 from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder.model import (
@@ -89,7 +89,7 @@ class TextLoss(nn.Module, ABC):
         log_terms: bool = True,
     ) -> None:
         super().__init__()
-        require_temperature(temperature)
+        require_number("temperature", temperature, above=0)
         require_choice("head", head, (*HEADS, None))
         require_flag("gather_across_devices", gather_across_devices)
         require_flag("log_terms", log_terms)
@@ -146,14 +146,14 @@ class TextLoss(nn.Module, ABC):
         """
         return in_order(self.grouping.run(function, parts))
 
-    def mean_over(self, function: Function, *parts: Part) -> Tensor:
-        """The mean of what ``function(*parts)`` gives as a sum and a count, in groups of rows as in :meth:`by_rows`.
+    def mean_over(self, function: Function, *parts: Part) -> tuple[Tensor, ...]:
+        """The means of what ``function(*parts)`` gives as sums and a count, in groups of rows as in :meth:`by_rows`.
 
-        It is multiplied by :meth:`share`, and 0 where there is nothing to count.
+        They are multiplied by :meth:`share`, and 0 where there is nothing to count.
         """
-        sums = [tensors for tensors, _ in self.grouping.run(function, parts)]
-        total, count = (torch.stack(column).sum() for column in zip(*sums, strict=True))
-        return self.share(count) * total / count.clamp(min=1)
+        groups = [tensors for tensors, _ in self.grouping.run(function, parts)]
+        *sums, count = (torch.stack(column).sum() for column in zip(*groups, strict=True))
+        return tuple(self.share(count) * total / count.clamp(min=1) for total in sums)
 
     def forward_views(self, *views: Rows, hooked: bool = False) -> list[Encoded]:
         """The views through the model in one pass; ``hooked`` where the states of single layers are read."""

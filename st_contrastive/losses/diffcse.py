@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_share
+from st_contrastive._checks import require_choice, require_flag, require_instance, require_number
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
 from st_contrastive.encoder.model import embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
@@ -80,7 +80,7 @@ class DiffCSELoss(TextLoss):
         )
         require_instance("generator", generator, str, os.PathLike, PreTrainedModel, MaskedLMHead)
         require_number("rtd_weight", rtd_weight)
-        require_share("mask_rate", mask_rate)
+        require_number("mask_rate", mask_rate, above=0, most=1)
         require_flag("sampling", sampling)
         require_choice("weighting", weighting, ("loss", "gradient"))
         require_choice("vector", vector, ("encoder", "head", None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Literal
 
 import torch
@@ -10,14 +11,15 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_choice, require_flag, require_instance, require_share, require_weights
-from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, TokenCorruption
-from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of
+from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_weights
+from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, load_auxiliary
+from st_contrastive.components.auxiliary_mlm import require_fit
+from st_contrastive.encoder.model import encoder_of, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.encoder.rows import CorruptedTokens, Rows
 from st_contrastive.losses._masked import (
-    auxiliary_network,
-    conditioned_masked_lm,
+    masked_lm_sums,
+    masking_for,
     replaced_token_detection,
     require_head_vector,
     scale_and_weight,
@@ -39,7 +41,7 @@ class InfoCSELoss(TextLoss):
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
-        auxiliary: a trained network: the folder that
+        auxiliary: a trained network, which the paper begins with: the folder that
             :meth:`~st_contrastive.AuxiliaryMLMPretrainingLoss.save_auxiliary` wrote, or an
             :class:`~st_contrastive.components.AuxiliaryMLM`. None makes an untrained one from the encoder's own lower
             half and uppermost layers ("w/o pre-training", Table 4), with the checkpoint's masked-LM head where it has
@@ -47,7 +49,8 @@ class InfoCSELoss(TextLoss):
         temperature: tau, which the cosines are divided by. The default is the authors'.
         head: see :class:`TextLoss`. The paper's text has "a pooler layer" (section 2), as SimCSE's "tanh"; "projector"
             is the authors' code.
-        mlm_weight: lambda, the weight of the masked-LM term. At 0 there is no auxiliary network ("w/o MLM").
+        mlm_weight: lambda, the weight of the masked-LM term. At 0 there is no auxiliary network ("w/o MLM"), and the
+            loss is ``SimCSELoss``.
         mask_rate: share of the tokens that are chosen to be predicted, of which 80 % become the mask token, 10 % a
             random one and 10 % stay, as in BERT and the authors' code (section 2 has the mask token alone).
         weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
@@ -78,14 +81,6 @@ class InfoCSELoss(TextLoss):
 
     Raises:
         OSError: ``auxiliary`` does not exist, or is damaged.
-
-    Recommendations:
-        - From a plain masked-LM checkpoint, the paper pre-trains the auxiliary network first, with
-          ``AuxiliaryMLMPretrainingLoss``.
-        - At the paper's ``mlm_weight`` the masked-LM term hardly trains the encoder.
-
-    Relations:
-        - With ``mlm_weight=0`` this is ``SimCSELoss`` in value and gradient.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -127,7 +122,7 @@ class InfoCSELoss(TextLoss):
         require_weights(mlm_weight=mlm_weight, contrastive_weight=contrastive_weight, rtd_weight=rtd_weight)
         require_instance("auxiliary", auxiliary, str, os.PathLike, AuxiliaryMLM)
         require_instance("generator", generator, str, os.PathLike, PreTrainedModel, MaskedLMHead)
-        require_share("mask_rate", mask_rate)
+        require_number("mask_rate", mask_rate, above=0, most=1)
         require_choice("weighting", weighting, ("loss", "gradient"))
         require_choice("masked_views", masked_views, ("both", "first"))
         require_choice("vector", vector, ("encoder", "head"))
@@ -150,16 +145,23 @@ class InfoCSELoss(TextLoss):
         encoder, tokenizer = encoder_of(model), tokenizer_of(model)
         if mlm_weight > 0:
             require_plain_tokens(model, "InfoCSELoss")
-            vocabulary = embedding_matrix(encoder).shape[0]
-            self.masking = TokenCorruption.masking(tokenizer, mask_rate, vocabulary=vocabulary)
-            self.auxiliary = auxiliary_network(
-                model, auxiliary, split_layer, extra_layers, tied_head=tied_head, lower_dropout=lower_dropout
-            )
+            self.masking = masking_for(model, mask_rate)
+            depths = {"split_layer": split_layer, "extra_layers": extra_layers}
+            options = {"tied_head": tied_head, "lower_dropout": lower_dropout}
+            if auxiliary is None:
+                auxiliary = AuxiliaryMLM.from_encoder(
+                    encoder, split_layer=split_layer, extra_layers=extra_layers, **options
+                )
+            elif not isinstance(auxiliary, AuxiliaryMLM):
+                auxiliary = load_auxiliary(auxiliary, encoder, tokenizer, **options)
+            self.auxiliary = auxiliary
+            wanted = {name: flag or None for name, flag in options.items()}
+            require_fit("auxiliary", auxiliary.properties, {**AuxiliaryMLM.signature_of(encoder), **depths, **wanted})
             if not detach:
                 self.auxiliary.require_live(encoder, layers=True)
         if rtd_weight > 0:
             require_plain_tokens(model, "rtd_weight")
-            if generator is None and auxiliary is not None and self.auxiliary is not None:
+            if generator is None and self.auxiliary is not None:
                 generator = self.auxiliary.head
             self.detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer, generator=generator)
             require_positions(model, self.detector.generator)
@@ -176,15 +178,23 @@ class InfoCSELoss(TextLoss):
         if self.contrastive_weight > 0:
             terms["contrastive"] = self.contrastive_weight * self.info_nce(*views)
         if self.auxiliary is not None and masked is not None:
-            given = torch.cat(vectors[:copies])
             scale, weight = scale_and_weight(self.mlm_weight, self.weighting)
-            mlm = conditioned_masked_lm(self, self.auxiliary, once, masked, given, detach=self.detach, scale=scale)
-            terms["mlm"] = weight * mlm
+            predict = partial(self._masked_lm, self.auxiliary, scale)
+            terms["mlm"] = weight * self.mean_over(predict, once, masked, torch.cat(vectors[:copies]))[0]
         if self.detector is not None and edited is not None:
             scale, weight = scale_and_weight(self.rtd_weight, self.weighting)
             rtd = replaced_token_detection(self, self.detector, twice, edited, torch.cat(vectors), scale=scale)
             terms["rtd"] = weight * rtd
         return terms
+
+    def _masked_lm(
+        self, network: AuxiliaryMLM, scale: float, rows: Rows, masked: CorruptedTokens, vectors: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Summed cross-entropy of the masked tokens, from masked text and sentence vectors, and their number."""
+        encoder = None if self.detach else encoder_of(self.model)
+        texts = rows.with_ids(masked.input_ids).texts
+        states = network.upper(network.lower(texts, encoder), vectors, texts, encoder, gradient_scale=scale)
+        return masked_lm_sums(network.logits, rows, masked, states)
 
     def has_negatives(self, batch_size: int) -> bool:
         """As in :class:`TextLoss`; without the contrastive term none are needed."""

@@ -8,7 +8,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_contrastive._checks import require_choice, require_count, require_momentum
+from st_contrastive._checks import require_choice, require_count, require_number
 from st_contrastive.components import MomentumEncoder, NegativeQueue
 from st_contrastive.encoder.model import embedding_width, unwrap
 from st_contrastive.encoder.passes import forward_modules
@@ -29,6 +29,8 @@ class MomentumContrastLoss(TextLoss):
     the optimizer's, before it makes the next keys. The queue is filled at each forward pass: under gradient
     accumulation, with each accumulated part.
 
+    ESimCSE's second column repeats some of a sentence's words: ``st_contrastive.augmentations.WordRepetition``.
+
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.
         temperature: tau, which the cosines are divided by.
@@ -37,17 +39,9 @@ class MomentumContrastLoss(TextLoss):
         queue_size: sentences that are kept; 0 keeps none. ESimCSE's best is 2.5 batches; MoCo takes 65,536. With fewer
             sentences than the queue and a batch hold, a sentence meets itself as a negative.
         positives: which encoder makes the positives: "encoder" (the trained one) or "momentum".
-
-    Recommendations:
-        - ESimCSE's other form of a sentence repeats some of its words: ``WordRepetition`` of
-          ``st_contrastive.augmentations``.
-        - The momentum encoder is part of the loss's state: a checkpoint holds the encoder twice.
     """
 
-    cites = (
-        "wu-etal-2022-esimcse",
-        "he-etal-2020-moco",
-    )
+    cites = ("wu-etal-2022-esimcse", "he-etal-2020-moco")
     columns = {1: "sentences", 2: "sentences and another form of each"}
 
     def __init__(
@@ -71,7 +65,7 @@ class MomentumContrastLoss(TextLoss):
             mini_batch_size=mini_batch_size,
             log_terms=log_terms,
         )
-        require_momentum("momentum", momentum)
+        require_number("momentum", momentum, below=1)
         require_choice("positives", positives, ("encoder", "momentum"))
         require_count("queue_size", queue_size, least=0)
         self.positives = positives

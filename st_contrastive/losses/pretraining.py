@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import copy
 import os
+from functools import partial
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive._checks import require_flag, require_number, require_share
-from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
+from st_contrastive._checks import require_flag, require_number
+from st_contrastive.components import AuxiliaryMLM, save_auxiliary
 from st_contrastive.encoder.layers import capturing_states
-from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of
+from st_contrastive.encoder.model import encoder_of, tokenizer_of
 from st_contrastive.encoder.passes import pool_as_model
 from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
+from st_contrastive.losses._masked import masked_lm_sums, masking_for
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.objectives import masked_lm
 
 
 class AuxiliaryMLMPretrainingLoss(TextLoss):
@@ -75,12 +76,11 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
                 "auxiliary_weight must be above 0, got 0: the auxiliary network, which this stage is for, would not be "
                 "trained. The plain sum of the two losses has 1."
             )
-        require_share("mask_rate", mask_rate)
+        require_number("mask_rate", mask_rate, above=0, most=1)
         require_flag("tied_head", tied_head)
         require_plain_tokens(model, "AuxiliaryMLMPretrainingLoss")
         encoder = encoder_of(model)
-        vocabulary = embedding_matrix(encoder).shape[0]
-        self.masking = TokenCorruption.masking(tokenizer_of(model), mask_rate, vocabulary=vocabulary)
+        self.masking = masking_for(model, mask_rate)
         # Its lower part is a place to keep what is saved: training uses the encoder's.
         self.network = AuxiliaryMLM.from_encoder(
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
@@ -92,29 +92,17 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         masked = columns[0].corrupted(self.masking)
-        both = self.grouping.run(self._masked_lm, (columns[0], masked))
-        encoder_sum, network_sum, count = (
-            sum(column) for column in zip(*(tensors for tensors, _ in both), strict=True)
-        )
-        return {
-            "mlm": encoder_sum / count.clamp(min=1),
-            "auxiliary_mlm": self.auxiliary_weight * network_sum / count.clamp(min=1),
-        }
+        mlm, auxiliary_mlm = self.mean_over(self._masked_lm, columns[0], masked)
+        return {"mlm": mlm, "auxiliary_mlm": self.auxiliary_weight * auxiliary_mlm}
 
-    def _masked_lm(self, rows: Rows, masked: CorruptedTokens) -> tuple[Tensor, Tensor, Tensor]:
+    def _masked_lm(self, rows: Rows, masked: CorruptedTokens) -> tuple[Tensor, ...]:
         """Summed cross-entropy of the masked tokens from the encoder and from the network, and their number."""
-        encoder, network, places, count = encoder_of(self.model), self.network, masked.places(), masked.chosen.sum()
+        encoder, network = encoder_of(self.model), self.network
         masked_rows = rows.with_ids(masked.input_ids)
         with capturing_states(encoder, network.split_layer) as lower:
             encoded = self.forward_views(masked_rows, hooked=True)[0]
-        vectors = pool_as_model(self.model, encoded)
-        upper = network.upper(lower[0], vectors, masked_rows.texts, encoder)
-        targets = rows.ids.flatten()[places]
-        losses = (
-            masked_lm(network.logits(states.flatten(0, 1)[places], encoder), targets) * count
-            for states in (encoded.tokens, upper)
-        )
-        return (*losses, count)  # type: ignore[return-value]
+        upper = network.upper(lower[0], pool_as_model(self.model, encoded), masked_rows.texts, encoder)
+        return masked_lm_sums(partial(network.logits, encoder=encoder), rows, masked, encoded.tokens, upper)
 
     def has_negatives(self, batch_size: int) -> bool:
         """True: nothing is contrasted."""

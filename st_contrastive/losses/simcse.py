@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive._checks import require_number, require_share
-from st_contrastive.components import MaskedLMHead, TokenCorruption
-from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of
+from st_contrastive._checks import require_number
+from st_contrastive.components import MaskedLMHead
+from st_contrastive.encoder.model import embedding_matrix, encoder_of
 from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
+from st_contrastive.losses._masked import masked_lm_sums, masking_for
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.objectives import masked_lm
 
 
 class SimCSELoss(TextLoss):
     """Unsupervised SimCSE (Gao et al., EMNLP 2021): one sentence, two dropout masks, InfoNCE.
 
-    Terms: ``contrastive`` (eq. 1 and 4 of the paper) and, with ``mlm_weight``, ``mlm``.
+    Terms: ``contrastive`` (eq. 1 and 4 of the paper) and, with ``mlm_weight``, ``mlm``. With two columns and
+    ``head=None`` this is ``MultipleNegativesRankingLoss`` with ``scale=20``.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.
@@ -29,10 +31,6 @@ class SimCSELoss(TextLoss):
             each sentence (of the first column) in another pass. SimCSE's authors take 0.1. The head is the
             checkpoint's where it has one, else a new one, tied to the embedding matrix.
         mask_rate: share of the tokens that are masked for it.
-
-    Relations:
-        - With two columns and ``head=None`` this is ``MultipleNegativesRankingLoss`` with ``scale=20``.
-        - ``ConIsILoss``, ``TwinsLoss`` and ``InfoCSELoss`` each add to this.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -68,15 +66,13 @@ class SimCSELoss(TextLoss):
             log_terms=log_terms,
         )
         require_number("mlm_weight", mlm_weight)
-        require_share("mask_rate", mask_rate)
+        require_number("mask_rate", mask_rate, above=0, most=1)
         self.mlm_weight = mlm_weight
         self.mlm_head: MaskedLMHead | None = None
         if mlm_weight > 0:
             require_plain_tokens(model, "mlm_weight")
-            encoder = encoder_of(model)
-            vocabulary = embedding_matrix(encoder).shape[0]
-            self.masking = TokenCorruption.masking(tokenizer_of(model), mask_rate, vocabulary=vocabulary)
-            self.mlm_head = MaskedLMHead.for_encoder(encoder, tied=None)
+            self.masking = masking_for(model, mask_rate)
+            self.mlm_head = MaskedLMHead.for_encoder(encoder_of(model), tied=None)
         self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
@@ -84,13 +80,12 @@ class SimCSELoss(TextLoss):
         first, second = self.project(*self.encode(columns[0], columns[-1]))
         terms = {"contrastive": self.info_nce(first, second)}
         if masked is not None:
-            terms["mlm"] = self.mlm_weight * self.mean_over(self._masked_lm, columns[0], masked)
+            terms["mlm"] = self.mlm_weight * self.mean_over(self._masked_lm, columns[0], masked)[0]
         return terms
 
-    def _masked_lm(self, rows: Rows, masked: CorruptedTokens) -> tuple[Tensor, Tensor]:
+    def _masked_lm(self, rows: Rows, masked: CorruptedTokens) -> tuple[Tensor, ...]:
         """Summed cross-entropy of the masked tokens, from the encoder's own last states, and their number."""
         assert self.mlm_head is not None
-        places, count = masked.places(), masked.chosen.sum()
-        states = self.forward_views(rows.with_ids(masked.input_ids))[0].tokens.flatten(0, 1)[places]
+        states = self.forward_views(rows.with_ids(masked.input_ids))[0].tokens
         matrix = embedding_matrix(encoder_of(self.model)) if self.mlm_head.tied else None
-        return masked_lm(self.mlm_head(states, matrix), rows.ids.flatten()[places]) * count, count
+        return masked_lm_sums(partial(self.mlm_head, matrix=matrix), rows, masked, states)

@@ -15,7 +15,6 @@ from st_contrastive._checks import (
     require_flag,
     require_forgetting_rate,
     require_instance,
-    require_momentum,
     require_number,
     require_weights,
     warn,
@@ -100,12 +99,6 @@ class TwinsLoss(TextLoss):
             mechanism, forgetting included: ``key_momentum=0.995`` with ``forgetting_rate=0`` (0.995 is ESimCSE's, 0.999
             MoCo's; the paper names none). The positive is h+ of the trained encoder in both (eq. 6).
 
-    Relations:
-        - With one column and ``queue_batches=0`` this is ``SimCSELoss`` with ``head=None``, apart from the frozen token
-          embeddings.
-        - With one column, ``key_momentum`` and ``forgetting_rate=0`` this is ``MomentumContrastLoss(head=None)``,
-          ESimCSE, with a queue of as many sentences, apart from the frozen token embeddings.
-
     Example:
         >>> from sentence_transformers import SentenceTransformer
         >>> from st_contrastive import TwinsLoss
@@ -158,7 +151,7 @@ class TwinsLoss(TextLoss):
         require_choice("unpaired_tokens", unpaired_tokens, ("full", "weighted"))
         has_queue = queue_batches > 0 and identical_weight > 0
         if key_momentum is not None:
-            require_momentum("key_momentum", key_momentum)
+            require_number("key_momentum", key_momentum, below=1)
             if not has_queue:
                 raise ValueError(
                     "key_momentum makes the queue's keys: it needs queue_batches of at least 1, and identical_weight "

@@ -192,24 +192,11 @@ def test_wrong_numbers_of_columns_and_columns_that_are_no_text(build, sentences,
         loss([{"input_ids": empty, "attention_mask": empty}])
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-@pytest.mark.parametrize("loss_class", [SimCSELoss, InfoCSELoss])
-def test_tokens_that_were_added_without_embeddings(build, family, loss_class):
-    model = build(family)
-    model.tokenizer.add_tokens(["krokodil"])
-    with pytest.warns(UserWarning, match=r"has the token (\d+), .*resize_token_embeddings"):
-        loss = loss_class(model)
-    loss([model.preprocess(["rain falls", "the lake"])])  # which no text of the batch has
-    model.transformers_model.resize_token_embeddings(len(model.tokenizer))
-    loss_class(model)([model.preprocess(["a krokodil sleeps", "rain falls"])]).backward()
-
-
 def test_tokens_without_an_embedding_are_not_drawn(build, sentences):
     model = build()
     rows = encoder_of(model).get_input_embeddings().num_embeddings
     model.tokenizer.add_tokens([f"word{number}" for number in range(400)])
-    with pytest.warns(UserWarning, match="resize_token_embeddings"):
-        loss = ConIsILoss(model, strategy="subword")
+    loss = ConIsILoss(model, strategy="subword")
     ids = loss.pairs.replacement.ordinary
     assert len(ids) > 0
     assert int(ids.max()) < rows

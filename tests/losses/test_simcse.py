@@ -18,7 +18,7 @@ from transformers import AutoModelForMaskedLM
 
 from st_contrastive import SimCSELoss
 from st_contrastive.encoder.rows import CorruptedTokens
-from st_contrastive.losses._step import LossTerms
+from st_contrastive.losses import LossTerms
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),

@@ -23,7 +23,7 @@ from st_contrastive import (
     SimCSELoss,
     TwinsLoss,
 )
-from st_contrastive.encoder.model import encoder_of, has_dropout, position_table
+from st_contrastive.encoder.model import encoder_of, has_dropout, learned_positions
 from tests.conftest import SMALL, Standardised
 from tests.filters import TRAINING
 from tests.losses.test_refusals import LOSSES
@@ -73,7 +73,7 @@ TABLES = {"bert": lambda build: build(), "roberta": lambda build: build("roberta
 @pytest.mark.parametrize("name", TABLES)
 def test_a_length_beyond_the_positions_is_refused(build, name):
     model = TABLES[name](build)
-    assert position_table(encoder_of(model)) == LIMIT
+    assert learned_positions(encoder_of(model)) == LIMIT
     for loss_class in [SimCSELoss, TwinsLoss] if name in ("gpt2", "opt", "yoso") else LOSSES:
         model.max_seq_length = LIMIT
         loss = loss_class(model)
