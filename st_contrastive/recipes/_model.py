@@ -20,14 +20,16 @@ POOLINGS = ("cls", "mean", "lasttoken")
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
-def load_model(name: str, pooling: str | None = None, method: Method = METHODS["simcse"]) -> SentenceTransformer:
+def load_model(name: str, pooling: str | None = None, method: Method | None = METHODS["simcse"]) -> SentenceTransformer:
     """An encoder to train, in float32: in half precision an optimizer's small steps are lost.
+
+    Its weights must be safetensors, and no code of the checkpoint is run.
 
     Args:
         name: folder or hub name.
         pooling: "cls", "mean", "lasttoken", or None for the model's own. Without one, a checkpoint gets the method's;
             in place of "cls", a decoder "lasttoken", and an encoder without a token before its texts "mean".
-        method: the method to train with.
+        method: the method to train with. None loads the model as it is, in its own type.
 
     Raises:
         OSError: the model can't be loaded.
@@ -41,19 +43,21 @@ def load_model(name: str, pooling: str | None = None, method: Method = METHODS["
 
         place = str(get_model_path())
     card = SentenceTransformerModelCardData(local_files_only=True)
-    card.model_name = f"{Path(name).name} trained with {method.title}"
-    card.add_tags("st_contrastive")
+    if method is not None:
+        card.model_name = f"{Path(name).name} trained with {method.title}"
+        card.add_tags("st_contrastive")
+    dtype = "auto" if method is None else torch.float32
     try:
         require_model_files(place)
         model = SentenceTransformer(
             place,
             trust_remote_code=False,
-            model_kwargs={"dtype": torch.float32, "use_safetensors": True},
+            model_kwargs={"dtype": dtype, "use_safetensors": True},
             model_card_data=card,
         )
     except (OSError, ValueError, UnpicklingError) as error:
         raise OSError(f"model {name} can't be loaded: {error}") from error
-    if pooling is None and not _is_saved(place):
+    if pooling is None and method is not None and not _is_saved(place):
         pooling = method.pooling
         if pooling == "cls" and any(getattr(module, "is_causal", False) is True for module in model[0].modules()):
             pooling = "lasttoken"

@@ -93,12 +93,6 @@ def _check_rows(trainer: Any, data: Dataset, name: str) -> None:
 
 
 def _check_model(model: nn.Module, losses: list[nn.Module]) -> None:
-    if not any(weight.requires_grad for weight in model.parameters()):
-        raise ValueError(
-            "model has no trainable weight, so that training would change the loss's own parameters at most. PEFT "
-            "loads saved adapters frozen: call model.transformers_model.enable_adapters() (for a PeftModel, load it "
-            "with is_trainable=True); otherwise set requires_grad of what is to be trained."
-        )
     for loss in losses:
         for name, part in loss.named_modules():
             attributes = [step for step in name.split(".") if step not in ("module", "_orig_mod")]
