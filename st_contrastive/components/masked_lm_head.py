@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, PretrainedConfig, Pre
 from transformers.modeling_outputs import BaseModelOutput
 
 from st_contrastive._checks import first_line
+from st_contrastive._files import checkpoint_name
 from st_contrastive.components.checkpoints import load_masked_lm
 from st_contrastive.encoder.layers import set_depth
 from st_contrastive.encoder.model import embedding_matrix
@@ -121,7 +122,7 @@ def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedMode
         return None
     try:
         # Tokens may have been added to the encoder since it was loaded.
-        saved = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        saved = AutoConfig.from_pretrained(checkpoint_name(name, "checkpoint"), trust_remote_code=False)
         size, config.vocab_size = config.vocab_size, getattr(saved, "vocab_size", config.vocab_size)
         model = load_masked_lm(name, "the encoder's checkpoint", config=config)
     except (OSError, ValueError) as error:

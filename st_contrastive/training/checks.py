@@ -81,6 +81,8 @@ def _check_rows(trainer: Any, data: Dataset, name: str) -> None:
                     f"{name}[{index}][{column!r}] must be a text, got {text!r:.80}. Leave such rows or columns out: "
                     "dataset.filter(...), dataset.select_columns(...)."
                 )
+        if all(text.isascii() and len(text.split()) == 1 for text in rows[column]):
+            warn(f"{name} has single words in the column {column!r}, and the loss reads it as text. Leave ids out.")
     texts = list(zip(*(rows[column] for column in columns), strict=True))
     blank = sum(any(not text.strip() for text in row) for row in texts)
     repeated = len(texts) - len(set(texts))
@@ -154,12 +156,7 @@ def _check_batches(args: Any, losses: list[nn.Module], *, evaluates: bool) -> No
     if evaluates:
         sizes["per_device_eval_batch_size"] = args.per_device_eval_batch_size
     for name, size in sizes.items():
-        _require_negatives(losses, name, size)
-
-
-def _require_negatives(losses: list[nn.Module], name: str, size: int) -> None:
-    for loss in _text_losses(losses):
-        if not getattr(loss, "has_negatives", lambda size: True)(size):
+        if not all(loss.has_negatives(size) for loss in _text_losses(losses)):
             raise ValueError(
                 f"{name} {size} leaves no other sentence to contrast with, so that the loss is 0: give 2 or more, and "
                 "leave repeated texts out."
@@ -181,8 +178,16 @@ def _check_metric(trainer: Any, losses: list[nn.Module]) -> None:
 
 
 def _check_prompt(trainer: Any, losses: list[nn.Module]) -> None:
-    prompt = trainer.model.prompts.get(trainer.model.default_prompt_name or "")
-    if prompt and trainer.args.prompts is None and _text_losses(losses):
+    given, model, limit = trainer.args.prompts, unwrap(trainer.model), unwrap(trainer.model).max_seq_length
+    values = given.values() if isinstance(given, dict) else [given]
+    for prompt in (part for value in values for part in (value.values() if isinstance(value, dict) else [value])):
+        if prompt and limit is not None and (count := len(model.tokenizer(prompt)["input_ids"])) >= limit:
+            raise ValueError(
+                f"prompts has {prompt!r:.80}, which takes {count} tokens with the special ones, and max_seq_length is "
+                f"{limit}: no text is left to train on. Shorten it, or set model.max_seq_length well above {count}."
+            )
+    prompt = model.prompts.get(model.default_prompt_name or "")
+    if prompt and given is None and _text_losses(losses):
         warn(
             f"model.encode puts its default prompt {prompt!r:.80} before each text, and the training data has none. "
             "Give the arguments prompts=model.prompts[model.default_prompt_name]."

@@ -91,6 +91,11 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
         """As in sentence-transformers, whose constructor calls it; looks at the first rows of the training data."""
+        if isinstance(dataset, (list, tuple)):
+            raise TypeError(
+                f"{dataset_name}_dataset must be a Dataset, got {type(dataset).__name__}: st_contrastive.text_dataset("
+                "sentences) makes one."
+            )
         dataset = super().preprocess_dataset(dataset, dataset_name)
         if dataset_name == "train":
             checks.check_rows(self, dataset)

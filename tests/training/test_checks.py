@@ -225,3 +225,23 @@ def test_the_card_quotes_no_text_unless_asked(build, arguments, sentences, tmp_p
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "SimCSELoss" in card
     assert any(sentence in card for sentence in sentences) == asked
+
+
+def test_a_list_is_no_dataset(build, of, sentences):
+    with pytest.raises(TypeError, match=r"train_dataset must be a Dataset, got list: st_contrastive\.text_dataset"):
+        of(stc.SimCSELoss(build()), data=sentences)
+
+
+def test_ids_are_no_texts(build, of, sentences):
+    data = Dataset.from_dict({"sentence": sentences, "id": [f"doc-{number}" for number in range(len(sentences))]})
+    with pytest.warns(UserWarning, match="single words in the column 'id'"):
+        of(stc.SimCSELoss(build()), data=data)
+
+
+@pytest.mark.parametrize("given", [str, lambda prompt: {"sentence": prompt}, lambda prompt: {"": {"sentence": prompt}}])
+def test_a_prompt_that_leaves_no_room(build, of, given):
+    model = build()
+    model.max_seq_length = 6
+    loss = stc.SimCSELoss(model)
+    with pytest.raises(ValueError, match=r"takes 6 tokens .* max_seq_length is 6: no text is left"):
+        of(loss, prompts=given("the small cat sleeps")).train()
