@@ -72,8 +72,7 @@ class PairComposer(nn.Module):
         if max_length is not None and max_length <= self.pair_specials:
             raise ValueError(
                 f"max_length must exceed the {self.pair_specials} special tokens of a pair, got {max_length}. In "
-                "ConIsILoss it is the number of tokens that the encoder reads: raise model.max_seq_length, or take an "
-                "encoder with more positions."
+                "ConIsILoss it is the encoder's number of positions: take an encoder with more."
             )
         self.max_length = max_length
 

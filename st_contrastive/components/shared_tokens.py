@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -100,17 +101,13 @@ def fit_affine(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Alignmen
     source, target = source.double(), target.double()
     design = torch.cat([source, source.new_ones(len(source), 1)], dim=1)
     held_out = torch.arange(len(source)) % 10 == 0
-    predicted = design[held_out] @ _least_squares(design[~held_out], target[~held_out])
+    least_squares = partial(torch.linalg.lstsq, driver="gelsd")
+    predicted = design[held_out] @ least_squares(design[~held_out], target[~held_out]).solution
     actual, mean = target[held_out], target[~held_out].mean(dim=0)
     alignment = Alignment(
         anchors=len(source),
         residual=float((predicted - actual).square().sum() / (mean - actual).square().sum()),
         cosine=float(torch.nn.functional.cosine_similarity(predicted, actual).mean()),
     )
-    solution = _least_squares(design, target).float()
+    solution = least_squares(design, target).solution.float()
     return solution[:-1], solution[-1], alignment
-
-
-def _least_squares(design: Tensor, target: Tensor) -> Tensor:
-    solution: Tensor = torch.linalg.lstsq(design, target, driver="gelsd").solution
-    return solution

@@ -1,5 +1,4 @@
-"""What ContrastiveTrainer refuses, or warns of, before the first step: runs that would train nothing, or something
-else than was meant."""
+"""What ContrastiveTrainer refuses before the first step, or warns of: runs that would not train what was meant."""
 
 from __future__ import annotations
 
