@@ -15,8 +15,8 @@ from transformers.utils.hub import cached_file
 from st_contrastive._checks import first_line
 from st_contrastive._files import checkpoint_name, complete_file
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM, require_fit
-from st_contrastive.components.checkpoints import fingerprint
 from st_contrastive.components.masked_lm_head import MaskedLMHead
+from st_contrastive.components.pretrained import fingerprint
 from st_contrastive.encoder.model import embedding_matrix
 
 CONFIG_NAME = "auxiliary_config.json"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import require_choice, require_count
-from st_contrastive.components.checkpoints import fingerprint, load_embeddings, load_tokenizer
+from st_contrastive.components.pretrained import fingerprint, load_embeddings, load_tokenizer
 from st_contrastive.components.shared_tokens import Alignment, fit_affine, shared_tokens
 from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of, unwrap
 

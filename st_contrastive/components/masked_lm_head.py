@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from st_contrastive._checks import first_line
 from st_contrastive._files import checkpoint_name
-from st_contrastive.components.checkpoints import load_masked_lm
+from st_contrastive.components.pretrained import load_masked_lm
 from st_contrastive.encoder.layers import set_depth
 from st_contrastive.encoder.model import embedding_matrix
 

@@ -14,8 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from st_contrastive._checks import warn
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import scale_gradient
-from st_contrastive.components.checkpoints import fingerprint, load_masked_lm, load_tokenizer
 from st_contrastive.components.masked_lm_head import MaskedLMHead
+from st_contrastive.components.pretrained import fingerprint, load_masked_lm, load_tokenizer
 from st_contrastive.components.token_corruption import TokenCorruption
 from st_contrastive.encoder.copies import own_copy
 from st_contrastive.encoder.layers import accepted_by, editing_input, layers_of

@@ -16,7 +16,7 @@ from st_contrastive.distributed import RowCounts
 from st_contrastive.encoder.model import encoder_of, ignores_padding, is_compiled, is_replayed, run_precision
 from st_contrastive.encoder.passes import Grouping
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._state import owned_parameters
+from st_contrastive.losses._owned import owned_parameters
 from st_contrastive.losses.terms import LossTerms
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from st_contrastive.augmentations import AntonymReplacement, WordRepetition
 from st_contrastive.components import FraternalEmbedding
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
 from st_contrastive.methods import METHODS, Method
-from st_contrastive.recipes._files import Recipe, load
 from st_contrastive.recipes._model import load_model
+from st_contrastive.recipes._recipe import Recipe, load
 from st_contrastive.training import ContrastiveTrainer
 
 Data: TypeAlias = str | Path | Sequence[str] | Dataset

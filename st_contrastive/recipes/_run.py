@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from st_contrastive.recipes._build import Data, build, metric_of, settings_of, takes
-from st_contrastive.recipes._files import Recipe, load
+from st_contrastive.recipes._recipe import Recipe, load
 from st_contrastive.training import ContrastiveTrainer
 
 #: Settings of stage 2 that stage 1 has no use for.

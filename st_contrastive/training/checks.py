@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from st_contrastive import distributed
 from st_contrastive._checks import warn
 from st_contrastive.encoder.model import unwrap
-from st_contrastive.losses._state import owned_state, trained
+from st_contrastive.losses._owned import owned_state, trained
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.training.loss_state import each
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from st_contrastive import distributed
 from st_contrastive._files import complete_file
-from st_contrastive.losses._state import owned_state
+from st_contrastive.losses._owned import owned_state
 from st_contrastive.losses.base import TextLoss
 
 #: A loss, or one for each of several datasets.

@@ -12,11 +12,11 @@ from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_contrastive import distributed
-from st_contrastive.losses._state import owned_state
+from st_contrastive.losses._owned import owned_state
 from st_contrastive.training import checks, loss_state
 from st_contrastive.training.card import without_examples
-from st_contrastive.training.checkpoints import to_resume
 from st_contrastive.training.collapse import collapse_of
+from st_contrastive.training.resuming import to_resume
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
