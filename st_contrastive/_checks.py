@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from numbers import Integral, Real
@@ -17,12 +18,12 @@ def require_count(name: str, value: int, *, least: int = 1) -> None:
 
 
 def require_number(
-    name: str, value: float, *, above: float | None = None, below: float = math.inf, most: float = math.inf
+    name: str, value: float, *, above: float | None = None, below: float = math.inf, most: float = sys.float_info.max
 ) -> None:
     """Require a finite number of at least 0 or, if ``above`` is given, above that."""
-    low = "at least 0" if above is None else f"above {above:g}"
+    low = "of at least 0" if above is None else f"above {above:g}"
     high = "" if below == math.inf else f" and below {below:g}"
-    high += "" if most == math.inf else f" and at most {most:g}"
+    high += "" if most == sys.float_info.max else f" and at most {most:g}"
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not (value >= 0 if above is None else value > above) or not (value < below and value <= most):
         raise ValueError(f"{name} must be a number {low}{high}, got {value!r}.")
@@ -63,6 +64,15 @@ def require_string(name: str, value: str, hint: str = "") -> None:
     """Require a string; ``hint`` ends the message."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, got {type(value).__name__}: {value!r:.80}.{hint}")
+
+
+def require_room(prompt: str, tokens: int, limit: int | None) -> None:
+    """Require that a prompt of so many tokens, with the special ones, leaves room for a text."""
+    if limit is not None and tokens >= limit:
+        raise ValueError(
+            f"prompt {prompt!r:.80} takes {tokens} tokens with the special ones, and max_seq_length is {limit}: no "
+            f"text is left to train on. Shorten it, or set model.max_seq_length well above {tokens}."
+        )
 
 
 def require_languages(languages: Sequence[str]) -> None:

@@ -9,9 +9,10 @@ import torch
 
 
 @contextmanager
-def fixed_draws(device: torch.device) -> Iterator[None]:
-    """While open, PyTorch draws the numbers of seed 0 on the CPU and on the device. Then both go on as before."""
-    devices = [device] if device.type != "cpu" and torch.accelerator.is_available() else []
-    with torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
+def fixed_draws() -> Iterator[None]:
+    """While open, PyTorch draws the numbers of seed 0, on every device. Then all go on as before."""
+    accelerator = torch.accelerator.current_accelerator()
+    kind = "cuda" if accelerator is None else accelerator.type
+    with torch.random.fork_rng(range(torch.accelerator.device_count()), device_type=kind):
         torch.manual_seed(0)
         yield

@@ -86,8 +86,8 @@ class AuxiliaryMLM(nn.Module):
         require_count("extra_layers", extra_layers)
         if split >= depth or extra_layers > depth:
             raise ValueError(
-                f"split_layer must be less than {depth}, the encoder's number of layers, and extra_layers at most "
-                f"{depth}; got {split} and {extra_layers}."
+                f"The encoder has {depth} layer(s): split_layer must be less, and extra_layers at most that; got "
+                f"{split} and {extra_layers}. Take an encoder with two layers or more."
             )
         network = own_copy(encoder)
         owner, name = layer_stack(network)
@@ -107,8 +107,7 @@ class AuxiliaryMLM(nn.Module):
     def properties(self) -> dict[str, Any]:
         """What :func:`require_fit` compares."""
         depths = {"split_layer": self.split_layer, "extra_layers": self.extra_layers}
-        options = {"tied_head": self.head.tied, "lower_dropout": self.lower_dropout}
-        return {**self.signature_of(self.network), **depths, **options}
+        return {**self.signature_of(self.network), **depths, "tied_head": self.head.tied}
 
     @property
     def _layers(self) -> nn.ModuleList:

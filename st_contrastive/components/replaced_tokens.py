@@ -49,6 +49,7 @@ class ReplacedTokenDetector(nn.Module):
         self.classifier = nn.Linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
         self.to(discriminator.device)  # a generator that was loaded by name is on the CPU
         self.sampling = sampling
+        layers_of(discriminator)  # refuses an encoder without a lowest layer
         self._try_once()
         self.train(True)
 

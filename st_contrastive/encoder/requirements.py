@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
 from st_contrastive.encoder.model import (
+    embedding_matrix,
     encoder_of,
     is_causal,
     learned_positions,
@@ -37,6 +38,13 @@ def require_text_encoder(model: nn.Module) -> None:
             "files. Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
         )
     require_padding(tokenizer)
+    with suppress(ValueError):  # no matrix of token embeddings
+        rows, largest = embedding_matrix(encoder_of(model)).shape[0], max(tokenizer.get_vocab().values())
+        if largest >= rows:
+            warn(
+                f"The tokenizer has the token {largest}, and the encoder has {rows} embeddings: such a token would end "
+                "in an IndexError. Call model.transformers_model.resize_token_embeddings(len(model.tokenizer))."
+            )
 
 
 def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -77,7 +85,7 @@ def require_positions(model: nn.Module, network: PreTrainedModel) -> None:
     if length is None or (limit is not None and length > limit):
         raise ValueError(
             f"model.max_seq_length is {length}, so that texts would not be truncated to what {type(network).__name__} "
-            f"can read: set it to {'a number' if limit is None else f'{limit}, or less'}."
+            f"can read: set it (--max_length) to {'a number' if limit is None else f'{limit}, or less'}."
         )
 
 

@@ -87,7 +87,7 @@ def evaluate_information(
 def dropout_views(model: Any, columns: Sequence[list[str]], *, loss: Any = None, batch_size: int = 64) -> list[Tensor]:
     """Embeddings under the dropout of seed 0, (N, d) each: two, or a TwinsLoss's anchor, identical, fraternal twin."""
     batches = []
-    with _under_dropout(model), fixed_draws(model.device):
+    with _under_dropout(model), fixed_draws():
         for start in range(0, len(columns[0]), batch_size):
             texts = [column[start : start + batch_size] for column in columns]
             if loss is None:

@@ -12,6 +12,7 @@ from typing import Any
 from datasets import IterableDataset
 from transformers import PreTrainedTokenizerBase
 
+from st_contrastive._checks import require_room
 from st_contrastive.inputs._tables import Source, read_table, text_column, text_columns
 from st_contrastive.inputs.readers import strip
 
@@ -97,11 +98,8 @@ def _limit(model: Any, prompt: str | None) -> int | None:
     limit = getattr(model, "max_seq_length", None)
     if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
         return None
-    if prompt and (count := _lengths(model, [""], prompt)[0]) >= limit:
-        raise ValueError(
-            f"prompt={prompt!r:.80} takes {count} tokens with the special ones, and max_seq_length is {limit}: no text "
-            f"is left to train on. Shorten the prompt, or set model.max_seq_length well above {count}."
-        )
+    if prompt:
+        require_room(prompt, _lengths(model, [""], prompt)[0], limit)
     return limit
 
 

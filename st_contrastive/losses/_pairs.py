@@ -32,7 +32,8 @@ class Pairs(nn.Module):
         self.strategy = strategy
         tokenizer, encoder = tokenizer_of(model), encoder_of(model)
         types = getattr(encoder.config, "type_vocab_size", None)
-        self.composer = PairComposer(tokenizer, learned_positions(encoder), types=types)
+        limit = learned_positions(encoder) or getattr(encoder.config, "max_position_embeddings", None)
+        self.composer = PairComposer(tokenizer, limit if limit and limit > 0 else None, types=types)
         if strategy == "subword":
             vocabulary = embedding_matrix(encoder).shape[0]
             self.replacement = TokenCorruption.replacement(

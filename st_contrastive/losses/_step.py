@@ -60,7 +60,7 @@ def step(loss: TextLoss, rows: Rows) -> Iterator[None]:
                 if isinstance(module, nn.BatchNorm1d):
                     module.eval()
     # An evaluation draws the same masks and pairs each time, and training draws on as without it.
-    draws = nullcontext() if encoder.training else fixed_draws(rows.mask.device)
+    draws = nullcontext() if encoder.training else fixed_draws()
     with draws, run_precision(loss.model):
         yield
 

@@ -155,8 +155,9 @@ class InfoCSELoss(TextLoss):
             elif not isinstance(auxiliary, AuxiliaryMLM):
                 auxiliary = load_auxiliary(auxiliary, encoder, tokenizer, **options)
             self.auxiliary = auxiliary
-            wanted = {name: flag or None for name, flag in options.items()}
-            require_fit("auxiliary", auxiliary.properties, {**AuxiliaryMLM.signature_of(encoder), **depths, **wanted})
+            properties = {**auxiliary.properties, "lower_dropout": auxiliary.lower_dropout}
+            wanted = {name: value or None for name, value in {**depths, **options}.items()}
+            require_fit("auxiliary", properties, {**AuxiliaryMLM.signature_of(encoder), **wanted})
             if not detach:
                 self.auxiliary.require_live(encoder, layers=True)
         if rtd_weight > 0:

@@ -69,13 +69,9 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         tied_head: bool = True,
         log_terms: bool = True,
     ) -> None:
-        super().__init__(model, log_terms=log_terms)
-        require_number("auxiliary_weight", auxiliary_weight)
-        if auxiliary_weight == 0:
-            raise ValueError(
-                "auxiliary_weight must be above 0, got 0: the auxiliary network, which this stage is for, would not be "
-                "trained. The plain sum of the two losses has 1."
-            )
+        # So that the mean is over the masked tokens of all devices.
+        super().__init__(model, gather_across_devices=True, log_terms=log_terms)
+        require_number("auxiliary_weight", auxiliary_weight, above=0)
         require_number("mask_rate", mask_rate, above=0, most=1)
         require_flag("tied_head", tied_head)
         require_plain_tokens(model, "AuxiliaryMLMPretrainingLoss")

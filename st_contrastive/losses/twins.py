@@ -20,7 +20,7 @@ from st_contrastive._checks import (
     warn,
 )
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
-from st_contrastive.encoder.layers import capturing_states
+from st_contrastive.encoder.layers import capturing_states, layers_of
 from st_contrastive.encoder.model import (
     POOLING_MODES,
     embedding_width,
@@ -173,6 +173,8 @@ class TwinsLoss(TextLoss):
             require_plain_tokens(model, "TwinsLoss with train_pooling or translations")
         if self._uses_translations:
             require_embeddings_as_input(encoder_of(model))
+        if margin_from == "embeddings" and twins_weight > 0:
+            layers_of(encoder_of(model))  # where it is measured
         width = embedding_width(model) if train_pooling is None else token_width(model)
         self.queue = None
         if has_queue:

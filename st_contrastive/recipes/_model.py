@@ -12,7 +12,8 @@ from huggingface_hub import try_to_load_from_cache
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_contrastive._files import require_model_files
+from st_contrastive._checks import first_line
+from st_contrastive._files import is_path, require_model_files
 from st_contrastive.methods import METHODS, Method
 
 POOLINGS = ("cls", "mean", "lasttoken")
@@ -48,6 +49,8 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
         card.add_tags("st_contrastive")
     dtype = "auto" if method is None else torch.float32
     try:
+        if is_path(place) and not Path(place).exists():
+            raise OSError("there is no such folder.")
         require_model_files(place)
         model = SentenceTransformer(
             place,
@@ -55,8 +58,8 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
             model_kwargs={"dtype": dtype, "use_safetensors": True},
             model_card_data=card,
         )
-    except (OSError, ValueError, UnpicklingError) as error:
-        raise OSError(f"model {name} can't be loaded: {error}") from error
+    except Exception as error:  # a damaged file or a refused pickle may raise anything
+        raise OSError(f"model {name} can't be loaded: {_reason(place, error)}") from error
     if pooling is None and method is not None and not _is_saved(place):
         pooling = method.pooling
         if pooling == "cls" and any(getattr(module, "is_causal", False) is True for module in model[0].modules()):
@@ -67,7 +70,11 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
         index = next((index for index, module in enumerate(model) if isinstance(module, Pooling)), None)
         if index is None:
             raise ValueError(f"pooling={pooling!r}: model {name} has no Pooling to replace.")
-        model[index] = Pooling(model[index].embedding_dimension, pooling, include_prompt=model[index].include_prompt)
+        old: Pooling = model[index]  # type: ignore[assignment]
+        width = old.embedding_dimension
+        if len(model) > index + 1 and old.get_embedding_dimension() != width:
+            raise ValueError(f"pooling={pooling!r}: the modules behind the Pooling of {name} need its own, {old}.")
+        model[index] = Pooling(width, pooling, include_prompt=old.include_prompt)
     return model
 
 
@@ -76,3 +83,16 @@ def _is_saved(name: str) -> bool:
     if Path(name).is_dir():
         return Path(name, "modules.json").is_file()
     return isinstance(try_to_load_from_cache(name, "modules.json"), str)
+
+
+def _reason(folder: str, error: Exception) -> str:
+    """The error in one line, with the remedy for what is refused on purpose."""
+    text = str(error)
+    if isinstance(error, UnpicklingError):  # torch advises to run it
+        return "its weights are a pickle that holds more than tensors, and the code of a pickle is never run."
+    if "safetensors" in text and "no file named" in text:
+        saving = f"SentenceTransformer({folder!r}).save_pretrained(FOLDER)"
+        return f"{first_line(error)} Its weights must be safetensors; to convert them: {saving}."
+    if "trust_remote_code" in text:
+        return f"{first_line(error)} A checkpoint's code is not run here; the losses in Python take such a model."
+    return first_line(error)

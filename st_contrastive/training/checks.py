@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,12 +11,14 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive import distributed
-from st_contrastive._checks import warn
+from st_contrastive._checks import require_room, warn
 from st_contrastive.encoder.model import unwrap
 from st_contrastive.losses._owned import owned_state, trained
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.training.loss_state import each
 
+#: A word with a digit, such as "doc-12", or an address.
+_ID = re.compile(r"\s*(?=\S*(\d|://))\S+\s*")
 #: How many rows of each training dataset are looked at, and what share of blank or repeated ones is worth a warning.
 ROWS, SHARE = 1000, 0.01
 
@@ -80,8 +83,8 @@ def _check_rows(trainer: Any, data: Dataset, name: str) -> None:
                     f"{name}[{index}][{column!r}] must be a text, got {text!r:.80}. Leave such rows or columns out: "
                     "dataset.filter(...), dataset.select_columns(...)."
                 )
-        if all(text.isascii() and len(text.split()) == 1 for text in rows[column]):
-            warn(f"{name} has single words in the column {column!r}, and the loss reads it as text. Leave ids out.")
+        if sum(bool(_ID.fullmatch(text)) for text in rows[column]) > 0.9 * len(rows[column]):
+            warn(f"The column {column!r} of {name} holds ids or addresses, which the loss reads as text. Leave it out.")
     texts = list(zip(*(rows[column] for column in columns), strict=True))
     blank = sum(any(not text.strip() for text in row) for row in texts)
     repeated = len(texts) - len(set(texts))
@@ -177,16 +180,13 @@ def _check_metric(trainer: Any, losses: list[nn.Module]) -> None:
 
 
 def _check_prompt(trainer: Any, losses: list[nn.Module]) -> None:
-    given, model, limit = trainer.args.prompts, unwrap(trainer.model), unwrap(trainer.model).max_seq_length
-    values = given.values() if isinstance(given, dict) else [given]
-    for prompt in (part for value in values for part in (value.values() if isinstance(value, dict) else [value])):
-        if prompt and limit is not None and (count := len(model.tokenizer(prompt)["input_ids"])) >= limit:
-            raise ValueError(
-                f"prompts has {prompt!r:.80}, which takes {count} tokens with the special ones, and max_seq_length is "
-                f"{limit}: no text is left to train on. Shorten it, or set model.max_seq_length well above {count}."
-            )
+    given, model = trainer.args.prompts, unwrap(trainer.model)
+    if not _text_losses(losses):
+        return
+    if given and isinstance(given, str):
+        require_room(given, len(model.tokenizer(given, verbose=False)["input_ids"]), model.max_seq_length)
     prompt = model.prompts.get(model.default_prompt_name or "")
-    if prompt and given is None and _text_losses(losses):
+    if prompt and given is None:
         warn(
             f"model.encode puts its default prompt {prompt!r:.80} before each text, and the training data has none. "
             "Give the arguments prompts=model.prompts[model.default_prompt_name]."

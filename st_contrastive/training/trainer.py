@@ -35,7 +35,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     After :meth:`train`, ``collapsed`` is None, or a sentence that says how the run collapsed.
 
     Raises:
-        ValueError: when training begins: it would train nothing, or something else than was meant.
+        ValueError: when training begins: it would not train what was meant.
         OSError, LossStateError: when training is resumed: the checkpoint is not whole or belongs to another loss.
 
     Example:
@@ -91,11 +91,12 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
         """As in sentence-transformers, whose constructor calls it; looks at the first rows of the training data."""
-        if isinstance(dataset, (list, tuple)):
-            raise TypeError(
-                f"{dataset_name}_dataset must be a Dataset, got {type(dataset).__name__}: st_contrastive.text_dataset("
-                "sentences) makes one."
-            )
+        for part in dataset.values() if isinstance(dataset, dict) else [dataset]:
+            if isinstance(part, (list, tuple)):
+                raise TypeError(
+                    f"{dataset_name}_dataset must be a Dataset, got {type(part).__name__}: st_contrastive.text_dataset("
+                    "sentences) makes one."
+                )
         dataset = super().preprocess_dataset(dataset, dataset_name)
         if dataset_name == "train":
             checks.check_rows(self, dataset)

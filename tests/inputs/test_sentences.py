@@ -264,5 +264,5 @@ def test_a_prompt_that_fills_the_length_is_refused(build):
         if fits:
             assert describe(["dog runs along the river"], model, prompt=prompt).longer == (words + 2 + 5 > 8)
         else:
-            with pytest.raises(ValueError, match=rf"prompt='cat .*{words + 2} tokens.*max_seq_length is 8"):
+            with pytest.raises(ValueError, match=rf"prompt 'cat .*{words + 2} tokens.*max_seq_length is 8"):
                 describe(["dog"], model, prompt=prompt)

@@ -196,7 +196,8 @@ def test_tokens_without_an_embedding_are_not_drawn(build, sentences):
     model = build()
     rows = encoder_of(model).get_input_embeddings().num_embeddings
     model.tokenizer.add_tokens([f"word{number}" for number in range(400)])
-    loss = ConIsILoss(model, strategy="subword")
+    with pytest.warns(UserWarning, match="resize_token_embeddings"):
+        loss = ConIsILoss(model, strategy="subword")
     ids = loss.pairs.replacement.ordinary
     assert len(ids) > 0
     assert int(ids.max()) < rows

@@ -79,7 +79,7 @@ def test_a_length_beyond_the_positions_is_refused(build, name):
         loss = loss_class(model)
         assert torch.isfinite(loss([model.preprocess(["rain falls " * LIMIT, "the lake is cold"])]).total)
         model.max_seq_length = LIMIT + 1
-        with pytest.raises(ValueError, match=rf"max_seq_length is {LIMIT + 1}, .*: set it to {LIMIT}, or less"):
+        with pytest.raises(ValueError, match=rf"max_seq_length is {LIMIT + 1}, .*: set it .* to {LIMIT}, or less"):
             loss_class(model)
 
 
@@ -88,7 +88,7 @@ def test_the_generator_may_have_fewer_positions(build):
     short = copy.deepcopy(encoder_of(model).config)
     short.max_position_embeddings = LIMIT // 2
     for loss_class, arguments in ((DiffCSELoss, {}), (InfoCSELoss, {"rtd_weight": 0.005})):
-        with pytest.raises(ValueError, match=r"BertModel can read: set it to 32, or less"):
+        with pytest.raises(ValueError, match=r"BertModel can read: set it .* to 32, or less"):
             loss_class(model, generator=BertForMaskedLM(short), **arguments)
 
 

@@ -38,6 +38,7 @@ GATHERING = {
     "infocse-rtd": ({"mlm_weight": 0.3, "weighting": "loss", "rtd_weight": 0.2}, 1),
     "diffcse": ({"rtd_weight": 0.2}, 1),
     "momentum": ({"queue_size": 7, "positives": "momentum"}, 2),
+    "pretraining": ({}, 1),
 }
 GATHER = {"gather_across_devices": True}
 TRAINED = {
@@ -86,7 +87,8 @@ def gradients(case, bert, german, columns, dtype):
     if case == "diffcse" and dtype == torch.float32:
         # Behind BatchNorm over so few rows, float32 is far from float64 in one process already.
         options = {**options, "head": None}
-    loss = method_of(case).loss_class(model, **options, gather_across_devices=True, log_terms=False).to(dtype)
+    options = options if case == "pretraining" else {**options, "gather_across_devices": True}
+    loss = method_of(case).loss_class(model, **options, log_terms=False).to(dtype)
     switch_off_dropout(loss)
     for _ in range(3):
         loss.zero_grad()

@@ -232,16 +232,18 @@ def test_a_list_is_no_dataset(build, of, sentences):
         of(stc.SimCSELoss(build()), data=sentences)
 
 
-def test_ids_are_no_texts(build, of, sentences):
-    data = Dataset.from_dict({"sentence": sentences, "id": [f"doc-{number}" for number in range(len(sentences))]})
-    with pytest.warns(UserWarning, match="single words in the column 'id'"):
+@pytest.mark.parametrize(("cells", "warns"), [("doc-{}", True), ("https://a.b/{}", True), ("word", False)])
+def test_ids_are_no_texts(build, of, sentences, cells, warns):
+    data = Dataset.from_dict({"sentence": sentences, "other": [cells.format(row) for row in range(len(sentences))]})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         of(stc.SimCSELoss(build()), data=data)
+    assert any("column 'other' of train_dataset holds ids" in str(each.message) for each in caught) == warns
 
 
-@pytest.mark.parametrize("given", [str, lambda prompt: {"sentence": prompt}, lambda prompt: {"": {"sentence": prompt}}])
-def test_a_prompt_that_leaves_no_room(build, of, given):
+def test_a_prompt_that_leaves_no_room(build, of):
     model = build()
     model.max_seq_length = 6
     loss = stc.SimCSELoss(model)
     with pytest.raises(ValueError, match=r"takes 6 tokens .* max_seq_length is 6: no text is left"):
-        of(loss, prompts=given("the small cat sleeps")).train()
+        of(loss, prompts="the small cat sleeps").train()

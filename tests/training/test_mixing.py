@@ -55,7 +55,7 @@ def test_an_encoder(build, tmp_path):
 def test_what_is_refused(build):
     model, start = build(), build()
     for share in (-0.1, 1.5, math.nan, "half", True):
-        with pytest.raises(ValueError, match="share must be a number at least 0 and at most 1"):
+        with pytest.raises(ValueError, match="share must be a number of at least 0 and at most 1"):
             mix_weights(model, start, share)
     with pytest.raises(ValueError, match="start shares its weights"):
         mix_weights(model, model, 0.5)
