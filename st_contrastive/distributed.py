@@ -69,8 +69,6 @@ def gather(tensor: Tensor, rows: Sequence[int]) -> tuple[Tensor, int]:
 
 def share(count: Tensor) -> Tensor:
     """``count`` divided by the mean of all ranks' counts: :attr:`RowCounts.share` for counts on the device."""
-    if world_size() == 1:
-        return torch.ones_like(count, dtype=torch.float32)
     total = count.detach().to(torch.float32).clone()
     dist.all_reduce(total)
     return count * world_size() / total.clamp(min=1)

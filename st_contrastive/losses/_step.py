@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +28,6 @@ _LAST_BATCHES = 3
 
 def read_columns(loss: TextLoss, sentence_features: Iterable[dict[str, Any]]) -> list[Rows]:
     """The rows of each text column; the columns are those that the loss takes."""
-    if isinstance(sentence_features, Mapping):
-        raise TypeError(
-            "A loss takes a list with one dict of features for each text column, got one dict: call loss([features])."
-        )
     columns = [Rows.of(features) for features in sentence_features]
     if len(columns) not in loss.columns:
         takes = " or ".join(f"{count} ({what})" for count, what in loss.columns.items())
