@@ -43,9 +43,9 @@ class InfoCSELoss(TextLoss):
         model: SentenceTransformer that starts with a token-level Transformer module; its tokenizer has a mask token.
         auxiliary: a trained network, which the paper begins with: the folder that
             :meth:`~st_contrastive.AuxiliaryMLMPretrainingLoss.save_auxiliary` wrote, or an
-            :class:`~st_contrastive.components.AuxiliaryMLM`. None makes an untrained one from the encoder's own lower
-            half and uppermost layers ("w/o pre-training", Table 4), with the checkpoint's masked-LM head where it has
-            one.
+            :class:`~st_contrastive.components.AuxiliaryMLM`, taken as it is. None makes an untrained one from the
+            encoder's own lower half and uppermost layers ("w/o pre-training", Table 4), with the checkpoint's masked-LM
+            head where it has one.
         temperature: tau, which the cosines are divided by. The default is the authors'.
         head: see :class:`TextLoss`. The paper's text has "a pooler layer" (section 2), as SimCSE's "tanh"; "projector"
             is the authors' code.
