@@ -11,7 +11,8 @@ A plan is a YAML file::
       SimCSE, temperature 0.1: {recipe: mini-simcse, temperature: 0.1, seeds: [1]}
       MultipleNegativesRankingLoss: {baseline: mnrl, model: ..., learning_rate: 2e-5}
 
-The paths of the data are given on the command line. A command that was stopped goes on where it was.
+The paths of the data are given on the command line; a row's own ``data`` or ``translations`` is a file below
+``--sets``. A command that was stopped goes on where it was.
 """
 
 from __future__ import annotations
@@ -63,13 +64,15 @@ def main() -> None:
 def one_run(settings: dict[str, Any], seed: int, args: argparse.Namespace) -> dict[str, Any]:
     """Train one cell in a temporary folder, and score it."""
     settings, start = dict(settings), time.perf_counter()
+    files = {name: args.sets / settings.pop(name) for name in ("data", "translations") if name in settings}
+    settings |= files or {"data": args.data}
     folder = Path(tempfile.mkdtemp(prefix="benchmark-"))
     try:
         if "baseline" in settings:
-            model = BASELINES[settings.pop("baseline")](data=args.data, output_dir=folder, seed=seed, **settings)
+            model = BASELINES[settings.pop("baseline")](output_dir=folder, seed=seed, **settings)
             record: dict[str, Any] = {}
         else:
-            run = recipes.run(settings.pop("recipe"), data=args.data, output_dir=folder, seed=seed, **settings)
+            run = recipes.run(settings.pop("recipe"), output_dir=folder, seed=seed, **settings)
             model = run.trainer.model
             state = run.trainer.state
             best = (state.best_model_checkpoint or "").rpartition("-")[2]
