@@ -115,7 +115,8 @@ def main() -> None:
         if half not in table:
             for step, model in trained(start, method, rate, args, sentences):
                 score(f"{method} {rate:g} {step}{seed}", model)
-            score(half, mix_weights(model, start, 0.5))
+            mix_weights(model, start, 0.5)
+            score(half, model)
     scores = [(row["corpus"], row["judged"]) for row in table.values()]
     pairs = [(a - c, b - d) for (a, b), (c, d) in itertools.combinations(scores, 2)]
     far = [(own, judged) for own, judged in pairs if abs(own) >= 100 * found["corpus"].margin]
