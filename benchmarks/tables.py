@@ -73,7 +73,7 @@ def table(file: str, name: str, baseline: str) -> str:
                 cells.append("" if pd.isna(mean) else f"{mean:.1f}")
             else:
                 cells.append(difference(part[column], base[column]))
-        seeds = "" if row in STARTS else str(len(part))
+        seeds = "" if row in STARTS else str(len(part.index.intersection(base.index)))
         text.append(f"| {row} | {seeds} | " + " | ".join(cells) + " |")
     return "\n".join(text)
 

@@ -55,14 +55,14 @@ class TextLoss(nn.Module, ABC):
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
         temperature: tau of InfoNCE, which the cosines are divided by.
-        head: what stands on the embeddings in training: "tanh", SimCSE's Linear and Tanh; "projector", two linear
+        head: a layer on the embeddings, in training only: "tanh", SimCSE's Linear and Tanh; "projector", two linear
             layers with BatchNorm, of InfoCSE's and DiffCSE's authors; None, nothing.
         gather_across_devices: take the other devices' sentences as negatives too. BatchNorm in a head then takes its
             statistics over the rows of all devices.
-        mini_batch_size: sentences that are encoded at a time, twice, in the memory of so many; the gradient is that of
-            the whole batch (GradCache, Gao et al., 2021, arXiv 2101.06983). None takes all.
+        mini_batch_size: how many sentences to encode at a time, each twice, to save memory; the gradient is that of the
+            whole batch (GradCache, Gao et al., 2021, arXiv 2101.06983). None takes all.
         log_terms: return a :class:`LossTerms`, a dict of the weighted terms, which the Trainer adds up and logs. False
-            returns their sum as one tensor, for ``MatryoshkaLoss``, a ``GradScaler`` or ``old_fit``.
+            returns their sum as one tensor, for ``MatryoshkaLoss`` or a ``GradScaler``.
     """
 
     #: Keys of the papers in citations.bib.

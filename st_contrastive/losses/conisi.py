@@ -38,7 +38,7 @@ class ConIsILoss(TextLoss):
             "subword" chooses a share of the subwords and makes each a random one 80 % of the time (ConIsI-o1; see
             ``unreplaced``); "given" takes the second column (sentences with antonyms in ConIsI-o2).
         interaction_weight: lambda, the interactive term's share, 0 to 1. The paper: 0.8 for BERT-base, 0.1 for
-            RoBERTa-base and BERT-large. At 0 the pairs Z are not encoded.
+            RoBERTa-base and BERT-large. At 0 the pairs Z are not encoded, and at 1 nothing is contrasted.
         replacement_rate: share of the subwords that strategy "subword" chooses. The paper does not give it.
         unreplaced: what becomes of the other 20 % of the subwords that strategy "subword" chooses. The paper masks the
             chosen ones, and replaces "the masked token with a random token 80% of the time, leaving the masked token
@@ -114,7 +114,9 @@ class ConIsILoss(TextLoss):
         # One call of the head: the rows of all views share their BatchNorm statistics.
         vectors = torch.cat([*self.encode(columns[0]), *self.encode(pairs)])
         x, y, *z = torch.split(self.apply_head(self.predictor, vectors), rows)
-        terms = {"contrastive": (1 - self.interaction_weight) * self.info_nce(x, y)}
+        terms = {}
+        if self.interaction_weight < 1:
+            terms["contrastive"] = (1 - self.interaction_weight) * self.info_nce(x, y)
         if self.classifier is not None:
             interactive = interaction(*self.classifier(torch.cat([y, *z])).chunk(2), valid=distinct)
             terms["interactive"] = self.interaction_weight * (self.share(distinct.sum()) * interactive)

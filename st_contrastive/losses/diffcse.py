@@ -22,11 +22,12 @@ from st_contrastive.losses.base import TextLoss
 class DiffCSELoss(TextLoss):
     r"""DiffCSE (Chuang et al., NAACL 2022): :math:`L_{SimCSE} + \lambda L_{RTD}` (eq. 5).
 
-    A frozen generator fills in masked tokens; a discriminator, given the sentence vector of the original, detects which
-    tokens were replaced. Its gradient reaches the encoder through that vector alone. Generator and discriminator are
-    copies of the encoder with its adapters (LoRA), if any, merged. The discriminator reads the edited sentence once for
-    each dropout view, each with its own edits and vector. Differences from the authors' code: the generator changes the
-    masked tokens alone, and never to a special token; the detection loss leaves padding out.
+    A frozen generator fills in masked tokens; a discriminator, given the sentence vector of the original, detects
+    which tokens were replaced. Its gradient reaches the encoder through that vector alone. The discriminator, and
+    by default the generator, are copies of the encoder with its adapters (LoRA), if any, merged. The discriminator
+    reads the edited sentence once for each dropout view, each with its own edits and vector. Differences from the
+    authors' code: the generator changes the masked tokens alone, and never to a special token; the detection loss
+    leaves padding out.
 
     Terms: ``contrastive`` and, with ``rtd_weight`` above 0, ``rtd``.
 

@@ -55,7 +55,8 @@ def trainer(
             "mean", "lasttoken"); ``max_length``, the tokens that training reads of a text; ``column`` and ``split``,
             as ``load_sentences`` takes them; ``dev``, a file of graded pairs, "stsb" or "corpus"; ``translations``, a
             file of pairs in place of ``data``, and their ``languages``; ``antonyms`` (True); ``repetition`` (a share);
-            ``card_examples`` (True: the model card quotes training text). None takes a recipe's setting away.
+            ``card_examples`` (True: the model card quotes training text). None takes one of these settings away,
+            or a checkpoint.
 
     Raises:
         TypeError: there is no such setting.

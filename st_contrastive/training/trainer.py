@@ -35,7 +35,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     After :meth:`train`, ``collapsed`` is None, or a sentence that says how the run collapsed.
 
     Raises:
-        ValueError: when training begins: it would not train what was meant.
+        TypeError, ValueError: at once, or when training begins: it would not train what was meant.
         OSError, LossStateError: when training is resumed: the checkpoint is not whole or belongs to another loss.
 
     Example:
