@@ -97,9 +97,29 @@ def steps() -> str:
     return "\n".join(text)
 
 
+def own_text() -> str:
+    """A Markdown table of what training on a corpus brought there, as differences from the untrained encoder."""
+    runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True).set_index("encoder")
+    start = runs.loc["untrained"]
+    text = ["| encoder | judged queries | CorpusEvaluator |", "|---|---|---|"]
+    text.append(f"| untrained | {start['judged']:.1f} | {start['corpus']:.1f} |")
+    for encoder, row in runs.drop("untrained").iterrows():
+        method, *rest = str(encoder).split()
+        title = METHODS[method].title + (" without head" if "head=null" in rest else "")
+        title += "".join(f", {part}" for part in rest if part.startswith("mlm_weight"))
+        title += ", half mixed with the start" if "half" in rest else ""
+        text.append(f"| {title} | {row['judged'] - start['judged']:+.1f} | {row['corpus'] - start['corpus']:+.1f} |")
+    return "\n".join(text)
+
+
+def every_table() -> dict[str, str]:
+    """The tables by their names in the pages."""
+    return {name: table(*arguments) for name, arguments in TABLES.items()} | {"steps": steps(), "own-text": own_text()}
+
+
 def main() -> None:
     """Replace the tables of the pages."""
-    tables = {name: table(*arguments) for name, arguments in TABLES.items()} | {"steps": steps()}
+    tables = every_table()
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for name, rows in tables.items():
