@@ -86,8 +86,7 @@ class TokenCorruption(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> CorruptedTokens:
         """Corrupt a copy of ``input_ids`` (N, L) at positions whose ``attention_mask`` (N, L) is not 0."""
         shape, device = input_ids.shape, input_ids.device
-        eligible = attention_mask.bool() & ~self.special[input_ids]
-        chosen = eligible & (torch.rand(shape, device=device) < self.rate)
+        chosen = attention_mask.bool() & ~self.special[input_ids] & (torch.rand(shape, device=device) < self.rate)
         fate = torch.rand(shape, device=device)
         corrupted = input_ids
         if self.random_share:

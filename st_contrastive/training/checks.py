@@ -60,7 +60,8 @@ def check_run(trainer: Any) -> None:
     _check_processes(trainer, losses, owned)
     _check_batches(args, losses, evaluates=trainer.eval_dataset is not None and args.eval_strategy != "no")
     _check_metric(trainer, losses)
-    _check_prompt(trainer, losses)
+    if _text_losses(losses):
+        _check_prompt(trainer)
 
 
 def text_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
@@ -179,10 +180,8 @@ def _check_metric(trainer: Any, losses: list[nn.Module]) -> None:
         )
 
 
-def _check_prompt(trainer: Any, losses: list[nn.Module]) -> None:
+def _check_prompt(trainer: Any) -> None:
     given, model = trainer.args.prompts, unwrap(trainer.model)
-    if not _text_losses(losses):
-        return
     if given and isinstance(given, str):
         require_room(given, len(model.tokenizer(given, verbose=False)["input_ids"]), model.max_seq_length)
     prompt = model.prompts.get(model.default_prompt_name or "")
