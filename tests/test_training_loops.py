@@ -61,7 +61,7 @@ def start(build, sentences, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_fit(start, tmp_path, name):
-    run = start(name, log_terms=name != "simcse")
+    run = start(name)
     loader = DataLoader(run.method.examples(*run.texts), batch_size=4, shuffle=True)
     run.model.fit(train_objectives=[(loader, run.loss)], output_path=str(tmp_path / "out"), **FIT_OPTIONS)
     run.assert_trained()
@@ -70,7 +70,7 @@ def test_fit(start, tmp_path, name):
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert f"loss:{type(run.loss).__name__}" in card
     assert run.loss.citation.strip().splitlines()[0] in card
-    assert '"log_terms": ' in card
+    assert all(f'"{argument}": ' in card for argument in run.loss.get_config_dict())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,7 +98,7 @@ def test_trainer_with_evaluation_between(start, tmp_path, name):
 
 @pytest.mark.parametrize("name", ["infocse", "simcse"])
 def test_old_fit(start, tmp_path, name):
-    run = start(name, log_terms=name != "simcse")
+    run = start(name)
     loader = DataLoader(run.method.examples(*run.texts), batch_size=4)
     run.model.old_fit(train_objectives=[(loader, run.loss)], output_path=str(tmp_path / "out"), **FIT_OPTIONS)
     run.assert_trained()
@@ -107,7 +107,7 @@ def test_old_fit(start, tmp_path, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_plain_loop_with_accumulation(start, sentences, name):
     """Twice half of the loss, of the same batch and draws, is the loss."""
-    run = start(name, log_terms=name != "simcse")
+    run = start(name)
     optimizer = torch.optim.AdamW([p for p in run.loss.parameters() if p.requires_grad], lr=1e-3)
     for _ in range(3):
         for _ in range(2):

@@ -44,11 +44,6 @@ def masked_lm_sums(
     return (*(masked_lm(logits(part.flatten(0, 1)[places]), targets) * count for part in states), count)
 
 
-def scale_and_weight(weight: float, weighting: str) -> tuple[float, float]:
-    """What a term's gradient is multiplied by where it enters the encoder, and what the term is multiplied by."""
-    return (weight, 1.0) if weighting == "gradient" else (1.0, weight)
-
-
 def two_views(loss: TextLoss, rows: Rows, *, vector: str) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Both dropout views: what is contrasted, and the vectors (N, d) that the networks are given.
 
@@ -74,8 +69,7 @@ def replaced_token_detection(
     rows: Rows,
     masked: CorruptedTokens,
     vectors: Tensor,
-    *,
-    scale: float,
+    scale: float = 1.0,
 ) -> Tensor:
     """Mean cross-entropy of which tokens the generator replaced, over the attended positions."""
 

@@ -34,6 +34,7 @@ from st_contrastive.encoder.requirements import (
 )
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses._step import averaged_terms, read_columns, step
+from st_contrastive.losses.terms import LossTerms
 from st_contrastive.objectives import info_nce
 
 
@@ -61,8 +62,6 @@ class TextLoss(nn.Module, ABC):
             statistics over the rows of all devices.
         mini_batch_size: how many sentences to encode at a time, each twice, to save memory; the gradient is that of the
             whole batch (GradCache, Gao et al., 2021, arXiv 2101.06983). None takes all.
-        log_terms: return a :class:`LossTerms`, a dict of the weighted terms, which the Trainer adds up and logs. False
-            returns their sum as one tensor, for ``MatryoshkaLoss`` or a ``GradScaler``.
     """
 
     #: Keys of the papers in citations.bib.
@@ -74,7 +73,7 @@ class TextLoss(nn.Module, ABC):
     columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
     #: Arguments that a resumed run may change: they do not alter what is trained, or only name the source of state that
     #: a checkpoint restores.
-    may_change: tuple[str, ...] = ("log_terms", "mini_batch_size")
+    may_change: tuple[str, ...] = ("mini_batch_size",)
     #: Put rows of similar length through the encoder together: on a CPU, where each pass costs its padding.
     group_by_length = True
 
@@ -86,13 +85,11 @@ class TextLoss(nn.Module, ABC):
         head: str | None = None,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
-        log_terms: bool = True,
     ) -> None:
         super().__init__()
         require_number("temperature", temperature, above=0)
         require_choice("head", head, (*HEADS, None))
         require_flag("gather_across_devices", gather_across_devices)
-        require_flag("log_terms", log_terms)
         require_text_encoder(model)
         require_trainable(model)
         if mini_batch_size is not None:
@@ -101,8 +98,8 @@ class TextLoss(nn.Module, ABC):
         text_module(model).can_flatten_inputs = False  # flash attention's flat batches: a loss reads rows
         # The trainer replaces this attribute by its DDP or compiled wrapper.
         self.model = model
-        self.temperature, self.log_terms = temperature, log_terms
-        self.gather_across_devices, self.mini_batch_size = gather_across_devices, mini_batch_size
+        self.temperature, self.mini_batch_size = temperature, mini_batch_size
+        self.gather_across_devices = gather_across_devices
         self.head = None if head is None else HEADS[head](embedding_width(model))
         self.row_counts = RowCounts(0)
         #: Set at the beginning of each step: whether it is one of training, where queues and statistics may change; how
@@ -113,10 +110,8 @@ class TextLoss(nn.Module, ABC):
         self.singles: dict[bool, int] = {}
         self._warned_of: set[str] = set()
 
-    def forward(
-        self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None
-    ) -> dict[str, Tensor] | Tensor:
-        """Terms, or their sum, of one batch. Only TwinsLoss with ``fraternal`` reads the labels.
+    def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> LossTerms:
+        """The terms of one batch. Only TwinsLoss with ``fraternal`` reads the labels.
 
         Raises:
             ValueError: the number of columns is wrong, a column is not tokenised text, or one sentence has nothing to
@@ -124,8 +119,7 @@ class TextLoss(nn.Module, ABC):
         """
         columns = read_columns(self, sentence_features)
         with step(self, columns[0]):
-            terms = averaged_terms(self, columns, labels)
-        return terms if self.log_terms else terms.total
+            return averaged_terms(self, columns, labels)
 
     @abstractmethod
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:

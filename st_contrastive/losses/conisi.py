@@ -71,14 +71,9 @@ class ConIsILoss(TextLoss):
         interaction_dim: int | None = None,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
-        log_terms: bool = True,
     ) -> None:
         super().__init__(
-            model,
-            temperature=temperature,
-            gather_across_devices=gather_across_devices,
-            mini_batch_size=mini_batch_size,
-            log_terms=log_terms,
+            model, temperature=temperature, gather_across_devices=gather_across_devices, mini_batch_size=mini_batch_size
         )
         require_number("interaction_weight", interaction_weight, most=1)
         if interaction_dim is not None:

@@ -15,7 +15,7 @@ from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
 from st_contrastive.encoder.model import embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._masked import replaced_token_detection, require_head_vector, scale_and_weight, two_views
+from st_contrastive.losses._masked import replaced_token_detection, require_head_vector, two_views
 from st_contrastive.losses.base import TextLoss
 
 
@@ -42,8 +42,6 @@ class DiffCSELoss(TextLoss):
         rtd_weight: lambda, the weight of the detection term.
         mask_rate: share of the tokens that the generator fills in.
         sampling: draw the tokens from the generator's distribution; False takes the likeliest, as in the authors' code.
-        weighting: "loss" multiplies the term, as the authors do; "gradient" scales its gradient where it enters the
-            encoder, and logs the term unweighted. See ``InfoCSELoss``.
         vector: the discriminator gets what the "head" makes, as in the authors' code, or the vector of the "encoder".
             None takes the head's where there is a head and its vectors are as wide as the token vectors.
 
@@ -65,11 +63,9 @@ class DiffCSELoss(TextLoss):
         rtd_weight: float = 0.005,
         mask_rate: float = 0.3,
         sampling: bool = False,
-        weighting: Literal["loss", "gradient"] = "loss",
         vector: Literal["encoder", "head"] | None = None,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
-        log_terms: bool = True,
     ) -> None:
         super().__init__(
             model,
@@ -77,19 +73,17 @@ class DiffCSELoss(TextLoss):
             head=head,
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
-            log_terms=log_terms,
         )
         require_instance("generator", generator, str, os.PathLike, PreTrainedModel, MaskedLMHead)
         require_number("rtd_weight", rtd_weight)
         require_number("mask_rate", mask_rate, above=0, most=1)
         require_flag("sampling", sampling)
-        require_choice("weighting", weighting, ("loss", "gradient"))
         require_choice("vector", vector, ("encoder", "head", None))
         if vector == "head":
             require_head_vector(model, head)
         elif vector is None:
             vector = "head" if head is not None and embedding_width(model) == token_width(model) else "encoder"
-        self.vector, self.rtd_weight, self.weighting = vector, rtd_weight, weighting
+        self.vector, self.rtd_weight = vector, rtd_weight
         self.detector: ReplacedTokenDetector | None = None
         if rtd_weight > 0:
             require_plain_tokens(model, "DiffCSELoss")
@@ -105,6 +99,5 @@ class DiffCSELoss(TextLoss):
         twice = columns[0].repeated(2)
         masked = twice.corrupted(self.detector.masking)
         views, vectors = two_views(self, columns[0], vector=self.vector)
-        scale, weight = scale_and_weight(self.rtd_weight, self.weighting)
-        rtd = replaced_token_detection(self, self.detector, twice, masked, torch.cat(vectors), scale=scale)
-        return {"contrastive": self.info_nce(*views), "rtd": weight * rtd}
+        rtd = replaced_token_detection(self, self.detector, twice, masked, torch.cat(vectors))
+        return {"contrastive": self.info_nce(*views), "rtd": self.rtd_weight * rtd}

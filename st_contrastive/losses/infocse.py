@@ -22,7 +22,6 @@ from st_contrastive.losses._masked import (
     masking_for,
     replaced_token_detection,
     require_head_vector,
-    scale_and_weight,
     two_views,
 )
 from st_contrastive.losses.base import TextLoss
@@ -117,7 +116,6 @@ class InfoCSELoss(TextLoss):
         generator: str | os.PathLike[str] | PreTrainedModel | MaskedLMHead | None = None,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
-        log_terms: bool = True,
     ) -> None:
         require_weights(mlm_weight=mlm_weight, contrastive_weight=contrastive_weight, rtd_weight=rtd_weight)
         require_instance("auxiliary", auxiliary, str, os.PathLike, AuxiliaryMLM)
@@ -134,7 +132,6 @@ class InfoCSELoss(TextLoss):
             head=head if contrastive_weight > 0 or vector == "head" else None,
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
-            log_terms=log_terms,
         )
         if vector == "head":
             require_head_vector(model, head)
@@ -179,12 +176,12 @@ class InfoCSELoss(TextLoss):
         if self.contrastive_weight > 0:
             terms["contrastive"] = self.contrastive_weight * self.info_nce(*views)
         if self.auxiliary is not None and masked is not None:
-            scale, weight = scale_and_weight(self.mlm_weight, self.weighting)
+            scale, weight = self._scale_and_weight(self.mlm_weight)
             predict = partial(self._masked_lm, self.auxiliary, scale)
             terms["mlm"] = weight * self.mean_over(predict, once, masked, torch.cat(vectors[:copies]))[0]
         if self.detector is not None and edited is not None:
-            scale, weight = scale_and_weight(self.rtd_weight, self.weighting)
-            rtd = replaced_token_detection(self, self.detector, twice, edited, torch.cat(vectors), scale=scale)
+            scale, weight = self._scale_and_weight(self.rtd_weight)
+            rtd = replaced_token_detection(self, self.detector, twice, edited, torch.cat(vectors), scale)
             terms["rtd"] = weight * rtd
         return terms
 
@@ -196,6 +193,10 @@ class InfoCSELoss(TextLoss):
         texts = rows.with_ids(masked.input_ids).texts
         states = network.upper(network.lower(texts, encoder), vectors, texts, encoder, gradient_scale=scale)
         return masked_lm_sums(network.logits, rows, masked, states)
+
+    def _scale_and_weight(self, weight: float) -> tuple[float, float]:
+        """What a term's gradient is multiplied by where it enters the encoder, and what the term is multiplied by."""
+        return (weight, 1.0) if self.weighting == "gradient" else (1.0, weight)
 
     def has_negatives(self, batch_size: int) -> bool:
         """As in :class:`TextLoss`; without the contrastive term none are needed."""

@@ -55,7 +55,6 @@ class MomentumContrastLoss(TextLoss):
         positives: Literal["encoder", "momentum"] = "encoder",
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
-        log_terms: bool = True,
     ) -> None:
         super().__init__(
             model,
@@ -63,7 +62,6 @@ class MomentumContrastLoss(TextLoss):
             head=head,
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
-            log_terms=log_terms,
         )
         require_number("momentum", momentum, below=1)
         require_choice("positives", positives, ("encoder", "momentum"))

@@ -43,7 +43,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             the value of "the hyperparameter to balance the two MLM losses" (section 4.2) is not legible in the copy
             that we read.
         tied_head: the head's decoder is the encoder's embedding matrix, as in BERT; False trains a matrix of its own.
-        log_terms: see :class:`TextLoss`.
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -67,10 +66,9 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         extra_layers: int | None = None,
         auxiliary_weight: float = 1.0,
         tied_head: bool = True,
-        log_terms: bool = True,
     ) -> None:
         # So that the mean is over the masked tokens of all devices.
-        super().__init__(model, gather_across_devices=True, log_terms=log_terms)
+        super().__init__(model, gather_across_devices=True)
         require_number("auxiliary_weight", auxiliary_weight, above=0)
         require_number("mask_rate", mask_rate, above=0, most=1)
         require_flag("tied_head", tied_head)

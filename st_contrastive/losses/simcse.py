@@ -55,7 +55,6 @@ class SimCSELoss(TextLoss):
         mask_rate: float = 0.15,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
-        log_terms: bool = True,
     ) -> None:
         super().__init__(
             model,
@@ -63,7 +62,6 @@ class SimCSELoss(TextLoss):
             head=head,
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
-            log_terms=log_terms,
         )
         require_number("mlm_weight", mlm_weight)
         require_number("mask_rate", mask_rate, above=0, most=1)

@@ -11,9 +11,9 @@ from torch import Tensor
 class LossTerms(dict[str, Tensor]):
     """Weighted terms of a loss, each 0-d; their sum is the loss.
 
-    The Trainer, and so ``fit``, takes a dict: it adds the terms up and logs each under its name. For loops that expect
-    a tensor (``old_fit``, ``accelerator.backward``, your own), ``backward``, ``detach``, ``float()``, ``+``, ``*`` and
-    ``/`` are those of the sum. A ``GradScaler`` needs the tensor itself: give the loss ``log_terms=False``.
+    The Trainer, and so ``fit``, takes a dict: it adds the terms up and logs each under its name. For what expects a
+    tensor (``old_fit``, ``accelerator.backward``, ``MatryoshkaLoss``, a loop of your own), ``backward``, ``detach``,
+    ``float()``, ``+``, ``*`` and ``/`` are those of the sum. A ``GradScaler`` needs the tensor itself: ``terms.total``.
 
     Example:
         >>> import torch

@@ -132,14 +132,9 @@ class TwinsLoss(TextLoss):
         key_momentum: float | None = None,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
-        log_terms: bool = True,
     ) -> None:
         super().__init__(
-            model,
-            temperature=temperature,
-            gather_across_devices=gather_across_devices,
-            mini_batch_size=mini_batch_size,
-            log_terms=log_terms,
+            model, temperature=temperature, gather_across_devices=gather_across_devices, mini_batch_size=mini_batch_size
         )
         require_number("fusion_rate", fusion_rate, most=1)
         require_count("queue_batches", queue_batches, least=0)

@@ -134,13 +134,12 @@ def _check_processes(trainer: Any, losses: list[nn.Module], owned: list[tuple[st
     averaged = {id(weight) for text in texts for weight in trained(owned_state(text))}
     foreign = [name for name, weight in owned if id(weight) not in averaged]
     gathers = any(text.gather_across_devices for text in texts)
-    differing = len({type(text) for text in texts}) > 1 and any(text.log_terms for text in texts)
+    differing = len({type(text) for text in texts}) > 1  # whose terms the Trainer would gather in step
     if len(losses) > 1 and (owned or gathers or differing):
         raise ValueError(
             f"loss is a dict of {len(losses)} losses on {distributed.world_size()} devices, which may have batches of "
             "different datasets in the same step, so that the losses can't communicate. Take one loss for all "
-            "datasets; or losses without parameters of their own, with gather_across_devices=False, and with "
-            "log_terms=False where their classes differ."
+            "datasets, or losses of one class without parameters of their own and with gather_across_devices=False."
         )
     if foreign:
         raise ValueError(

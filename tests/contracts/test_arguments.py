@@ -21,7 +21,7 @@ BAD = {
     SimCSELoss: [
         {"temperature": 0}, {"temperature": "warm"}, {"temperature": math.inf}, {"head": True}, {"head": "relu"},
         {"mini_batch_size": 0}, {"mini_batch_size": 1.5}, {"mini_batch_size": True}, {"gather_across_devices": 1},
-        {"log_terms": "no"}, {"mlm_weight": "a little"}, {"mask_rate": 15},
+        {"mlm_weight": "a little"}, {"mask_rate": 15},
     ],
     ConIsILoss: [
         {"strategy": "both"}, {"interaction_weight": 1.2}, {"replacement_rate": -1}, {"unreplaced": "random"},
@@ -44,7 +44,7 @@ BAD = {
         {"vector": "head", "head": None}, {"detach": 0}, {"tied_head": "own"}, {"lower_dropout": None},
     ],
     DiffCSELoss: [
-        {"rtd_weight": -1}, {"mask_rate": 2}, {"vector": "pooler"}, {"sampling": "yes"}, {"weighting": "both"},
+        {"rtd_weight": -1}, {"mask_rate": 2}, {"vector": "pooler"}, {"sampling": "yes"},
         {"generator": 3},
     ],
     AuxiliaryMLMPretrainingLoss: [

@@ -29,7 +29,7 @@ def gradients(case, bert, columns, device):
     options, count = GATHERING[case]
     torch.manual_seed(0)
     model = build(bert, dropout=False, pooling="mean").double().to(device)
-    loss = method_of(case).loss_class(model, **options, gather_across_devices=True, log_terms=False)
+    loss = method_of(case).loss_class(model, **options, gather_across_devices=True)
     loss.to(device, torch.float64)
     switch_off_dropout(loss)
     for _ in range(2):

@@ -266,11 +266,11 @@ def test_a_weight_of_zero_gives_the_simpler_loss_in_value_and_gradient(double, s
         total.backward()
         return total.item(), model[0].model.encoder.layer[0].attention.self.query.weight.grad.clone()
 
-    simple = run(SimCSELoss(model, head=None, log_terms=False))
+    simple = run(SimCSELoss(model, head=None))
     assert simple[1].abs().sum() > 0
     for loss in (
-        InfoCSELoss(model, mlm_weight=0, head=None, log_terms=False),
-        TwinsLoss(model, queue_batches=0, log_terms=False),
+        InfoCSELoss(model, mlm_weight=0, head=None),
+        TwinsLoss(model, queue_batches=0),
     ):
         with pytest.warns(UserWarning, match="one column") if isinstance(loss, TwinsLoss) else _nothing():
             value, gradient = run(loss)

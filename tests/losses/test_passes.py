@@ -145,7 +145,7 @@ def test_inside_a_loss_that_replays_passes(build, sentences, no_pass_costs):
     found = []
     for by_length in (False, True):
         model = build(dropout=False)
-        loss = SimCSELoss(model, head=None, log_terms=False)
+        loss = SimCSELoss(model, head=None)
         loss.group_by_length = by_length
         value = MatryoshkaLoss(model, loss, [32, 16])([model.preprocess(sentences)], None)
         value.backward()

@@ -88,7 +88,7 @@ def gradients(case, bert, german, columns, dtype):
         # Behind BatchNorm over so few rows, float32 is far from float64 in one process already.
         options = {**options, "head": None}
     options = options if case == "pretraining" else {**options, "gather_across_devices": True}
-    loss = method_of(case).loss_class(model, **options, log_terms=False).to(dtype)
+    loss = method_of(case).loss_class(model, **options).to(dtype)
     switch_off_dropout(loss)
     for _ in range(3):
         loss.zero_grad()

@@ -69,8 +69,8 @@ def test_a_loss_of_another_model(build, of, sentences):
     model, other = build(), build()
     for loss, name in (
         (stc.SimCSELoss(other), "model of SimCSELoss"),
-        (MatryoshkaLoss(other, stc.TwinsLoss(other, log_terms=False), [32, 16]), "model of MatryoshkaLoss"),
-        (MatryoshkaLoss(model, stc.TwinsLoss(other, log_terms=False), [32, 16]), "loss.model of MatryoshkaLoss"),
+        (MatryoshkaLoss(other, stc.TwinsLoss(other), [32, 16]), "model of MatryoshkaLoss"),
+        (MatryoshkaLoss(model, stc.TwinsLoss(other), [32, 16]), "loss.model of MatryoshkaLoss"),
     ):
         with pytest.raises(ValueError, match=f"{name} is another object than the trainer's model"):
             of(loss, model).train()
@@ -197,9 +197,9 @@ def test_on_several_processes(build, of, sentences, monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     model = build()
     datasets = {name: stc.text_dataset(sentences) for name in ("a", "b")}
-    plain = {"head": None, "log_terms": False}
+    plain = {"head": None}
     for first, second in (
-        (stc.SimCSELoss(model, head="tanh", log_terms=False), stc.SimCSELoss(model, **plain)),
+        (stc.SimCSELoss(model, head="tanh"), stc.SimCSELoss(model, **plain)),
         (stc.SimCSELoss(model, **plain), stc.SimCSELoss(model, **plain, gather_across_devices=True)),
         (stc.SimCSELoss(model, **plain), stc.TwinsLoss(model)),
     ):

@@ -51,7 +51,7 @@ def test_losses_by_name_and_any_loss_of_sentence_transformers(made, tmp_path):
     first, _ = made("twins")
     model = first.model
     softmax = SoftmaxLoss(model, 32, num_labels=3)
-    wrapped = MatryoshkaLoss(model, stc.SimCSELoss(model, head=None, log_terms=False), matryoshka_dims=[32, 16])
+    wrapped = MatryoshkaLoss(model, stc.SimCSELoss(model, head=None), matryoshka_dims=[32, 16])
     losses = {"de.en": first, "nli": softmax, "plain": wrapped}
     save_loss_state(losses, tmp_path)
     names = {name.rpartition("/")[2] for name in load_file(tmp_path / FILE) if "nli" in name}
@@ -100,7 +100,7 @@ def test_arguments_of_a_loss_in_a_loss(made, tmp_path):
     model = made("simcse")[0].model
 
     def around(temperature):
-        inner = stc.TwinsLoss(model, temperature=temperature, log_terms=False)
+        inner = stc.TwinsLoss(model, temperature=temperature)
         return MatryoshkaLoss(model, inner, matryoshka_dims=[32, 16])
 
     save_loss_state(around(0.05), tmp_path)
@@ -111,7 +111,7 @@ def test_arguments_of_a_loss_in_a_loss(made, tmp_path):
 
 def test_what_a_resumed_run_may_change(made, tmp_path, build):
     save_loss_state(made("infocse", mini_batch_size=4)[0], tmp_path)
-    load_loss_state(made("infocse", log_terms=False)[0], tmp_path)
+    load_loss_state(made("infocse")[0], tmp_path)
     save_loss_state(stc.TwinsLoss(build(), queue_batches=np.int64(3), temperature=np.float64(0.05)), tmp_path)
     load_loss_state(stc.TwinsLoss(build(), queue_batches=3, temperature=0.05), tmp_path)
 
