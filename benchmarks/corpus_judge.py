@@ -30,8 +30,8 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 from transformers import TrainerCallback, set_seed
 
 from st_contrastive import recipes
-from st_contrastive._sentences import split_sentences
 from st_contrastive.evaluation import CorpusEvaluator
+from st_contrastive.inputs.sentences import split_sentences
 from st_contrastive.methods import METHODS
 from st_contrastive.training import ContrastiveTrainer, mix_weights
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._checks import require_choice, require_flag, require_languages, warn
-from st_contrastive._sentences import split_sentences
 from st_contrastive.inputs._tables import Source, is_text_file, naming, read_table, text_column, text_columns
+from st_contrastive.inputs.sentences import split_sentences
 
 Split: TypeAlias = Literal["lines", "sentences"]
 _FEATURES = Features({"sentence": Value("string")})

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from st_contrastive._sentences import split_sentences
 from st_contrastive.evaluation import CorpusEvaluator
+from st_contrastive.inputs.sentences import split_sentences
 from tests.evaluation.test_sts import trained
 from tests.filters import TRAINING
 
