@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from st_contrastive import distributed
 from st_contrastive._checks import require_room, warn
-from st_contrastive.encoder.model import unwrap
+from st_contrastive.encoder.model import encoder_of, unwrap
+from st_contrastive.encoder.requirements import require_positions
 from st_contrastive.losses._owned import owned_state, trained
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.training.loss_state import each
@@ -61,6 +62,7 @@ def check_run(trainer: Any) -> None:
     _check_batches(args, losses, evaluates=trainer.eval_dataset is not None and args.eval_strategy != "no")
     _check_metric(trainer, losses)
     if _text_losses(losses):
+        require_positions(trainer.model, encoder_of(trainer.model))
         _check_prompt(trainer)
 
 
@@ -134,8 +136,7 @@ def _check_processes(trainer: Any, losses: list[nn.Module], owned: list[tuple[st
     averaged = {id(weight) for text in texts for weight in trained(owned_state(text))}
     foreign = [name for name, weight in owned if id(weight) not in averaged]
     gathers = any(text.gather_across_devices for text in texts)
-    differing = len({type(text) for text in texts}) > 1  # whose terms the Trainer would gather in step
-    if len(losses) > 1 and (owned or gathers or differing):
+    if len(losses) > 1 and (owned or gathers or len({type(text) for text in texts}) > 1):  # terms are gathered too
         raise ValueError(
             f"loss is a dict of {len(losses)} losses on {distributed.world_size()} devices, which may have batches of "
             "different datasets in the same step, so that the losses can't communicate. Take one loss for all "

@@ -55,6 +55,14 @@ def test_saved_adapters_are_loaded_frozen(build, of, tmp_path):
     assert of(stc.SimCSELoss(again)).train().global_step == 1
 
 
+def test_a_length_that_was_raised_after_the_loss_was_built(build, of):
+    model = build()
+    loss = stc.SimCSELoss(model)
+    model.max_seq_length = 10_000
+    with pytest.raises(ValueError, match="model.max_seq_length is 10000"):
+        of(loss).train()
+
+
 def test_an_encoder_in_a_peft_model_can_not_be_resumed(build, of):
     peft = pytest.importorskip("peft")
     model = build()
