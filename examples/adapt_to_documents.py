@@ -1,7 +1,7 @@
 """Adapt an encoder to documents without labels: python examples/adapt_to_documents.py MODEL documents.csv out [COLUMN].
 
 A tenth of the documents judges: does a sentence find the rest of its document? The best weights are saved, and the
-encoder as it was if training did not help.
+encoder as it was if the score rose by no more than the evaluator's margin.
 """
 
 import sys
@@ -29,5 +29,5 @@ args = SentenceTransformerTrainingArguments(
 )  # fmt: skip
 ContrastiveTrainer(model, args, training, loss=SimCSELoss(model, head=None), evaluator=evaluator).train()
 after = evaluator(model)[evaluator.primary_metric]
-print(f"{evaluator.primary_metric}: {before:.4f} before, {after:.4f} after")
-(model if after > before else SentenceTransformer(name)).save_pretrained(output)
+print(f"{evaluator.primary_metric}: {before:.4f} before, {after:.4f} after, margin {evaluator.margin:.4f}")
+(model if after - before > evaluator.margin else SentenceTransformer(name)).save_pretrained(output)

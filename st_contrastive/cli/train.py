@@ -192,4 +192,6 @@ def _verdict(result: Run) -> str:
     scores = f"Score before training {100 * result.before:.2f}, after {100 * result.after:.2f}."
     if result.helped:
         return scores
+    if result.after > result.before:
+        scores += f" A difference of up to {100 * result.margin:.1f} is none."
     return f"{scores} Training did not help: the saved model is the one you started from."

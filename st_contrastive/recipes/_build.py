@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, get_type_hints
 
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformerTrainingArguments
 from transformers import set_seed
 
 from st_contrastive import inputs
@@ -119,8 +119,6 @@ def build(
     arguments = _arguments(training, output_dir, evaluator)
     set_seed(arguments.seed)
     model = load_model(str(given["model"]), given.get("pooling"), method)
-    if evaluator is not None and "metric_for_best_model" not in training:
-        arguments.metric_for_best_model = metric_of(evaluator, model)
     own_length: int | None = model.max_seq_length
     model.max_seq_length = given.get("max_length", own_length)
     prompt = model.prompts.get(model.default_prompt_name or "")
@@ -197,6 +195,7 @@ def _arguments(
         defaults["save_total_limit"] = 2
         if training.get("save_strategy") != "no":
             defaults |= {"load_best_model_at_end": True, "greater_is_better": True}
+            defaults["metric_for_best_model"] = metric_of(evaluator)
     arguments = SentenceTransformerTrainingArguments(str(output_dir), **{**defaults, **training})
     if arguments.n_gpu > 1:
         warnings.warn(
@@ -208,8 +207,6 @@ def _arguments(
     return arguments
 
 
-def metric_of(evaluator: Any, model: SentenceTransformer) -> str:
+def metric_of(evaluator: Any) -> str:
     """The name that the Trainer gives to the evaluator's primary metric."""
-    metric = str(evaluator.primary_metric or f"{model.similarity_fn_name}_ndcg@10")  # of retrieval
-    prefix = f"{evaluator.name}_" if evaluator.name else ""
-    return "eval_" + (metric if metric.startswith(prefix) else prefix + metric)
+    return f"eval_{evaluator.primary_metric}"

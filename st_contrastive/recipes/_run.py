@@ -24,17 +24,20 @@ class Run:
         before: the score of the encoder that the run started from; None without ``dev``.
         after: the score of the trained weights.
         collapsed: how the run collapsed; nothing was saved then.
+        margin: a smaller difference between the scores is none; that of the CorpusEvaluator, and 0 for STS.
     """
 
     trainer: ContrastiveTrainer
     before: float | None = None
     after: float | None = None
     collapsed: str | None = None
+    margin: float = 0.0
 
     @property
     def helped(self) -> bool | None:
-        """Whether the score rose; None without ``dev``. Where it did not, the saved model is the starting one."""
-        return None if self.before is None or self.after is None else self.after > self.before
+        """Whether the score rose, by more than the margin; None without ``dev``. Where it did not, the saved model is
+        the starting one."""
+        return None if self.before is None or self.after is None else self.after - self.before > self.margin
 
 
 def run(
@@ -98,7 +101,7 @@ def _start(trainer: ContrastiveTrainer) -> tuple[float | None, dict[str, Any]]:
     # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
     scores: Any = trainer.evaluator(trainer.model)
     weights = {name: tensor.detach().clone() for name, tensor in trainer.model.state_dict().items()}
-    return float(scores[_metric(trainer).removeprefix("eval_")]), weights
+    return float(scores[trainer.evaluator.primary_metric]), weights
 
 
 def _trained(
@@ -114,9 +117,12 @@ def _trained(
     if str(resume).lower() == "true":
         resume = any(folder.glob("checkpoint-*/trainer_state.json"))  # none if it was killed before the first
     trainer.train(resume_from_checkpoint=resume or None)
-    run = Run(trainer, before, None if before is None else _score(trainer), trainer.collapsed)
+    run = Run(trainer, collapsed=trainer.collapsed)
     if before is not None:
-        trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, _metric(trainer): before})
+        metric = metric_of(trainer.evaluator)
+        after, margin = trainer.evaluate()[metric], getattr(trainer.evaluator, "margin", 0.0)
+        run = Run(trainer, before, float(after), trainer.collapsed, margin)
+        trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, metric: before})
     trainer.save_state()
     if run.collapsed:
         return run
@@ -131,11 +137,3 @@ def _trained(
     if trainer.args.push_to_hub:
         trainer.push_to_hub()
     return run
-
-
-def _metric(trainer: ContrastiveTrainer) -> str:
-    return metric_of(trainer.evaluator, trainer.model)
-
-
-def _score(trainer: ContrastiveTrainer) -> float:
-    return float(trainer.evaluate()[_metric(trainer)])

@@ -153,20 +153,25 @@ def test_the_same_seed_gives_the_same_run(checkpoint, tmp_path):
 class Scripted(SentenceEvaluator):
     """Scores of a list, one a call."""
 
-    def __init__(self, *scores):
+    def __init__(self, *scores, margin=0.0):
         super().__init__()
-        self.name, self.primary_metric, self.scores = "dev", "spearman", list(scores)
+        self.name, self.primary_metric, self.scores, self.margin = "dev", "dev_spearman", list(scores), margin
 
     def __call__(self, model, output_path=None, epoch=-1, steps=-1):
         return {"dev_spearman": self.scores.pop(0)}
 
 
 @pytest.mark.parametrize(
-    ("scores", "helped"),
-    [([0.5, 0.4, 0.7, 0.6, 0.7], True), ([0.5, 0.4, 0.3, 0.2, 0.4], False), ([0.5, *[float("nan")] * 4], False)],
+    ("scores", "margin", "helped"),
+    [
+        ([0.5, 0.4, 0.7, 0.6, 0.7], 0.1, True),
+        ([0.5, 0.4, 0.7, 0.6, 0.7], 0.3, False),
+        ([0.5, 0.4, 0.3, 0.2, 0.4], 0.0, False),
+        ([0.5, *[float("nan")] * 4], 0.0, False),
+    ],
 )
-def test_the_saved_weights_are_the_best_or_the_starting_ones(checkpoint, tmp_path, monkeypatch, scores, helped):
-    monkeypatch.setattr(_build, "_evaluator", lambda dev: Scripted(*scores))
+def test_the_saved_weights_are_the_best_or_the_starting_ones(checkpoint, tmp_path, monkeypatch, scores, margin, helped):
+    monkeypatch.setattr(_build, "_evaluator", lambda dev: Scripted(*scores, margin=margin))
     model = str(checkpoint("bert"))
     given = {**SMALL, "max_steps": 3, "eval_steps": 1, "dev": "x", "learning_rate": 1e-2}
     run = recipes.run("simcse-bert-base", data=SENTENCES, output_dir=tmp_path / "out", model=model, **given)
@@ -304,7 +309,8 @@ def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path):
     given = {**SMALL, "dev": "corpus", "eval_steps": 1, "model": str(checkpoint("bert"))}
     run = recipes.run("simcse-bert-base", data=documents, output_dir=tmp_path / "out", split="sentences", **given)
     assert run.before is not None
-    assert run.helped == (run.after > run.before)
+    assert run.helped == (run.after - run.before > run.margin)
+    assert run.margin == run.trainer.evaluator.margin > 0
     trained = set(run.trainer.train_dataset["sentence"])
     held_out = [document for document in documents if f"Number {document.split()[-1]}" not in trained]
     assert len(held_out) == len(documents) // 10

@@ -59,7 +59,7 @@ def test_a_length_that_was_raised_after_the_loss_was_built(build, of):
     model = build()
     loss = stc.SimCSELoss(model)
     model.max_seq_length = 10_000
-    with pytest.raises(ValueError, match="model.max_seq_length is 10000"):
+    with pytest.raises(ValueError, match=r"model\.max_seq_length is 10000"):
         of(loss).train()
 
 
