@@ -5,12 +5,17 @@ reported, and its ratio to SimCSE's. On a CPU and on a GPU alike::
 
     python -m benchmarks.speed --model sentence-transformers/all-MiniLM-L6-v2
     python -m benchmarks.speed --shape bert-base --batch 512 --precision bf16 --device cuda
+
+Of a single loss, the peak of memory beside the weights is reported too::
+
+    python -m benchmarks.speed --model ... --losses simcse --batch 1024 --loss-arg mini_batch_size=64 --rounds 1
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -29,6 +34,7 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from st_contrastive import recipes
 from st_contrastive.methods import METHODS
 
+MNRL = "MultipleNegativesRankingLoss"
 #: How many rows pass through the encoder for each sentence of a batch, and of what length; ConIsI's pairs are twice as
 #: long.
 BARE = {"simcse": ((2, 1),), "conisi": ((1, 1), (2, 2)), "twins": ((3, 1),)}
@@ -91,6 +97,13 @@ class BarePasses(nn.Module):
         return total
 
 
+def peak_memory(device: str) -> float:
+    """The most memory that the process has held until now, on the device, in GB."""
+    if device.startswith("cuda"):
+        return torch.cuda.max_memory_allocated() / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # of KiB, on Linux
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="an encoder")
@@ -101,7 +114,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", choices=("float32", "bf16"), default="float32")
-    parser.add_argument("--losses", nargs="+", default=[*METHODS], choices=[*METHODS])
+    parser.add_argument("--losses", nargs="+", default=[*METHODS, MNRL], choices=[*METHODS, MNRL])
+    parser.add_argument("--loss-arg", action="append", default=[], metavar="NAME=VALUE", help="of every loss of ours")
     parser.add_argument("--json", help="append a JSON line to this file")
     args = parser.parse_args()
     folder = TemporaryDirectory()  # of the encoder of --shape, which a loss may read again
@@ -119,18 +133,17 @@ def main() -> None:
             torch.cuda.synchronize()
 
     sentences = texts(args.batch, args.tokens, mixed=args.mixed)
+    options = {name: recipes.parse(value) for name, _, value in (pair.partition("=") for pair in args.loss_arg)}
+    single = len(args.losses) == 1
     steps: dict[str, Callable[[], None]] = {}
     for name in args.losses:
         model = fresh()
         columns = [{k: v.to(args.device) if hasattr(v, "to") else v for k, v in model.preprocess(sentences).items()}]
-        if name == "twins":
-            columns = columns * 2
-        steps[name] = step_of(METHODS[name].loss_class(model), columns, autocast)
-        if name in BARE:
-            steps[f"{name}, bare passes"] = step_of(BarePasses(fresh(), BARE[name]), columns[:1], autocast)
-    model = fresh()
-    columns = [{k: v.to(args.device) if hasattr(v, "to") else v for k, v in model.preprocess(sentences).items()}] * 2
-    steps["MultipleNegativesRankingLoss"] = step_of(MultipleNegativesRankingLoss(model), columns, autocast)
+        loss = MultipleNegativesRankingLoss(model) if name == MNRL else METHODS[name].loss_class(model, **options)
+        steps[name] = step_of(loss, columns * 2 if name in ("twins", MNRL) else columns, autocast)
+        if name in BARE and not single:
+            steps[f"{name}, bare passes"] = step_of(BarePasses(fresh(), BARE[name]), columns, autocast)
+    before = peak_memory(args.device)
     times: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(args.rounds + 2):
         for name, step in steps.items():
@@ -144,10 +157,14 @@ def main() -> None:
     reference = medians.get("simcse", next(iter(medians.values())))
     for name, seconds in medians.items():
         print(f"{name:32} {1000 * seconds:9.1f} ms {args.batch / seconds:9.0f} sentences/s {seconds / reference:6.2f}")
+    peak = round(peak_memory(args.device) - before, 2) if single else None
+    if single:
+        print(f"peak memory beside the weights: {peak} GB")
     if args.json:
         with open(args.json, "a", encoding="utf-8") as file:
             setting = {name: getattr(args, name) for name in ("batch", "tokens", "mixed", "device", "precision")}
             run = {"encoder": args.shape or args.model, **setting, "torch": torch.__version__, "seconds": medians}
+            run |= {"options": options, "peak_gb": peak} if single else {}
             file.write(json.dumps(run) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Write the tables of docs/results.md and benchmarks/README.md from the result lines: ``python -m benchmarks.tables``.
+"""Write the tables of the docs and of benchmarks/README.md from the result lines: ``python -m benchmarks.tables``.
 
 A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``. Each row has the mean over its seeds; the rows after
 the baseline have the difference from it, paired by seed, with Student's 95 % interval.
@@ -16,7 +16,7 @@ from benchmarks import RESULTS
 from st_contrastive.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "docs" / "results.md", ROOT / "benchmarks" / "README.md")
+PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "training.md", ROOT / "benchmarks" / "README.md")
 TESTS = ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"]
 TRANSFER = ["mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc"]
 #: Rows of encoders before training, which come first.
@@ -112,9 +112,23 @@ def own_text() -> str:
     return "\n".join(text)
 
 
+def logged() -> str:
+    """A Markdown table of the loss that is logged early and late in runs from a sentence encoder, lowest to highest."""
+    runs = pd.read_json(RESULTS / "sentence_encoder.jsonl", lines=True)
+    runs = runs[(runs["table"] == TABLES["minilm-last"][1]) & runs["losses"].notna()]
+    text = ["| loss | seeds | steps 1 to 10 | steps 91 to 100 |", "|---|---|---|---|"]
+    for row, part in runs.groupby("row"):
+        losses = pd.DataFrame(part["losses"].tolist())
+        ends = ([f"{bound(losses[step]):.2g}" for bound in (min, max)] for step in ("10", "100"))
+        cells = (low if low == high else f"{low} to {high}" for low, high in ends)
+        text.append(f"| {row} | {len(part)} | " + " | ".join(cells) + " |")
+    return "\n".join(text)
+
+
 def every_table() -> dict[str, str]:
     """The tables by their names in the pages."""
-    return {name: table(*arguments) for name, arguments in TABLES.items()} | {"steps": steps(), "own-text": own_text()}
+    rest = {"steps": steps(), "own-text": own_text(), "logged": logged()}
+    return {name: table(*arguments) for name, arguments in TABLES.items()} | rest
 
 
 def main() -> None:
