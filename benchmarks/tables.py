@@ -125,9 +125,22 @@ def logged() -> str:
     return "\n".join(text)
 
 
+def memory() -> str:
+    """A Markdown table of what a step of SimCSE holds, with and without glibc's setting."""
+    runs = pd.read_json(RESULTS / "memory.jsonl", lines=True)
+    runs["size"] = [run["options"].get("mini_batch_size", "None") for _, run in runs.iterrows()]
+    text = ["| sentences | `mini_batch_size` | memory | as glibc is by default |", "|---|---|---|---|"]
+    for (batch, size), part in runs.groupby(["batch", "size"]):
+        own, default = (
+            part[part["MALLOC_MMAP_THRESHOLD_"].notna() == told]["peak_gb"].item() for told in (True, False)
+        )
+        text.append(f"| {batch:,} | {size} | {own:.1f} GB | {default:.1f} GB |")
+    return "\n".join(text)
+
+
 def every_table() -> dict[str, str]:
     """The tables by their names in the pages."""
-    rest = {"steps": steps(), "own-text": own_text(), "logged": logged()}
+    rest = {"steps": steps(), "own-text": own_text(), "logged": logged(), "memory": memory()}
     return {name: table(*arguments) for name, arguments in TABLES.items()} | rest
 
 

@@ -194,6 +194,7 @@ def _require_writable(option: str, file: str | None) -> None:
 
 def _plot(args: argparse.Namespace, models: Mapping[str, Any]) -> None:
     from st_contrastive.evaluation import EvaluationDataError, plot, read_curves, sts_sets
+    from st_contrastive.evaluation.report import short_names
 
     with user_error(EvaluationDataError, ImportError, OSError, prefix="--plot: "):
         pairs = None
@@ -202,6 +203,7 @@ def _plot(args: argparse.Namespace, models: Mapping[str, Any]) -> None:
         elif args.sts:
             sets = sts_sets(args.sts, args.splits)
             pairs = sets.get(("stsb", "dev")) or sets.get(("stsb", "test"))
-        curves = {Path(folder).name: read_curves(folder) for folder in models if Path(folder).is_dir()}
-        plot(args.plot, {Path(key).name: model for key, model in models.items()}, pairs, curves)
+        names = dict(zip(models, short_names([*models]), strict=True))
+        curves = {names[folder]: read_curves(folder) for folder in models if Path(folder).is_dir()}
+        plot(args.plot, {names[key]: model for key, model in models.items()}, pairs, curves)
     print(f"Drawn in {args.plot}.")

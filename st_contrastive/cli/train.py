@@ -32,7 +32,7 @@ _OPTIONS = {
     "model": ("NAME", "encoder to start from: a folder or a hub name"),
     "data": ("FILE", "text, csv, tsv, json(l), parquet, each also .gz, a folder, or a data set of the hub"),
     "column": ("NAME", "column of --data that holds the texts"),
-    "split": ("HOW", "lines: each row is a text; sentences: split documents into sentences; default: lines"),
+    "split": ("HOW", "cut documents: sentences, by rules for English, or a language's code; default: lines"),
     "translations": ("FILE", "twins: pairs of a sentence and its translation, in place of --data"),
     "fraternal": ("NAME", "twins: checkpoint whose tokenizer and embeddings read the translations"),
     "auxiliary": ("DIR", "infocse: folder that --loss pretraining wrote, in place of a recipe's first stage"),
@@ -122,19 +122,24 @@ def run(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
     """The recipe, and what is given beside it: by the file of settings, and before that by options."""
+    from sentence_transformers import SentenceTransformerTrainingArguments
+
     from st_contrastive import recipes
     from st_contrastive.recipes import Recipe
 
     options = {
         name: value for name, value in vars(args).items() if name not in ("run", "config", "verbose", "loss_arg")
     }
-    options = {name: None if value == "none" and name in _OPTIONS else value for name, value in options.items()}
     for item in getattr(args, "loss_arg", []):
         name, equals, value = item.partition("=")
         if not equals:
             raise UserError(f"--loss-arg {item}: give NAME=VALUE.")
-        options[name] = None if value.lower() == "none" else recipes.parse(value)
+        options[name] = recipes.parse(value)
     given = {**(_file(args.config) if "config" in args else {}), **options}
+    trainers = {field.name for field in fields(SentenceTransformerTrainingArguments)}  # some take the word "none"
+    for name, value in given.items():
+        if str(value).lower() == "none" and name not in trainers:
+            given[name] = None
     name, loss = given.pop("recipe", None), given.pop("loss", None)
     if (name is None) == (loss is None):
         raise UserError("give either --recipe NAME or --loss NAME (and --model NAME).")

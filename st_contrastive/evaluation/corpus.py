@@ -31,6 +31,7 @@ class CorpusEvaluator(SentenceEvaluator):
             ``left_out``; so is a repeated one.
         limit: at most so many documents, drawn at random.
         seed: of the documents and the sentences.
+        language: code of the language by whose rules documents are cut into sentences.
         name: prefix of the metric's name.
         batch_size: of encoding.
 
@@ -44,12 +45,13 @@ class CorpusEvaluator(SentenceEvaluator):
         *,
         limit: int = 1000,
         seed: int = 0,
+        language: str = "en",
         name: str = "corpus",
         batch_size: int = 64,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         require_count("limit", limit, least=_FEWEST)
-        documents = [list(dict.fromkeys(split_sentences(text))) for text in require_texts("texts", texts)]
+        documents = [list(dict.fromkeys(split_sentences(text, language))) for text in require_texts("texts", texts)]
         usable = list({" ".join(sentences): sentences for sentences in documents if len(sentences) > 1}.values())
         self.left_out = len(documents) - len(usable)
         if len(usable) < _FEWEST:

@@ -62,7 +62,7 @@ class Report:
 
 def compare(reports: Sequence[Report]) -> str:
     """The scores as a table, with means over tasks, and notes; of several models, with differences from the first."""
-    names = _short_names([report.model for report in reports])
+    names = short_names([report.model for report in reports])
     rows = {score.key: f"{score.size:,}" for report in reports for score in report.scores}
     columns = [{score.key: score.value for score in report.scores} for report in reports]
     for split, metric in dict.fromkeys(key[1:] for key in rows):
@@ -98,7 +98,7 @@ def _shown(key: _Key, value: float, sign: str = "") -> str:
     return f"{value:{sign}.3f}" if key[2].endswith(_NOT_FRACTIONS) else f"{100 * value:{sign}.2f}"
 
 
-def _short_names(models: Sequence[str]) -> list[str]:
+def short_names(models: Sequence[str]) -> list[str]:
     """As many of the last parts of each path as tell the models apart."""
     for count in range(1, 20):
         names = ["/".join(Path(model).parts[-count:]) for model in models]

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from datasets import Dataset, Features, IterableDataset, Value
 
-from st_contrastive._checks import require_choice, require_flag, require_languages, warn
+from st_contrastive._checks import require_flag, require_languages, warn
 from st_contrastive.inputs._tables import Source, is_text_file, naming, read_table, text_column, text_columns
 from st_contrastive.inputs.sentences import split_sentences
 
-Split: TypeAlias = Literal["lines", "sentences"]
 _FEATURES = Features({"sentence": Value("string")})
 _PAIRS = Features({"sentence": Value("string"), "translation": Value("string")})
 
 
-def load_sentences(
-    source: Source, *, column: str | None = None, split: Split = "lines", streaming: bool = False
-) -> Any:
+def load_sentences(source: Source, *, column: str | None = None, split: str = "lines", streaming: bool = False) -> Any:
     """A Dataset with the column ``sentence`` from a file, a hub name, a Dataset or a sequence of strings.
 
     White space at both ends of a text is removed. Empty texts and exact repeats are left out and counted;
     :func:`describe` shows the counts. No text is left out for its length.
 
     Args:
-        source: a .csv, .tsv, .json, .jsonl, .parquet or text file, or a .gz of it; a folder of such files; a name on
-            the hub, whose split "train" is read; a Dataset; or a sequence of strings.
-        column: the column of text; needed where there are several.
-        split: "lines" takes each row as it is; "sentences" cuts it into sentences, for documents.
+        source: a .csv, .tsv, .json, .jsonl, .parquet or text file, or a .gz of it; a folder of files of one kind; a
+            name on the hub, whose split "train" is read; a Dataset; or a sequence of strings.
+        column: the column of text; needed where there are several. A field of objects is "doc.body".
+        split: "lines" takes each row as it is; "sentences" cuts it into sentences, for documents, by rules for English,
+            and a language's code, such as "de", by rules for that language.
         streaming: read the rows when training asks for them, and return an IterableDataset. The counts come as a
             warning at the end of each pass.
 
@@ -44,9 +43,11 @@ def load_sentences(
         >>> load_sentences(["A cat sleeps.", "", "It rains.", "A cat sleeps.", "It snows."])["sentence"][:]
         ['A cat sleeps.', 'It rains.', 'It snows.']
     """
-    require_choice("split", split, ("lines", "sentences"))
+    if split not in ("lines", "sentences") and not re.fullmatch("[a-z]{2,3}", str(split)):
+        raise ValueError(f'split must be "lines", "sentences" or the code of a language, such as "de"; got {split!r}.')
     require_flag("streaming", streaming)
-    table = read_table(source, streaming)
+    table = read_table(source, () if column is None else (column,), streaming=streaming)
+    table = table.flatten() if isinstance(table, Dataset) else table  # fields of objects as columns
     name = str(source) if isinstance(source, (str, os.PathLike)) else "source"
     with naming(name):
         columns, start = text_columns(table), list(islice(table, 100))
@@ -86,7 +87,7 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
     """
     require_languages(languages)
     name = str(source) if isinstance(source, (str, os.PathLike)) else "source"
-    table = read_table(source, pair=languages)
+    table = read_table(source, languages)
     if not isinstance(table, Dataset):
         raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
     table = table.flatten()
@@ -123,8 +124,10 @@ class _Cleaning:
         self.counts["rows"] += len(texts)
         self.counts["empty"] += texts.count("")
         texts = self._new([text for text in texts if text], "repeated")
-        if self.split == "sentences":
-            texts = self._new([part for text in texts for part in split_sentences(text)], "repeated sentences")
+        if self.split != "lines":
+            language = "en" if self.split == "sentences" else self.split
+            parts = [part for text in texts for part in split_sentences(text, language)]
+            texts = self._new(parts, "repeated sentences")
         return {"sentence": texts}
 
     def _new(self, texts: list[str], kind: str) -> list[str]:

@@ -46,7 +46,7 @@ class DataReport:
             length = "the model sets no limit"
         elif self.longer:
             length += f", which cuts away {self.cut:.1%} of the tokens"
-        if self.cut > 0.1:
+        if self.cut > 0.1 and "repeated sentences" not in self.faults:
             length += '; split="sentences" keeps them'
         if self.with_tags:
             length += f"; {self.with_tags:,} hold HTML tags"

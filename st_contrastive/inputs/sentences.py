@@ -5,8 +5,8 @@ from __future__ import annotations
 import sentencex
 
 
-def split_sentences(text: str) -> list[str]:
-    """The sentences of a document, each on one line, by sentencex's rules for English.
+def split_sentences(text: str, language: str = "en") -> list[str]:
+    """The sentences of a document, each on one line, by sentencex's rules for a language.
 
     A blank line ends a sentence. The full stops of other scripts do so too.
 
@@ -14,5 +14,5 @@ def split_sentences(text: str) -> list[str]:
         >>> split_sentences("Dr. Smith sleeps. It rains!\\n\\nA heading\\n\\n今天下雨。我们回家。")
         ['Dr. Smith sleeps.', 'It rains!', 'A heading', '今天下雨。', '我们回家。']
     """
-    sentences = (" ".join(part.split()) for part in sentencex.segment("en", text))
+    sentences = (" ".join(part.split()) for part in sentencex.segment(language, text))
     return [sentence for sentence in sentences if sentence]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -156,9 +157,16 @@ def _read(given: Mapping[str, Any], method: Method, data: Data | None) -> tuple[
         return inputs.load_sentences(data, column=given.get("column"), **split), _evaluator(dev)
     documents = inputs.load_sentences(data, column=given.get("column")).shuffle(seed=42)
     held_out = min(_HELD_OUT, len(documents) // 10)
-    rest = documents.select(range(held_out, len(documents)))
-    evaluator = CorpusEvaluator(list(documents.select(range(held_out))["sentence"]))
-    return inputs.load_sentences(rest, column="sentence", **split), evaluator
+    own, rest = documents.select(range(held_out)), documents.select(range(held_out, len(documents)))
+    language = given.get("split", "en")
+    evaluator = CorpusEvaluator(
+        list(own["sentence"]), language="en" if language in ("lines", "sentences") else language
+    )
+    dataset = inputs.load_sentences(rest, column="sentence", **split)
+    # For describe: what the first reading left out, and the second.
+    counts = {**json.loads(dataset.info.description), **json.loads(documents.info.description), "held out": held_out}
+    dataset.info.description = json.dumps(counts)
+    return dataset, evaluator
 
 
 def _evaluator(dev: str | Path | None) -> Any:

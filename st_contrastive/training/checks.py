@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,8 +13,8 @@ from torch import Tensor, nn
 
 from st_contrastive import distributed
 from st_contrastive._checks import require_room, warn
-from st_contrastive.encoder.model import encoder_of, unwrap
-from st_contrastive.encoder.requirements import require_positions
+from st_contrastive.encoder.model import unwrap
+from st_contrastive.encoder.requirements import require_trainable
 from st_contrastive.losses._owned import owned_state, trained
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.training.loss_state import each
@@ -62,7 +63,9 @@ def check_run(trainer: Any) -> None:
     _check_batches(args, losses, evaluates=trainer.eval_dataset is not None and args.eval_strategy != "no")
     _check_metric(trainer, losses)
     if _text_losses(losses):
-        require_positions(trainer.model, encoder_of(trainer.model))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the constructor has warned
+            require_trainable(trainer.model)  # which may have been changed since
         _check_prompt(trainer)
 
 
@@ -77,6 +80,9 @@ def _text_losses(losses: list[nn.Module]) -> list[TextLoss]:
 
 
 def _check_rows(trainer: Any, data: Dataset, name: str) -> None:
+    batch = trainer.args.train_batch_size * distributed.world_size()
+    if trainer.args.dataloader_drop_last and len(data) < batch:
+        raise ValueError(f"dataloader_drop_last leaves no batch: {name} has {len(data)} rows, and a batch {batch}.")
     rows = data[:ROWS]
     columns = text_columns(trainer, rows)
     for column in columns:

@@ -37,6 +37,12 @@ def _collapse(trainer: Any) -> str | None:
     contrasts = isinstance(trainer.loss, (SimCSELoss, InfoCSELoss, DiffCSELoss)) and len(terms) >= _LOGS
     if contrasts and sum(terms[-3:]) / 3 >= equal:
         return f"the contrastive loss ends at {terms[-1]:.3g}, and equal vectors have {equal:.3g}."
+    fault = fault_of_vectors(trainer)
+    return None if fault == trainer.fault_at_start else fault
+
+
+def fault_of_vectors(trainer: Any) -> str | None:
+    """What is wrong with the vectors of some texts of the training data, as a sentence; None if they differ."""
     texts = _distinct_texts(trainer)
     if not texts or isinstance(trainer.loss, AuxiliaryMLMPretrainingLoss):  # masked-LM alone may leave vectors close
         return None

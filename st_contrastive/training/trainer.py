@@ -15,7 +15,7 @@ from st_contrastive import distributed
 from st_contrastive.losses._owned import owned_state
 from st_contrastive.training import checks, loss_state
 from st_contrastive.training.card import without_examples
-from st_contrastive.training.collapse import collapse_of
+from st_contrastive.training.collapse import collapse_of, fault_of_vectors
 from st_contrastive.training.resuming import to_resume
 
 
@@ -59,6 +59,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     #: How the last run collapsed: the loss is not finite, or all vectors are equal.
     collapsed: str | None = None
+    #: What was wrong with the vectors before the first step, which the run is not blamed for.
+    fault_at_start: str | None = None
 
     def __init__(self, *args: Any, card_examples: bool = False, **kwargs: Any) -> None:
         self.card_examples = card_examples
@@ -105,6 +107,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def begin(self) -> None:
         """Called when the first step is next: checks the run, and restores what transformers does not."""
         checks.check_run(self)
+        self.fault_at_start = fault_of_vectors(self)
         best = self._best_in_the_folder_of(self._resumed_from)
         if best is not None:
             self.state.best_model_checkpoint = str(best)

@@ -6,10 +6,12 @@ import json
 import shutil
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 
+from st_contrastive import evaluation
 from st_contrastive.cli import main
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._models import load_model
@@ -125,6 +127,13 @@ def test_a_picture_of_a_run(data, model, tmp_path, monkeypatch, capsys):
     assert main(["evaluate", model, "--sts", str(data / "sts"), "--plot", str(tmp_path / "all.png")]) == 0
     sizes = [(tmp_path / name).stat().st_size for name in ("curves.png", "all.png")]
     assert 0 < sizes[0] < sizes[1]
+    drawn = []
+    monkeypatch.setattr(evaluation, "plot", lambda path, models, *rest: drawn.append([*models]))
+    twin = shutil.copytree(model, tmp_path / "b" / Path(model).name)
+    words = ["--sts", str(data / "sts"), "--plot", str(tmp_path / "two.png")]
+    assert main(["evaluate", model, str(twin), *words]) == 0
+    assert len(set(drawn[0])) == 2  # of one name, and both drawn
+    monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main(["evaluate", model, "--plot", str(tmp_path / "none.png")]) == 2
     assert "plots" in capsys.readouterr().err

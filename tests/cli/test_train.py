@@ -88,7 +88,7 @@ def test_a_file_of_settings_is_the_same_run(words, corpus, checkpoint, tmp_path,
     config = tmp_path / "config.yaml"
     config.write_text(
         f"loss: conisi\nmodel: {checkpoint('bert')}\ndata: {corpus}\ncolumn: body\noutput_dir: {tmp_path / 'file'}\n"
-        "per_device_train_batch_size: 4\nmax_steps: 9\ntemperature: 2e-1\nlearning_rate: 1e-3\n"
+        "per_device_train_batch_size: 4\nmax_steps: 9\ntemperature: 2e-1\nlearning_rate: 1e-3\ndev: none\n"
     )
     assert main(["train", str(config), "--max_steps", "2"]) == 0
     more = ["--loss", "conisi", "--loss-arg", "temperature=0.2", "--learning_rate", "1e-3"]

@@ -274,12 +274,14 @@ def test_matryoshka_around_simcse_without_a_head_and_around_nothing_else(build, 
         assert isinstance(total, torch.Tensor)
         total.backward()
         assert model[0].model.encoder.layer[0].attention.self.query.weight.grad.abs().sum() > 0
+        with pytest.raises(ValueError, match="hands no layers on"):
+            AdaptiveLayerLoss(model, inner)(columns(model, sentences, name), None)
         mini = SimCSELoss(model, head=None, mini_batch_size=2)
-        with pytest.raises(ValueError, match=r"Wrap SimCSELoss\(model, head=None\)"):
+        with pytest.raises(ValueError, match=r"MatryoshkaLoss around SimCSELoss\(model, head=None\)"):
             MatryoshkaLoss(model, mini, matryoshka_dims=[32, 16])(columns(model, sentences, name), None)
-    with pytest.raises(ValueError, match=r"Wrap SimCSELoss\(model, head=None\)"):
+    with pytest.raises(ValueError, match=r"MatryoshkaLoss around SimCSELoss\(model, head=None\)"):
         MatryoshkaLoss(model, build_loss(name, model), matryoshka_dims=[32, 16])(batch, None)
-    with pytest.raises(ValueError, match=r"Wrap SimCSELoss\(model, head=None\)"):
+    with pytest.raises(ValueError, match=r"MatryoshkaLoss around SimCSELoss\(model, head=None\)"):
         AdaptiveLayerLoss(model, build_loss(name, model))(columns(model, sentences, name), None)
 
 

@@ -19,6 +19,7 @@ TEXTS = ["A cat sleeps.", "Straße, naïve  double  spaces", "今天很好。", 
 
 
 def write(path, content):
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
@@ -72,6 +73,39 @@ def test_tables(tmp_path):
     assert load_sentences(multiline)["sentence"][:] == ["one\ntwo", "three"]
 
 
+def test_a_column_that_is_named_is_text_whatever_its_cells_look_like(tmp_path):
+    words = ["NA", "None", "12", "nan", "", "a", "b"]
+    rows = [("body", "note"), *((word, "") for word in words), *((f"t{n}", "") for n in range(12_000)), ("c", "late")]
+    data = load_sentences(table(tmp_path / "c.csv", rows), column="body")
+    assert data["sentence"][:6] == [word for word in words if word][:6]
+    assert json.loads(data.info.description)["empty"] == 1
+    excel = write(tmp_path / "e.csv", "sep=;\nbody;n\na, b;1\nc;2\n")
+    assert load_sentences(excel)["sentence"][:] == ["a, b", "c"]
+    nested = write(tmp_path / "n.jsonl", '{"doc": {"body": "a", "id": 1}}\n{"doc": {"body": "b", "id": 2}}\n')
+    assert load_sentences(nested, column="doc.body")["sentence"][:] == ["a", "b"]
+
+
+def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
+    folder = tmp_path / "texts"
+    write(folder / "train_travel.txt", "a\nb\n")
+    write(folder / "more" / "plane_test_flights.TXT", "c\n")
+    write(folder / ".hidden.txt", "no\n")
+    assert sorted(load_sentences(folder)["sentence"][:]) == ["a", "b", "c"]
+    with pytest.warns(UserWarning, match="3 rows"):
+        assert sorted(texts_of(load_sentences(folder, streaming=True))) == ["a", "b", "c"]
+    tables = tmp_path / "tables"
+    write(tables / "a.csv", "id,body\n1,a\n")
+    write(tables / "b.csv", "id;body\n2;b, c\n")
+    assert load_sentences(tables)["sentence"][:] == ["a", "b, c"]
+    write(tables / "c.txt", "d\n")
+    with pytest.raises(ValueError, match=r"tables holds files of 2 kinds \(csv, text\)"):
+        load_sentences(tables)
+    for name in ("train-00000-of-00001.txt", "test.txt"):
+        write(tmp_path / "split" / name, "a\n")
+    with pytest.raises(ValueError, match="holds the splits test, train"):
+        load_sentences(tmp_path / "split")
+
+
 def test_sources_that_are_no_files(tmp_path):
     (tmp_path / "folder").mkdir()
     write(tmp_path / "folder" / "a.txt", "\n".join(TEXTS))
@@ -103,6 +137,11 @@ def test_counts_are_made_anew_each_time(tmp_path):
         }  # fmt: skip
         with pytest.warns(UserWarning, match="5 rows, 1 empty, 1 repeated"):
             assert texts_of(stream) == ["a", "b", "c"]
+
+
+def test_documents_of_another_language():
+    document = "Am 12. April kam er. Das ist z. B. ein Satz."
+    assert load_sentences([document], split="de")["sentence"][:] == ["Am 12. April kam er.", "Das ist z. B. ein Satz."]
 
 
 def test_no_text_is_left_out_for_its_length():
@@ -156,6 +195,9 @@ WRONG = {
     "two.csv": (b"title,body\na,b\n", "title, body.*column="),
     "bad.jsonl": (b'{"a": "x"}\n{broken\n', "row 1"),
     "ragged.csv": (b"a,b\nx,y\nx,y,z\n", "line 3"),
+    "wide.csv": (b"a\nx, y\nz, w\n", "first row has 2 fields, and its heading 1.*quote"),
+    "wide.tsv": (b"en\tde\nx\ty\tCC-BY\n", "first row has 3 fields, and its heading 2"),
+    "ids.jsonl": (b'{"data": [1, 2]}\n', "no column of text"),
     "heading.csv": (b"a,b\n", "can't be read"),
     "blank.txt": (b"\n\n\na\n", "of 4 rows, 3 are empty"),
     "same.txt": (b"a\na\na\nb\na\n", "3 repeat"),
@@ -188,6 +230,8 @@ def test_wrong_sources_are_named(tmp_path):
         load_sentences([["title", "body"]])
     with pytest.raises(TypeError, match=r"source\[1\]"):
         load_sentences(["a", None])
+    with pytest.raises(ValueError, match="list of file names"):
+        load_sentences(["Berichte/März.txt", "Berichte/Mai.txt"])
     with pytest.raises(ValueError, match=r"split.*'words'"):
         load_sentences(["a"], split="words")
     (tmp_path / "folder").mkdir()

@@ -249,6 +249,19 @@ def test_ids_are_no_texts(build, of, sentences, cells, warns):
     assert any("column 'other' of train_dataset holds ids" in str(each.message) for each in caught) == warns
 
 
+def test_a_dataset_smaller_than_the_only_batch(build, of, sentences):
+    options = {"dataloader_drop_last": True, "per_device_train_batch_size": len(sentences) + 1}
+    with pytest.raises(ValueError, match="dataloader_drop_last leaves no batch"):
+        of(stc.SimCSELoss(build()), **options)
+
+
+def test_an_encoder_that_was_frozen_after_the_loss_was_built(build, of):
+    loss = stc.SimCSELoss(build())
+    loss.model.requires_grad_(False)
+    with pytest.raises(ValueError, match="No weight of model is trained"):
+        of(loss).train()
+
+
 def test_a_prompt_that_leaves_no_room(build, of):
     model = build()
     model.max_seq_length = 6

@@ -39,6 +39,16 @@ def test_equal_vectors_and_such_that_are_not_finite(trainer, value):
     assert ("equal" if value == 0 else "not finite") in run.collapsed
 
 
+def test_vectors_that_were_equal_before_training(trainer):
+    run = trainer("simcse", max_steps=1, save_strategy="no")
+    with torch.no_grad():
+        for parameter in run.model.parameters():
+            parameter.zero_()
+    run.train()
+    assert run.collapsed is None
+    assert "equal" in run.fault_at_start
+
+
 def test_a_loss_that_is_not_finite(trainer):
     run = trainer("simcse", max_steps=1, save_strategy="no", logging_nan_inf_filter=False)
     run.compute_loss = lambda model, inputs, **_: next(model.parameters()).sum() * float("nan")
