@@ -141,9 +141,10 @@ def ignores_padding(model: nn.Module) -> bool:
     return known and encoder_of(model).config.model_type in _IGNORE_PADDING
 
 
-def is_replayed(part: nn.Module) -> bool:
-    """Whether a loss around ours has replaced the forward pass of a model (MatryoshkaLoss) or of its first module
-    (AdaptiveLayerLoss), to use one pass again."""
+def is_replayed(model: nn.Module, *, layers: bool = False) -> bool:
+    """Whether a loss around this one (MatryoshkaLoss) returns the output of an earlier pass for the model's; with
+    ``layers``, for its first module's (AdaptiveLayerLoss)."""
+    part = unwrap(model)[0] if layers else unwrap(model)
     return type(vars(part).get("forward")).__module__.startswith("sentence_transformers.")
 
 

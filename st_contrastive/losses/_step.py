@@ -13,15 +13,7 @@ from torch.func import functional_call
 from st_contrastive import distributed
 from st_contrastive._random import fixed_draws
 from st_contrastive.distributed import RowCounts
-from st_contrastive.encoder.model import (
-    encoder_of,
-    ignores_padding,
-    is_compiled,
-    is_replayed,
-    run_precision,
-    text_module,
-    unwrap,
-)
+from st_contrastive.encoder.model import encoder_of, ignores_padding, is_compiled, is_replayed, run_precision
 from st_contrastive.encoder.passes import Grouping
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses._owned import owned_parameters
@@ -88,7 +80,7 @@ def _check_step(loss: TextLoss, rows: int) -> None:
             )
         loss.warn_once(f"{message} Give per_device_eval_batch_size=2 or more.")
     whole = loss.owned_modules() or loss.mini_batch_size is not None
-    if is_replayed(text_module(loss.model)) or (is_replayed(unwrap(loss.model)) and whole):
+    if is_replayed(loss.model, layers=True) or (whole and is_replayed(loss.model)):
         raise ValueError(
             f"A loss around {name} cuts the embeddings of one pass, or reads its layers, and {name} has a head, a "
             "queue or a network of one width, or mini-batches, or hands no layers on. Take MatryoshkaLoss around "
