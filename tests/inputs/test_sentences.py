@@ -150,13 +150,8 @@ def test_no_text_is_left_out_for_its_length():
 
 
 def test_documents_are_cut_into_sentences():
-    documents = [
-        "One\nhere. Two there.\n\n \nA heading",
-        "Two there. Three.",
-        "",
-        "今天下雨。我们回家！！",
-        "One\nhere. Two there.\n\n \nA heading",
-    ]
+    first = "One\nhere. Two there.\n\n \nA heading"
+    documents = [first, "Two there. Three.", "", "今天下雨。我们回家！！", first]
     data = load_sentences(documents, split="sentences")
     assert data["sentence"][:] == ["One here.", "Two there.", "A heading", "Three.", "今天下雨。", "我们回家！！"]
     counts = json.loads(data.info.description)

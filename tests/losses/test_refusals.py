@@ -14,16 +14,15 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling
 from transformers import AutoModelForMaskedLM
 
 from st_contrastive import (
-    AuxiliaryMLMPretrainingLoss,
     ConIsILoss,
     DiffCSELoss,
     InfoCSELoss,
-    MomentumContrastLoss,
     SimCSELoss,
     TwinsLoss,
 )
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead
 from st_contrastive.encoder.model import encoder_of
+from st_contrastive.methods import METHODS
 from tests.filters import TRAINING
 
 pytestmark = [
@@ -33,15 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
     pytest.mark.filterwarnings("ignore:model is a decoder that is read at its first token"),
 ]
-LOSSES = [
-    SimCSELoss,
-    ConIsILoss,
-    TwinsLoss,
-    InfoCSELoss,
-    DiffCSELoss,
-    MomentumContrastLoss,
-    AuxiliaryMLMPretrainingLoss,
-]
+LOSSES = [method.loss_class for method in METHODS.values()]
 
 
 # A network whose weight is 0.

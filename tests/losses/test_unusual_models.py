@@ -27,6 +27,7 @@ from st_contrastive.encoder.model import encoder_of, has_dropout, learned_positi
 from tests.conftest import SMALL, Standardised
 from tests.filters import TRAINING
 from tests.losses.test_refusals import LOSSES
+from tests.losses.test_unusual_batches import with_encoder
 
 pytestmark = [
     *TRAINING,
@@ -35,11 +36,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
     pytest.mark.filterwarnings("ignore:model is a decoder that is read at its first token"),
 ]
-
-
-def with_encoder(model, encoder):
-    model[0].model = encoder
-    return model.train()
 
 
 # Texts longer than the positions.
