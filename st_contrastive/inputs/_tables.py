@@ -74,7 +74,11 @@ def _files_of(folder: Path) -> list[Path]:
     visible = (file for file in sorted(folder.rglob("*")) if not file.name.startswith(".") and file.is_file())
     files = [file for file in visible if _suffix(file) in _KINDS]
     kinds = sorted({_KINDS[_suffix(file)] for file in files})
-    if len(kinds) != 1:
+    if (folder / "state.json").is_file():
+        raise ValueError(f"source {folder} is a saved Dataset: give datasets.load_from_disk(folder).")
+    if not files:
+        raise ValueError(f"source {folder} holds no file of {', '.join(_KINDS)}.")
+    if len(kinds) > 1:
         raise ValueError(f"source {folder} holds files of {len(kinds)} kinds ({', '.join(kinds)}): name a file in it.")
     names = (name for file in files for name in (file.parent.name, file.name.partition(".")[0]))
     splits = {match[1].lower() for name in names if (match := _SPLIT.fullmatch(name))}
@@ -147,17 +151,17 @@ def _file_options(path: Path, columns: Sequence[str]) -> dict[str, Any]:
     options: dict[str, Any] = {"path": kind, "sep": "\t", "keep_default_na": False, "na_values": [""]}
     quoting: Any = csv.QUOTE_NONE if suffix == ".tsv" else csv.QUOTE_MINIMAL
     with (gzip.open if path.name.lower().endswith(".gz") else open)(path, "rt", encoding="utf-8-sig") as file:
-        heading = file.readline().rstrip("\r\n")
+        heading = next(filter(str.strip, file), "").rstrip("\r\n")
         if suffix == ".csv" and re.fullmatch("sep=.", heading):  # Excel's
             options |= {"sep": heading[-1], "skiprows": 1}
         else:
             file.seek(0)
             if suffix == ".csv":  # spreadsheets of many countries write semicolons
                 options["sep"] = max(",;\t", key=heading.count)
-        rows = csv.reader(file, delimiter=options["sep"], quoting=quoting)
+        rows = filter(None, csv.reader(file, delimiter=options["sep"], quoting=quoting))
         cells, first = [], []
         with suppress(csv.Error):  # a text of over 100,000 characters
-            cells, first = next(rows, []), next(filter(None, rows), [])
+            cells, first = next(rows, []), next(rows, [])
     if len(first) > len(cells):
         raise ValueError(
             f"its first row has {len(first)} fields, and its heading {len(cells)}. Name every column, and quote texts "

@@ -69,6 +69,8 @@ def test_tables(tmp_path):
     assert load_sentences(tsv, column="body")["sentence"][:] == TEXTS  # quotes are taken as they are
     Dataset.from_dict({"body": TEXTS}).to_parquet(tmp_path / "c.parquet")
     assert load_sentences(tmp_path / "c.parquet")["sentence"][:] == TEXTS
+    late = write(tmp_path / "late.csv", "\n\nid;body\n1;a, b\n")
+    assert load_sentences(late)["sentence"][:] == ["a, b"]
     multiline = table(tmp_path / "m.csv", [("body",), ("one\ntwo",), ("three",)])
     assert load_sentences(multiline)["sentence"][:] == ["one\ntwo", "three"]
 
@@ -104,6 +106,12 @@ def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
         write(tmp_path / "split" / name, "a\n")
     with pytest.raises(ValueError, match="holds the splits test, train"):
         load_sentences(tmp_path / "split")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"holds no file of \.txt"):
+        load_sentences(tmp_path / "empty")
+    Dataset.from_dict({"body": TEXTS}).save_to_disk(tmp_path / "saved")
+    with pytest.raises(ValueError, match="load_from_disk"):
+        load_sentences(tmp_path / "saved")
 
 
 def test_sources_that_are_no_files(tmp_path):
