@@ -47,6 +47,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     group.add_argument("--corpus", type=path, metavar="FILE", help="documents, no labels: find a sentence's own")
     group.add_argument("--column", metavar="NAME", help="of --corpus, if it is a table")
+    group.add_argument("--language", metavar="CODE", default="en", help="of --corpus, such as de; default: en")
     group.add_argument("--mteb", type=names, metavar="A,B", help="MTEB's tasks, such as SciFact; from the hub")
     group = parser.add_argument_group("how to encode")
     poolings = (*POOLINGS, "keep")  # its own
@@ -170,7 +171,7 @@ def _corpus(args: argparse.Namespace) -> Any:
 
     with user_error(OSError, TypeError, ValueError, prefix=f"--corpus {args.corpus}: "):
         documents = load_sentences(args.corpus, column=args.column)["sentence"]
-        return CorpusEvaluator(documents, batch_size=args.batch_size)
+        return CorpusEvaluator(documents, language=args.language, batch_size=args.batch_size)
 
 
 def _judged(evaluator: Any, model: Any, model_name: str) -> Report:
