@@ -63,7 +63,7 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
         "--transfer": [str(data / "transfer"), "--folds", "2"],
         "--in-domain": [stsb],
         "--geometry": [stsb],
-        "--corpus": [str(data / "corpus.txt")],
+        "--corpus": [str(data / "corpus.txt"), "--language", "de"],
     }
     path = tmp_path / "scores.json"
     words = [word for suite, own in suites.items() for word in (suite, *own)]
