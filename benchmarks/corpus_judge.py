@@ -9,7 +9,10 @@ trained by each loss on the corpus's sentences, and the means of both. Judges: n
 
     python -m benchmarks.corpus_judge data/retrieval/scifact --results benchmarks/results/own_text.jsonl --rates 3e-5 \
         --steps 150 --schedule linear --documents 1000 --held-out 500 --train-tokens 64 \
-        --methods "simcse head=null" "simcse head=null mlm_weight=0.3" twins "infocse head=null"
+        --methods "simcse head=null" "simcse head=null mlm_weight=0.3" twins "infocse head=null" \
+        "simcse head=null pairs=neighbours" "simcse head=null pairs=titles"
+
+With ``pairs``, a sentence and the three around it are each other's positive, or a document's title and its text.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import copy
 import gzip
 import itertools
 import json
+import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,8 +44,8 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in gzip.decompress((folder / f"{name}.jsonl.gz").read_bytes()).splitlines()]
 
 
-def judges(args: Any) -> tuple[dict[str, Any], list[str]]:
-    """The judged queries over some documents, the corpus's own questions over others; and sentences to train on."""
+def judges(args: Any) -> tuple[dict[str, Any], dict[str, list[tuple[str, ...]]]]:
+    """The judged queries over some documents, the corpus's own questions over others; and rows to train on."""
     texts = {row["_id"]: row for row in rows(args.folder, "corpus")}
     relevant: dict[str, set[str]] = {}
     for row in itertools.chain(*(rows(args.folder, f"qrels_{split}") for split in args.splits)):
@@ -52,14 +56,26 @@ def judges(args: Any) -> tuple[dict[str, Any], list[str]]:
     random.Random(0).shuffle(others)
     own, rest = [texts[key]["text"] for key in others[: args.held_out]], [*judged, *others[args.held_out :]]
     corpus = {key: f"{texts[key]['title']} {texts[key]['text']}" for key in rest[: args.documents]}
-    sentences = {text for key in rest for text in split_sentences(texts[key]["text"]) if len(text.split()) > 3}
+    documents = [split_sentences(texts[key]["text"]) for key in rest]
+    around = {
+        text: " ".join([*document[max(0, place - 1) : place], *document[place + 1 : place + 3]])
+        for document in documents
+        for place, text in enumerate(document)
+        if len(text.split()) > 3
+    }
     return {
         "judged": InformationRetrievalEvaluator(queries, corpus, relevant, batch_size=64, write_csv=False),
         "corpus": CorpusEvaluator(own),
-    }, sorted(sentences)
+    }, {
+        "": [(text,) for text in sorted(around)],
+        "neighbours": [pair for pair in sorted(around.items()) if pair[1]],
+        "titles": [(texts[key]["title"], texts[key]["text"]) for key in rest],
+    }
 
 
-def trained(start: SentenceTransformer, method: str, rate: float, args: Any, texts: list[str]) -> Iterator[Any]:
+def trained(
+    start: SentenceTransformer, method: str, rate: float, args: Any, texts: dict[str, list[tuple[str, ...]]]
+) -> Iterator[Any]:
     """The encoder after each of ``args.steps`` steps of a method with arguments, such as ``simcse head=null``."""
     name, *pairs = method.split()
     arguments = {key: recipes.parse(value) for key, _, value in (pair.partition("=") for pair in pairs)}
@@ -75,7 +91,9 @@ def trained(start: SentenceTransformer, method: str, rate: float, args: Any, tex
         "unused", max_steps=max(args.steps), per_device_train_batch_size=64, learning_rate=rate, save_strategy="no",
         lr_scheduler_type=args.schedule, seed=args.seed, report_to="none", disable_tqdm=True, use_cpu=True,
     )  # fmt: skip
-    data = METHODS[name].dataset(random.Random(args.seed).sample(texts, 64 * max(args.steps)))
+    own, count = texts[arguments.pop("pairs", "")], 64 * max(args.steps)
+    drawn = random.Random(args.seed).sample(own * math.ceil(count / len(own)), count)
+    data = METHODS[name].dataset(*map(list, zip(*drawn, strict=True)))
     loss = METHODS[name].loss_class(model, **arguments)
     ContrastiveTrainer(model, options, data, loss=loss, callbacks=[Keep()]).train()
     for step in args.steps:
@@ -96,7 +114,7 @@ def main() -> None:
     parser.add_argument("--schedule", default="constant", help="lr_scheduler_type")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    found, sentences = judges(args)
+    found, texts = judges(args)
     args.results.touch()
     table = {row["encoder"]: row for row in map(json.loads, args.results.read_text().splitlines())}
 
@@ -113,7 +131,7 @@ def main() -> None:
         seed = f", seed {args.seed}" if args.seed else ""
         half = f"{method} {rate:g} half of {max(args.steps)}{seed}"
         if half not in table:
-            for step, model in trained(start, method, rate, args, sentences):
+            for step, model in trained(start, method, rate, args, texts):
                 score(f"{method} {rate:g} {step}{seed}", model)
             mix_weights(model, start, 0.5)
             score(half, model)
