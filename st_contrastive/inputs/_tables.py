@@ -71,8 +71,8 @@ def read_table(source: Source, columns: Sequence[str] = (), *, streaming: bool =
 
 def _files_of(folder: Path) -> list[Path]:
     """The files of text in a folder, which must be of one kind, and of one split."""
-    visible = (file for file in sorted(folder.rglob("*")) if not file.name.startswith(".") and file.is_file())
-    files = [file for file in visible if _suffix(file) in _KINDS]
+    places = {file: file.relative_to(folder).parts for file in sorted(folder.rglob("*")) if _suffix(file) in _KINDS}
+    files = [file for file, parts in places.items() if file.is_file() and not any(part[0] == "." for part in parts)]
     kinds = sorted({_KINDS[_suffix(file)] for file in files})
     if (folder / "state.json").is_file():
         raise ValueError(f"source {folder} is a saved Dataset: give datasets.load_from_disk(folder).")
@@ -80,7 +80,7 @@ def _files_of(folder: Path) -> list[Path]:
         raise ValueError(f"source {folder} holds no file of {', '.join(_KINDS)}.")
     if len(kinds) > 1:
         raise ValueError(f"source {folder} holds files of {len(kinds)} kinds ({', '.join(kinds)}): name a file in it.")
-    names = (name for file in files for name in (file.parent.name, file.name.partition(".")[0]))
+    names = (part.partition(".")[0] for file in files for part in places[file])
     splits = {match[1].lower() for name in names if (match := _SPLIT.fullmatch(name))}
     if splits - {"train"}:
         raise ValueError(

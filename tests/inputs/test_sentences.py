@@ -88,7 +88,7 @@ def test_a_column_that_is_named_is_text_whatever_its_cells_look_like(tmp_path):
 
 
 def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
-    folder = tmp_path / "texts"
+    folder = tmp_path / "test"  # a name that the user gave
     write(folder / "train_travel.txt", "a\nb\n")
     write(folder / "more" / "plane_test_flights.TXT", "c\n")
     write(folder / ".hidden.txt", "no\n")
