@@ -57,8 +57,8 @@ def fault_of_vectors(trainer: Any) -> str | None:
 
 
 def _distinct_texts(trainer: Any) -> list[str]:
-    """As many texts as a batch has, from all over the (first) dataset; those of the same tokens once."""
-    data, count = trainer.train_dataset, max(2, trainer.args.per_device_train_batch_size)
+    """As many texts as a batch has, 64 at most, from all over the (first) dataset; those of the same tokens once."""
+    data, count = trainer.train_dataset, min(max(2, trainer.args.per_device_train_batch_size), 64)
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # no process has the whole model
         return []
     if isinstance(data, dict):
