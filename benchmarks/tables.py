@@ -106,7 +106,7 @@ def own_text() -> str:
     for encoder, row in runs.drop("untrained").iterrows():
         method, *rest = str(encoder).split()
         title = METHODS[method].title + (" without head" if "head=null" in rest else "")
-        title += "".join(f", {part}" for part in rest if part.startswith("mlm_weight"))
+        title += "".join(f", {part.replace('=', ' of ')}" for part in rest if part.startswith(("mlm_weight", "pairs")))
         title += ", half mixed with the start" if "half" in rest else ""
         text.append(f"| {title} | {row['judged'] - start['judged']:+.1f} | {row['corpus'] - start['corpus']:+.1f} |")
     return "\n".join(text)
