@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sentencex
-
 
 def split_sentences(text: str, language: str = "en") -> list[str]:
     """The sentences of a document, each on one line, by sentencex's rules for a language.
@@ -14,5 +12,7 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
         >>> split_sentences("Dr. Smith sleeps. It rains!\\n\\nA heading\\n\\n今天下雨。我们回家。")
         ['Dr. Smith sleeps.', 'It rains!', 'A heading', '今天下雨。', '我们回家。']
     """
+    import sentencex
+
     sentences = (" ".join(part.split()) for part in sentencex.segment(language, text))
     return [sentence for sentence in sentences if sentence]
