@@ -24,13 +24,6 @@ def test_the_version_is_the_same_everywhere():
         assert f"\ndate-released: {date}\n" in text("CITATION.cff")
 
 
-def test_the_changelog_keeps_its_headings():
-    headings = re.findall(r"^#+ .*$", text("CHANGELOG.md"), re.MULTILINE)
-    assert headings[:2] == ["# Changelog", "## [Unreleased]"]
-    kinds = {"### Added", "### Changed", "### Deprecated", "### Removed", "### Fixed", "### Security"}
-    assert {heading for heading in headings if heading.startswith("###")} <= kinds
-
-
 def test_the_repository_has_one_address():
     found = {name: re.findall(r"github\.com/([\w.-]+)/st_contrastive\b", text(name)) for name in ADDRESSES}
     assert {name: len(owners) >= ADDRESSES[name] for name, owners in found.items()} == dict.fromkeys(ADDRESSES, True)

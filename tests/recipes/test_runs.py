@@ -163,13 +163,9 @@ class Scripted(SentenceEvaluator):
 
 @pytest.mark.parametrize(
     ("scores", "margin", "helped"),
-    [
-        ([0.5, 0.4, 0.7, 0.6, 0.7], 0.1, True),
-        ([0.5, 0.4, 0.7, 0.6, 0.7], 0.3, False),
-        ([0.5, 0.4, 0.3, 0.2, 0.4], 0.0, False),
-        ([0.5, *[float("nan")] * 4], 0.0, False),
-    ],
-)
+    [([0.5, 0.4, 0.7, 0.6, 0.7], 0.1, True), ([0.5, 0.4, 0.7, 0.6, 0.7], 0.3, False),
+     ([0.5, 0.4, 0.3, 0.2, 0.4], 0.0, False), ([0.5, *[float("nan")] * 4], 0.0, False)],
+)  # fmt: skip
 def test_the_saved_weights_are_the_best_or_the_starting_ones(checkpoint, tmp_path, monkeypatch, scores, margin, helped):
     monkeypatch.setattr(_build, "_evaluator", lambda dev: Scripted(*scores, margin=margin))
     model = str(checkpoint("bert"))
