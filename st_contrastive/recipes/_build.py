@@ -158,10 +158,8 @@ def _read(given: Mapping[str, Any], method: Method, data: Data | None) -> tuple[
     documents = inputs.load_sentences(data, column=given.get("column")).shuffle(seed=42)
     held_out = min(_HELD_OUT, len(documents) // 10)
     own, rest = documents.select(range(held_out)), documents.select(range(held_out, len(documents)))
-    language = given.get("split", "en")
-    evaluator = CorpusEvaluator(
-        list(own["sentence"]), language="en" if language in ("lines", "sentences") else language
-    )
+    language = "en" if given.get("split", "lines") in ("lines", "sentences") else given["split"]
+    evaluator = CorpusEvaluator(list(own["sentence"]), language=language)
     dataset = inputs.load_sentences(rest, column="sentence", **split)
     # For describe: what the first reading left out, and the second.
     counts = {**json.loads(dataset.info.description), **json.loads(documents.info.description), "held out": held_out}
@@ -200,10 +198,9 @@ def _arguments(
     else:
         often, kind = training.get("eval_steps", 125), training.get("eval_strategy", "steps")
         defaults |= {"eval_strategy": kind, "eval_steps": often, "save_strategy": kind, "save_steps": often}
-        defaults["save_total_limit"] = 2
+        defaults |= {"save_total_limit": 2, "metric_for_best_model": metric_of(evaluator), "greater_is_better": True}
         if training.get("save_strategy") != "no":
-            defaults |= {"load_best_model_at_end": True, "greater_is_better": True}
-            defaults["metric_for_best_model"] = metric_of(evaluator)
+            defaults["load_best_model_at_end"] = True
     arguments = SentenceTransformerTrainingArguments(str(output_dir), **{**defaults, **training})
     if arguments.n_gpu > 1:
         warnings.warn(
