@@ -137,9 +137,8 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
         options[name] = recipes.parse(value)
     given = {**(_file(args.config) if "config" in args else {}), **options}
     trainers = {field.name for field in fields(SentenceTransformerTrainingArguments)}  # some take the word "none"
-    for name, value in given.items():
-        if str(value).lower() == "none" and name not in trainers:
-            given[name] = None
+    taken = {name for name, value in given.items() if str(value).lower() == "none" and name not in trainers}
+    given |= dict.fromkeys(taken)
     name, loss = given.pop("recipe", None), given.pop("loss", None)
     if (name is None) == (loss is None):
         raise UserError("give either --recipe NAME or --loss NAME (and --model NAME).")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -14,7 +13,7 @@ from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._checks import require_flag, require_languages, warn
 from st_contrastive.inputs._tables import Source, is_text_file, naming, read_table, text_column, text_columns
-from st_contrastive.inputs.sentences import split_sentences
+from st_contrastive.inputs.sentences import language_of, split_sentences
 
 _FEATURES = Features({"sentence": Value("string")})
 _PAIRS = Features({"sentence": Value("string"), "translation": Value("string")})
@@ -43,8 +42,7 @@ def load_sentences(source: Source, *, column: str | None = None, split: str = "l
         >>> load_sentences(["A cat sleeps.", "", "It rains.", "A cat sleeps.", "It snows."])["sentence"][:]
         ['A cat sleeps.', 'It rains.', 'It snows.']
     """
-    if split not in ("lines", "sentences") and not re.fullmatch("[a-z]{2,3}", str(split)):
-        raise ValueError(f'split must be "lines", "sentences" or the code of a language, such as "de"; got {split!r}.')
+    language = language_of(split)
     require_flag("streaming", streaming)
     table = read_table(source, () if column is None else (column,), streaming=streaming)
     table = table.flatten() if isinstance(table, Dataset) else table  # fields of objects as columns
@@ -58,9 +56,9 @@ def load_sentences(source: Source, *, column: str | None = None, split: str = "l
             "heading, and say with column=... which column holds the sentences. load_translations reads pairs."
         )
     if isinstance(table, IterableDataset):
-        options = {"table": table, "name": name, "column": column, "split": split}
+        options = {"table": table, "name": name, "column": column, "language": language}
         return IterableDataset.from_generator(_stream, _FEATURES, gen_kwargs=options)
-    cleaning = _Cleaning(name, column, split)
+    cleaning = _Cleaning(name, column, language)
     data = table.map(
         cleaning, batched=True, remove_columns=table.column_names, features=_FEATURES, load_from_cache_file=False
     )
@@ -114,8 +112,8 @@ def strip(text: str | None) -> str:
 class _Cleaning:
     """Leaves out empty and repeated rows of batches, and counts them."""
 
-    def __init__(self, name: str, column: str, split: str) -> None:
-        self.name, self.column, self.split = name, column, split
+    def __init__(self, name: str, column: str, language: str | None) -> None:
+        self.name, self.column, self.language = name, column, language
         self.counts = Counter(rows=0, empty=0, repeated=0)
         self._seen: set[int] = set()
 
@@ -124,9 +122,8 @@ class _Cleaning:
         self.counts["rows"] += len(texts)
         self.counts["empty"] += texts.count("")
         texts = self._new([text for text in texts if text], "repeated")
-        if self.split != "lines":
-            language = "en" if self.split == "sentences" else self.split
-            parts = [part for text in texts for part in split_sentences(text, language)]
+        if self.language is not None:
+            parts = [part for text in texts for part in split_sentences(text, self.language)]
             texts = self._new(parts, "repeated sentences")
         return {"sentence": texts}
 
@@ -150,8 +147,8 @@ class _Cleaning:
             )
 
 
-def _stream(table: Any, name: str, column: str, split: str) -> Iterator[dict[str, str]]:
-    cleaning = _Cleaning(name, column, split)
+def _stream(table: Any, name: str, column: str, language: str | None) -> Iterator[dict[str, str]]:
+    cleaning = _Cleaning(name, column, language)
     batches = table.iter(1000)
     while True:
         with naming(name):

@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
+
+def language_of(split: str) -> str | None:
+    """The language by whose rules ``split`` cuts documents; None for "lines", which cuts none.
+
+    Raises:
+        ValueError: it is neither "lines", "sentences" nor a code of a language.
+    """
+    if split in ("lines", "sentences"):
+        return "en" if split == "sentences" else None
+    if not re.fullmatch("[a-z]{2,3}", str(split)):
+        raise ValueError(f'split must be "lines", "sentences" or the code of a language, such as "de"; got {split!r}.')
+    return split
+
 
 def split_sentences(text: str, language: str = "en") -> list[str]:
     """The sentences of a document, each on one line, by sentencex's rules for a language.

@@ -79,8 +79,8 @@ def _check_step(loss: TextLoss, rows: int) -> None:
                 "batches of one, as no_duplicates does where most texts are equal: remove repeated texts."
             )
         loss.warn_once(f"{message} Give per_device_eval_batch_size=2 or more.")
-    whole = loss.owned_modules() or loss.mini_batch_size is not None
-    if is_replayed(loss.model, layers=True) or (whole and is_replayed(loss.model)):
+    cut = is_replayed(loss.model) and (loss.owned_modules() or loss.mini_batch_size is not None)
+    if cut or is_replayed(loss.model, layers=True):
         raise ValueError(
             f"A loss around {name} cuts the embeddings of one pass, or reads its layers, and {name} has a head, a "
             "queue or a network of one width, or mini-batches, or hands no layers on. Take MatryoshkaLoss around "

@@ -20,6 +20,7 @@ from st_contrastive._checks import require_choice, require_count
 from st_contrastive.augmentations import AntonymReplacement, WordRepetition
 from st_contrastive.components import FraternalEmbedding
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
+from st_contrastive.inputs.sentences import language_of
 from st_contrastive.methods import METHODS, Method
 from st_contrastive.recipes._model import load_model
 from st_contrastive.recipes._recipe import Recipe, load
@@ -158,7 +159,7 @@ def _read(given: Mapping[str, Any], method: Method, data: Data | None) -> tuple[
     documents = inputs.load_sentences(data, column=given.get("column")).shuffle(seed=42)
     held_out = min(_HELD_OUT, len(documents) // 10)
     own, rest = documents.select(range(held_out)), documents.select(range(held_out, len(documents)))
-    language = "en" if given.get("split", "lines") in ("lines", "sentences") else given["split"]
+    language = language_of(given.get("split", "sentences")) or "en"
     evaluator = CorpusEvaluator(list(own["sentence"]), language=language)
     dataset = inputs.load_sentences(rest, column="sentence", **split)
     # For describe: what the first reading left out, and the second.

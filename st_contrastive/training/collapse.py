@@ -43,8 +43,10 @@ def _collapse(trainer: Any) -> str | None:
 
 def fault_of_vectors(trainer: Any) -> str | None:
     """What is wrong with the vectors of some texts of the training data, as a sentence; None if they differ."""
+    if isinstance(trainer.loss, AuxiliaryMLMPretrainingLoss):  # masked-LM alone may leave vectors close
+        return None
     texts = _distinct_texts(trainer)
-    if not texts or isinstance(trainer.loss, AuxiliaryMLMPretrainingLoss):  # masked-LM alone may leave vectors close
+    if not texts:
         return None
     was_training = trainer.model.training
     vectors = trainer.model.encode(texts, convert_to_tensor=True, show_progress_bar=False).float()
