@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
@@ -79,7 +80,8 @@ def trained(
     """The encoder after each of ``args.steps`` steps of a method with arguments, such as ``simcse head=null``."""
     name, *pairs = method.split()
     arguments = {key: recipes.parse(value) for key, _, value in (pair.partition("=") for pair in pairs)}
-    set_seed(args.seed)
+    seed, first = args.seed, arguments.pop("stage1", 0)
+    set_seed(seed)
     model, copies = copy.deepcopy(start), {}
 
     class Keep(TrainerCallback):
@@ -87,15 +89,23 @@ def trained(
             copies[state.global_step] = copy.deepcopy(model).eval() if state.global_step in args.steps else None
 
     model.max_seq_length = args.train_tokens
-    options = SentenceTransformerTrainingArguments(
-        "unused", max_steps=max(args.steps), per_device_train_batch_size=64, learning_rate=rate, save_strategy="no",
-        lr_scheduler_type=args.schedule, seed=args.seed, report_to="none", disable_tqdm=True, use_cpu=True,
-    )  # fmt: skip
-    own, count = texts[arguments.pop("pairs", "")], 64 * max(args.steps)
-    drawn = random.Random(args.seed).sample(own * math.ceil(count / len(own)), count)
-    data = METHODS[name].dataset(*map(list, zip(*drawn, strict=True)))
-    loss = METHODS[name].loss_class(model, **arguments)
-    ContrastiveTrainer(model, options, data, loss=loss, callbacks=[Keep()]).train()
+    own = texts[arguments.pop("pairs", "")]
+
+    def train(method: str, steps: int, callbacks: list[Any], **arguments: Any) -> Any:
+        options = SentenceTransformerTrainingArguments(
+            "unused", max_steps=steps, per_device_train_batch_size=64, learning_rate=rate, save_strategy="no",
+            lr_scheduler_type=args.schedule, seed=seed, report_to="none", disable_tqdm=True,
+            use_cpu=not torch.cuda.is_available(),
+        )  # fmt: skip
+        drawn = random.Random(seed).sample(own * math.ceil(64 * steps / len(own)), 64 * steps)
+        data = METHODS[method].dataset(*map(list, zip(*drawn, strict=True)))
+        loss = METHODS[method].loss_class(model, **arguments)
+        ContrastiveTrainer(model, options, data, loss=loss, callbacks=callbacks).train()
+        return loss
+
+    if first:
+        arguments["auxiliary"] = train("pretraining", first, []).auxiliary
+    train(name, max(args.steps), [Keep()], **arguments)
     for step in args.steps:
         copies[step].max_seq_length = args.tokens
         yield step, copies[step]
@@ -112,30 +122,31 @@ def main() -> None:
     for option, value in {"documents": 10**9, "held-out": 1000, "tokens": 256, "train-tokens": 128}.items():
         parser.add_argument(f"--{option}", type=int, default=value)
     parser.add_argument("--schedule", default="constant", help="lr_scheduler_type")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     args = parser.parse_args()
     found, texts = judges(args)
     args.results.touch()
-    table = {row["encoder"]: row for row in map(json.loads, args.results.read_text().splitlines())}
+    lines = map(json.loads, args.results.read_text().splitlines())
+    table = {(row["model"], row["encoder"], row["seed"]): row for row in lines}
+    base = Path(args.model).name
 
-    def score(name: str, model: SentenceTransformer) -> None:
-        if name not in table:
+    def score(name: str, model: SentenceTransformer, seed: int | None) -> None:
+        if (base, name, seed) not in table:
             values = {key: round(100 * float(judge(model)[judge.primary_metric]), 3) for key, judge in found.items()}
-            table[name] = {"encoder": name, **values}
+            table[base, name, seed] = {"model": base, "encoder": name, "seed": seed, **values}
             args.results.write_text("".join(json.dumps(row) + "\n" for row in table.values()))
 
-    start = SentenceTransformer(args.model, device="cpu")
+    start = recipes.load_model(args.model)
     start.max_seq_length = args.tokens
-    score("untrained", start)
-    for rate, method in itertools.product(args.rates, args.methods):
-        seed = f", seed {args.seed}" if args.seed else ""
-        half = f"{method} {rate:g} half of {max(args.steps)}{seed}"
-        if half not in table:
+    score("untrained", start, None)
+    for rate, method, args.seed in itertools.product(args.rates, args.methods, args.seeds):
+        half = f"{method} {rate:g} half of {max(args.steps)}"
+        if (base, half, args.seed) not in table:
             for step, model in trained(start, method, rate, args, texts):
-                score(f"{method} {rate:g} {step}{seed}", model)
+                score(f"{method} {rate:g} {step}", model, args.seed)
             mix_weights(model, start, 0.5)
-            score(half, model)
-    scores = [(row["corpus"], row["judged"]) for row in table.values()]
+            score(half, model, args.seed)
+    scores = [(row["corpus"], row["judged"]) for row in table.values() if row["model"] == base]
     pairs = [(a - c, b - d) for (a, b), (c, d) in itertools.combinations(scores, 2)]
     far = [(own, judged) for own, judged in pairs if abs(own) >= 100 * found["corpus"].margin]
     right = sum(own * judged > 0 for own, judged in pairs[: len(scores) - 1])  # those with the untrained encoder

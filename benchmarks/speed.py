@@ -14,6 +14,7 @@ Of a single loss, the peak of memory beside the weights is reported too::
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import resource
 import time
@@ -124,9 +125,10 @@ def main() -> None:
         bf16 = args.precision == "bf16"
         return torch.autocast(args.device.partition(":")[0], torch.bfloat16) if bf16 else nullcontext()
 
+    start = new_model(args.shape, folder.name) if args.shape else recipes.load_model(args.model)
+
     def fresh() -> SentenceTransformer:
-        model = new_model(args.shape, folder.name) if args.shape else recipes.load_model(args.model)
-        return model.to(args.device).train()
+        return copy.deepcopy(start).to(args.device).train()
 
     def synchronise() -> None:
         if args.device.startswith("cuda"):
