@@ -79,7 +79,8 @@ def one_run(settings: dict[str, Any], seed: int, args: argparse.Namespace) -> di
             record = {"steps": state.global_step, "best_step": int(best or state.global_step)}
             losses = {entry["step"]: entry["loss"] for entry in state.log_history if "loss" in entry}
             record["losses"] = {step: losses[step] for step in (10, 100) if step in losses}
-            record |= {"before": run.before, "after": run.after, "collapsed": run.collapsed}
+            scored = [entry for entry in state.log_history if entry["step"] and "eval_dev_spearman" in entry]
+            record |= {"dev_at": {entry["step"]: round(100 * entry["eval_dev_spearman"], 2) for entry in scored}}
         seconds = round(time.perf_counter() - start)
         return {**record, "seconds": seconds, "torch": torch.__version__, "scores": all_scores(model, args)}
     finally:

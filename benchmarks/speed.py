@@ -164,8 +164,10 @@ def main() -> None:
         print(f"peak memory beside the weights: {peak} GB")
     if args.json:
         with open(args.json, "a", encoding="utf-8") as file:
-            setting = {name: getattr(args, name) for name in ("batch", "tokens", "mixed", "device", "precision")}
-            run = {"encoder": args.shape or args.model, **setting, "torch": torch.__version__, "seconds": medians}
+            setting = {name: getattr(args, name) for name in ("batch", "tokens", "mixed", "precision")}
+            device = torch.cuda.get_device_name(args.device) if args.device.startswith("cuda") else args.device
+            run = {"encoder": args.shape or args.model, **setting, "device": device, "torch": torch.__version__}
+            run |= {"seconds": medians}
             run |= {"options": options, "peak_gb": peak} if single else {}
             file.write(json.dumps(run) + "\n")
 

@@ -24,6 +24,7 @@ STARTS = ("untrained", "after stage 1")
 #: File of the result lines, table in it, the baseline's row, and the columns.
 TABLES = {
     "minilm-last": ("sentence_encoder.jsonl", "minilm-mean, last step", "SimCSE without head"),
+    "minilm-recipe": ("sentence_encoder.jsonl", "minilm-mean, temperature 0.05", "SimCSE without head"),
     "minilm-mean": ("sentence_encoder.jsonl", "minilm-mean", "SimCSE"),
     "minilm-cls": ("sentence_encoder.jsonl", "minilm-cls", "SimCSE"),
     "language-model": ("language_model.jsonl", "language-model", "SimCSE"),
@@ -45,7 +46,7 @@ def lines(file: str, table: str) -> pd.DataFrame:
     return runs.dropna(axis=1, how="all")
 
 
-def difference(row: pd.Series, baseline: pd.Series) -> str:
+def difference(row: pd.Series, baseline: pd.Series | float) -> str:
     """Mean difference by seed with its interval, as ``+0.24 (-0.21 to +0.70)``."""
     paired = (row - baseline).dropna()
     if paired.empty:
@@ -78,37 +79,62 @@ def table(file: str, name: str, baseline: str) -> str:
     return "\n".join(text)
 
 
-def steps() -> str:
+def steps(on_gpu: bool) -> str:
     """A Markdown table of what a step costs: a column for each line of steps.jsonl, as ratios to SimCSE."""
     runs = pd.read_json(RESULTS / "steps.jsonl", lines=True)
+    runs = runs[(runs["device"] != "cpu") == on_gpu].reset_index(drop=True)
     times = pd.DataFrame(runs["seconds"].tolist())
     ratios = times.div(times["simcse"], axis=0).T.drop("simcse").dropna(how="all")
     heads = [
         f"{Path(encoder).name}, batch {batch}" for encoder, batch in zip(runs["encoder"], runs["batch"], strict=True)
     ]
     text = ["| loss | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
-    seconds = (f"1 ({second:.1f} s)" for second in times["simcse"])
+    seconds = (f"1 ({1000 * second:.0f} ms)" for second in times["simcse"])
     text.append("| SimCSE | " + " | ".join(seconds) + " |")
-    for name, row in ratios[~ratios.index.str.contains("bare")].sort_values(0).iterrows():
-        title = METHODS[name].title if name in METHODS else name
-        title += ", two columns" if name == "twins" else ""
-        cells = ("" if pd.isna(ratio) else f"{ratio:.1f}" for ratio in row)
+    for name, row in ratios.sort_values(0).iterrows():
+        method, *bare = str(name).split(", ")
+        title = METHODS[method].title if method in METHODS else method
+        title += (", two columns" if method == "twins" else "") + "".join(f", its {part}" for part in bare)
+        cells = ("" if pd.isna(ratio) else f"{ratio:.2f}" for ratio in row)
         text.append(f"| {title} | " + " | ".join(cells) + " |")
     return "\n".join(text)
 
 
 def own_text() -> str:
-    """A Markdown table of what training on a corpus brought there, as differences from the untrained encoder."""
-    runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True).set_index("encoder")
-    start = runs.loc["untrained"]
-    text = ["| encoder | judged queries | CorpusEvaluator |", "|---|---|---|"]
-    text.append(f"| untrained | {start['judged']:.1f} | {start['corpus']:.1f} |")
-    for encoder, row in runs.drop("untrained").iterrows():
+    """A Markdown table of what training on a corpus brought there, as differences from the untrained encoders."""
+    runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
+    starts = runs[runs["encoder"] == "untrained"].set_index("model")
+    scores = [(model, judge) for model in starts.index for judge in ("judged", "corpus")]
+    judges = {"judged": "judged queries", "corpus": "CorpusEvaluator"}
+    text = ["| training | " + " | ".join(f"{model}, {judges[judge]}" for model, judge in scores) + " |"]
+    text.append("|---|" + "---|" * len(scores))
+    text.append("| untrained | " + " | ".join(f"{starts.loc[model, judge]:.1f}" for model, judge in scores) + " |")
+    for encoder, part in runs[runs["encoder"] != "untrained"].groupby("encoder", sort=False):
         method, *rest = str(encoder).split()
         title = METHODS[method].title + (" without head" if "head=null" in rest else "")
-        title += "".join(f", {part.replace('=', ' of ')}" for part in rest if part.startswith(("mlm_weight", "pairs")))
+        title += ", after stage 1" if any(word.startswith("stage1") for word in rest) else ""
+        title += "".join(f", {word.replace('=', ' ')}" for word in rest if word.startswith(("mlm_weight", "pairs")))
         title += ", half mixed with the start" if "half" in rest else ""
-        text.append(f"| {title} | {row['judged'] - start['judged']:+.1f} | {row['corpus'] - start['corpus']:+.1f} |")
+        cells = (
+            difference(part[part["model"] == model].set_index("seed")[judge], starts.loc[model, judge])
+            for model, judge in scores
+        )
+        text.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(text)
+
+
+def long_runs() -> str:
+    """A Markdown table of dev during long runs, one row a method and seed."""
+    runs = pd.read_json(RESULTS / "long_runs.jsonl", lines=True).dropna(subset="dev_at")
+    shown = ["1000", "3000", "5000", "7000"]
+    text = ["| loss | seed | " + " | ".join(f"step {int(step):,}" for step in shown) + " | tests |"]
+    text.append("|---|---|" + "---|" * (len(shown) + 1))
+    for _, run in runs.sort_values(["row", "seed"]).iterrows():
+        cells = (f"{run['dev_at'][step]:.1f}" if step in run["dev_at"] else "" for step in shown)
+        scores = run["scores"] if isinstance(run["scores"], dict) else {}
+        tests = [scores[name] for name in TESTS if name in scores]
+        end = f"{sum(tests) / len(tests):.1f}" if tests else ""
+        text.append(f"| {run['row']} | {run['seed']} | " + " | ".join(cells) + f" | {end} |")
     return "\n".join(text)
 
 
@@ -140,7 +166,8 @@ def memory() -> str:
 
 def every_table() -> dict[str, str]:
     """The tables by their names in the pages."""
-    rest = {"steps": steps(), "own-text": own_text(), "logged": logged(), "memory": memory()}
+    rest = {"steps": steps(False), "steps-gpu": steps(True), "own-text": own_text(), "long-runs": long_runs()}
+    rest |= {"logged": logged(), "memory": memory()}
     return {name: table(*arguments) for name, arguments in TABLES.items()} | rest
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from st_contrastive.encoder.copies import plain_copy
 
@@ -61,11 +62,11 @@ class MomentumEncoder(nn.Module):
                 f"The encoder's weights are not those that were copied: {different[0]!r} is in one of the two alone. "
                 "Build the loss after adapters or layers were added or removed."
             )
-        for name, average in averages.items():
-            average.lerp_(weights[name].to(average.dtype), 1 - self.momentum)
+        followed_weights = [weights[name].to(average.dtype) for name, average in averages.items()]
+        get_ema_multi_avg_fn(self.momentum)(list(averages.values()), followed_weights, 0)  # type: ignore[no-untyped-call]
         for copy, buffer in zip(self.copies.buffers(), modules.buffers(), strict=True):
             copy.copy_(buffer)
 
     def train(self, mode: bool = True) -> MomentumEncoder:
         """Keep evaluation mode, whatever ``mode`` is."""
-        return super().train(False)
+        return super().train(False) if self.training else self

@@ -49,12 +49,11 @@ def step(loss: TextLoss, rows: Rows) -> Iterator[None]:
         loss.has_begun = True
         distributed.broadcast(owned_parameters(loss))
     _check_step(loss, len(rows))
+    single = len(rows) == 1 and not gathered  # whose variance is meaningless to BatchNorm
+    mode = loss.is_learning and not single
     for part in loss.owned_modules():
-        part.train(loss.is_learning)
-        if len(rows) == 1 and not gathered:  # whose variance is meaningless
-            for module in part.modules():
-                if isinstance(module, nn.BatchNorm1d):
-                    module.eval()
+        if part.training != mode:  # the call walks through all modules
+            part.train(mode)
     # An evaluation draws the same masks and pairs each time, and training draws on as without it.
     draws = nullcontext() if encoder.training else fixed_draws()
     with draws, run_precision(loss.model):
