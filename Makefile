@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: demo test quick-tests test-long test-all test-gpu docs lint format clean
+.PHONY: demo test quick-tests test-long test-gpu docs lint format clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo  ## train with four losses briefly, and see what they do
@@ -18,10 +18,7 @@ quick-tests: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-long: $(VENV)/.dev  ## kills and resumes, several processes, encoder families, all variants of each loss
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "long and not slow"
-
-test-all: test test-long  ## and the tests that take minutes each
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m long
 
 test-gpu: $(VENV)/.dev  ## every loss on a GPU, in each precision; where there is none, it says so and does nothing
 	$(BIN)/python -m tests.gpu

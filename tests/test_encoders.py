@@ -49,7 +49,7 @@ ROWS = {
     "Qwen3, mean": Row("qwen", "mean"),
     "BERT, LoRA": Row("bert-mlm", adapters=True),
     "BERT, gradient checkpointing": Row("bert-mlm", arguments={"gradient_checkpointing": True}),
-    # Dynamo alone: it is what hooks and swapped layers have to do with. The slow test generates code.
+    # Dynamo alone: it is what hooks and swapped layers have to do with. The long test generates code.
     "BERT, `torch.compile`": Row("bert-mlm", arguments={"torch_compile": True, "torch_compile_backend": "eager"}),
     "BERT, `bf16=True`": Row("bert-mlm", arguments={"bf16": True}),
     "BERT, loaded in bfloat16": Row("bert-mlm", dtype=torch.bfloat16),
@@ -161,7 +161,7 @@ def test_what_was_compiled_without_hooks_is_not_run_with_them(checkpoint):
     assert terms() == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_trains_under_compiled_code(checkpoint, tmp_path, name):
     torch._dynamo.reset()

@@ -138,7 +138,7 @@ class Table:
         return ", ".join(self.tasks)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes(checkpoint, sentences, tmp_path):
     (tmp_path / "corpus.txt").write_text("\n".join(f"{text} {n}" for n in range(13) for text in sentences))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

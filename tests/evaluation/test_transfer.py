@@ -166,7 +166,7 @@ def test_missing_things(tmp_path):
         evaluate_transfer(Letters(), tmp_path, folds=1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["cr", "trec"])
 def test_minilm_on_real_tasks(data_folder, tmp_path, task):
     """MiniLM's own figures are not published in this setting; these are far from chance and from a bag of words."""

@@ -35,7 +35,7 @@ def run(checkpoint, tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_several_ranks_give_the_gradient_of_one(run, ranks):
     """Equal and unequal shares of a batch, with queue and BatchNorm, in float64 and float32."""
     printed = run([*TORCHRUN, str(ranks)], "gradients")
