@@ -75,12 +75,17 @@ def judges(args: Any) -> tuple[dict[str, Any], dict[str, list[tuple[str, ...]]]]
 
 
 def trained(
-    start: SentenceTransformer, method: str, rate: float, args: Any, texts: dict[str, list[tuple[str, ...]]]
+    start: SentenceTransformer,
+    method: str,
+    rate: float,
+    seed: int,
+    args: Any,
+    texts: dict[str, list[tuple[str, ...]]],
 ) -> Iterator[Any]:
     """The encoder after each of ``args.steps`` steps of a method with arguments, such as ``simcse head=null``."""
     name, *pairs = method.split()
     arguments = {key: recipes.parse(value) for key, _, value in (pair.partition("=") for pair in pairs)}
-    seed, first = args.seed, arguments.pop("stage1", 0)
+    first = arguments.pop("stage1", 0)
     set_seed(seed)
     model, copies = copy.deepcopy(start), {}
 
@@ -139,13 +144,13 @@ def main() -> None:
     start = recipes.load_model(args.model)
     start.max_seq_length = args.tokens
     score("untrained", start, None)
-    for rate, method, args.seed in itertools.product(args.rates, args.methods, args.seeds):
+    for rate, method, seed in itertools.product(args.rates, args.methods, args.seeds):
         half = f"{method} {rate:g} half of {max(args.steps)}"
-        if (base, half, args.seed) not in table:
-            for step, model in trained(start, method, rate, args, texts):
-                score(f"{method} {rate:g} {step}", model, args.seed)
+        if (base, half, seed) not in table:
+            for step, model in trained(start, method, rate, seed, args, texts):
+                score(f"{method} {rate:g} {step}", model, seed)
             mix_weights(model, start, 0.5)
-            score(half, model, args.seed)
+            score(half, model, seed)
     scores = [(row["corpus"], row["judged"]) for row in table.values() if row["model"] == base]
     pairs = [(a - c, b - d) for (a, b), (c, d) in itertools.combinations(scores, 2)]
     far = [(own, judged) for own, judged in pairs if abs(own) >= 100 * found["corpus"].margin]
