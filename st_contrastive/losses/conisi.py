@@ -81,8 +81,8 @@ class ConIsILoss(TextLoss):
         if interaction_weight > 0.1 and not reads_first_token(model):
             warn(
                 f"interaction_weight={interaction_weight:g} suits the [CLS] vector of a language model. In our runs it "
-                "made a sentence encoder with mean pooling worse than before training: take interaction_weight=0.1 and "
-                "temperature=0.15 there."
+                "made a sentence encoder with mean pooling worse than before training: take interaction_weight=0.1 "
+                "there."
             )
         self.interaction_weight = interaction_weight
         self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)

@@ -8,11 +8,12 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, TypeAlias, cast, get_type_hints
 
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from transformers import set_seed
 
 from st_contrastive import inputs
@@ -123,6 +124,8 @@ def build(
     model = load_model(str(given["model"]), given.get("pooling"), method)
     own_length: int | None = model.max_seq_length
     model.max_seq_length = given.get("max_length", own_length)
+    if evaluator is not None:
+        evaluator = _Uncut(evaluator, own_length)
     prompt = model.prompts.get(model.default_prompt_name or "")
     if prompt and arguments.prompts is None:  # as encode reads a text
         arguments.prompts = prompt
@@ -211,6 +214,23 @@ def _arguments(
         )
         arguments._n_gpu = 1
     return arguments
+
+
+class _Uncut(SentenceEvaluator):
+    """An evaluator whose texts are read as the saved model will read them, where training cuts its own shorter."""
+
+    def __init__(self, evaluator: Any, length: int | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.evaluator, self.length = evaluator, length
+        self.primary_metric, self.margin = evaluator.primary_metric, getattr(evaluator, "margin", 0.0)
+
+    def __call__(self, model: SentenceTransformer, *args: Any, **kwargs: Any) -> dict[str, float]:  # type: ignore[override]
+        """The evaluator's scores."""
+        in_training, model.max_seq_length = model.max_seq_length, self.length
+        try:
+            return cast("dict[str, float]", self.evaluator(model, *args, **kwargs))
+        finally:
+            model.max_seq_length = in_training
 
 
 def metric_of(evaluator: Any) -> str:

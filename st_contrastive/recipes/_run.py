@@ -119,9 +119,9 @@ def _trained(
     trainer.train(resume_from_checkpoint=resume or None)
     run = Run(trainer, collapsed=trainer.collapsed)
     if before is not None:
-        metric = metric_of(trainer.evaluator)
-        after, margin = trainer.evaluate()[metric], getattr(trainer.evaluator, "margin", 0.0)
-        run = Run(trainer, before, float(after), trainer.collapsed, margin)
+        evaluator: Any = trainer.evaluator
+        metric = metric_of(evaluator)
+        run = Run(trainer, before, float(trainer.evaluate()[metric]), trainer.collapsed, evaluator.margin)
         trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, metric: before})
     trainer.save_state()
     if run.collapsed:

@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive import recipes
+from st_contrastive.evaluation import STSEvaluator
 from st_contrastive.recipes import Recipe, _build
 from tests.conftest import SENTENCES
 from tests.filters import TRAINING
@@ -110,13 +111,17 @@ def test_two_stages(checkpoint, tmp_path):
 
 def test_two_stages_are_measured_from_the_encoder_before_both(checkpoint, tmp_path):
     dev = tmp_path / "dev.jsonl"
-    rows = [{"sentence1": a, "sentence2": b, "score": len(b)} for a, b in pairwise(SENTENCES)]
+    rows = [{"sentence1": a, "sentence2": f"{a} and {b}", "score": len(b)} for a, b in pairwise(SENTENCES)]
     dev.write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = {**SMALL, "data": SENTENCES, "model": str(checkpoint("bert-mlm")), "dev": str(dev), "learning_rate": 1e-7}
+    given["max_length"] = 8
     first = recipes.trainer("infocse-bert-base", output_dir=tmp_path / "none", **given)
     start = first.model.state_dict()
     run = recipes.run("infocse-bert-base", output_dir=tmp_path / "out", stage1={"learning_rate": 1e-2}, **given)
-    assert run.before == first.evaluator(first.model)["dev_spearman"]
+    model, evaluator = recipes.load_model(str(checkpoint("bert-mlm")), "cls"), STSEvaluator(str(dev), "dev")
+    assert run.before == evaluator(model)["dev_spearman"]  # reads whole texts, where training cuts its own
+    model.max_seq_length = given["max_length"]
+    assert run.before != evaluator(model)["dev_spearman"]
     assert run.before != run.after
     saved = SentenceTransformer(str(tmp_path / "out"), device="cpu").state_dict()
     assert equal(saved, start) != run.helped
