@@ -8,11 +8,12 @@ trained by each loss on the corpus's sentences, and the means of both. Judges: n
 ``CorpusEvaluator`` on documents that are neither judged nor trained on. What training on one's own text brings:
 
     python -m benchmarks.corpus_judge data/retrieval/scifact --results benchmarks/results/own_text.jsonl --rates 3e-5 \
-        --steps 150 --schedule linear --documents 1000 --held-out 500 --train-tokens 64 \
+        --steps 150 --schedule linear --documents 1000 --held-out 500 --train-tokens 64 --seeds 0 1 2 \
         --methods "simcse head=null" "simcse head=null mlm_weight=0.3" twins "infocse head=null" \
-        "simcse head=null pairs=neighbours" "simcse head=null pairs=titles"
+        "infocse head=null stage1=150" "simcse head=null pairs=neighbours" "simcse head=null pairs=titles"
 
-With ``pairs``, a sentence and the three around it are each other's positive, or a document's title and its text.
+and again with --model of a language model. With ``pairs``, a sentence and the three around it are each other's positive, or a
+document's title and its text; ``stage1`` are steps of InfoCSE's first stage.
 """
 
 from __future__ import annotations
