@@ -1,6 +1,6 @@
 """A masked language model to start from where BERT is out of reach; its head is saved with it.
 
-    python -m benchmarks.language_model wiki.txt lm --model sentence-transformers/all-MiniLM-L6-v2 --steps 8000
+    python -m benchmarks.language_model wiki.txt lm --model sentence-transformers/all-MiniLM-L6-v2
 
 goes on training an encoder's body, with a new head. Each sentence is one input, as the losses read it.
 """
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("data", nargs="+", help="sentences, as load_sentences takes them")
     parser.add_argument("output", help="folder of the language model")
     parser.add_argument("--model", required=True, help="encoder to start from: a folder or a name on the hub")
-    parser.add_argument("--steps", type=int, default=8000)
+    parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--max-length", type=int, default=64, help="in tokens; what follows is cut off")

@@ -108,7 +108,9 @@ def own_text() -> str:
     starts = runs[runs["encoder"] == "untrained"].set_index("model").sort_index()
     scores = [(model, judge) for model in starts.index for judge in ("judged", "corpus")]
     judges = {"judged": "judged queries", "corpus": "CorpusEvaluator"}
-    text = ["| training | " + " | ".join(f"{model}, {judges[judge]}" for model, judge in scores) + " |"]
+    names = {"lm": "language model"}
+    heads = (f"{names.get(model, model)}, {judges[judge]}" for model, judge in scores)
+    text = ["| training | " + " | ".join(heads) + " |"]
     text.append("|---|" + "---|" * len(scores))
     text.append("| untrained | " + " | ".join(f"{starts.loc[model, judge]:.1f}" for model, judge in scores) + " |")
     for encoder, part in runs[runs["encoder"] != "untrained"].groupby("encoder", sort=False):
