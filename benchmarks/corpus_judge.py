@@ -12,8 +12,8 @@ trained by each loss on the corpus's sentences, and the means of both. Judges: n
         --methods "simcse head=null" "simcse head=null mlm_weight=0.3" twins "infocse head=null" \
         "infocse head=null stage1=150" "simcse head=null pairs=neighbours" "simcse head=null pairs=titles"
 
-and again with --model lm, a language model. With ``pairs``, a sentence and the three around it are each other's positive, or a
-document's title and its text; ``stage1`` are steps of InfoCSE's first stage.
+and again with --model lm, a language model. With ``pairs``, a sentence and the three around it are each other's
+positive, or a document's title and its text; ``stage1`` are steps of InfoCSE's first stage.
 """
 
 from __future__ import annotations
