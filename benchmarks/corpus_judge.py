@@ -35,6 +35,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraini
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from transformers import TrainerCallback, set_seed
 
+from benchmarks import device_name
 from st_contrastive import recipes
 from st_contrastive.evaluation import CorpusEvaluator
 from st_contrastive.inputs.sentences import split_sentences
@@ -139,7 +140,7 @@ def main() -> None:
     def score(name: str, model: SentenceTransformer, seed: int | None) -> None:
         if (base, name, seed) not in table:
             values = {key: round(100 * float(judge(model)[judge.primary_metric]), 3) for key, judge in found.items()}
-            table[base, name, seed] = {"model": base, "encoder": name, "seed": seed, **values}
+            table[base, name, seed] = {"model": base, "encoder": name, "seed": seed, **values, "device": device_name()}
             args.results.write_text("".join(json.dumps(row) + "\n" for row in table.values()))
 
     start = recipes.load_model(args.model)

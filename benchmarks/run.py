@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import RESULTS
+from benchmarks import RESULTS, device_name
 from benchmarks.baselines import BASELINES
 from benchmarks.scores import all_scores
 from st_contrastive import recipes
@@ -79,10 +79,11 @@ def one_run(settings: dict[str, Any], seed: int, args: argparse.Namespace) -> di
             record = {"steps": state.global_step, "best_step": int(best or state.global_step)}
             losses = {entry["step"]: entry["loss"] for entry in state.log_history if "loss" in entry}
             record["losses"] = {step: losses[step] for step in (10, 100) if step in losses}
-            scored = [entry for entry in state.log_history if entry["step"] and "eval_dev_spearman" in entry]
+            scored = [entry for entry in state.log_history if "eval_dev_spearman" in entry]
             record |= {"dev_at": {entry["step"]: round(100 * entry["eval_dev_spearman"], 2) for entry in scored}}
         seconds = round(time.perf_counter() - start)
-        return {**record, "seconds": seconds, "torch": torch.__version__, "scores": all_scores(model, args)}
+        machine = {"device": device_name(), "torch": torch.__version__}
+        return {**record, "seconds": seconds, **machine, "scores": all_scores(model, args)}
     finally:
         shutil.rmtree(folder)
 

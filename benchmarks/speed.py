@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 from transformers import BertConfig, BertModel, BertTokenizer
 
+from benchmarks import device_name
 from st_contrastive import recipes
 from st_contrastive.methods import METHODS
 
@@ -125,10 +127,10 @@ def main() -> None:
         bf16 = args.precision == "bf16"
         return torch.autocast(args.device.partition(":")[0], torch.bfloat16) if bf16 else nullcontext()
 
-    start = new_model(args.shape, folder.name) if args.shape else recipes.load_model(args.model)
+    encoder = new_model(args.shape, folder.name) if args.shape else recipes.load_model(args.model)
 
     def fresh() -> SentenceTransformer:
-        return copy.deepcopy(start).to(args.device).train()
+        return copy.deepcopy(encoder).to(args.device).train()
 
     def synchronise() -> None:
         if args.device.startswith("cuda"):
@@ -165,10 +167,12 @@ def main() -> None:
     if args.json:
         with open(args.json, "a", encoding="utf-8") as file:
             setting = {name: getattr(args, name) for name in ("batch", "tokens", "mixed", "precision")}
-            device = torch.cuda.get_device_name(args.device) if args.device.startswith("cuda") else args.device
+            device = device_name() if args.device.startswith("cuda") else args.device
             run = {"encoder": args.shape or args.model, **setting, "device": device, "torch": torch.__version__}
             run |= {"seconds": medians}
-            run |= {"options": options, "peak_gb": peak} if single else {}
+            if single:
+                threshold = "MALLOC_MMAP_THRESHOLD_"  # of glibc
+                run |= {"options": options, "peak_gb": peak, threshold: os.environ.get(threshold)}
             file.write(json.dumps(run) + "\n")
 
 

@@ -130,7 +130,7 @@ def own_text() -> str:
 def long_runs() -> str:
     """A Markdown table of dev during long runs, one row a method and seed."""
     runs = pd.read_json(RESULTS / "long_runs.jsonl", lines=True).dropna(subset="dev_at")
-    shown = ["1000", "3000", "5000", "7000"]
+    shown = ["0", "1000", "3000", "5000", "7000"]
     text = ["| loss | seed | " + " | ".join(f"step {int(step):,}" for step in shown) + " | tests |"]
     text.append("|---|---|" + "---|" * (len(shown) + 1))
     for _, run in runs.sort_values(["row", "seed"]).iterrows():
