@@ -11,11 +11,13 @@ from torch.utils.data import DataLoader
 
 from st_contrastive.training import ContrastiveTrainer
 from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss
+from tests.filters import TRAINING
 from tests.gpu.cases import CUDA, chosen
 from tests.methods import method_of
 
 pytestmark = [
     pytest.mark.filterwarnings("default"),
+    *TRAINING,
     pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
     pytest.mark.filterwarnings("ignore:Of the first"),
 ]

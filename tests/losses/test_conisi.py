@@ -108,7 +108,7 @@ def test_rows_that_truncation_makes_alike_take_no_part(build, monkeypatch):
 
 @pytest.mark.parametrize("pooling", ["mean", "lasttoken"])
 def test_the_papers_weight_without_cls_pooling(build, pooling):
-    with pytest.warns(UserWarning, match=r"interaction_weight=0.8 suits the \[CLS\] vector"):
+    with pytest.warns(UserWarning, match="interaction_weight=0.8"):
         ConIsILoss(build(pooling=pooling))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
