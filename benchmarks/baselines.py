@@ -22,11 +22,15 @@ def _noisy(sentence: str, draws: random.Random) -> str:
     return " ".join(word for word in words if draws.random() > 0.6) or draws.choice(words)
 
 
-def _train(model: SentenceTransformer, loss: Any, data: Dataset, output_dir: Path, **settings: Any) -> None:
+def _train(
+    model: SentenceTransformer, loss: Any, data: Dataset, output_dir: Path, max_length: int, **settings: Any
+) -> None:
     arguments = SentenceTransformerTrainingArguments(
         str(output_dir), save_strategy="no", report_to="none", logging_steps=10, **settings
     )
-    SentenceTransformerTrainer(model, arguments, data, loss=loss).train()
+    trainer = SentenceTransformerTrainer(model, arguments, data, loss=loss)
+    trainer.data_collator.max_length = max_length
+    trainer.train()
 
 
 def mnrl(
@@ -35,10 +39,10 @@ def mnrl(
     """MultipleNegativesRankingLoss with each sentence as its own positive."""
     set_seed(seed)
     encoder = recipes.load_model(model)
-    encoder.max_seq_length = max_length
     sentences = load_sentences(data)["sentence"]
     pairs = Dataset.from_dict({"anchor": sentences, "positive": sentences})
-    _train(encoder, MultipleNegativesRankingLoss(encoder, scale=scale), pairs, output_dir, seed=seed, **settings)
+    loss = MultipleNegativesRankingLoss(encoder, scale=scale)
+    _train(encoder, loss, pairs, output_dir, max_length, seed=seed, **settings)
     return encoder
 
 
@@ -48,11 +52,10 @@ def tsdae(
     """TSDAE: a decoder, tied to the encoder, restores a sentence from the vector of its noisy copy."""
     set_seed(seed)
     encoder = recipes.load_model(model)
-    encoder.max_seq_length = max_length
     sentences, draws = list(load_sentences(data)["sentence"]), random.Random(seed)
     pairs = Dataset.from_dict({"noisy": [_noisy(sentence, draws) for sentence in sentences], "text": sentences})
     loss = DenoisingAutoEncoderLoss(encoder, tie_encoder_decoder=True)
-    _train(encoder, loss, pairs, output_dir, seed=seed, **settings)
+    _train(encoder, loss, pairs, output_dir, max_length, seed=seed, **settings)
     return encoder
 
 

@@ -177,7 +177,9 @@ def _announce(trainer: Any, *, verbose: bool) -> Any:
     if Path(trainer.args.output_dir).name == "stage1":
         print("Stage 1:")
     prompt = trainer.args.prompts
-    report = describe(trainer.train_dataset, trainer.model, prompt=prompt if isinstance(prompt, str) else None)
+    length = trainer.data_collator.max_length
+    prompt = prompt if isinstance(prompt, str) else None
+    report = describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=length)
     print(report, flush=True)
     metric = trainer.args.metric_for_best_model if trainer.evaluator is not None else None
     progress = Progress(metric)

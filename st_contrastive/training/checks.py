@@ -189,7 +189,8 @@ def _check_metric(trainer: Any, losses: list[nn.Module]) -> None:
 def _check_prompt(trainer: Any) -> None:
     given, model = trainer.args.prompts, unwrap(trainer.model)
     if given and isinstance(given, str):
-        require_room(given, len(model.tokenizer(given, verbose=False)["input_ids"]), model.max_seq_length)
+        limit = getattr(trainer.data_collator, "max_length", None) or model.max_seq_length
+        require_room(given, len(model.tokenizer(given, verbose=False)["input_ids"]), limit)
     prompt = model.prompts.get(model.default_prompt_name or "")
     if prompt and given is None:
         warn(

@@ -266,5 +266,5 @@ def test_a_prompt_that_leaves_no_room(build, of):
     model = build()
     model.max_seq_length = 6
     loss = stc.SimCSELoss(model)
-    with pytest.raises(ValueError, match=r"takes 6 tokens .* max_seq_length is 6: no text is left"):
+    with pytest.raises(ValueError, match=r"takes 6 tokens .* training reads 6: no text is left"):
         of(loss, prompts="the small cat sleeps").train()
