@@ -66,7 +66,7 @@ def check_run(trainer: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the constructor has warned
             require_trainable(trainer.model)  # which may have been changed since
-        _check_prompt(trainer)
+        _check_lengths(trainer)
 
 
 def text_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
@@ -186,10 +186,17 @@ def _check_metric(trainer: Any, losses: list[nn.Module]) -> None:
         )
 
 
-def _check_prompt(trainer: Any) -> None:
+def _check_lengths(trainer: Any) -> None:
     given, model = trainer.args.prompts, unwrap(trainer.model)
+    limit, length = model.max_seq_length, getattr(trainer.data_collator, "max_length", None)
+    if isinstance(length, int):
+        if limit is not None and length > limit:
+            raise ValueError(
+                f"max_length is {length}, and the model reads at most {limit} tokens: lower it, or raise "
+                "model.max_seq_length before the loss is built."
+            )
+        limit = length
     if given and isinstance(given, str):
-        limit = getattr(trainer.data_collator, "max_length", None) or model.max_seq_length
         require_room(given, len(model.tokenizer(given, verbose=False)["input_ids"]), limit)
     prompt = model.prompts.get(model.default_prompt_name or "")
     if prompt and given is None:

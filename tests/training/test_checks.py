@@ -268,3 +268,14 @@ def test_a_prompt_that_leaves_no_room(build, of):
     loss = stc.SimCSELoss(model)
     with pytest.raises(ValueError, match=r"takes 6 tokens .* training reads 6: no text is left"):
         of(loss, prompts="the small cat sleeps").train()
+    trainer = of(stc.SimCSELoss(build()), prompts="the small cat sleeps")
+    trainer.data_collator.max_length = 6
+    with pytest.raises(ValueError, match=r"takes 6 tokens .* training reads 6: no text is left"):
+        trainer.train()
+
+
+def test_more_tokens_than_the_model_reads(build, of):
+    trainer = of(stc.SimCSELoss(build()))
+    trainer.data_collator.max_length = trainer.model.max_seq_length + 1
+    with pytest.raises(ValueError, match=r"max_length is \d+, and the model reads at most \d+ tokens"):
+        trainer.train()
