@@ -80,7 +80,8 @@ def one_run(settings: dict[str, Any], seed: int, args: argparse.Namespace) -> di
             losses = {entry["step"]: entry["loss"] for entry in state.log_history if "loss" in entry}
             record["losses"] = {step: losses[step] for step in (10, 100) if step in losses}
             scored = [entry for entry in state.log_history if "eval_dev_spearman" in entry]
-            record |= {"dev_at": {entry["step"]: round(100 * entry["eval_dev_spearman"], 2) for entry in scored}}
+            # The last one is of the weights that are kept.
+            record |= {"dev_at": {entry["step"]: round(100 * entry["eval_dev_spearman"], 2) for entry in scored[:-1]}}
         seconds = round(time.perf_counter() - start)
         machine = {"device": device_name(), "torch": torch.__version__}
         return {**record, "seconds": seconds, **machine, "scores": all_scores(model, args)}

@@ -116,6 +116,7 @@ def own_text() -> str:
     for encoder, part in runs[runs["encoder"] != "untrained"].groupby("encoder", sort=False):
         method, *rest = str(encoder).split()
         title = METHODS[method].title + (" without head" if "head=null" in rest else "")
+        title += " with the projector" if "head=projector" in rest else ""
         title += ", after stage 1" if any(word.startswith("stage1") for word in rest) else ""
         title += "".join(f", {word.replace('=', ' ')}" for word in rest if word.startswith(("mlm_weight", "pairs")))
         title += ", half mixed with the start" if "half" in rest else ""

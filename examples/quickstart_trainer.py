@@ -13,8 +13,9 @@ from st_contrastive.training import ContrastiveTrainer
 name, corpus, output, *dev = sys.argv[1:]
 set_seed(1)  # before the loss draws its head
 model = SentenceTransformer(name)
+model.max_seq_length = 32
 sentences = load_sentences(corpus)
-print(describe(sentences, model, max_length=32))
+print(describe(sentences, model))
 args = SentenceTransformerTrainingArguments(
     f"{output}-run",
     max_steps=150,
@@ -25,7 +26,6 @@ args = SentenceTransformerTrainingArguments(
 )
 evaluator = STSEvaluator(dev[0], "dev") if dev else None
 trainer = ContrastiveTrainer(model, args, sentences, loss=SimCSELoss(model), evaluator=evaluator)
-trainer.data_collator.max_length = 32  # training reads so many tokens; the saved model reads whole texts
 print("before:", evaluator(model) if evaluator else "no dev.jsonl was given")
 trainer.train()
 print("after:", evaluator(model) if evaluator else "")

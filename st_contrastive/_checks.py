@@ -70,8 +70,8 @@ def require_room(prompt: str, tokens: int, limit: int | None) -> None:
     """Require that a prompt of so many tokens, with the special ones, leaves room for a text."""
     if limit is not None and tokens >= limit:
         raise ValueError(
-            f"prompt {prompt!r:.80} takes {tokens} tokens with the special ones, and training reads {limit}: no text "
-            f"is left to train on. Shorten it, or raise max_length, or model.max_seq_length, well above {tokens}."
+            f"prompt {prompt!r:.80} takes {tokens} tokens with the special ones, and max_seq_length is {limit}: no "
+            f"text is left to train on. Shorten it, or set model.max_seq_length well above {tokens}."
         )
 
 

@@ -43,7 +43,12 @@ _OPTIONS = {
     "pooling": ("NAME", "cls, mean, lasttoken; default: the model's own, else as in the loss's paper"),
     "max_length": ("N", "tokens that training reads of a text; default: the model's own"),
 }  # fmt: skip
-_TYPES = {"max_length": int, "repetition": float}
+_NUMBERS = ("max_length", "repetition")
+
+
+def number(text: str) -> float | str:
+    """A number, or the word that takes a setting away."""
+    return text if text.lower() == "none" else int(text) if text.isdigit() else float(text)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -67,7 +72,7 @@ def _add_options(parser: argparse.ArgumentParser, *, both_spellings: bool = Fals
 
     parser.add_argument("config", nargs="?", metavar="FILE.yaml", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     for name, (metavar, text) in _OPTIONS.items():
-        add(name, metavar=metavar, help=text, type=_TYPES.get(name, str))
+        add(name, metavar=metavar, help=text, type=number if name in _NUMBERS else str)
     add("languages", nargs=2, metavar=("FROM", "TO"), help="twins: the two fields of --translations")
     add("antonyms", action="store_true", help="conisi: construct sentences with WordNet's antonyms")
     add("loss-arg", action="append", metavar="NAME=VALUE", help="an argument of the loss; repeatable")
@@ -177,9 +182,7 @@ def _announce(trainer: Any, *, verbose: bool) -> Any:
     if Path(trainer.args.output_dir).name == "stage1":
         print("Stage 1:")
     prompt = trainer.args.prompts
-    length = trainer.data_collator.max_length
-    prompt = prompt if isinstance(prompt, str) else None
-    report = describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=length)
+    report = describe(trainer.train_dataset, trainer.model, prompt=prompt if isinstance(prompt, str) else None)
     print(report, flush=True)
     metric = trainer.args.metric_for_best_model if trainer.evaluator is not None else None
     progress = Progress(metric)

@@ -57,6 +57,7 @@ class MaskedLMHead(nn.Module):
         self.tied = tied
         # A tied head has no parameter for the matrix, so that it is not trained, saved or synchronised twice.
         decoder.register_parameter("weight", None if tied else nn.Parameter(decoder.weight.detach().clone()))
+        self.train()  # transformers loads in evaluation mode
 
     @classmethod
     def for_encoder(cls, encoder: PreTrainedModel, *, tied: bool | None = False) -> MaskedLMHead:

@@ -31,7 +31,7 @@ class DataReport:
     left_out: bool  #: whether these are left out
     sampled: int  #: texts that were tokenised
     longer: int  #: of them, those with more than ``limit`` tokens
-    limit: int | None  #: ``max_length``, or the model's ``max_seq_length``
+    limit: int | None  #: the model's ``max_seq_length``
     cut: float  #: the share of the sample's tokens beyond the limit
     with_tags: int  #: of the sample, texts with HTML tags
     examples: tuple[str, ...]  #: the first, the middle and the last text
@@ -41,7 +41,7 @@ class DataReport:
         faults = ", ".join(f"{count:,} {kind}" for kind, count in self.faults.items() if count) or "none"
         if faults != "none" and not self.left_out:
             faults += "; still there: load_sentences leaves them out"
-        length = f"{self.longer:,} of {self.sampled:,} texts are longer than {self.limit} tokens"
+        length = f"{self.longer:,} of {self.sampled:,} texts are longer than max_seq_length {self.limit}"
         if self.limit is None:
             length = "the model sets no limit"
         elif self.longer:
@@ -57,7 +57,7 @@ class DataReport:
         return f"Rows: {rows}.\nLeft out: {faults}.\nLength: {length}.\nExamples: {examples}"
 
 
-def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_length: int | None = None) -> DataReport:
+def describe(dataset: Source, model: Any, *, prompt: str | None = None) -> DataReport:
     """Rows read and left out, texts too long for the model, and three examples.
 
     Lengths are those of at most 10,000 texts, evenly spaced, with the prompt and special tokens. Of a stream, its first
@@ -68,12 +68,11 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
             ``sentence``, or a sequence of strings.
         model: the SentenceTransformer to train.
         prompt: the text that training puts before each sentence.
-        max_length: tokens that training reads of a text. None takes ``model.max_seq_length``.
 
     Raises:
         ValueError: the prompt leaves no room for a text.
     """
-    limit = _limit(model, prompt, max_length)
+    limit = _limit(model, prompt)
     table = read_table(dataset)
     column = "sentence" if "sentence" in text_columns(table) else text_column(text_columns(table), None, "dataset")
     streamed = isinstance(table, IterableDataset)
@@ -94,9 +93,9 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     )
 
 
-def _limit(model: Any, prompt: str | None, max_length: int | None) -> int | None:
-    """The tokens that are read, if there is a limit and a tokenizer that counts; checked against the prompt."""
-    limit = max_length or getattr(model, "max_seq_length", None)
+def _limit(model: Any, prompt: str | None) -> int | None:
+    """The model's max_seq_length, if it has one and a tokenizer that counts; checked against the prompt."""
+    limit = getattr(model, "max_seq_length", None)
     if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
         return None
     if prompt:

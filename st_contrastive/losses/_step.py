@@ -49,9 +49,10 @@ def step(loss: TextLoss, rows: Rows) -> Iterator[None]:
         loss.has_begun = True
         distributed.broadcast(owned_parameters(loss))
     _check_step(loss, len(rows))
-    single = len(rows) == 1 and not gathered  # whose variance is meaningless to BatchNorm
-    mode = loss.is_learning and not single
+    single = len(rows) == 1 and not gathered  # whose variance is meaningless
     for part in loss.owned_modules():
+        fixed = single and any(isinstance(module, nn.BatchNorm1d) for module in part.modules())
+        mode = loss.is_learning and not fixed
         if part.training != mode:  # the call walks through all modules
             part.train(mode)
     # An evaluation draws the same masks and pairs each time, and training draws on as without it.

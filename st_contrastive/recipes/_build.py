@@ -8,11 +8,12 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, TypeAlias, cast, get_type_hints
 
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from transformers import set_seed
 
 from st_contrastive import inputs
@@ -72,7 +73,7 @@ def trainer(
         >>> type(built.loss).__name__, built.args.learning_rate, built.args.train_batch_size
         ('SimCSELoss', 3e-05, 2)
     """
-    return build(settings_of(recipe, overrides), data, output_dir)
+    return build(settings_of(recipe, overrides), data, output_dir)[0]
 
 
 def settings_of(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,8 +106,10 @@ def _loss_arguments(method: Method) -> list[str]:
     return [name for name in inspect.signature(method.loss_class).parameters if name != "model"]
 
 
-def build(settings: Mapping[str, Any], data: Data | None, output_dir: str | Path) -> ContrastiveTrainer:
-    """The Trainer of what :func:`settings_of` gives."""
+def build(
+    settings: Mapping[str, Any], data: Data | None, output_dir: str | Path
+) -> tuple[ContrastiveTrainer, int | None]:
+    """The Trainer of what :func:`settings_of` gives, and the number of tokens that its model reads by itself."""
     method = METHODS[settings["loss"]]
     given = {name: settings[name] for name in INPUTS if name in settings}
     if "model" not in given:
@@ -119,8 +122,10 @@ def build(settings: Mapping[str, Any], data: Data | None, output_dir: str | Path
     arguments = _arguments(training, output_dir, evaluator)
     set_seed(arguments.seed)
     model = load_model(str(given["model"]), given.get("pooling"), method)
-    if model.max_seq_length is None:
-        model.max_seq_length = given.get("max_length")
+    own_length: int | None = model.max_seq_length
+    model.max_seq_length = given.get("max_length", own_length)
+    if evaluator is not None:
+        evaluator = _Uncut(evaluator, own_length)
     prompt = model.prompts.get(model.default_prompt_name or "")
     if prompt and arguments.prompts is None:  # as encode reads a text
         arguments.prompts = prompt
@@ -134,8 +139,7 @@ def build(settings: Mapping[str, Any], data: Data | None, output_dir: str | Path
     built = ContrastiveTrainer(
         model, arguments, dataset, loss=loss, evaluator=evaluator, card_examples=given.get("card_examples", False)
     )
-    built.data_collator.max_length = given.get("max_length")  # evaluators and the saved model read whole texts
-    return built
+    return built, own_length
 
 
 def _read(given: Mapping[str, Any], method: Method, data: Data | None) -> tuple[Any, Any]:
@@ -210,6 +214,23 @@ def _arguments(
         )
         arguments._n_gpu = 1
     return arguments
+
+
+class _Uncut(SentenceEvaluator):
+    """An evaluator whose texts are read as the saved model will read them, where training cuts its own shorter."""
+
+    def __init__(self, evaluator: Any, length: int | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.evaluator, self.length = evaluator, length
+        self.primary_metric, self.margin = evaluator.primary_metric, getattr(evaluator, "margin", 0.0)
+
+    def __call__(self, model: SentenceTransformer, *args: Any, **kwargs: Any) -> dict[str, float]:  # type: ignore[override]
+        """The evaluator's scores."""
+        in_training, model.max_seq_length = model.max_seq_length, self.length
+        try:
+            return cast("dict[str, float]", self.evaluator(model, *args, **kwargs))
+        finally:
+            model.max_seq_length = in_training
 
 
 def metric_of(evaluator: Any) -> str:

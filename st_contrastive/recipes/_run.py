@@ -81,7 +81,7 @@ def run(
     if chosen.stage1 is not None and "auxiliary" not in overrides:
         first = folder / "stage1"
         # What is wrong with stage 2 is said before hours of stage 1, which may be what does harm.
-        start = _start(build(settings, data, folder))
+        start = _start(build(settings, data, folder)[0])
         if not (resume and (first / "modules.json").is_file()):
             pretraining = Recipe("", "pretraining", {})
             shared = {name: settings[name] for name in settings.keys() - _LATER if takes(pretraining, name)}
@@ -105,11 +105,12 @@ def _start(trainer: ContrastiveTrainer) -> tuple[float | None, dict[str, Any]]:
 
 
 def _trained(
-    trainer: ContrastiveTrainer,
+    built: tuple[ContrastiveTrainer, int | None],
     resume: str | bool,
     on_trainer: Callable[..., None],
     start: tuple[float | None, dict[str, Any]] | None = None,
 ) -> Run:
+    trainer, own_length = built
     model, folder = trainer.model, Path(str(trainer.args.output_dir))
     on_trainer(trainer)
     before, weights = start or _start(trainer)
@@ -120,14 +121,14 @@ def _trained(
     if before is not None:
         evaluator: Any = trainer.evaluator
         metric = metric_of(evaluator)
-        after, margin = float(trainer.evaluate()[metric]), getattr(evaluator, "margin", 0.0)
-        run = Run(trainer, before, after, trainer.collapsed, margin)
+        run = Run(trainer, before, float(trainer.evaluate()[metric]), trainer.collapsed, evaluator.margin)
         trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, metric: before})
     trainer.save_state()
     if run.collapsed:
         return run
     if run.helped is False:
         model.load_state_dict(weights)
+    model.max_seq_length = own_length  # texts were cut in training alone
     if trainer.is_world_process_zero():
         model.save_pretrained(str(folder))
         if hasattr(trainer.loss, "save_auxiliary"):

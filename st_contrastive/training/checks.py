@@ -29,12 +29,15 @@ def check_rows(trainer: Any, data: Any) -> None:
     """Look at the first rows of the training data.
 
     Raises:
-        ValueError: a cell that is to be a text is none.
+        ValueError: a cell that is to be a text is none, or there is one row.
     """
     for name, part in data.items() if isinstance(data, dict) else [("", data)]:
         loss = trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss
-        if isinstance(part, Dataset) and _text_losses([loss]):  # a stream is read once
-            _check_rows(trainer, part, f"train_dataset[{name!r}]" if name else "train_dataset")
+        text_losses, where = _text_losses([loss]), f"train_dataset[{name!r}]" if name else "train_dataset"
+        if isinstance(part, Dataset) and text_losses:  # a stream is read once
+            if len(part) == 1 and not all(each.has_negatives(1) for each in text_losses):
+                raise ValueError(f"{where} has one row, and no other to contrast it with: give more sentences.")
+            _check_rows(trainer, part, where)
 
 
 def check_run(trainer: Any) -> None:
@@ -66,7 +69,7 @@ def check_run(trainer: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the constructor has warned
             require_trainable(trainer.model)  # which may have been changed since
-        _check_lengths(trainer)
+        _check_prompt(trainer)
 
 
 def text_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
@@ -186,18 +189,10 @@ def _check_metric(trainer: Any, losses: list[nn.Module]) -> None:
         )
 
 
-def _check_lengths(trainer: Any) -> None:
+def _check_prompt(trainer: Any) -> None:
     given, model = trainer.args.prompts, unwrap(trainer.model)
-    limit, length = model.max_seq_length, getattr(trainer.data_collator, "max_length", None)
-    if isinstance(length, int):
-        if limit is not None and length > limit:
-            raise ValueError(
-                f"max_length is {length}, and the model reads at most {limit} tokens: lower it, or raise "
-                "model.max_seq_length before the loss is built."
-            )
-        limit = length
     if given and isinstance(given, str):
-        require_room(given, len(model.tokenizer(given, verbose=False)["input_ids"]), limit)
+        require_room(given, len(model.tokenizer(given, verbose=False)["input_ids"]), model.max_seq_length)
     prompt = model.prompts.get(model.default_prompt_name or "")
     if prompt and given is None:
         warn(

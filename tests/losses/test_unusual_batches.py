@@ -261,6 +261,15 @@ def test_batches_of_one_sentence_are_warned_of_in_evaluation(build, sentences, n
             TEXT_LOSSES[name](model)([model.preprocess(sentences)])
 
 
+def test_one_sentence_leaves_batchnorm_alone(build, sentences):
+    model = build("bert-mlm")
+    loss = InfoCSELoss(model, head="projector")
+    for count in (4, 1, 4):
+        loss([model.preprocess(sentences[:count])])
+        assert [loss.head.training, loss.auxiliary.training] == [count > 1, True]
+        assert all(part.training == (count > 1) for part in loss.head.modules())
+
+
 def test_a_queue_gives_one_sentence_its_negatives(build, sentences):
     model = build()
     for loss in (TwinsLoss(model, fraternal_weight=0, twins_weight=0), MomentumContrastLoss(model)):

@@ -72,7 +72,7 @@ def test_a_trainer_has_the_recipes_settings(checkpoint, pairs, tmp_path, name):
         data = {"translations": pairs, "fraternal": encoder}
     trainer = recipes.trainer(recipe, output_dir=tmp_path / "out", **data, **given)
     assert trainer.args.learning_rate == recipe.settings["learning_rate"]
-    assert trainer.data_collator.max_length == 12
+    assert trainer.model.max_seq_length == 12
     config = trainer.loss.get_config_dict()
     compared = recipe.settings.keys() & config.keys() - given.keys() - data.keys()
     assert {setting: config[setting] for setting in compared} == {s: recipe.settings[s] for s in compared}
