@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from tests.gpu import rank
 from tests.gpu.cases import CUDA
@@ -32,22 +31,3 @@ def test_ranks_give_the_gradient_of_one_and_do_not_drift(checkpoint, tmp_path, r
     assert done.stdout.count("the gradient of one process") == len(rank.CASES)
     assert done.stdout.count("no drift") == 2
     assert f"all done with {'nccl' if CUDA else 'gloo'}" in done.stdout
-
-
-def test_what_a_rank_does_is_right_in_one_process(checkpoint, capsys):
-    try:
-        rank.check_gradients(
-            str(checkpoint("bert")),
-            torch.device("cpu"),
-            ["twins"],
-            lambda: dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1),
-        )
-        assert capsys.readouterr().out.splitlines() == ["twins: the gradient of one process"]
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
-
-
-def test_shares_are_uneven_and_cover_all_rows():
-    assert rank.shares_of(1) == [(0, 2)]
-    assert rank.shares_of(2) == [(0, 3), (3, 5)]
