@@ -35,7 +35,7 @@ def check_rows(trainer: Any, data: Any) -> None:
         loss = trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss
         text_losses, where = _text_losses([loss]), f"train_dataset[{name!r}]" if name else "train_dataset"
         if isinstance(part, Dataset) and text_losses:  # a stream is read once
-            if len(part) == 1 and not all(each.has_negatives(1) for each in text_losses):
+            if len(part) == 1 and not all(own.has_negatives(1) for own in text_losses):
                 raise ValueError(f"{where} has one row, and no other to contrast it with: give more sentences.")
             _check_rows(trainer, part, where)
 
