@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -211,6 +212,18 @@ class TextLoss(nn.Module, ABC):
         """Whether sentences in batches of this size are contrasted with others."""
         gathered = self.gather_across_devices and distributed.world_size() > 1
         return batch_size > 1 or gathered or getattr(self, "queue", None) is not None
+
+    def chance_levels(self, batch_size: int) -> dict[str, float]:
+        """The value of each contrasted term if all vectors are equal, by its name in the logs; none where nothing is
+        contrasted. Training that ends there has collapsed."""
+        return {"contrastive": self.chance_level(batch_size)}
+
+    def chance_level(self, batch_size: int, *, queue: bool = True) -> float:
+        """InfoNCE of equal vectors: the logarithm of the number of candidates, those of other devices and, with
+        ``queue``, the weights of the queue's included."""
+        candidates = batch_size * (distributed.world_size() if self.gather_across_devices else 1)
+        past = getattr(self, "queue", None) if queue else None
+        return math.log(candidates + (0.0 if past is None else float(past.entries()[1].sum())))
 
     def get_config_dict(self) -> dict[str, Any]:
         """The constructor's arguments but for the model: for the model card and for a resumed run."""

@@ -102,6 +102,11 @@ class ConIsILoss(TextLoss):
         and for strategy "other"."""
         return None if self.pairs.fallbacks is None else float(self.pairs.fallbacks)
 
+    def chance_levels(self, batch_size: int) -> dict[str, float]:
+        """As in :class:`TextLoss`, times the term's weight."""
+        weight = 1 - self.interaction_weight
+        return {"contrastive": weight * self.chance_level(batch_size)} if weight > 0 else {}
+
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         rows = len(columns[0])
         pairs, distinct = self.pairs(columns, interacting=self.classifier is not None)

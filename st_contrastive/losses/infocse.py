@@ -201,3 +201,8 @@ class InfoCSELoss(TextLoss):
     def has_negatives(self, batch_size: int) -> bool:
         """As in :class:`TextLoss`; without the contrastive term none are needed."""
         return self.contrastive_weight == 0 or super().has_negatives(batch_size)
+
+    def chance_levels(self, batch_size: int) -> dict[str, float]:
+        """As in :class:`TextLoss`, times the term's weight."""
+        weight = self.contrastive_weight
+        return {"contrastive": weight * self.chance_level(batch_size)} if weight > 0 else {}

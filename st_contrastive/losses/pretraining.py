@@ -102,6 +102,10 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         """True: nothing is contrasted."""
         return True
 
+    def chance_levels(self, batch_size: int) -> dict[str, float]:
+        """None: nothing is contrasted."""
+        return {}
+
     @property
     def auxiliary(self) -> AuxiliaryMLM:
         """A copy of the auxiliary network, its lower part as the encoder's is now."""

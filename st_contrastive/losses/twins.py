@@ -266,6 +266,14 @@ class TwinsLoss(TextLoss):
                 "identical twins and the queue only. Give (sentence, translation) columns for the whole loss."
             )
 
+    def chance_levels(self, batch_size: int) -> dict[str, float]:
+        """As in :class:`TextLoss`, of both contrasted terms, times their weights; the queue is the identical term's."""
+        levels = {
+            "identical": self.identical_weight * self.chance_level(batch_size),
+            "fraternal": self.fraternal_weight * self.chance_level(batch_size, queue=False),
+        }
+        return {name: level for name, level in levels.items() if level > 0}
+
     def encode_views(
         self, columns: list[dict[str, Any]], labels: Tensor | None = None, *, pooling: str | None = None
     ) -> list[Tensor]:
