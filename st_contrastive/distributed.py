@@ -22,33 +22,16 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
-class RowCounts:
-    """The number of rows that each process has of one batch, which may differ in the last batch.
-
-    Args:
-        rows: this process's; also the attribute ``here``.
-        device: the device to exchange the counts on, if the rows of all processes are one batch; None if not.
-    """
-
-    def __init__(self, rows: int, device: torch.device | None = None) -> None:
-        self.here, self.each = rows, [rows]
-        if device is not None and world_size() > 1:
-            count = torch.full((1,), rows, device=device)
-            counts = [torch.zeros_like(count) for _ in range(world_size())]
-            dist.all_gather(counts, count)
-            self.each = torch.cat(counts).tolist()
-
-    @property
-    def share(self) -> float:
-        """This process's rows divided by the mean of all processes' rows: 1 except in a smaller last batch.
-
-        A mean over this process's rows, times this, averages over the processes to the mean over all rows.
-        """
-        return self.here * len(self.each) / sum(self.each)
+def row_counts(rows: int, device: torch.device) -> tuple[int, ...]:
+    """The number of rows that each process has of one batch, which may differ in the last batch."""
+    count = torch.full((1,), rows, device=device)
+    counts = [torch.zeros_like(count) for _ in range(world_size())]
+    dist.all_gather(counts, count)
+    return tuple(torch.cat(counts).tolist())
 
 
-def gather(tensor: Tensor, rows: Sequence[int]) -> tuple[Tensor, int]:
-    """The rows of all ranks, with their gradient, and the index of this rank's first row among them.
+def gather_rows(tensor: Tensor, rows: Sequence[int]) -> Tensor:
+    """The rows of all ranks, with their gradient.
 
     The backward pass sums the gradients of all ranks' losses. If each rank's loss is over its own rows, the mean over
     the ranks, which DDP takes, is the gradient of one process with all rows.
@@ -57,18 +40,16 @@ def gather(tensor: Tensor, rows: Sequence[int]) -> tuple[Tensor, int]:
         tensor: (n, ...), of this rank.
         rows: n of each rank.
     """
-    if len(rows) == 1:
-        return tensor, 0
     most = max(rows)
     if tensor.shape[0] < most:
         tensor = F.pad(tensor, (0, 0) * (tensor.ndim - 1) + (0, most - tensor.shape[0]))
     parts = all_gather(tensor.contiguous())  # type: ignore[no-untyped-call]
-    whole = torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)])
-    return whole, sum(rows[: rank()])
+    return torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)])
 
 
-def share(count: Tensor) -> Tensor:
-    """``count`` divided by the mean of all ranks' counts: :attr:`RowCounts.share` for counts on the device."""
+def count_weight(count: Tensor) -> Tensor:
+    """``count`` divided by the mean of all ranks' counts: a mean over ``count`` things, times this, averages over the
+    ranks to the mean over all things."""
     total = count.detach().to(torch.float32).clone()
     dist.all_reduce(total)
     return count * world_size() / total.clamp(min=1)

@@ -11,6 +11,7 @@ from st_contrastive.components.queues import NegativeQueue
 from st_contrastive.components.replaced_tokens import ReplacedTokenDetector
 from st_contrastive.components.shared_tokens import Alignment
 from st_contrastive.components.token_corruption import TokenCorruption
+from st_contrastive.components.token_repetition import TokenRepetition
 
 __all__ = [
     "Alignment",
@@ -26,6 +27,7 @@ __all__ = [
     "ReplacedTokenDetector",
     "TanhHead",
     "TokenCorruption",
+    "TokenRepetition",
     "load_auxiliary",
     "save_auxiliary",
 ]

@@ -36,7 +36,7 @@ def save_auxiliary(
     config = {
         # Keep the paths of this machine out of the file.
         "base_model_name": Path(base_name).name if Path(base_name).is_dir() else base_name,
-        **auxiliary.properties,
+        **{name: value for name, value in auxiliary.properties.items() if name != "lower_dropout"},
         "tokenizer_fingerprint": fingerprint(tokenizer),
         "head_source": auxiliary.head.source,
         "network": network,

@@ -208,30 +208,3 @@ def _truncated(ids: Tensor, lengths: Tensor, limit: int, trailing: int) -> Tenso
     places = torch.arange(limit, device=ids.device).expand(ids.shape[0], limit)
     excess = (lengths - limit).clamp(min=0)[:, None]
     return ids.gather(1, torch.where(places >= limit - trailing, places + excess, places))
-
-
-def fused_embeddings(
-    sentence: Tensor,
-    sentence_mask: Tensor,
-    translation: Tensor,
-    translation_mask: Tensor,
-    *,
-    share: float,
-    full_where_unpaired: bool,
-) -> tuple[Tensor, Tensor]:
-    r"""Twins' eq. 3, :math:`\epsilon y + (1 - \epsilon) y_F`, position by position.
-
-    ``sentence`` is y and ``translation`` y_F, (N, L, d); their masks (N, L) are 1 where there is a token. ``share`` is
-    epsilon, and a language whose share is 0 has no token. Where only one of the two has a token, its embedding is taken
-    as it is if ``full_where_unpaired``, else times its share. The result is zero where neither has one.
-    """
-    sentence_mask, translation_mask = sentence_mask * (share > 0), translation_mask * (share < 1)
-    has_sentence, has_translation = sentence_mask.bool()[..., None], translation_mask.bool()[..., None]
-    weighted = share * sentence, (1 - share) * translation
-    if full_where_unpaired:
-        weighted = (
-            torch.where(has_translation, weighted[0], sentence),
-            torch.where(has_sentence, weighted[1], translation),
-        )
-    fused = torch.where(has_sentence, weighted[0], 0) + torch.where(has_translation, weighted[1], 0)
-    return fused, torch.maximum(sentence_mask, translation_mask)

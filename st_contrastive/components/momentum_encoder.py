@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from st_contrastive.encoder.copies import plain_copy
-
-
-class _OptimizerSteps:
-    """Counts the steps of all optimizers of this process."""
-
-    count = 0
-
-    def add(self, *_: object) -> None:
-        self.count += 1
-
-
-_steps = _OptimizerSteps()
-register_optimizer_step_post_hook(_steps.add)
+from st_contrastive.encoder.passes import Encoded, run_modules
+from st_contrastive.encoder.rows import Rows
 
 
 class MomentumEncoder(nn.Module):
@@ -30,43 +19,69 @@ class MomentumEncoder(nn.Module):
 
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
-    They are never trained, and always in evaluation mode, without dropout, as in ESimCSE. They take one step per
-    optimizer step, also under gradient accumulation. Copies of weights in half precision are in float32, because half
-    precision would round small steps away.
+    They are never trained, and always in evaluation mode, without dropout, as in ESimCSE. They move once for each
+    change of the followed weights, so that batches whose gradients are accumulated share one step. Half precision would
+    round small steps away: the copies are in float32 at least, and stay so when the loss is cast.
+
+    Args:
+        model: the modules of the trained model.
+        momentum: m.
+        head: a head to copy too, or None.
     """
 
-    def __init__(self, followed: Sequence[nn.Module], momentum: float) -> None:
+    def __init__(self, model: Sequence[nn.Module], momentum: float, head: nn.Module | None = None) -> None:
         super().__init__()
         self.momentum = momentum
-        #: In the order of the modules that they follow.
-        self.copies = nn.ModuleList(plain_copy(module) for module in followed).requires_grad_(False)
-        for module in self.copies:
-            if any(parameter.dtype.itemsize < 4 for parameter in module.parameters()):
-                module.float()
-        self._seen_steps = -1
+        self.copies = nn.ModuleList(plain_copy(module) for module in model).requires_grad_(False)
+        self.head = None if head is None else plain_copy(head).requires_grad_(False)
+        self._apply(lambda tensor: tensor)  # widens them
+        self._seen: list[int] | None = None
         self.train(False)
 
     @torch.no_grad()
-    def update(self, followed: Sequence[nn.Module]) -> None:
+    def follow(self, model: Sequence[nn.Module], head: nn.Module | None = None) -> None:
         """Move the copies' weights towards those of the modules, and copy the modules' buffers.
 
-        Does nothing if no optimizer has taken a step since the last call.
+        Does nothing if the modules' weights have not changed since the last call.
+
+        Raises:
+            ValueError: the modules have other weights, or weights of other shapes, than those that were copied.
         """
-        if self._seen_steps == _steps.count:
+        copies = self.copies if self.head is None else nn.ModuleList([*self.copies, self.head])
+        modules = nn.ModuleList([*model, *([] if self.head is None or head is None else [head])])
+        averages, weights = dict(copies.named_parameters()), dict(modules.named_parameters())
+        versions = [weight._version for weight in weights.values()]
+        if versions == self._seen:
             return
-        self._seen_steps = _steps.count
-        modules = nn.ModuleList(followed)
-        averages, weights = dict(self.copies.named_parameters()), dict(modules.named_parameters())
-        if different := sorted(averages.keys() ^ weights.keys()):
+        shapes = ({(name, tuple(p.shape)) for name, p in own.items()} for own in (averages, weights))
+        if different := sorted(set.symmetric_difference(*shapes)):
+            name, shape = different[0]
             raise ValueError(
-                f"The encoder's weights are not those that were copied: {different[0]!r} is in one of the two alone. "
-                "Build the loss after adapters or layers were added or removed."
+                f"The encoder's weights are not those that were copied: {name!r} of shape {shape} is in one of the two "
+                "alone. Build the loss after adapters, layers or tokens were added or removed."
             )
-        followed_weights = [weights[name].to(average.dtype) for name, average in averages.items()]
-        get_ema_multi_avg_fn(self.momentum)(list(averages.values()), followed_weights, 0)  # type: ignore[no-untyped-call]
-        for copy, buffer in zip(self.copies.buffers(), modules.buffers(), strict=True):
+        self._seen = versions
+        current = [weights[name].to(average.dtype) for name, average in averages.items()]
+        get_ema_multi_avg_fn(self.momentum)(list(averages.values()), current, 0)  # type: ignore[no-untyped-call]
+        for copy, buffer in zip(copies.buffers(), modules.buffers(), strict=True):
             copy.copy_(buffer)
+
+    @torch.no_grad()
+    def forward(self, rows: Rows) -> Encoded:
+        """The rows after the copies of the model, without gradient."""
+        return run_modules(self.copies, rows)
 
     def train(self, mode: bool = True) -> MomentumEncoder:
         """Keep evaluation mode, whatever ``mode`` is."""
         return super().train(False) if self.training else self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> MomentumEncoder:
+        """As in PyTorch, which moves and casts by it; but what would be in half precision is float32."""
+
+        def widened(tensor: Tensor) -> Tensor:
+            result = fn(tensor)
+            narrow = result.is_floating_point() and result.dtype.itemsize < 4
+            return tensor.to(result.device, torch.float32) if narrow else result
+
+        super()._apply(widened, *args, **kwargs)  # type: ignore[no-untyped-call]
+        return self

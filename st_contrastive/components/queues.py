@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from st_contrastive.objectives import forgetting_weights
+
 
 class NegativeQueue(nn.Module):
-    r"""Past vectors, newest first, whose weight may fall with their age a in batches (eq. 4 of Twins).
-
-    .. math:: p = 1 - \text{forgetting\_rate} \cdot a, \qquad a = 1 \text{ (newest batch)} \dots k \text{ (oldest)}
+    """Past vectors, newest first, whose weight may fall with their age in batches (eq. 4 of Twins).
 
     It starts empty. It keeps the last ``batches`` batches (Twins) or, without ``batches``, the last ``size`` vectors
     (MoCo).
@@ -28,11 +28,17 @@ class NegativeQueue(nn.Module):
     ages: Tensor  # (n,), in batches, 1 for the newest
 
     def __init__(
-        self, width: int, *, batches: int | None = None, size: int | None = None, forgetting_rate: float = 0.0
+        self,
+        width: int,
+        *,
+        batches: int | None = None,
+        size: int | None = None,
+        forgetting_rate: float = 0.0,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.batches, self.size, self.forgetting_rate = batches, size, forgetting_rate
-        self.register_buffer("keys", torch.zeros(0, width))
+        self.register_buffer("keys", torch.zeros(0, width, dtype=dtype))
         self.register_buffer("ages", torch.zeros(0, dtype=torch.long))
         self._counts: list[int] = []  # rows of each batch that is kept, newest first
 
@@ -53,7 +59,7 @@ class NegativeQueue(nn.Module):
 
     def entries(self) -> tuple[Tensor, Tensor]:
         """Keys (n, d) and their weights p (n,)."""
-        return self.keys, 1 - self.forgetting_rate * self.ages.to(self.keys.dtype)
+        return self.keys, forgetting_weights(self.ages.to(self.keys.dtype), self.forgetting_rate)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         """Take the number of rows from the saved state."""

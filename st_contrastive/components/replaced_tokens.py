@@ -13,13 +13,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import warn
 from st_contrastive.components.auxiliary_files import CONFIG_NAME, load_auxiliary
-from st_contrastive.components.auxiliary_mlm import scale_gradient
+from st_contrastive.components.heads import new_linear
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.pretrained import fingerprint, load_masked_lm, load_tokenizer
 from st_contrastive.components.token_corruption import TokenCorruption
 from st_contrastive.encoder.copies import own_copy
-from st_contrastive.encoder.layers import accepted_by, editing_input, layers_of
 from st_contrastive.encoder.model import embedding_matrix
+from st_contrastive.encoder.partial import PartialEncoder, accepted_by
 from st_contrastive.encoder.requirements import trial_pass
 from st_contrastive.encoder.rows import CorruptedTokens
 
@@ -45,11 +45,10 @@ class ReplacedTokenDetector(nn.Module):
         self.masking, self.generator, self.generator_head = masking, generator, head
         self.generator.requires_grad_(False)
         self.generator_head.requires_grad_(False)
-        self.discriminator = discriminator.requires_grad_(True)
-        self.classifier = nn.Linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
+        self.discriminator = PartialEncoder(discriminator.requires_grad_(True), 0, "a detector of replaced tokens")
+        self.classifier = new_linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
         self.to(discriminator.device)  # a generator that was loaded by name is on the CPU
         self.sampling = sampling
-        layers_of(discriminator)  # refuses an encoder without a lowest layer
         self._try_once()
         self.train(True)
 
@@ -73,7 +72,7 @@ class ReplacedTokenDetector(nn.Module):
             ValueError: it is no masked-LM model, or has another vocabulary.
         """
         rows = embedding_matrix(encoder).shape[0]
-        masking = TokenCorruption(tokenizer, rate=mask_rate, mask_share=1.0, random_share=0.0, vocabulary=rows)
+        masking = TokenCorruption.masking(tokenizer, mask_rate, vocabulary=rows)
         if isinstance(generator, (str, os.PathLike)):
             if (Path(generator).expanduser() / CONFIG_NAME).is_file():
                 generator = load_auxiliary(generator, encoder, tokenizer).head
@@ -100,27 +99,19 @@ class ReplacedTokenDetector(nn.Module):
                 )
         return cls(masking, network, head, own_copy(encoder), sampling=sampling)
 
-    def train(self, mode: bool = True) -> ReplacedTokenDetector:
-        """As in PyTorch, but the generator stays in evaluation mode."""
-        super().train(mode)
-        self.generator.train(False)
-        self.generator_head.train(False)
-        return self
-
-    def forward(
-        self, texts: dict[str, Any], vectors: Tensor, masked: CorruptedTokens, *, gradient_scale: float = 1.0
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, texts: dict[str, Any], vectors: Tensor, masked: CorruptedTokens) -> tuple[Tensor, Tensor]:
         """Scores (N, L, 2) of "original" and "replaced", and (N, L) bool, True if the token was replaced.
 
-        ``texts`` are as the encoder takes them, ``masked`` is from :attr:`masking`, and ``gradient_scale`` a factor on
-        the gradient into the sentence vectors (N, d).
+        ``texts`` are as the encoder takes them, ``vectors`` the sentences' (N, d), ``masked`` from :attr:`masking`.
         """
         edited = self.replace(texts, masked)
-        return self._detect({**texts, "input_ids": edited}, vectors, gradient_scale), edited != texts["input_ids"]
+        states = self.discriminator({**texts, "input_ids": edited}, vectors)
+        return self.classifier(states), edited != texts["input_ids"]
 
     @torch.no_grad()
     def replace(self, texts: dict[str, Any], masked: CorruptedTokens) -> Tensor:
-        """The token ids (N, L) after filling in the masked ones; special tokens are never filled in."""
+        """The token ids (N, L) after filling in the masked ones, under the generator's dropout in training; special
+        tokens are never filled in."""
         places = masked.places()
         logits = self._fill({**texts, "input_ids": masked.input_ids}, places)
         special = self.masking.special
@@ -138,26 +129,12 @@ class ReplacedTokenDetector(nn.Module):
         matrix = embedding_matrix(self.generator) if self.generator_head.tied else None
         return cast(Tensor, self.generator_head(hidden.flatten(0, 1)[places], matrix)).float()
 
-    def _detect(self, texts: dict[str, Any], vectors: Tensor, gradient_scale: float) -> Tensor:
-        """The discriminator's scores, (N, L, 2)."""
-
-        def insert(hidden: Tensor) -> Tensor:
-            scaled = scale_gradient(vectors, gradient_scale).to(hidden.dtype)
-            return torch.cat([scaled[:, None], hidden[:, 1:]], dim=1)
-
-        with editing_input(layers_of(self.discriminator)[0], insert):
-            output = self.discriminator(**accepted_by(self.discriminator, texts), return_dict=True)
-        return cast(Tensor, self.classifier(output.last_hidden_state))
-
     def _try_once(self) -> None:
-        """Run both networks on two tokens."""
-        ids = torch.tensor([[1, 2]], device=self.discriminator.device)
-        texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        vectors = torch.zeros(1, self.discriminator.config.hidden_size, device=ids.device)
+        """Run the generator on two tokens."""
+        ids = torch.tensor([[1, 2]], device=self.classifier.weight.device)
         self.eval()
-        with trial_pass(self.discriminator, "a detector of replaced tokens, or its generator does not fit"):
-            self._fill(texts, ids.new_zeros(1))
-            self._detect(texts, vectors, 1.0)
+        with trial_pass(self.generator, "a generator for this head"):
+            self._fill({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, ids.new_zeros(1))
 
 
 def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

@@ -1,13 +1,11 @@
-"""The transformer layers of an encoder, whatever its family: finding them, and reading and editing states."""
+"""The transformer layers of an encoder, whatever its family."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import cast
 
-from torch import Tensor, nn
+from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 
@@ -46,49 +44,3 @@ def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
     """The encoder's transformer layers, lowest first."""
     owner, name = layer_stack(encoder)
     return cast(nn.ModuleList, getattr(owner, name))
-
-
-def entering_states(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """The hidden states among the arguments that a layer is called with."""
-    return cast(Tensor, args[0] if args else kwargs.get("hidden_states", next(iter(kwargs.values()))))
-
-
-@contextmanager
-def editing_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """While open, ``edit`` replaces the hidden states that enter ``layer``."""
-
-    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        edited = edit(entering_states(args, kwargs))
-        if args:
-            return (edited, *args[1:]), kwargs
-        name = "hidden_states" if "hidden_states" in kwargs else next(iter(kwargs))
-        return args, {**kwargs, name: edited}
-
-    handle = layer.register_forward_pre_hook(hook, with_kwargs=True)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def capturing_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Tensor]]:
-    """While open, the list collects the hidden states after the lowest ``number`` layers, not all, with their gradient;
-    after 0 layers, they are the embedding layer's output.
-
-    They are read where they enter the next layer, because some families compute something between two layers.
-    """
-    captured: list[Tensor] = []
-
-    def record(hidden: Tensor) -> Tensor:
-        captured.append(hidden)
-        return hidden
-
-    with editing_input(layers_of(encoder)[number], record):
-        yield captured
-
-
-def accepted_by(network: PreTrainedModel, texts: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that the network's forward pass has an argument for."""
-    arguments = inspect.signature(network.forward).parameters
-    return {name: tensor for name, tensor in texts.items() if name in arguments}

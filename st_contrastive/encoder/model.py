@@ -81,6 +81,11 @@ def token_width(model: nn.Module) -> int:
     return int(text_module(model).get_embedding_dimension())
 
 
+def weights_dtype(model: nn.Module) -> torch.dtype:
+    """The type of what a loss adds to the model: the encoder's, float32 at least, whatever torch's default is."""
+    return torch.promote_types(encoder_of(model).dtype, torch.float32)
+
+
 def embedding_matrix(encoder: PreTrainedModel) -> Tensor:
     """The token embeddings, (V, e). Some families (ALBERT, ELECTRA) project them to the layers' width."""
     try:
@@ -124,6 +129,19 @@ def dropout_setting(model: nn.Module) -> str | None:
     return min(names, key=lambda name: "att" in name or "classif" in name, default=None)
 
 
+def pads_right(model: nn.Module) -> bool:
+    """Whether texts are padded at their end, so that each begins in the first column."""
+    return bool(tokenizer_of(model).padding_side == "right")
+
+
+def vocabulary_size(encoder: PreTrainedModel) -> int | None:
+    """The number of token embeddings; None where there is no matrix of them."""
+    try:
+        return len(embedding_matrix(encoder))
+    except ValueError:
+        return None
+
+
 def is_causal(model: nn.Module) -> bool:
     """Whether the encoder is a decoder, whose tokens see only those before them."""
     return any(getattr(module, "is_causal", False) is True for module in encoder_of(model).modules())
@@ -141,7 +159,7 @@ def ignores_padding(model: nn.Module) -> bool:
     return known and encoder_of(model).config.model_type in _IGNORE_PADDING
 
 
-def is_replayed(model: nn.Module, *, layers: bool = False) -> bool:
+def replays_outputs(model: nn.Module, *, layers: bool = False) -> bool:
     """Whether a loss around this one (MatryoshkaLoss) returns the output of an earlier pass for the model's; with
     ``layers``, for its first module's (AdaptiveLayerLoss)."""
     part = unwrap(model)[0] if layers else unwrap(model)

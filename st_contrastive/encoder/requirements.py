@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -16,13 +16,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
 from st_contrastive.encoder.model import (
-    embedding_matrix,
+    dropout_setting,
     encoder_of,
+    has_dropout,
     is_causal,
     learned_positions,
     reads_first_token,
+    replays_outputs,
     text_module,
     unwrap,
+    vocabulary_size,
     wrapper_chain,
 )
 
@@ -38,13 +41,13 @@ def require_text_encoder(model: nn.Module) -> None:
             "files. Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
         )
     require_padding(tokenizer)
-    with suppress(ValueError):  # no matrix of token embeddings
-        rows, largest = embedding_matrix(encoder_of(model)).shape[0], max(tokenizer.get_vocab().values())
-        if largest >= rows:
-            warn(
-                f"The tokenizer has the token {largest}, and the encoder has {rows} embeddings: such a token would end "
-                "in an IndexError. Call model.transformers_model.resize_token_embeddings(len(model.tokenizer))."
-            )
+    rows, largest = vocabulary_size(encoder_of(model)), max(tokenizer.get_vocab().values())
+    if rows is not None and largest >= rows:
+        raise ValueError(
+            f"The tokenizer has the token {largest}, and the encoder has {rows} embeddings: a text with this token "
+            "would end in an IndexError. Call "
+            "model.transformers_model.resize_token_embeddings(len(model.tokenizer)) before you build the loss."
+        )
 
 
 def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -107,6 +110,46 @@ def require_independent_rows(model: nn.Module, argument: str) -> None:
         )
 
 
+def require_own_outputs(model: nn.Module, name: str, *, has_one_width: bool) -> None:
+    """Refuse a loss around the loss ``name`` that replays the outputs of one pass for what needs passes of its own."""
+    if (has_one_width and replays_outputs(model)) or replays_outputs(model, layers=True):
+        raise ValueError(
+            f"A loss around {name} cuts the embeddings of one pass, or reads its layers, and {name} has a head, a "
+            "queue or a network of one width, or mini-batches, or hands no layers on. Take MatryoshkaLoss around "
+            "SimCSELoss(model, head=None)."
+        )
+
+
+def warn_without_dropout(model: nn.Module, name: str) -> None:
+    """Warn where the encoder has no dropout, which the loss ``name`` takes as its only augmentation."""
+    if has_dropout(model):
+        return
+    setting = dropout_setting(model)
+    remedy = "Its configuration has no setting for it: use another encoder, or SimCSELoss with two columns."
+    if setting is not None:
+        remedy = f"Load it with dropout, for instance Transformer(name, config_kwargs={{{setting!r}: 0.1}}); "
+        remedy += "for the command line, save the model with it."
+    warn(
+        f"{name} takes the encoder's dropout as its only augmentation, and this encoder has none, so that both views "
+        f"of a sentence are the same. {remedy}"
+    )
+
+
+def require_single_broadcast(model: nn.Module, argument: str) -> None:
+    """Refuse DistributedDataParallel that sends the encoder's buffers before each forward pass."""
+    for wrapper in wrapper_chain(model):
+        if (
+            isinstance(wrapper, DistributedDataParallel)
+            and wrapper.broadcast_buffers
+            and next(wrapper.buffers(), None) is not None
+        ):
+            raise ValueError(
+                f"{argument} makes several forward passes a step, before each of which DistributedDataParallel would "
+                "broadcast the encoder's buffers: a process with fewer of them would let the others wait for ever. "
+                "Wrap the model with broadcast_buffers=False."
+            )
+
+
 def require_plain_tokens(model: nn.Module, reader: str) -> None:
     """Refuse a model that changes the encoder's token vectors before it pools them; ``reader`` begins the message."""
     adapters = getattr(encoder_of(model), "peft_config", None) or {}
@@ -116,7 +159,7 @@ def require_plain_tokens(model: nn.Module, reader: str) -> None:
     for module in list(unwrap(model))[1:]:
         if isinstance(module, Pooling):
             break
-        if type(module).__name__ in ("Dense", "CNN", "LSTM", "WordWeights"):
+        if type(module).__name__ in ("Dense", "CNN", "LSTM", "WordWeights", "WeightedLayerPooling"):
             change = f"{type(module).__name__} changes them before the model pools them: put it behind the Pooling"
     if change:
         raise ValueError(

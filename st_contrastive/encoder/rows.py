@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -42,8 +43,11 @@ class Rows:
     constants: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, features: Mapping[str, Any]) -> Rows:
-        """The rows of one text column, as ``model.preprocess`` or a collator prepared it."""
+    def of(cls, features: Mapping[str, Any], *, aligned: bool = False) -> Rows:
+        """The rows of one text column, as ``model.preprocess`` or a collator prepared it.
+
+        Texts that are ``aligned`` begin in the first column already; others are moved there.
+        """
         if not isinstance(features, Mapping):
             raise TypeError(
                 f"A loss takes a list with one dict of features for each text column, and a column is of type "
@@ -58,14 +62,13 @@ class Rows:
         if not mask.shape[1]:
             raise ValueError("No text of this batch has a token: leave empty texts out.")
         # Sentences are composed, fused and read from their first token on, whichever side they were padded on.
-        places = torch.arange(mask.shape[1], device=mask.device) + (mask != 0).to(torch.uint8).argmax(dim=1)[:, None]
-        order = places % mask.shape[1]
+        order = None if aligned else _from_first_token(mask)
         rows = cls({})
         for key, value in features.items():
             if key == "prompt_length" or not isinstance(value, (Tensor, list)):
                 rows.constants[key] = value
             elif isinstance(value, Tensor) and value.ndim >= 2 and value.shape[:2] == ids.shape:
-                rows.texts[key] = value[torch.arange(len(ids), device=ids.device)[:, None], order]
+                rows.texts[key] = value if order is None else value[torch.arange(len(ids))[:, None], order]
             elif (isinstance(value, list) or value.ndim) and len(value) == len(ids):
                 rows.per_row[key] = value
             else:
@@ -123,6 +126,20 @@ class Rows:
         per_row = {k: v * times if isinstance(v, list) else torch.cat([v] * times) for k, v in self.per_row.items()}
         return Rows(texts, per_row, self.constants)
 
+    def followed_by(self, other: Rows) -> Rows:
+        """The rows of both, one after the other; the shorter ones are padded. A prompt is that of the first."""
+        if other is self:
+            return self.repeated(2)
+        width = max(self.width, other.width)
+        texts = {
+            key: torch.cat([padded(value, width), padded(other.texts[key], width)]) for key, value in self.texts.items()
+        }
+        per_row = {
+            key: value + other.per_row[key] if isinstance(value, list) else torch.cat([value, other.per_row[key]])
+            for key, value in self.per_row.items()
+        }
+        return Rows(texts, per_row, self.constants)
+
     def lengths(self) -> list[int]:
         """Tokens of each row, up to the last that is attended to."""
         places = torch.arange(1, self.width + 1, device=self.mask.device)
@@ -136,3 +153,15 @@ class Rows:
             for key, value in self.per_row.items()
         }
         return Rows(texts, per_row, self.constants)
+
+
+def padded(tensor: Tensor, width: int) -> Tensor:
+    """A tensor with an entry for each token, (N, L) or (N, L, d), with zeros up to ``width`` columns."""
+    missing = width - tensor.shape[1]
+    return F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, missing)) if missing else tensor
+
+
+def _from_first_token(mask: Tensor) -> Tensor:
+    """The order of the columns, (N, L), in which each text begins in the first."""
+    places = torch.arange(mask.shape[1], device=mask.device) + (mask != 0).to(torch.uint8).argmax(dim=1)[:, None]
+    return places % mask.shape[1]

@@ -1,4 +1,4 @@
-"""Base class of the losses: reading a batch, the step, encoder passes, the contrastive term, and what a loss owns."""
+"""Base class of the losses: what a step does, in the order in which it happens, and what subclasses compute with."""
 
 from __future__ import annotations
 
@@ -6,37 +6,81 @@ import inspect
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
+from torch.func import functional_call
+from transformers import PreTrainedModel
 
 from st_contrastive import distributed
 from st_contrastive._checks import require_choice, require_count, require_flag, require_number, warn
+from st_contrastive._random import fixed_draws
 from st_contrastive.components.heads import HEADS
-from st_contrastive.distributed import RowCounts
+from st_contrastive.encoder.grouping import Grouping, RowFunction, RowInput, in_order
 from st_contrastive.encoder.model import (
-    dropout_setting,
     embedding_width,
-    has_dropout,
+    encoder_of,
+    ignores_padding,
+    is_compiled,
+    pads_right,
+    replays_outputs,
+    run_precision,
     text_module,
     unwrap,
+    vocabulary_size,
+    weights_dtype,
 )
-from st_contrastive.encoder.passes import Encoded, Function, Grouping, Part, forward_views, in_order
+from st_contrastive.encoder.passes import run_model
 from st_contrastive.encoder.requirements import (
     require_independent_rows,
     require_no_half,
+    require_own_outputs,
+    require_single_broadcast,
     require_text_encoder,
     require_trainable,
+    warn_without_dropout,
 )
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._step import averaged_terms, read_columns, step
+from st_contrastive.losses._owned import owned_parameters
 from st_contrastive.losses.terms import LossTerms
 from st_contrastive.objectives import info_nce
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the terms of a batch depend on beside its texts.
+
+    Args:
+        is_learning: whether it is a step of training, in which queues and statistics change.
+        is_first: whether it is the first of these.
+        grouping: how rows go through the encoder.
+        row_counts: the rows of each process whose rows are one batch; of this process alone where they are not.
+    """
+
+    is_learning: bool = False
+    is_first: bool = False
+    grouping: Grouping = field(default_factory=Grouping)
+    row_counts: tuple[int, ...] = (0,)
+
+    @property
+    def first_row(self) -> int:
+        """The place of this process's first row among those of all."""
+        return sum(self.row_counts[: distributed.rank()]) if len(self.row_counts) > 1 else 0
+
+    @property
+    def rank_weight(self) -> float:
+        """The factor by which means over each process's rows average to the mean over all: 1 but in a smaller last
+        batch."""
+        if len(self.row_counts) == 1:
+            return 1.0
+        return self.row_counts[distributed.rank()] * len(self.row_counts) / sum(self.row_counts)
 
 
 class TextLoss(nn.Module, ABC):
@@ -47,12 +91,12 @@ class TextLoss(nn.Module, ABC):
 
     - A function given to :meth:`by_rows` or :meth:`mean_over` may run again in the backward pass, and on some of the
       rows at a time. It changes no state; random tokens are drawn before it.
-    - What the loss owns (heads, queues, networks) changes where ``is_learning`` is True: sentence-transformers leaves a
-      loss in training mode while it evaluates.
-    - A mean over this process's rows is multiplied by ``self.row_counts.share``, a mean over other things by
-      :meth:`share`. The terms then average over the processes to those of one process with all rows. The parameters of
-      the loss start as rank 0's, and their gradients are averaged in the backward pass, since DDP knows the encoder
-      only.
+    - What the loss owns (heads, queues, networks) changes where ``self.step.is_learning`` is True:
+      sentence-transformers leaves a loss in training mode while it evaluates.
+    - A mean over this process's rows is multiplied by ``self.step.rank_weight``, a mean over other things by
+      :meth:`rank_weight`. The terms then average over the processes to those of one process with all rows. The
+      parameters of the loss start as rank 0's, and their gradients are averaged in the backward pass, since DDP knows
+      the encoder only.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
@@ -101,63 +145,140 @@ class TextLoss(nn.Module, ABC):
         self.model = model
         self.temperature, self.mini_batch_size = temperature, mini_batch_size
         self.gather_across_devices = gather_across_devices
-        self.head = None if head is None else HEADS[head](embedding_width(model))
-        self.row_counts = RowCounts(0)
-        #: Set at the beginning of each step: whether it is one of training, where queues and statistics may change; how
-        #: rows go through the encoder.
-        self.is_learning, self.grouping = False, Grouping()
-        self.has_begun = False
-        #: Batches of one sentence in a row, in training (True) and in evaluation.
-        self.singles: dict[bool, int] = {}
+        self.head = None if head is None else HEADS[head](embedding_width(model), weights_dtype(model))
+        #: Tokens that training reads of a text, where a trainer cuts them shorter than the model; None where not.
+        self.max_length: int | None = None
+        #: The present step; of the last one after it.
+        self.step = Step()
+        self._vocabulary = vocabulary_size(encoder_of(model))
         self._warned_of: set[str] = set()
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> LossTerms:
         """The terms of one batch. Only TwinsLoss with ``fraternal`` reads the labels.
 
         Raises:
-            ValueError: the number of columns is wrong, a column is not tokenised text, or one sentence has nothing to
-                be contrasted with.
+            ValueError: the number of columns is wrong, or a column is not tokenised text.
         """
-        columns = read_columns(self, sentence_features)
-        with step(self, columns[0]):
-            return averaged_terms(self, columns, labels)
+        columns = self._read_columns(sentence_features)
+        with self._in_step(columns[0]):
+            if self.step.is_learning and dist.is_available() and dist.is_initialized():
+                return self._averaged_terms(columns, labels)
+            return LossTerms(self.compute_terms(columns, labels))
 
     @abstractmethod
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         """The weighted terms of a batch, each 0-d, from the rows of each text column and the batch's labels."""
 
+    # A step, in the order in which it happens.
+
+    def _read_columns(self, sentence_features: Iterable[dict[str, Any]]) -> list[Rows]:
+        """The rows of each text column; the columns are those that the loss takes."""
+        aligned = pads_right(self.model)
+        columns = [Rows.of(features, aligned=aligned) for features in sentence_features]
+        if len(columns) not in self.columns:
+            takes = " or ".join(f"{count} ({what})" for count, what in self.columns.items())
+            raise ValueError(
+                f"{type(self).__name__} takes {takes} text column(s), got {len(columns)}. {self.columns_hint}"
+            )
+        return columns
+
+    @contextmanager
+    def _in_step(self, rows: Rows) -> Iterator[None]:
+        """While open, all is set that the terms depend on beside the batch: the step, the modes of what the loss owns,
+        precision and random numbers."""
+        encoder, may_cut = encoder_of(self.model), ignores_padding(self.model)
+        # A loaded SentenceTransformer is in training mode while the encoder in it is not.
+        is_learning = self.model.training and encoder.training and torch.is_grad_enabled()
+        self._check_step(encoder, len(rows), is_learning)
+        by_length = self.group_by_length and may_cut and rows.mask.device.type == "cpu" and not is_compiled(self.model)
+        gathers = self.gather_across_devices and distributed.world_size() > 1
+        row_counts = distributed.row_counts(len(rows), rows.mask.device) if gathers else (len(rows),)
+        is_first = is_learning and not self._has_learned
+        self.step = Step(is_learning, is_first, Grouping(by_length, may_cut, self.mini_batch_size), row_counts)
+        if is_first:
+            self._has_learned = True
+            distributed.broadcast(owned_parameters(self))
+        self._set_modes()
+        # An evaluation draws the same masks and pairs each time, and training draws on as without it.
+        draws = nullcontext() if encoder.training else fixed_draws()
+        with draws, run_precision(self.model):
+            yield
+
+    #: Whether a step of training has been: then all processes have rank 0's parameters.
+    _has_learned = False
+
+    def _check_step(self, encoder: PreTrainedModel, rows: int, is_learning: bool) -> None:
+        name = type(self).__name__
+        if torch.is_grad_enabled() and not is_learning:
+            self.warn_once(
+                f"{name} was called with gradients and the encoder in evaluation mode, as it is after loading and "
+                "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
+                "before training; in an evaluation, call the loss under torch.no_grad()."
+            )
+        if is_learning and not self.has_negatives(rows):
+            self.warn_once(
+                f"{name} was given a batch of one sentence, which has no other to be contrasted with: its loss is 0. "
+                "Give a batch size of 2 or more; the batch sampler no_duplicates makes batches of one where most texts "
+                "are equal: remove repeated texts."
+            )
+        if replays_outputs(self.model) or replays_outputs(self.model, layers=True):
+            has_one_width = bool(self.owned_modules()) or self.mini_batch_size is not None
+            require_own_outputs(self.model, name, has_one_width=has_one_width)
+        if (size := vocabulary_size(encoder)) != self._vocabulary:
+            raise ValueError(
+                f"The encoder has {size} token embeddings, and had {self._vocabulary} when the loss was built. Call "
+                "resize_token_embeddings before you build the loss."
+            )
+        if self.mini_batch_size is not None:
+            require_single_broadcast(self.model, "mini_batch_size")
+
+    def _set_modes(self) -> None:
+        """What the loss owns is in training mode where it learns; BatchNorm not on one row, whose variance is 0."""
+        single = self.step.row_counts == (1,)
+        for part in self.owned_modules():
+            fixed = single and any(isinstance(module, nn.BatchNorm1d) for module in part.modules())
+            mode = self.step.is_learning and not fixed
+            if part.training != mode:  # the call walks through all modules
+                part.train(mode)
+
+    def _averaged_terms(self, columns: list[Rows], labels: Tensor | None) -> LossTerms:
+        """The terms, through which the gradients of the loss's own parameters are averaged over the processes."""
+        parameters: dict[str, Tensor] = {
+            f"loss.{name}": parameter
+            for name, parameter in self.named_parameters()
+            if parameter.requires_grad and not name.startswith("model.")
+        }
+        if not parameters:
+            return LossTerms(self.compute_terms(columns, labels))
+        zero, stand_ins = distributed.averaging(parameters)
+        terms = LossTerms(functional_call(_Terms(self), stand_ins, (columns, labels)))
+        first = next(iter(terms))
+        terms[first] = terms[first] + zero.to(terms[first])
+        return terms
+
     # What a subclass computes with.
 
     def encode(self, *views: Rows) -> tuple[Tensor, ...]:
         """The sentence vectors (N, d) of each view, all in one pass."""
-        return self.by_rows(lambda *part: tuple(view.sentences for view in self.forward_views(*part)), *views)
+        return self.by_rows(lambda *part: tuple(view.sentences for view in run_model(self.model, part)), *views)
 
-    def by_rows(self, function: Function, *parts: Part) -> tuple[Tensor, ...]:
-        """``function(*parts)``, whose results have an entry for each row, in mini-batches or groups of similar length.
+    def by_rows(self, function: RowFunction, *inputs: RowInput) -> tuple[Tensor, ...]:
+        """``function(*inputs)``, whose results have an entry for each row, in mini-batches or groups of similar length.
 
         Args:
             function: treats each row by itself. It may run again in the backward pass.
-            parts: what it is given, each with an entry for each row: at least one of them Rows.
+            inputs: what it is given, each with an entry for each row: at least one of them Rows.
         """
-        return in_order(self.grouping.run(function, parts))
+        return in_order(*self.step.grouping.run(function, inputs))
 
-    def mean_over(self, function: Function, *parts: Part) -> tuple[Tensor, ...]:
-        """The means of what ``function(*parts)`` gives as sums and a count, in groups of rows as in :meth:`by_rows`.
+    def mean_over(self, function: RowFunction, *inputs: RowInput) -> tuple[Tensor, ...]:
+        """The means of what ``function(*inputs)`` gives as sums and a count, in groups of rows as in :meth:`by_rows`.
 
-        They are multiplied by :meth:`share`, and 0 where there is nothing to count.
+        They are multiplied by :meth:`rank_weight`, and 0 where there is nothing to count.
         """
-        groups = [tensors for tensors, _ in self.grouping.run(function, parts)]
+        groups, _ = self.step.grouping.run(function, inputs)
         *sums, count = (torch.stack(column).sum() for column in zip(*groups, strict=True))
-        return tuple(self.share(count) * total / count.clamp(min=1) for total in sums)
-
-    def forward_views(self, *views: Rows, hooked: bool = False) -> list[Encoded]:
-        """The views through the model in one pass; ``hooked`` where the states of single layers are read."""
-        if hooked and isinstance(self.model, nn.DataParallel):
-            raise ValueError(
-                "This loss reads the states of single layers, which DataParallel's replicas would mix. Start one "
-                "process for each device (torchrun), or show the trainer one device (CUDA_VISIBLE_DEVICES=0)."
-            )
-        return forward_views(self.model, views, hooked=hooked)
+        return tuple(self.rank_weight(count) * total / count.clamp(min=1) for total in sums)
 
     def project(self, *views: Tensor) -> tuple[Tensor, ...]:
         """The views after the head, in one call of it: their rows share its BatchNorm statistics."""
@@ -172,15 +293,16 @@ class TextLoss(nn.Module, ABC):
             vectors: (k N, d), k views of this device's N sentences.
         """
         vectors = vectors.to(next(head.parameters()).dtype)  # the model may be bfloat16 and the head float32
-        if len(self.row_counts.each) == 1 or not any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
+        counts = self.step.row_counts
+        if len(counts) == 1 or not any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
             projected: Tensor = head(vectors)
             return projected
-        views = len(vectors) // self.row_counts.here
-        gathered, offset = distributed.gather(vectors, [views * count for count in self.row_counts.each])
-        mine: Tensor = head(gathered)[offset : offset + len(vectors)]
+        views = len(vectors) // counts[distributed.rank()]
+        gathered = distributed.gather_rows(vectors, [views * count for count in counts])
+        mine: Tensor = head(gathered)[views * self.step.first_row :][: len(vectors)]
         return mine
 
-    def info_nce(
+    def contrast(
         self,
         anchors: Tensor,
         positives: Tensor,
@@ -188,30 +310,32 @@ class TextLoss(nn.Module, ABC):
         negative_weights: Tensor | None = None,
     ) -> Tensor:
         """InfoNCE at the loss's temperature, with ``gather_across_devices`` against the positives of all devices."""
-        positives, offset = self.gather(positives)
-        return self.row_counts.share * info_nce(
+        return self.step.rank_weight * info_nce(
             anchors,
-            positives,
+            self.gather(positives),
             temperature=self.temperature,
             negatives=negatives,
             negative_weights=negative_weights,
-            offset=offset,
+            offset=self.step.first_row,
         )
 
-    def gather(self, vectors: Tensor) -> tuple[Tensor, int]:
-        """The rows of all devices if ``gather_across_devices``, else the rows; and the first one's index."""
-        return distributed.gather(vectors, self.row_counts.each)
+    def gather(self, vectors: Tensor) -> Tensor:
+        """The rows (P, d) of all devices if ``gather_across_devices``, else the rows (N, d). This device's begin at
+        ``step.first_row``."""
+        counts = self.step.row_counts
+        return vectors if len(counts) == 1 else distributed.gather_rows(vectors, counts)
 
-    def share(self, count: Tensor) -> Tensor | float:
-        """As ``row_counts.share``, for a mean over ``count`` other things, such as masked tokens."""
-        return 1.0 if len(self.row_counts.each) == 1 else distributed.share(count)
+    def rank_weight(self, count: Tensor) -> Tensor | float:
+        """As ``step.rank_weight``, for a mean over ``count`` other things, such as masked tokens."""
+        return 1.0 if len(self.step.row_counts) == 1 else distributed.count_weight(count)
 
-    # What the host and the trainer ask.
+    # What sentence-transformers and the trainer ask.
 
     def has_negatives(self, batch_size: int) -> bool:
         """Whether sentences in batches of this size are contrasted with others."""
-        gathered = self.gather_across_devices and distributed.world_size() > 1
-        return batch_size > 1 or gathered or getattr(self, "queue", None) is not None
+        if batch_size > 1 or getattr(self, "queue", None) is not None:
+            return True
+        return self.gather_across_devices and distributed.world_size() > 1
 
     def chance_levels(self, batch_size: int) -> dict[str, float]:
         """The value of each contrasted term if all vectors are equal, by its name in the logs; none where nothing is
@@ -245,7 +369,7 @@ class TextLoss(nn.Module, ABC):
             vars(loss)["_arguments"] = {name: _described(value) for name, value in kept.items()}
         return loss
 
-    # Set-up and the step.
+    # Set-up.
 
     def finish_setup(self) -> None:
         """Move what the loss owns to the encoder's device, so that a training loop need not.
@@ -256,16 +380,8 @@ class TextLoss(nn.Module, ABC):
         for part in self.owned_modules():
             part.to(unwrap(self.model).device)
             require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
-        if self.dropout_only and not has_dropout(self.model):
-            setting = dropout_setting(self.model)
-            remedy = "Its configuration has no setting for it: use another encoder, or SimCSELoss with two columns."
-            if setting is not None:
-                remedy = f"Load it with dropout, for instance Transformer(name, config_kwargs={{{setting!r}: 0.1}}); "
-                remedy += "for the command line, save the model with it."
-            warn(
-                f"{type(self).__name__} takes the encoder's dropout as its only augmentation, and this encoder has "
-                f"none, so that both views of a sentence are the same. {remedy}"
-            )
+        if self.dropout_only:
+            warn_without_dropout(self.model, type(self).__name__)
 
     def owned_modules(self) -> list[nn.Module]:
         """The modules of the loss without the encoder."""
@@ -276,6 +392,17 @@ class TextLoss(nn.Module, ABC):
         if message not in self._warned_of:
             self._warned_of.add(message)
             warn(message)
+
+
+class _Terms(nn.Module):
+    """A loss's terms as a module's forward pass, for ``functional_call``."""
+
+    def __init__(self, loss: TextLoss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+        return self.loss.compute_terms(columns, labels)
 
 
 def _described(value: Any) -> Any:

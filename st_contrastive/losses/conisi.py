@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_contrastive._checks import require_count, require_number, warn
-from st_contrastive.components.heads import InteractionHead
-from st_contrastive.encoder.model import embedding_width, reads_first_token
+from st_contrastive._checks import require_choice, require_count, require_number, warn
+from st_contrastive.components import Content, PairComposer, TokenCorruption
+from st_contrastive.components.heads import InteractionHead, new_linear
+from st_contrastive.encoder.model import (
+    embedding_matrix,
+    embedding_width,
+    encoder_of,
+    learned_positions,
+    reads_first_token,
+    tokenizer_of,
+    weights_dtype,
+)
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._pairs import Pairs
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import interaction
 
@@ -27,7 +36,7 @@ class ConIsILoss(TextLoss):
 
     A row whose constructed sentence is the sentence itself would be asked to tell a pair from itself. It takes another
     sentence of the batch instead, as strategy "other" does, and is left out of the term if that is the same sentence
-    too. ``fallback_share`` is the share of such rows in the last batch.
+    too.
 
     Terms: ``contrastive`` and, with ``interaction_weight`` above 0, ``interactive``, weighted.
 
@@ -90,17 +99,12 @@ class ConIsILoss(TextLoss):
         else:
             self.columns = {1: "sentences"}
             self.columns_hint = 'Constructed sentences as a second column need strategy="given".'
-        width = embedding_width(model)
-        self.predictor = InteractionHead(width)
-        # r = W3 g(x) + b3 (eq. 6, 7)
-        self.classifier = nn.Linear(width, interaction_dim or width) if interaction_weight > 0 else None
+        width, dtype = embedding_width(model), weights_dtype(model)
+        self.predictor = InteractionHead(width, dtype)
+        self.classifier = None
+        if interaction_weight > 0:  # r = W3 g(x) + b3 (eq. 6, 7)
+            self.classifier = new_linear(width, interaction_dim or width, dtype=dtype)
         self.finish_setup()
-
-    @property
-    def fallback_share(self) -> float | None:
-        """Share of the last batch's rows whose constructed sentence was the sentence itself; None before any batch
-        and for strategy "other"."""
-        return None if self.pairs.fallbacks is None else float(self.pairs.fallbacks)
 
     def chance_levels(self, batch_size: int) -> dict[str, float]:
         """As in :class:`TextLoss`, times the term's weight."""
@@ -115,8 +119,78 @@ class ConIsILoss(TextLoss):
         x, y, *z = torch.split(self.apply_head(self.predictor, vectors), rows)
         terms = {}
         if self.interaction_weight < 1:
-            terms["contrastive"] = (1 - self.interaction_weight) * self.info_nce(x, y)
+            terms["contrastive"] = (1 - self.interaction_weight) * self.contrast(x, y)
         if self.classifier is not None:
             interactive = interaction(*self.classifier(torch.cat([y, *z])).chunk(2), valid=distinct)
-            terms["interactive"] = self.interaction_weight * (self.share(distinct.sum()) * interactive)
+            terms["interactive"] = self.interaction_weight * (self.rank_weight(distinct.sum()) * interactive)
         return terms
+
+
+class Pairs(nn.Module):
+    """Composes a batch's pairs from its token ids, on the device. Arguments as in ``ConIsILoss``."""
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        strategy: str,
+        replacement_rate: float,
+        unreplaced: Literal["original", "mask"],
+    ) -> None:
+        super().__init__()
+        require_choice("strategy", strategy, ("other", "subword", "given"))
+        require_number("replacement_rate", replacement_rate, most=1)
+        require_choice("unreplaced", unreplaced, ("original", "mask"))
+        self.strategy = strategy
+        tokenizer, encoder = tokenizer_of(model), encoder_of(model)
+        types = getattr(encoder.config, "type_vocab_size", None)
+        limit = learned_positions(encoder) or getattr(encoder.config, "max_position_embeddings", None)
+        self.composer = PairComposer(tokenizer, limit if limit and limit > 0 else None, types=types)
+        if strategy == "subword":
+            vocabulary = embedding_matrix(encoder).shape[0]
+            self.replacement = TokenCorruption.replacement(
+                tokenizer, replacement_rate, unreplaced=unreplaced, vocabulary=vocabulary
+            )
+
+    def forward(self, columns: list[Rows], *, interacting: bool) -> tuple[Rows, Tensor | None]:
+        """The pairs Y (sentence, sentence) of all N rows, and behind them, where they interact, the pairs Z (sentence,
+        constructed); and which rows, (N,), can be told apart. A prompt comes before a pair, and not inside it."""
+        if unknown := set(columns[0].texts) - {"input_ids", "attention_mask", "token_type_ids"} | set(
+            columns[0].per_row
+        ):
+            raise ValueError(
+                f"The batch holds {', '.join(sorted(unknown))}, which pairs of sentences can't be composed with. Leave "
+                "it out of what the first module returns, or take SimCSELoss."
+            )
+        first, sentences = self.composer.content(columns[0].ids, columns[0].mask), self._content(columns[0])
+        if not interacting:
+            return replace(columns[0], texts=self.composer(first, sentences)), None
+        sentences, constructed = self._constructed(columns, sentences)
+        pairs = self.composer(first.followed_by(first), sentences.followed_by(constructed))
+        with_itself, with_constructed = pairs["input_ids"].chunk(2)  # as they are after truncation
+        return replace(columns[0], texts=pairs), (with_itself != with_constructed).any(dim=1)
+
+    def _content(self, column: Rows) -> Content:
+        """The sentences without special tokens and prompt."""
+        return self.composer.content(column.ids, column.mask, column.prompt_length)
+
+    def _constructed(self, columns: list[Rows], sentences: Content) -> tuple[Content, Content]:
+        """The sentences and the constructed ones in equal widths."""
+        rows, device = sentences.ids.shape[0], sentences.ids.device
+        # A uniformly drawn k != i for each row i.
+        shift = torch.randint(1, max(rows, 2), (rows,), device=device)
+        others = sentences[(torch.arange(rows, device=device) + shift) % rows]
+        constructed = others
+        if self.strategy == "subword":
+            corrupted = self.replacement(columns[0].ids, columns[0].mask)
+            constructed = self.composer.content(corrupted.input_ids, columns[0].mask, columns[0].prompt_length)
+        elif self.strategy == "given":
+            constructed = self._content(columns[1])
+        width = max(sentences.ids.shape[1], constructed.ids.shape[1])
+        sentences, others, constructed = (part.padded(width) for part in (sentences, others, constructed))
+        if self.strategy != "other":
+            unchanged = constructed.equal_rows(sentences)
+            constructed = Content(
+                torch.where(unchanged[:, None], others.ids, constructed.ids),
+                torch.where(unchanged, others.lengths, constructed.lengths),
+            )
+        return sentences, constructed

@@ -15,19 +15,20 @@ from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
 from st_contrastive.encoder.model import embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._masked import replaced_token_detection, require_head_vector, two_views
 from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.conditioned import ConditionedLoss, require_head_vector
 
 
-class DiffCSELoss(TextLoss):
+class DiffCSELoss(ConditionedLoss):
     r"""DiffCSE (Chuang et al., NAACL 2022): :math:`L_{SimCSE} + \lambda L_{RTD}` (eq. 5).
 
     A frozen generator fills in masked tokens; a discriminator, given the sentence vector of the original, detects
     which tokens were replaced. Its gradient reaches the encoder through that vector alone. The discriminator, and
     by default the generator, are copies of the encoder with its adapters (LoRA), if any, merged. The discriminator
-    reads the edited sentence once for each dropout view, each with its own edits and vector. Differences from the
-    authors' code: the generator changes the masked tokens alone, and never to a special token; the detection loss
-    leaves padding out.
+    reads the edited sentence once for each dropout view, each with its own edits and vector. As in the authors' code,
+    the chosen tokens are masked as in BERT (80 % become the mask token, 10 % a random one, 10 % stay), and the
+    generator's dropout is on. Differences from it, which are better: the generator changes the chosen tokens alone, and
+    never to a special token; the detection loss leaves padding out.
 
     Terms: ``contrastive`` and, with ``rtd_weight`` above 0, ``rtd``.
 
@@ -95,9 +96,9 @@ class DiffCSELoss(TextLoss):
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         if self.detector is None:
-            return {"contrastive": self.info_nce(*self.project(*self.encode(columns[0], columns[0])))}
+            return {"contrastive": self.contrast(*self.project(*self.encode(columns[0], columns[0])))}
         twice = columns[0].repeated(2)
         masked = twice.corrupted(self.detector.masking)
-        views, vectors = two_views(self, columns[0], vector=self.vector)
-        rtd = replaced_token_detection(self, self.detector, twice, masked, torch.cat(vectors))
-        return {"contrastive": self.info_nce(*views), "rtd": self.rtd_weight * rtd}
+        contrasted, vectors = self.two_views(columns[0])
+        rtd = self.replaced_token_detection(self.detector, twice, masked, torch.cat(vectors))
+        return {"contrastive": self.contrast(*contrasted), "rtd": self.rtd_weight * rtd}

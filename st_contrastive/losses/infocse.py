@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import Literal
 
 import torch
@@ -17,24 +16,18 @@ from st_contrastive.components.auxiliary_mlm import require_fit
 from st_contrastive.encoder.model import encoder_of, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
-from st_contrastive.losses._masked import (
-    masked_lm_sums,
-    masking_for,
-    replaced_token_detection,
-    require_head_vector,
-    two_views,
-)
 from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.conditioned import ConditionedLoss, masked_lm_sums, masking_for, require_head_vector
 
 
-class InfoCSELoss(TextLoss):
+class InfoCSELoss(ConditionedLoss):
     r"""InfoCSE (Wu et al., Findings of EMNLP 2022): :math:`L_{SimCSE} + \lambda L_{MLM}` (eq. 7).
 
     The auxiliary network sees a masked copy of the sentence through frozen lower layers, and the full encoder's
     sentence vector in place of its [CLS] state; a few trainable layers and a masked-LM head predict the masked tokens.
     Its gradient reaches the encoder through that vector alone. The vector is the [CLS] vector for a model with [CLS]
     pooling, and otherwise that pooling's, since that is what will be used. Where the paper's text and the authors' code
-    differ, the defaults are the code's, except for ``head``; ``weighting`` is ours.
+    differ, the defaults are the code's, except for ``head``.
 
     Terms: ``contrastive`` and, with their weights above 0, ``mlm`` and ``rtd``.
 
@@ -49,14 +42,11 @@ class InfoCSELoss(TextLoss):
         head: see :class:`TextLoss`. The paper's text has "a pooler layer" (section 2), as SimCSE's "tanh"; "projector"
             is the authors' code.
         mlm_weight: lambda, the weight of the masked-LM term. At 0 there is no auxiliary network ("w/o MLM"), and the
-            loss is ``SimCSELoss``.
+            loss is ``SimCSELoss``. At 1e-5 most of the network's own gradients are smaller than Adam's epsilon, and in
+            float16 without a loss scale nearly all of them vanish (with 2^16, the scale that GradScaler starts from,
+            5 % of them); the authors' code has both.
         mask_rate: share of the tokens that are chosen to be predicted, of which 80 % become the mask token, 10 % a
             random one and 10 % stay, as in BERT and the authors' code (section 2 has the mask token alone).
-        weighting: "gradient" scales the gradient of the masked-LM (and detection) term by its weight where it enters
-            the encoder. The networks train at full scale, and ``mlm`` and ``rtd`` are logged without their weights,
-            also in ``loss``. "loss" multiplies the term by its weight, as eq. 7 is written. The encoder's gradient is
-            the same in both. With a weight of 1e-5 in the loss, however, most of the network's own gradients are
-            smaller than Adam's epsilon in float32, and nearly all of them vanish in float16: hence the default.
         split_layer: how many lower layers the auxiliary network copies and freezes. None takes half of them, or as many
             as ``auxiliary`` has.
         extra_layers: how many trainable layers it has. None takes as many as ``auxiliary`` has, and otherwise two, or
@@ -103,7 +93,6 @@ class InfoCSELoss(TextLoss):
         head: Literal["tanh", "projector"] | None = "tanh",
         mlm_weight: float = 1e-5,
         mask_rate: float = 0.4,
-        weighting: Literal["loss", "gradient"] = "gradient",
         split_layer: int | None = None,
         extra_layers: int | None = None,
         masked_views: Literal["both", "first"] = "both",
@@ -121,7 +110,6 @@ class InfoCSELoss(TextLoss):
         require_instance("auxiliary", auxiliary, str, os.PathLike, AuxiliaryMLM)
         require_instance("generator", generator, str, os.PathLike, PreTrainedModel, MaskedLMHead)
         require_number("mask_rate", mask_rate, above=0, most=1)
-        require_choice("weighting", weighting, ("loss", "gradient"))
         require_choice("masked_views", masked_views, ("both", "first"))
         require_choice("vector", vector, ("encoder", "head"))
         for name, flag in (("detach", detach), ("tied_head", tied_head), ("lower_dropout", lower_dropout)):
@@ -136,7 +124,7 @@ class InfoCSELoss(TextLoss):
         if vector == "head":
             require_head_vector(model, head)
         self.mlm_weight, self.contrastive_weight, self.rtd_weight = mlm_weight, contrastive_weight, rtd_weight
-        self.weighting, self.masked_views, self.detach, self.vector = weighting, masked_views, detach, vector
+        self.masked_views, self.detach, self.vector = masked_views, detach, vector
         self.auxiliary: AuxiliaryMLM | None = None
         self.detector: ReplacedTokenDetector | None = None
         encoder, tokenizer = encoder_of(model), tokenizer_of(model)
@@ -152,11 +140,10 @@ class InfoCSELoss(TextLoss):
             elif not isinstance(auxiliary, AuxiliaryMLM):
                 auxiliary = load_auxiliary(auxiliary, encoder, tokenizer, **options)
             self.auxiliary = auxiliary
-            properties = {**auxiliary.properties, "lower_dropout": auxiliary.lower_dropout}
             wanted = {name: value or None for name, value in {**depths, **options}.items()}
-            require_fit("auxiliary", properties, {**AuxiliaryMLM.signature_of(encoder), **wanted})
+            require_fit("auxiliary", auxiliary.properties, {**AuxiliaryMLM.signature_of(encoder), **wanted})
             if not detach:
-                self.auxiliary.require_live(encoder, layers=True)
+                auxiliary.live_weights(encoder, lower=True)
         if rtd_weight > 0:
             require_plain_tokens(model, "rtd_weight")
             if generator is None and self.auxiliary is not None:
@@ -167,36 +154,28 @@ class InfoCSELoss(TextLoss):
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         copies = 1 if self.masked_views == "first" else 2
-        once = columns[0].repeated(copies)
-        twice = once if copies == 2 else columns[0].repeated(2)
+        once, twice = columns[0].repeated(copies), columns[0].repeated(2)
+        # Random tokens are drawn before any pass.
         masked = None if self.auxiliary is None else once.corrupted(self.masking)
         edited = None if self.detector is None else twice.corrupted(self.detector.masking)
-        views, vectors = two_views(self, columns[0], vector=self.vector)
+        contrasted, vectors = self.two_views(columns[0])  # (N, d) each
         terms = {}
         if self.contrastive_weight > 0:
-            terms["contrastive"] = self.contrastive_weight * self.info_nce(*views)
-        if self.auxiliary is not None and masked is not None:
-            scale, weight = self._scale_and_weight(self.mlm_weight)
-            predict = partial(self._masked_lm, self.auxiliary, scale)
-            terms["mlm"] = weight * self.mean_over(predict, once, masked, torch.cat(vectors[:copies]))[0]
+            terms["contrastive"] = self.contrastive_weight * self.contrast(*contrasted)
+        if masked is not None:
+            mlm = self.mean_over(self._masked_lm, once, masked, torch.cat(vectors[:copies]))[0]
+            terms["mlm"] = self.mlm_weight * mlm
         if self.detector is not None and edited is not None:
-            scale, weight = self._scale_and_weight(self.rtd_weight)
-            rtd = replaced_token_detection(self, self.detector, twice, edited, torch.cat(vectors), scale)
-            terms["rtd"] = weight * rtd
+            rtd = self.replaced_token_detection(self.detector, twice, edited, torch.cat(vectors))
+            terms["rtd"] = self.rtd_weight * rtd
         return terms
 
-    def _masked_lm(
-        self, network: AuxiliaryMLM, scale: float, rows: Rows, masked: CorruptedTokens, vectors: Tensor
-    ) -> tuple[Tensor, ...]:
+    def _masked_lm(self, rows: Rows, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, ...]:
         """Summed cross-entropy of the masked tokens, from masked text and sentence vectors, and their number."""
-        encoder = None if self.detach else encoder_of(self.model)
-        texts = rows.with_ids(masked.input_ids).texts
-        states = network.upper(network.lower(texts, encoder), vectors, texts, encoder, gradient_scale=scale)
-        return masked_lm_sums(network.logits, rows, masked, states)
-
-    def _scale_and_weight(self, weight: float) -> tuple[float, float]:
-        """What a term's gradient is multiplied by where it enters the encoder, and what the term is multiplied by."""
-        return (weight, 1.0) if self.weighting == "gradient" else (1.0, weight)
+        assert self.auxiliary is not None
+        live = None if self.detach else self.auxiliary.live_weights(encoder_of(self.model), lower=True)
+        states = self.auxiliary(rows.with_ids(masked.input_ids).texts, vectors, live)  # (N, L, d)
+        return masked_lm_sums(self.auxiliary.logits, rows, masked, states)
 
     def has_negatives(self, batch_size: int) -> bool:
         """As in :class:`TextLoss`; without the contrastive term none are needed."""

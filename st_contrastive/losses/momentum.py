@@ -6,12 +6,11 @@ from typing import Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from st_contrastive._checks import require_choice, require_count, require_number
-from st_contrastive.components import MomentumEncoder, NegativeQueue
-from st_contrastive.encoder.model import embedding_width, unwrap
-from st_contrastive.encoder.passes import forward_modules
+from st_contrastive.components import MomentumEncoder, NegativeQueue, TokenRepetition
+from st_contrastive.encoder.model import embedding_width, encoder_of, learned_positions, unwrap, weights_dtype
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses.base import TextLoss
 
@@ -25,11 +24,11 @@ class MomentumContrastLoss(TextLoss):
     encoder's. The batch's other keys are negatives beside the queue's, which MoCo does not have. The Twins paper
     compares its queue with MoCo's (section 4.4) and leaves open whose positive it takes. Term: ``contrastive``.
 
-    The momentum encoder is the whole model, its modules and the head, without dropout. It takes a step after each of
-    the optimizer's, before it makes the next keys. The queue is filled at each forward pass: under gradient
+    The momentum encoder is the whole model without dropout; with ``positives="momentum"``, the head too. In ESimCSE the
+    keys pass through the trained head, as in the authors' code. It moves after each of the optimizer's steps, before it
+    makes the next keys. It starts as the trained encoder; the authors' starts with random weights, because of how they
+    load it, and 53 % of them are left after 125 steps. The queue is filled at each forward pass: under gradient
     accumulation, with each accumulated part.
-
-    ESimCSE's second column repeats some of a sentence's words: ``st_contrastive.augmentations.WordRepetition``.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.
@@ -39,6 +38,9 @@ class MomentumContrastLoss(TextLoss):
         queue_size: sentences that are kept; 0 keeps none. ESimCSE's best is 2.5 batches; MoCo takes 65,536. With fewer
             sentences than the queue and a batch hold, a sentence meets itself as a negative.
         positives: which encoder makes the positives: "encoder" (the trained one) or "momentum".
+        repetition_rate: ESimCSE's augmentation, for one column: in the second view of a text of L tokens, up to
+            min(10, rate * L) - 1 of them are repeated, after truncation, so that the view is longer and loses nothing.
+            ESimCSE takes 0.32 for BERT-base. 0 repeats none.
     """
 
     cites = ("wu-etal-2022-esimcse", "he-etal-2020-moco")
@@ -53,6 +55,7 @@ class MomentumContrastLoss(TextLoss):
         momentum: float = 0.995,
         queue_size: int = 160,
         positives: Literal["encoder", "momentum"] = "encoder",
+        repetition_rate: float = 0.0,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
     ) -> None:
@@ -66,36 +69,45 @@ class MomentumContrastLoss(TextLoss):
         require_number("momentum", momentum, below=1)
         require_choice("positives", positives, ("encoder", "momentum"))
         require_count("queue_size", queue_size, least=0)
+        require_number("repetition_rate", repetition_rate, most=1)
         self.positives = positives
-        self.momentum_encoder = MomentumEncoder(self._followed(), momentum)
-        self.queue = NegativeQueue(embedding_width(model), size=queue_size) if queue_size > 0 else None
+        self.repetition: TokenRepetition | None = None
+        if repetition_rate > 0:
+            self.columns = {1: "sentences"}
+            self.columns_hint = "Of two columns, the second is another form of each sentence: take repetition_rate=0."
+            self.repetition = TokenRepetition(repetition_rate, learned_positions(encoder_of(model)))
+        self.queue: NegativeQueue | None = None
+        if queue_size > 0:
+            self.queue = NegativeQueue(embedding_width(model), size=queue_size, dtype=weights_dtype(model))
+        self.momentum_encoder: MomentumEncoder | None = None
+        if positives == "momentum" or self.queue is not None:
+            copied = self.head if positives == "momentum" else None
+            self.momentum_encoder = MomentumEncoder(list(unwrap(model)), momentum, copied)
         self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+        first, second = columns[0], columns[-1]
+        if self.repetition is not None:
+            second = self.repetition(first)
         negatives = () if self.queue is None else self.queue.entries()
         if self.positives == "momentum":
-            positives = keys = self._keys(columns[-1])
-            (anchors,) = self.project(*self.encode(columns[0]))
+            positives = keys = self._keys(second)
+            (anchors,) = self.project(*self.encode(first))
         else:
-            anchors, positives = self.project(*self.encode(columns[0], columns[-1]))
-            keys = self._keys(columns[0]) if self.queue is not None and self.is_learning else positives
-        contrastive = self.info_nce(anchors, positives, *negatives)
-        if self.queue is not None and self.is_learning:
-            self.queue.push(self.gather(keys)[0])
+            anchors, positives = self.project(*self.encode(first, second))  # (N, d) each
+            keys = self._keys(first) if self.queue is not None and self.step.is_learning else positives
+        contrastive = self.contrast(anchors, positives, *negatives)
+        if self.queue is not None and self.step.is_learning:
+            self.queue.push(self.gather(keys))
         return {"contrastive": contrastive}
 
-    def _followed(self) -> list[nn.Module]:
-        return [*unwrap(self.model), *([] if self.head is None else [self.head])]
-
+    @torch.no_grad()
     def _keys(self, rows: Rows) -> Tensor:
-        """The momentum encoder's vectors of a batch, after its step."""
-        if self.is_learning:
-            self.momentum_encoder.update(self._followed())
-        with torch.no_grad():
-            return self.by_rows(self._encode_keys, rows)[0]
-
-    def _encode_keys(self, rows: Rows) -> tuple[Tensor, ...]:
-        modules = list(self.momentum_encoder.copies)
-        head = None if self.head is None else modules.pop()
-        vectors = forward_modules(modules, rows).sentences
-        return (vectors if head is None else head(vectors.to(next(head.parameters()).dtype)),)
+        """The momentum encoder's vectors of a batch, (N, d), after its step."""
+        assert self.momentum_encoder is not None
+        if self.step.is_learning:
+            self.momentum_encoder.follow(list(unwrap(self.model)), self.head)
+        encoder = self.momentum_encoder
+        (vectors,) = self.by_rows(lambda part: (encoder(part).sentences,), rows)
+        head = self.head if self.momentum_encoder.head is None else self.momentum_encoder.head
+        return vectors if head is None else self.apply_head(head, vectors)

@@ -6,18 +6,19 @@ import copy
 import os
 from functools import partial
 
+import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive._checks import require_flag, require_number
 from st_contrastive.components import AuxiliaryMLM, save_auxiliary
-from st_contrastive.encoder.layers import capturing_states
 from st_contrastive.encoder.model import encoder_of, tokenizer_of
-from st_contrastive.encoder.passes import pool_as_model
+from st_contrastive.encoder.partial import capturing_states
+from st_contrastive.encoder.passes import pool_as_model, run_model
 from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
-from st_contrastive.losses._masked import masked_lm_sums, masking_for
 from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.conditioned import masked_lm_sums, masking_for
 
 
 class AuxiliaryMLMPretrainingLoss(TextLoss):
@@ -79,7 +80,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self.network = AuxiliaryMLM.from_encoder(
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
         )
-        self.network.require_live(encoder, layers=False)
+        self.network.live_weights(encoder, lower=False)
         self._base_name = str(encoder.config._name_or_path or "")
         self.auxiliary_weight = auxiliary_weight
         self.finish_setup()
@@ -93,9 +94,11 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         """Summed cross-entropy of the masked tokens from the encoder and from the network, and their number."""
         encoder, network = encoder_of(self.model), self.network
         masked_rows = rows.with_ids(masked.input_ids)
-        with capturing_states(encoder, network.split_layer) as lower:
-            encoded = self.forward_views(masked_rows, hooked=True)[0]
-        upper = network.upper(lower[0], pool_as_model(self.model, encoded), masked_rows.texts, encoder)
+        with capturing_states(encoder, network.split) as captured:
+            encoded = run_model(self.model, [masked_rows], hooked=True)[0]
+        lower, vector = captured[0], pool_as_model(self.model, encoded)  # (N, L, d) and (N, d)
+        states = torch.cat([vector.to(lower.dtype)[:, None], lower[:, 1:]], dim=1)
+        upper = network.upper(states, masked_rows.texts, network.live_weights(encoder, lower=False))
         return masked_lm_sums(partial(network.logits, encoder=encoder), rows, masked, encoded.tokens, upper)
 
     def has_negatives(self, batch_size: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 from sentence_transformers import SentenceTransformer
@@ -10,11 +9,12 @@ from torch import Tensor
 
 from st_contrastive._checks import require_number
 from st_contrastive.components import MaskedLMHead
-from st_contrastive.encoder.model import embedding_matrix, encoder_of
+from st_contrastive.encoder.model import encoder_of
+from st_contrastive.encoder.passes import run_model
 from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
-from st_contrastive.losses._masked import masked_lm_sums, masking_for
 from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.conditioned import masked_lm_sums, masking_for
 
 
 class SimCSELoss(TextLoss):
@@ -27,9 +27,10 @@ class SimCSELoss(TextLoss):
         model: SentenceTransformer that starts with a token-level Transformer module, its dropout on.
         temperature: tau, which the cosines are divided by.
         head: see :class:`TextLoss`; "tanh" is the paper's.
-        mlm_weight: weight of the paper's auxiliary masked-LM objective, for which the encoder reads a masked copy of
-            each sentence (of the first column) in another pass. SimCSE's authors take 0.1. The head is the
-            checkpoint's where it has one, else a new one, tied to the embedding matrix.
+        mlm_weight: weight of the paper's auxiliary masked-LM objective, for which the encoder reads both copies of
+            each sentence again, each masked in its own places. SimCSE's authors take 0.1. The head is the checkpoint's
+            where it has one, else a new one; its matrix starts as the token embeddings, and is trained apart from
+            them, as in the authors' code.
         mask_rate: share of the tokens that are masked for it.
 
     Example:
@@ -70,20 +71,23 @@ class SimCSELoss(TextLoss):
         if mlm_weight > 0:
             require_plain_tokens(model, "mlm_weight")
             self.masking = masking_for(model, mask_rate)
-            self.mlm_head = MaskedLMHead.for_encoder(encoder_of(model), tied=None)
+            self.mlm_head = MaskedLMHead.for_encoder(encoder_of(model))
         self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
-        masked = columns[0].corrupted(self.masking) if self.mlm_head is not None else None
-        first, second = self.project(*self.encode(columns[0], columns[-1]))
-        terms = {"contrastive": self.info_nce(first, second)}
-        if masked is not None:
-            terms["mlm"] = self.mlm_weight * self.mean_over(self._masked_lm, columns[0], masked)[0]
+        first, second = columns[0], columns[-1]
+        both = masked = None
+        if self.mlm_head is not None:  # random tokens are drawn before any pass
+            both = first.followed_by(second)
+            masked = both.corrupted(self.masking)
+        anchors, positives = self.project(*self.encode(first, second))  # (N, d) each
+        terms = {"contrastive": self.contrast(anchors, positives)}
+        if both is not None and masked is not None:
+            terms["mlm"] = self.mlm_weight * self.mean_over(self._masked_lm, both, masked)[0]
         return terms
 
     def _masked_lm(self, rows: Rows, masked: CorruptedTokens) -> tuple[Tensor, ...]:
         """Summed cross-entropy of the masked tokens, from the encoder's own last states, and their number."""
         assert self.mlm_head is not None
-        states = self.forward_views(rows.with_ids(masked.input_ids))[0].tokens
-        matrix = embedding_matrix(encoder_of(self.model)) if self.mlm_head.tied else None
-        return masked_lm_sums(partial(self.mlm_head, matrix=matrix), rows, masked, states)
+        states = run_model(self.model, [rows.with_ids(masked.input_ids)])[0].tokens  # (2 N, L, d)
+        return masked_lm_sums(self.mlm_head, rows, masked, states)

@@ -20,35 +20,41 @@ from st_contrastive._checks import (
     warn,
 )
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
-from st_contrastive.encoder.layers import capturing_states, layers_of
+from st_contrastive.encoder.layers import layers_of
 from st_contrastive.encoder.model import (
     POOLING_MODES,
+    embedding_matrix,
     embedding_width,
     encoder_of,
     is_causal,
     token_width,
     unwrap,
+    weights_dtype,
 )
-from st_contrastive.encoder.passes import Encoded, forward_modules, forward_views, pool
+from st_contrastive.encoder.partial import capturing_states
+from st_contrastive.encoder.passes import Encoded, pool, run_model
 from st_contrastive.encoder.requirements import (
     freeze_token_embeddings,
     require_embeddings_as_input,
     require_plain_tokens,
 )
-from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses._translations import fused_rows, require_width, translations_of
+from st_contrastive.encoder.rows import Rows, padded
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.objectives import twins_margin
+from st_contrastive.objectives import fused_embeddings, info_nce_of_cosines, twins_margin_of_cosines
+from st_contrastive.objectives.contrast import cosine_blocks, cosine_pairs
 
 
 @dataclass(frozen=True)
 class Views:
-    """Vectors (N, d) of the views that the terms need, and the mean embeddings of each that the margin is made of."""
+    """Vectors (N, d) of the views that the terms need, and the mean embeddings (N, w) of each that the margin is made
+    of; None of what is not needed."""
 
     anchor: Tensor
     identical: Tensor | None = None
     fraternal: Tensor | None = None
-    inputs: tuple[Tensor, ...] = ()
+    anchor_embedding: Tensor | None = None
+    identical_embedding: Tensor | None = None
+    fraternal_embedding: Tensor | None = None
 
 
 class TwinsLoss(TextLoss):
@@ -144,45 +150,32 @@ class TwinsLoss(TextLoss):
         require_choice("margin_from", margin_from, ("tokens", "embeddings"))
         require_flag("freeze_embeddings", freeze_embeddings)
         require_choice("unpaired_tokens", unpaired_tokens, ("full", "weighted"))
-        has_queue = queue_batches > 0 and identical_weight > 0
-        if key_momentum is not None:
-            require_number("key_momentum", key_momentum, below=1)
-            if not has_queue:
-                raise ValueError(
-                    "key_momentum makes the queue's keys: it needs queue_batches of at least 1, and identical_weight "
-                    f"above 0; got {queue_batches} and {identical_weight:g}."
-                )
         require_instance("fraternal", fraternal, FraternalEmbedding)
         self.identical_weight, self.fraternal_weight = identical_weight, fraternal_weight
         self.twins_weight, self.fusion_rate = twins_weight, fusion_rate
         self.train_pooling, self.margin_from, self.unpaired_tokens = train_pooling, margin_from, unpaired_tokens
         self.fraternal = fraternal
-        if fraternal is not None:
-            require_width(fraternal, model)
-            self.columns = {1: "sentences, the translations in their labels"}
-            self.columns_hint = (
-                "Plain (sentence, translation) pairs would be read by the model's own tokenizer. Build the data with "
-                "twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
-            )
-        if train_pooling is not None or self._uses_translations:
-            require_plain_tokens(model, "TwinsLoss with train_pooling or translations")
-        if self._uses_translations:
-            require_embeddings_as_input(encoder_of(model))
-        if margin_from == "embeddings" and twins_weight > 0:
-            layers_of(encoder_of(model))  # where it is measured
+        self._require_translatable(model)
         width = embedding_width(model) if train_pooling is None else token_width(model)
-        self.queue = None
-        if has_queue:
-            self.queue = NegativeQueue(width, batches=queue_batches, forgetting_rate=forgetting_rate)
-        self.momentum_encoder = None
+        self.queue: NegativeQueue | None = None
+        if queue_batches > 0 and identical_weight > 0:
+            self.queue = NegativeQueue(
+                width, batches=queue_batches, forgetting_rate=forgetting_rate, dtype=weights_dtype(model)
+            )
+        self.momentum_encoder: MomentumEncoder | None = None
         if key_momentum is not None:
+            require_number("key_momentum", key_momentum, below=1)
+            if self.queue is None:
+                raise ValueError(
+                    "key_momentum makes the queue's keys: it needs queue_batches of at least 1, and identical_weight "
+                    f"above 0; got {queue_batches} and {identical_weight:g}."
+                )
             self.momentum_encoder = MomentumEncoder(list(unwrap(model)), key_momentum)
         if train_pooling == "cls" and is_causal(model):
             warn(
                 "TwinsLoss trains the first token's vector (train_pooling='cls'), and in a decoder that token sees no "
                 "other: sentences that begin alike get one vector. Take train_pooling='lasttoken' or 'mean'."
             )
-        self.compared_columns = False
         self.finish_setup()
         if freeze_embeddings:  # last: a constructor that fails leaves the model as it is
             freeze_token_embeddings(model)
@@ -196,62 +189,182 @@ class TwinsLoss(TextLoss):
         return self.identical_weight > 0 or self.twins_weight > 0
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
-        translation = translations_of(self, columns, labels) if self._uses_translations else None
-        views = self._views(columns[0], translation)
-        terms = {}
-        if views.identical is not None and self.identical_weight > 0:
-            negatives = () if self.queue is None else self.queue.entries()
-            terms["identical"] = self.identical_weight * self.info_nce(views.anchor, views.identical, *negatives)
-        if views.fraternal is not None and self.fraternal_weight > 0:
-            terms["fraternal"] = self.fraternal_weight * self.info_nce(views.anchor, views.fraternal)
-        if views.identical is not None and views.fraternal is not None and self.twins_weight > 0:
-            margin = twins_margin(views.anchor, views.identical, views.fraternal, *views.inputs)
-            terms["twins"] = self.twins_weight * self.row_counts.share * margin
-        if self.queue is not None and self.is_learning:
-            self.queue.push(self.gather(self._keys(columns[0], views.anchor))[0])
-        return terms
-
-    def _views(self, sentence: Rows, translation: Rows | None) -> Views:
+        sentence, translation = columns[0], None
+        if self._uses_translations:
+            translation = self._translations(columns, labels)
         if translation is None:
             self._check_missing_translations()
-            anchor, *twins = self.by_rows(self._encode, sentence)
-            return Views(anchor, identical=twins[0])
-        anchor, *twins = self.by_rows(self._encode, sentence, translation)
-        identical = twins.pop(0) if self._uses_identical_twin else None
-        return Views(anchor, identical, fraternal=twins[0], inputs=tuple(twins[1:]))
+        views = self._views(sentence, translation)
+        terms = self._terms(views)
+        if self.queue is not None and self.step.is_learning:
+            self.queue.push(self.gather(self._keys(sentence, views.anchor)))
+        return terms
 
-    def _encode(self, sentence: Rows, translation: Rows | None = None) -> tuple[Tensor, ...]:
-        """Vectors of the views that the terms need; with the Twins loss, then the mean embeddings that M is made of."""
-        if translation is None:
-            return self._pooled(self.forward_views(sentence, sentence))
-        anchor, fused = fused_rows(self, sentence, translation)
-        views = [anchor, anchor, fused] if self._uses_identical_twin else [anchor, fused]
-        if self.twins_weight == 0:
-            return self._pooled(self.forward_views(*views))
-        if self.margin_from == "tokens":
-            encoded = self.forward_views(*views)
-            inputs = [view.texts["inputs_embeds"].detach() for view in views]
+    def _terms(self, views: Views) -> dict[str, Tensor]:
+        """The weighted terms, of one normalisation and one product for all: ``info_nce`` and ``twins_margin`` of
+        ``st_contrastive.objectives`` compute each by itself."""
+        identical, fraternal = (
+            None if view is None else self.gather(view) for view in (views.identical, views.fraternal)
+        )
+        past, weights = (None, None) if self.queue is None else self.queue.entries()
+        # (N, P) with the twins of all P gathered rows, (N, P), (N, K) with the queue
+        to_identical, to_fraternal, to_past = cosine_blocks(views.anchor, identical, fraternal, past)
+        first, rank_weight, temperature = self.step.first_row, self.step.rank_weight, self.temperature
+        terms = {}
+        if to_identical is not None and self.identical_weight > 0:
+            candidates = to_identical if to_past is None else torch.cat([to_identical, to_past], dim=1)
+            term = info_nce_of_cosines(candidates, temperature=temperature, weights=weights, offset=first)
+            terms["identical"] = self.identical_weight * rank_weight * term
+        if to_fraternal is not None and self.fraternal_weight > 0:
+            term = info_nce_of_cosines(to_fraternal, temperature=temperature, offset=first)
+            terms["fraternal"] = self.fraternal_weight * rank_weight * term
+        if to_identical is not None and to_fraternal is not None and self.twins_weight > 0:
+            pairs = to_identical.diagonal(first), to_fraternal.diagonal(first)  # (N,) each
+            term = twins_margin_of_cosines(*pairs, *self._embedding_cosines(views))
+            terms["twins"] = self.twins_weight * rank_weight * term
+        return terms
+
+    @torch.no_grad()
+    def _embedding_cosines(self, views: Views) -> tuple[Tensor | float, Tensor]:
+        """sim(emb, emb+) and sim(emb, emb-), which the margin is made of. The tokens of the identical twin are the
+        anchor's."""
+        anchor, identical, fraternal = views.anchor_embedding, views.identical_embedding, views.fraternal_embedding
+        assert anchor is not None
+        assert fraternal is not None
+        return 1.0 if identical is None else cosine_pairs(anchor, identical), cosine_pairs(anchor, fraternal)
+
+    def _views(self, sentence: Rows, translation: Rows | None) -> Views:
+        names: list[str] = []
+
+        def encode(*rows: Rows) -> tuple[Tensor, ...]:
+            encoded = self._encode(*rows)
+            names[:] = encoded
+            return tuple(encoded.values())
+
+        columns = (sentence,) if translation is None else (sentence, translation)
+        vectors = self.by_rows(encode, *columns)
+        return Views(**dict(zip(names, vectors, strict=True)))
+
+    def _encode(self, sentence: Rows, translation: Rows | None = None) -> dict[str, Tensor]:
+        """What :class:`Views` holds, by name, of the views that the terms need, all in one pass."""
+        rows = {"anchor": sentence, "identical": sentence}
+        if translation is not None:
+            anchor, fused = self._fused_rows(sentence, translation)
+            rows = {"anchor": anchor, "identical": anchor, "fraternal": fused}
+            if not self._uses_identical_twin:
+                del rows["identical"]
+        measured: dict[str, Tensor] = {}  # token vectors (N, L, w) at the embedding layer
+        if translation is None or self.twins_weight == 0:
+            encoded = run_model(self.model, list(rows.values()))
+        elif self.margin_from == "tokens":
+            encoded = run_model(self.model, list(rows.values()))
+            measured = {name: rows[name].texts["inputs_embeds"] for name in ("anchor", "fraternal")}
         else:
             with capturing_states(encoder_of(self.model), 0) as captured:
-                encoded = self.forward_views(*views, hooked=True)
-            inputs = list(torch.cat(captured).detach().chunk(len(views)))
-        means = (
-            pool(self.model, replace(view, tokens=tokens), "mean") for view, tokens in zip(encoded, inputs, strict=True)
-        )
-        return (*self._pooled(encoded), *means)
+                encoded = run_model(self.model, list(rows.values()), hooked=True)
+            measured = dict(zip(rows, torch.cat(captured).chunk(len(rows)), strict=True))
+        views = dict(zip(rows, encoded, strict=True))
+        vectors = {name: self._pooled(view) for name, view in views.items()}
+        with torch.no_grad():
+            for name, tokens in measured.items():
+                vectors[f"{name}_embedding"] = pool(self.model, replace(views[name], tokens=tokens.detach()), "mean")
+        return vectors
 
-    def _pooled(self, encoded: list[Encoded]) -> tuple[Tensor, ...]:
-        mode = self.train_pooling
-        return tuple(view.sentences if mode is None else pool(self.model, view, mode) for view in encoded)
+    def _fused_rows(self, sentence: Rows, translation: Rows) -> tuple[Rows, Rows]:
+        """The anchor and its fraternal twin as ``inputs_embeds`` of one width."""
+        embed = encoder_of(self.model).get_input_embeddings()
+        y = embed(sentence.ids)
+        y_f = (embed if self.fraternal is None else self.fraternal)(translation.ids).to(y.dtype)
+        width = max(y.shape[1], y_f.shape[1])
+        texts = {key: padded(value, width) for key, value in sentence.texts.items() if key != "input_ids"}
+        y = padded(y, width)
+        fused, mask = fused_embeddings(
+            y,
+            texts["attention_mask"],
+            padded(y_f, width),
+            padded(translation.mask, width),
+            epsilon=self.fusion_rate,
+            full_where_unpaired=self.unpaired_tokens == "full",
+        )
+        return (
+            replace(sentence, texts={**texts, "inputs_embeds": y}),
+            replace(sentence, texts={**texts, "inputs_embeds": fused, "attention_mask": mask}),
+        )
+
+    def _pooled(self, view: Encoded) -> Tensor:
+        return view.sentences if self.train_pooling is None else pool(self.model, view, self.train_pooling)
 
     @torch.no_grad()
     def _keys(self, sentence: Rows, anchor: Tensor) -> Tensor:
-        """The vectors that the queue keeps of a batch."""
-        if self.momentum_encoder is None:
+        """The vectors (N, d) that the queue keeps of a batch."""
+        encoder = self.momentum_encoder
+        if encoder is None:
             return anchor.detach()
-        self.momentum_encoder.update(list(unwrap(self.model)))
-        copies = self.momentum_encoder.copies
-        return self.by_rows(lambda rows: self._pooled([forward_modules(copies, rows)]), sentence)[0]
+        encoder.follow(list(unwrap(self.model)))
+        return self.by_rows(lambda rows: (self._pooled(encoder(rows)),), sentence)[0]
+
+    def _translations(self, columns: list[Rows], labels: Tensor | None) -> Rows | None:
+        """The translations, from the labels or the second column; None where there are none."""
+        if self.fraternal is not None:
+            if "prompt_length" in columns[0].constants:
+                raise ValueError(
+                    "The sentences have a prompt and the translations in the labels have none, so that their tokens "
+                    "would not be fused at the same positions. Train without the prompt, or give (sentence, "
+                    "translation) columns and no fraternal."
+                )
+            labels = torch.empty(0) if labels is None else labels  # read() refuses it and names the remedy
+            limit = self.max_length or unwrap(self.model).max_seq_length
+            ids, mask = self.fraternal.read(labels.to(self.fraternal.weight.device), limit)
+            return Rows({"input_ids": ids, "attention_mask": mask})
+        if labels is not None and labels.ndim == 2 and not labels.is_floating_point():
+            raise ValueError(
+                "The examples carry translations for a fraternal embedding, and the loss has none. Give TwinsLoss the "
+                "one that they were built with, as fraternal=..."
+            )
+        if len(columns) == 1:
+            return None
+        sentence, translation = columns
+        if len({str(column.constants.get("prompt_length")) for column in columns}) > 1:
+            raise ValueError(
+                "The prompts of the two columns differ in length, so that the tokens of a sentence and its translation "
+                "would not be fused at the same positions. Give both columns one prompt, or none."
+            )
+        if self.step.is_first:
+            self._compare(sentence, translation)
+        return translation
+
+    def _compare(self, sentence: Rows, translation: Rows) -> None:
+        """Warn where the second column is the first one again, as in ``InputExample(texts=[s, s])``."""
+        width = max(sentence.width, translation.width)
+        ids = [padded(rows.ids * (rows.mask != 0), width) for rows in (sentence, translation)]
+        equal = float((ids[0] == ids[1]).all(dim=1).float().mean())
+        if equal > 0.5:
+            warn(
+                f"In {equal:.0%} of a batch the second column equals the first, and TwinsLoss takes it for the "
+                "translation: a sentence is then its own fraternal twin. Give one column for identical twins alone, or "
+                "translations."
+            )
+
+    def _require_translatable(self, model: SentenceTransformer) -> None:
+        """Refuse an encoder, or a fraternal embedding, that the terms can't be computed with."""
+        if self.fraternal is not None:
+            width = embedding_matrix(encoder_of(model)).shape[1]
+            if self.fraternal.width != width:
+                raise ValueError(
+                    f"fraternal maps into embeddings {self.fraternal.width} wide, the encoder's are {width}: it was "
+                    "made for another model. Make it with this one."
+                )
+            self.columns = {1: "sentences, the translations in their labels"}
+            self.columns_hint = (
+                "Plain (sentence, translation) pairs would be read by the model's own tokenizer. Build the data with "
+                "twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
+            )
+        if self.train_pooling is not None or self._uses_translations:
+            require_plain_tokens(model, "TwinsLoss with train_pooling or translations")
+        if self._uses_translations:
+            require_embeddings_as_input(encoder_of(model))
+        if self.margin_from == "embeddings" and self.twins_weight > 0:
+            layers_of(encoder_of(model))  # where it is measured
 
     def _check_missing_translations(self) -> None:
         """Warn once that the fraternal twin's terms are missing, where they were asked for; refuse if none is left."""
@@ -281,10 +394,10 @@ class TwinsLoss(TextLoss):
         own, in the model's present mode. Arguments as for ``forward``; without ``pooling`` they are the model's own.
         """
         texts = [Rows.of(column) for column in columns]
-        translation = translations_of(self, texts, labels)
+        translation = self._translations(texts, labels)
         views = [texts[0], texts[0]]
         if translation is not None:
-            anchor, fused = fused_rows(self, texts[0], translation)
+            anchor, fused = self._fused_rows(texts[0], translation)
             views = [anchor, anchor, fused]
-        encoded = [forward_views(self.model, [view])[0] for view in views]
+        encoded = [run_model(self.model, [view])[0] for view in views]
         return [view.sentences if pooling is None else pool(self.model, view, pooling) for view in encoded]

@@ -1,19 +1,28 @@
 """The papers' equations as pure functions: tensors in, a 0-d tensor out; no module, no state, no checks."""
 
 from st_contrastive.objectives.conisi import interaction
-from st_contrastive.objectives.contrast import info_nce
+from st_contrastive.objectives.contrast import info_nce, info_nce_of_cosines
 from st_contrastive.objectives.diffcse import replaced_tokens
 from st_contrastive.objectives.geometry import alignment, mutual_information, uniformity
 from st_contrastive.objectives.infocse import masked_lm
-from st_contrastive.objectives.twins import twins_margin
+from st_contrastive.objectives.twins import (
+    forgetting_weights,
+    fused_embeddings,
+    twins_margin,
+    twins_margin_of_cosines,
+)
 
 __all__ = [
     "alignment",
+    "forgetting_weights",
+    "fused_embeddings",
     "info_nce",
+    "info_nce_of_cosines",
     "interaction",
     "masked_lm",
     "mutual_information",
     "replaced_tokens",
     "twins_margin",
+    "twins_margin_of_cosines",
     "uniformity",
 ]

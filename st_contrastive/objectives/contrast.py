@@ -49,18 +49,50 @@ def info_nce(
         >>> round(weighted.item(), 4)
         0.5321
     """
-    logits = cosines(anchors, positives) / temperature
-    if negatives is not None:
-        further = cosines(anchors, negatives) / temperature
-        logits = torch.cat([logits, further if negative_weights is None else further + negative_weights.log()], dim=1)
-    return F.cross_entropy(logits, torch.arange(offset, offset + len(anchors), device=logits.device))
+    similarities = cosines(anchors, positives if negatives is None else torch.cat([positives, negatives]))
+    return info_nce_of_cosines(similarities, temperature=temperature, weights=negative_weights, offset=offset)
+
+
+def info_nce_of_cosines(
+    similarities: Tensor, *, temperature: float, weights: Tensor | None = None, offset: int = 0
+) -> Tensor:
+    """:func:`info_nce` of the cosines (N, P + K) of each anchor with the positives and, behind them, the negatives.
+
+    Args:
+        similarities: float32 at least.
+        weights: (K,), p of the last K columns; None gives each the weight 1.
+    """
+    logits = similarities / temperature
+    if weights is not None and len(weights):
+        logits = logits + F.pad(weights.log(), (logits.shape[1] - len(weights), 0))
+    return F.cross_entropy(logits, torch.arange(offset, offset + len(logits), device=logits.device))
 
 
 def cosines(left: Tensor, right: Tensor) -> Tensor:
     """Cosine of each row of ``left`` (N, d) with each row of ``right`` (K, d): (N, K)."""
+    unit = normalized(torch.cat([left, right]))
+    return product(unit[: len(left)], unit[len(left) :])
+
+
+def normalized(vectors: Tensor) -> Tensor:
+    """Unit vectors, float32 at least."""
+    return F.normalize(full_precision(vectors), dim=-1)
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """Products of each row of ``left`` (N, d) with each row of ``right`` (K, d): (N, K)."""
     with torch.autocast(left.device.type, enabled=False):  # which would multiply in half precision
-        unit = F.normalize(full_precision(left), dim=-1)
-        return unit @ F.normalize(full_precision(right).to(unit.dtype), dim=-1).T
+        return left @ right.T
+
+
+def cosine_blocks(anchors: Tensor, *others: Tensor | None) -> list[Tensor | None]:
+    """Cosines of each anchor (N, d) with each row of the others (K, d) each: (N, K) each, by one normalisation and one
+    product. None stays None."""
+    present = [anchors, *(rows for rows in others if rows is not None)]
+    unit = normalized(torch.cat(present))
+    whole = product(unit[: len(anchors)], unit[len(anchors) :])
+    blocks = iter(torch.split(whole, [len(rows) for rows in present[1:]], dim=1))
+    return [None if rows is None else next(blocks) for rows in others]
 
 
 def cosine_pairs(left: Tensor, right: Tensor) -> Tensor:

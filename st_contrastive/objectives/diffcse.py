@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from st_contrastive.objectives.contrast import full_precision
 
 
-def replaced_tokens(logits: Tensor, replaced: Tensor, attended: Tensor) -> Tensor:
-    r"""Replaced-token detection, eq. 3 and 4 of DiffCSE (Chuang et al., NAACL 2022), mean over the attended positions.
+def replaced_tokens(
+    logits: Tensor, replaced: Tensor, attended: Tensor, *, reduction: Literal["mean", "sum"] = "mean"
+) -> Tensor:
+    r"""Replaced-token detection, eq. 3 and 4 of DiffCSE (Chuang et al., NAACL 2022), over the attended positions.
 
     .. math::
         \ell = -\frac{1}{T} \sum_{t=1}^{T} \log p\big([x'_t \neq x_t] \mid x', h\big)
@@ -18,6 +22,7 @@ def replaced_tokens(logits: Tensor, replaced: Tensor, attended: Tensor) -> Tenso
         logits: (N, L, 2), scores of "original" and "replaced".
         replaced: (N, L) bool.
         attended: (N, L), the attention mask; padding does not count.
+        reduction: the mean over the attended positions, or their sum.
 
     Returns:
         0-d tensor, at least float32; 0 if nothing is attended.
@@ -31,4 +36,5 @@ def replaced_tokens(logits: Tensor, replaced: Tensor, attended: Tensor) -> Tenso
     """
     counted = attended != 0
     losses = F.cross_entropy(full_precision(logits).flatten(0, 1), replaced.flatten().long(), reduction="none")
-    return (losses * counted.flatten()).sum() / counted.sum().clamp(min=1)
+    total = (losses * counted.flatten()).sum()
+    return total if reduction == "sum" else total / counted.sum().clamp(min=1)

@@ -1,10 +1,71 @@
-"""The Twins paper's own term: identical and fraternal twins kept a margin apart."""
+"""The Twins paper's own equations: fused embeddings, the weights of forgetting, and the margin between the twins."""
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
 
 from st_contrastive.objectives.contrast import cosine_pairs
+
+
+def fused_embeddings(
+    sentence: Tensor,
+    sentence_mask: Tensor,
+    translation: Tensor,
+    translation_mask: Tensor,
+    *,
+    epsilon: float,
+    full_where_unpaired: bool,
+) -> tuple[Tensor, Tensor]:
+    r"""Eq. 3 of Xiao, Li and Chen (2023, arXiv 2307.10932), :math:`\epsilon y + (1 - \epsilon) y_F`, at each position.
+
+    A language whose share is 0 has no token. Where neither has one, the result is zero.
+
+    Args:
+        sentence: y, (N, L, d).
+        sentence_mask: (N, L), 1 where there is a token.
+        translation: y_F, (N, L, d).
+        translation_mask: (N, L).
+        epsilon: the sentence's share, 0 to 1.
+        full_where_unpaired: where one of the two alone has a token, take its embedding as it is, else times its share.
+
+    Returns:
+        The fused embeddings (N, L, d) and their mask (N, L).
+
+    Example:
+        >>> import torch
+        >>> y, y_f = torch.full((1, 2, 1), 1.0), torch.full((1, 2, 1), 2.0)
+        >>> both, first = torch.tensor([[1, 1]]), torch.tensor([[1, 0]])
+        >>> fused, mask = fused_embeddings(y, both, y_f, first, epsilon=0.75, full_where_unpaired=True)
+        >>> fused.flatten().tolist(), mask.tolist()
+        ([1.25, 1.0], [[1, 1]])
+    """
+    if epsilon in (0, 1):  # as if one language had no token
+        sentence_mask, translation_mask = sentence_mask * (epsilon > 0), translation_mask * (epsilon < 1)
+    mine, theirs = (mask.to(sentence.dtype) for mask in (sentence_mask, translation_mask))
+    if full_where_unpaired:  # the shares of both, (N, L)
+        shares = mine * (1 - (1 - epsilon) * theirs), theirs * (1 - epsilon * mine)
+    else:
+        shares = epsilon * mine, (1 - epsilon) * theirs
+    fused = torch.addcmul(shares[0][..., None] * sentence, shares[1][..., None], translation)
+    return fused, torch.maximum(sentence_mask, translation_mask)
+
+
+def forgetting_weights(ages: Tensor, rate: float) -> Tensor:
+    r"""Eq. 4 of the same paper: the weight of a past batch, :math:`p = 1 - \text{rate} \cdot a`.
+
+    Args:
+        ages: a, in batches, 1 for the newest.
+        rate: less than 1 / k, k the oldest age.
+
+    Example:
+        >>> import torch
+        >>> forgetting_weights(torch.tensor([1.0, 2.0]), 0.25).tolist()
+        [0.75, 0.5]
+    """
+    return 1 - rate * ages
 
 
 def twins_margin(
@@ -15,7 +76,7 @@ def twins_margin(
     identical_inputs: Tensor,
     fraternal_inputs: Tensor,
 ) -> Tensor:
-    r"""The Twins loss, eq. 8 of Xiao, Li and Chen (2023, arXiv 2307.10932).
+    r"""The Twins loss, eq. 8 of the same paper.
 
     .. math::
         \ell_i = \left| e^{\mathrm{sim}(h_i, h^+_i)} - e^{\mathrm{sim}(h_i, h^-_i)} - M_i \right|, \quad
@@ -43,6 +104,15 @@ def twins_margin(
         >>> twins_margin(h, h, other, h, h, other).item()
         0.0
     """
-    distance = cosine_pairs(anchors, identical).exp() - cosine_pairs(anchors, fraternal).exp()
-    margin = cosine_pairs(anchor_inputs, identical_inputs).exp() - cosine_pairs(anchor_inputs, fraternal_inputs).exp()
-    return (distance - margin.detach()).abs().mean()
+    with torch.no_grad():
+        inputs = cosine_pairs(anchor_inputs, identical_inputs), cosine_pairs(anchor_inputs, fraternal_inputs)
+    return twins_margin_of_cosines(cosine_pairs(anchors, identical), cosine_pairs(anchors, fraternal), *inputs)
+
+
+def twins_margin_of_cosines(
+    identical: Tensor, fraternal: Tensor, identical_inputs: Tensor | float, fraternal_inputs: Tensor
+) -> Tensor:
+    """:func:`twins_margin` of the rows' cosines, (N,) each, or a number that all rows have."""
+    wanted = identical_inputs.exp() if isinstance(identical_inputs, Tensor) else math.exp(identical_inputs)
+    margin = wanted - fraternal_inputs.exp()
+    return (identical.exp() - fraternal.exp() - margin).abs().mean()

@@ -1,0 +1,51 @@
+"""ESimCSE's augmentation: some tokens of a sentence, twice."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from st_contrastive.encoder.rows import Rows
+
+#: One more than the most tokens that are repeated, whatever the rate (ESimCSE, authors' train.py).
+_MOST = 10
+
+
+class TokenRepetition(nn.Module):
+    """Repeats random tokens in place, after truncation, so that a text gets longer and loses nothing.
+
+    Of a text of L tokens, special ones included, 0 to min(10, int(rate * L)) - 1 are repeated, as in the code of
+    ESimCSE's authors (Wu et al., COLING 2022): neither the first nor the last token, nor those of a prompt.
+
+    Args:
+        rate: 0 to 1.
+        max_length: most tokens of a text after it; None sets no limit.
+    """
+
+    def __init__(self, rate: float, max_length: int | None = None) -> None:
+        super().__init__()
+        self.rate, self.max_length = rate, max_length
+
+    def forward(self, rows: Rows) -> Rows:
+        """The rows with repeated tokens, up to nine columns wider."""
+        lengths = (rows.mask != 0).sum(dim=1)
+        counts = self._counts(lengths)
+        places = torch.arange(rows.width, device=rows.mask.device)
+        inside = (places >= max(1, rows.prompt_length)) & (places < lengths[:, None] - 1)
+        order = torch.rand(rows.mask.shape, device=rows.mask.device).masked_fill(~inside, 2.0).argsort(dim=1)
+        repeated = (order.argsort(dim=1) < counts[:, None]) & inside
+        ends = (1 + repeated.long()).masked_fill(rows.mask == 0, 0).cumsum(dim=1)  # behind each token's last copy
+        width = rows.width + max(0, min(_MOST, int(self.rate * rows.width)) - 1)
+        if self.max_length is not None:
+            width = max(rows.width, min(width, self.max_length))
+        copies = torch.arange(width, device=rows.mask.device).expand(len(rows), width).contiguous()
+        source = torch.searchsorted(ends, copies, right=True).clamp(max=rows.width - 1)
+        texts = {name: tensor.gather(1, source) for name, tensor in rows.texts.items()}
+        texts["attention_mask"] = (copies < ends[:, -1:]).to(rows.mask.dtype)
+        return Rows(texts, rows.per_row, rows.constants)
+
+    def _counts(self, lengths: Tensor) -> Tensor:
+        """How many tokens of each text are repeated, (N,)."""
+        limits = (self.rate * lengths).long().clamp(1, _MOST)
+        counts = (torch.rand(lengths.shape, device=lengths.device) * limits).long()
+        return counts if self.max_length is None else counts.minimum((self.max_length - lengths).clamp(min=0))

@@ -1,0 +1,196 @@
+"""Reading and editing an encoder's states between its layers, and running a part of its layers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from transformers import PreTrainedModel
+
+from st_contrastive.encoder.copies import has_adapters, own_copy
+from st_contrastive.encoder.layers import layer_stack, layers_of
+from st_contrastive.encoder.requirements import trial_pass
+
+
+class PartialEncoder(nn.Module):
+    """An encoder of any family, whose states can be edited where they enter one layer, its branching point.
+
+    transformers' own code for the family makes masks, positions and attention biases.
+
+    Args:
+        network: the encoder; it is not copied.
+        split: the layer, from 0, that the edited states enter.
+        purpose: what the network is, for errors.
+
+    Raises:
+        ValueError: the family does not work so.
+    """
+
+    def __init__(self, network: PreTrainedModel, split: int, purpose: str) -> None:
+        super().__init__()
+        self.network, self.split = network, split
+        self._stack = layer_stack(network)
+        self._try_once(purpose)
+
+    @property
+    def layers(self) -> nn.ModuleList:
+        """All layers, lowest first."""
+        owner, name = self._stack
+        return cast(nn.ModuleList, getattr(owner, name))
+
+    def forward(self, texts: dict[str, Any], vectors: Tensor, live: dict[str, Tensor] | None = None) -> Tensor:
+        """The last states (N, L, d), with the sentence vectors (N, d) in position 0 from the branching point on.
+
+        Args:
+            texts: as the encoder takes them: ``input_ids`` (N, L), ``attention_mask`` and so on.
+            vectors: (N, d).
+            live: weights to use in place of the network's own, by name.
+        """
+
+        def insert(hidden: Tensor) -> Tensor:
+            return torch.cat([vectors.to(hidden.dtype)[:, None], hidden[:, 1:]], dim=1)
+
+        with editing_input(self.layers[self.split], insert):
+            return self._run(texts, live or {})
+
+    def upper(self, states: Tensor, texts: dict[str, Any], live: dict[str, Tensor]) -> Tensor:
+        """The last states (N, L, d) from states (N, L, d) at the branching point, without running the layers below."""
+        above = self.layers[self.split :]
+        skipped = [_SkippedLayer(layer, self._outputs) for layer in self.layers[: self.split]]
+        kind = next(above.parameters()).dtype  # the encoder may have been cast since, as by bf16_full_eval
+        live = {name: weight.to(kind) for name, weight in live.items()}
+        with self._with_layers(nn.ModuleList([*skipped, *above])), editing_input(above[0], lambda _: states.to(kind)):
+            return self._run(texts, live)
+
+    def live_weights(self, encoder: PreTrainedModel, *, lower: bool) -> dict[str, Tensor]:
+        """The encoder's parameters by the names of the network's outside its layers; with ``lower``, of those of the
+        layers below the branching point too.
+
+        Raises:
+            ValueError: an adapter (PEFT) has replaced one.
+        """
+        if hasattr(encoder, "merge_and_unload"):
+            raise ValueError(
+                "The encoder is in PEFT's get_peft_model, and the auxiliary network is to train its weights too. Add "
+                "the adapter with model.add_adapter(config) instead."
+            )
+        weights = dict(encoder.named_parameters())
+        excluded = {id(p) for p in self.layers[self.split if lower else 0 :].parameters()}
+        names = [name for name, p in self.network.named_parameters() if id(p) not in excluded]
+        if missing := [name for name in names if name not in weights]:
+            raise ValueError(
+                f"{type(encoder).__name__} has no weight {missing[0]}, because an adapter has replaced it, and the "
+                "auxiliary network is to train it too. Keep adapters away from the embeddings and add them with "
+                "model.add_adapter; with InfoCSELoss, use detach=True."
+            )
+        return {name: weights[name] for name in names}
+
+    @torch.no_grad()
+    def copy_lower(self, encoder: PreTrainedModel) -> None:
+        """Copy what is outside the layers from the branching point on from the encoder, its adapters merged."""
+        if has_adapters(encoder):
+            encoder = own_copy(encoder)
+        copies = dict(self.network.named_parameters())
+        for name, parameter in self.live_weights(encoder, lower=True).items():
+            copies[name].copy_(parameter)
+
+    def _run(self, texts: dict[str, Any], live: dict[str, Tensor]) -> Tensor:
+        arguments = {**accepted_by(self.network, texts), "return_dict": True}
+        if not live:
+            return cast(Tensor, self.network(**arguments).last_hidden_state)
+        return cast(Tensor, functional_call(self.network, live, kwargs=arguments).last_hidden_state)
+
+    @contextmanager
+    def _with_layers(self, part: nn.ModuleList) -> Iterator[None]:
+        """Run a part of the layers. The list keeps its length, because some families count layers."""
+        owner, name = self._stack
+        layers = self.layers
+        setattr(owner, name, part)
+        try:
+            yield
+        finally:
+            setattr(owner, name, layers)
+
+    def _try_once(self, purpose: str) -> None:
+        """Run the network whole, and from its branching point on, on two texts of two tokens."""
+        ids = torch.tensor([[1, 2], [2, 1]], device=self.network.device)
+        texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        #: Length of the tuple that a layer returns; 0 for a tensor.
+        self._outputs = 0
+
+        def record(_: nn.Module, __: Any, output: Any) -> None:
+            self._outputs = 0 if isinstance(output, Tensor) else len(output)
+
+        self.eval()
+        handle = self.layers[self.split].register_forward_hook(record)
+        with trial_pass(self.network, purpose):
+            with capturing_states(self.network, self.split) as states:
+                whole = self._run(texts, {})
+            handle.remove()
+            parts = self(texts, states[0][:, 0]), self.upper(states[0], texts, {})
+            if not all(torch.allclose(whole, part, rtol=1e-2, atol=1e-3, equal_nan=True) for part in parts):
+                raise ValueError("its states differ when its layers run in two parts")
+
+
+class _SkippedLayer(nn.Module):
+    """Returns its input in the form of a layer's output, and has the layer's attributes, which some encoders read."""
+
+    def __init__(self, layer: nn.Module, outputs: int) -> None:
+        super().__init__()
+        vars(self).update({name: value for name, value in vars(layer).items() if name[0] != "_" and name != "forward"})
+        self.outputs = outputs
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        hidden = entering_states(args, kwargs)
+        return (hidden, *[None] * (self.outputs - 1)) if self.outputs else hidden
+
+
+def entering_states(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """The hidden states among the arguments that a layer is called with."""
+    return cast(Tensor, args[0] if args else kwargs.get("hidden_states", next(iter(kwargs.values()))))
+
+
+@contextmanager
+def editing_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """While open, ``edit`` replaces the hidden states that enter ``layer``."""
+
+    def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        edited = edit(entering_states(args, kwargs))
+        if args:
+            return (edited, *args[1:]), kwargs
+        name = "hidden_states" if "hidden_states" in kwargs else next(iter(kwargs))
+        return args, {**kwargs, name: edited}
+
+    handle = layer.register_forward_pre_hook(hook, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def capturing_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Tensor]]:
+    """While open, the list collects the hidden states after the lowest ``number`` layers, not all, with their gradient;
+    after 0 layers, they are the embedding layer's output.
+
+    They are read where they enter the next layer, because some families compute something between two layers.
+    """
+    captured: list[Tensor] = []
+
+    def record(hidden: Tensor) -> Tensor:
+        captured.append(hidden)
+        return hidden
+
+    with editing_input(layers_of(encoder)[number], record):
+        yield captured
+
+
+def accepted_by(network: PreTrainedModel, texts: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that the network's forward pass has an argument for."""
+    arguments = inspect.signature(network.forward).parameters
+    return {name: tensor for name, tensor in texts.items() if name in arguments}
