@@ -194,7 +194,8 @@ def text_column(columns: list[str], column: str | None, name: str) -> str:
     if not columns:
         raise ValueError(f"{name} has no column of text: make one by datasets' map, and give the Dataset.")
     if column is not None and column not in columns:
-        raise ValueError(f"column={column!r}: {name} has no such column of text, only {known}.")
+        hint = " load_pairs(source, columns=...) makes pairs of two." if "," in column else ""
+        raise ValueError(f"column={column!r}: {name} has no such column of text, only {known}.{hint}")
     if column is None and len(columns) != 1:
         raise ValueError(f"{name} has the text columns {known}: say with column=... which one holds the sentences.")
     return column or columns[0]

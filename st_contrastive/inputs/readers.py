@@ -24,7 +24,7 @@ from st_contrastive.inputs._tables import (
     text_column,
     text_columns,
 )
-from st_contrastive.inputs.sentences import language_of, split_sentences
+from st_contrastive.inputs.sentences import language_of, require_language, split_sentences
 
 _Rows: TypeAlias = list[tuple[str, ...]]
 _PAIR, _TRANSLATED = ("sentence", "other"), ("sentence", "translation")
@@ -117,7 +117,7 @@ def load_pairs(
                 f"{', '.join(known)}. Name one."
             )
         column = text_column(known, names[0] if len(names) == 1 else None, name)
-        return _cleaned(source, table, Cleaning(name, [column], _PAIR, language_of(language)))
+        return _cleaned(source, table, Cleaning(name, [column], _PAIR, require_language("language", language)))
     if missing := [column for column in names if column not in known]:
         raise ValueError(
             f"columns={columns!r}: {name} has no column of text {missing[0]!r}, only {', '.join(known) or '(none)'}. "
@@ -176,7 +176,7 @@ def load_graded_pairs(
         for column, own in names.items():
             if row[own] is None or (not math.isfinite(row[own]) if own == "score" else not strip(row[own])):
                 raise ValueError(f"{name}, row {number}: {column!r} is {row[own]!r}. Mend the row or leave it out.")
-    return table  # type: ignore[no-any-return]
+    return table
 
 
 def strip(text: str | None) -> str:

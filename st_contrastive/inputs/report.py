@@ -109,7 +109,7 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
 
 def _column(name: str, texts: Any, model: Any, limit: int | None, prompt: str | None) -> ColumnReport:
     sample = [text or "" for text in texts[:: -(-len(texts) // _SAMPLE)]]
-    sample = sample[:: sum(map(len, sample)) // _CHARACTERS + 1]
+    sample = sample[:: -(-sum(map(len, sample)) // _CHARACTERS) or 1]
     lengths = [] if limit is None else _lengths(model, sample, prompt)
     beyond = [length - limit for length in lengths if limit is not None and length > limit]
     with_tags = sum(bool(_TAG.search(text)) for text in sample)
