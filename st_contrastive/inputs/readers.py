@@ -9,21 +9,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, TypeAlias
 
 from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._checks import require_choice, require_flag, require_languages, warn
-from st_contrastive.inputs._tables import (
-    Source,
-    is_text_file,
-    naming,
-    read_table,
-    require_lines_of_text,
-    text_column,
-    text_columns,
-)
+from st_contrastive.inputs._tables import Source, naming, read_table, text_column, text_columns
 from st_contrastive.inputs.sentences import language_of, require_language, split_sentences
 
 _Rows: TypeAlias = list[tuple[str, ...]]
@@ -67,9 +58,9 @@ def load_sentences(
     require_flag("repeats", repeats)
     if column is not None and not isinstance(column, str):
         raise ValueError(f"column={column!r}: name one column. load_pairs(source, columns=...) makes pairs of two.")
-    name, table = _table(source, () if column is None else (column,), streaming)
-    column = text_column(text_columns(table), column, name)
-    return _cleaned(source, table, Cleaning(name, [column], ("sentence",), language, repeats))
+    name, table, known = _table(source, () if column is None else (column,), streaming)
+    column = text_column(known, column, name)
+    return _cleaned(table, Cleaning(name, [column], ("sentence",), language, repeats))
 
 
 def load_pairs(
@@ -108,8 +99,7 @@ def load_pairs(
             f'columns must be two names, such as ("title", "body"), got {columns!r}. To pair the first sentence of the '
             'documents of one column with the rest, add pairs="first".'
         )
-    name, table = _table(source, names, streaming)
-    known = text_columns(table)
+    name, table, known = _table(source, names, streaming)
     if pairs == "first":
         if len(names) != 1 and len(known) != 1:
             raise ValueError(
@@ -117,13 +107,13 @@ def load_pairs(
                 f"{', '.join(known)}. Name one."
             )
         column = text_column(known, names[0] if len(names) == 1 else None, name)
-        return _cleaned(source, table, Cleaning(name, [column], _PAIR, require_language("language", language)))
+        return _cleaned(table, Cleaning(name, [column], _PAIR, require_language("language", language)))
     if missing := [column for column in names if column not in known]:
         raise ValueError(
             f"columns={columns!r}: {name} has no column of text {missing[0]!r}, only {', '.join(known) or '(none)'}. "
             'Name two of them; for documents without titles, name their column and add pairs="first".'
         )
-    return _cleaned(source, table, Cleaning(name, names, _PAIR))
+    return _cleaned(table, Cleaning(name, names, _PAIR))
 
 
 def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de")) -> Dataset:
@@ -142,12 +132,11 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
         OSError, ValueError: the source can't be read, lacks a column, or no row has both texts.
     """
     require_languages(languages)
-    name, table = _table(source, languages, False, heading=False)
+    name, table, known = _table(source, languages, False, heading=False)
     if not isinstance(table, Dataset):
         raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
-    data: Dataset = _cleaned(
-        source, table, Cleaning(name, list(_fields(table, languages, name)), _TRANSLATED, repeats=True)
-    )
+    fields = _fields(known, languages, name)
+    data: Dataset = _cleaned(table, Cleaning(name, fields, _TRANSLATED, repeats=True))
     return data
 
 
@@ -189,20 +178,19 @@ def _name(source: Source) -> str:
     return str(source) if isinstance(source, (str, os.PathLike)) else "source"
 
 
-def _table(source: Source, columns: Sequence[str], streaming: bool, *, heading: bool = True) -> tuple[str, Any]:
-    """The source's name and table, with fields of objects as columns; a text file must hold lines of text."""
+def _table(
+    source: Source, columns: Sequence[str], streaming: bool, *, heading: bool = True
+) -> tuple[str, Any, list[str]]:
+    """The source's name, its table with fields of objects as columns, and the columns of text."""
     require_flag("streaming", streaming)
     name = _name(source)
     table = read_table(source, columns, heading=heading, streaming=streaming)
     table = table.flatten() if isinstance(table, Dataset) else table
     with naming(name):
-        start = list(islice(table, 100))
-    if is_text_file(source):
-        require_lines_of_text([row["text"] for row in start], name)
-    return name, table
+        return name, table, text_columns(table)
 
 
-def _cleaned(source: Source, table: Any, cleaning: Cleaning) -> Any:
+def _cleaned(table: Any, cleaning: Cleaning) -> Any:
     """The rows of a table that are right, and the counts of the others."""
     features = Features({name: Value("string") for name in cleaning.names})
     if isinstance(table, IterableDataset):
@@ -211,8 +199,8 @@ def _cleaned(source: Source, table: Any, cleaning: Cleaning) -> Any:
     with naming(cleaning.source):
         data = table.map(cleaning, features=features, load_from_cache_file=False, **options)
     cleaning.require_rows(len(data))
-    named = not is_text_file(source) and cleaning.columns != ["sentence"]
-    data.info.description = json.dumps({**cleaning.counts, "columns": cleaning.columns if named else []})
+    named = [] if cleaning.columns in (["text"], ["sentence"]) else cleaning.columns  # a text file has no names
+    data.info.description = json.dumps({**cleaning.counts, "columns": named})
     return data
 
 
@@ -287,13 +275,12 @@ class Cleaning:
         return ", ".join(f"{number:,} {kind}" for kind, number in self.counts.items())
 
 
-def _fields(table: Dataset, languages: tuple[str, str], name: str) -> tuple[str, str]:
+def _fields(columns: list[str], languages: tuple[str, str], name: str) -> list[str]:
     """The columns of the sentence and of the translation."""
-    columns = text_columns(table)
     nested = tuple(f"translation.{language}" for language in languages)
     for first, second in (languages, nested, _TRANSLATED):
         if first in columns and second in columns:
-            return first, second
+            return [first, second]
     known = ", ".join(column.removeprefix("translation.") for column in columns) or "(none)"
     raise ValueError(
         f"languages={languages!r}: {name} has the text columns {known}. Name the sentence's and the translation's; a "

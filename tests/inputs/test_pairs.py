@@ -183,7 +183,8 @@ def test_the_report_of_pairs(build):
     assert report.examples == tuple((data[place]["sentence"], data[place]["other"]) for place in (0, 5, 9))
     lines = str(report).splitlines()
     assert len(lines) == 5
-    assert "'title'" in lines[2] and "'body': 4 of 10 texts" in lines[3]
+    assert "'title'" in lines[2]
+    assert "'body': 4 of 10 texts" in lines[3]
     model.max_seq_length = limit
     assert describe(data, model) == report
     unread = describe(Dataset.from_dict({"title": ["a", "a", "", "b"], "body": ["b", "b", "c", "b"]}), model)
