@@ -18,17 +18,12 @@ from st_contrastive.inputs._tables import Source, naming, read_table, text_colum
 from st_contrastive.inputs.sentences import language_of, require_language, split_sentences
 
 _Rows: TypeAlias = list[tuple[str, ...]]
-_PAIR, _TRANSLATED = ("sentence", "other"), ("sentence", "translation")
+_TITLE_BODY, _PAIR, _TRANSLATED = ("title", "body"), ("sentence", "other"), ("sentence", "translation")
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
 
 def load_sentences(
-    source: Source,
-    *,
-    column: str | None = None,
-    split: str = "lines",
-    repeats: bool = False,
-    streaming: bool = False,
+    source: Source, *, column: str | None = None, split: str = "lines", repeats: bool = False, streaming: bool = False
 ) -> Any:
     """A Dataset with the column ``sentence`` from a file, a hub name, a Dataset or a sequence of strings.
 
@@ -66,7 +61,7 @@ def load_sentences(
 def load_pairs(
     source: Source,
     *,
-    columns: str | Sequence[str] = ("title", "body"),
+    columns: str | Sequence[str] = _TITLE_BODY,
     pairs: str = "columns",
     language: str = "en",
     streaming: bool = False,
@@ -101,11 +96,9 @@ def load_pairs(
         )
     name, table, known = _table(source, names, streaming)
     if pairs == "first":
-        if len(names) != 1 and len(known) != 1:
-            raise ValueError(
-                f'columns={columns!r}: pairs="first" takes one column of documents, and {name} has the text columns '
-                f"{', '.join(known)}. Name one."
-            )
+        if len(names) > 1 and (columns is not _TITLE_BODY or len(known) > 1):
+            have = f"{name} has the text columns {', '.join(known)}"
+            raise ValueError(f'columns={columns!r}: pairs="first" takes one column of documents, and {have}. Name one.')
         column = text_column(known, names[0] if len(names) == 1 else None, name)
         return _cleaned(table, Cleaning(name, [column], _PAIR, require_language("language", language)))
     if missing := [column for column in names if column not in known]:
@@ -132,12 +125,11 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
         OSError, ValueError: the source can't be read, lacks a column, or no row has both texts.
     """
     require_languages(languages)
-    name, table, known = _table(source, languages, False, heading=False)
+    name, table, known = _table(source, languages, False, False)
     if not isinstance(table, Dataset):
         raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
     fields = _fields(known, languages, name)
-    data: Dataset = _cleaned(table, Cleaning(name, fields, _TRANSLATED, repeats=True))
-    return data
+    return _cleaned(table, Cleaning(name, fields, _TRANSLATED, repeats=True))  # type: ignore[no-any-return]
 
 
 def load_graded_pairs(
@@ -178,9 +170,7 @@ def _name(source: Source) -> str:
     return str(source) if isinstance(source, (str, os.PathLike)) else "source"
 
 
-def _table(
-    source: Source, columns: Sequence[str], streaming: bool, *, heading: bool = True
-) -> tuple[str, Any, list[str]]:
+def _table(source: Source, columns: Sequence[str], streaming: bool, heading: bool = True) -> tuple[str, Any, list[str]]:
     """The source's name, its table with fields of objects as columns, and the columns of text."""
     require_flag("streaming", streaming)
     name = _name(source)

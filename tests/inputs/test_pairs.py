@@ -125,6 +125,7 @@ def test_the_first_sentence_and_the_rest(tmp_path):
         ({"columns": ("a", "b", "c")}, "two names"),
         ({"pairs": "first"}, "head, text. Name one"),
         ({"pairs": "first", "columns": "body"}, "column='body'.*head, text"),
+        ({"pairs": "first", "columns": ["head", "text"]}, "takes one column.*head, text"),
         ({"pairs": "both"}, "pairs.*'both'"),
         ({"pairs": "first", "columns": "text", "language": "lines"}, "language.*'lines'"),
         ({"streaming": "no"}, "streaming"),
@@ -141,6 +142,8 @@ def test_sources_without_a_pair(tmp_path):
             load_pairs(table(tmp_path, "e.csv", rows))
         with pytest.raises(ValueError, match=message):
             next(iter(load_pairs(table(tmp_path, "e.jsonl", rows), streaming=True)))
+    with pytest.raises(ValueError, match=r"\('title', 'body'\): pairs=.* takes one column"):
+        load_pairs(["One. Two."], columns=tuple("title body".split()), pairs="first")
     with pytest.raises(ValueError, match="1 of one sentence"):
         load_pairs(["Alone."], pairs="first")
     assert len(load_pairs(table(tmp_path, "f.csv", [("a", ""), ("", "b"), ("c", ""), ("a", "b")]))) == 1
