@@ -129,7 +129,7 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
     if not isinstance(table, Dataset):
         raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
     fields = _fields(known, languages, name)
-    return _cleaned(table, Cleaning(name, fields, _TRANSLATED, repeats=True))  # type: ignore[no-any-return]
+    return _cleaned(table, Cleaning(name, fields, _TRANSLATED, repeats=True))
 
 
 def load_graded_pairs(
