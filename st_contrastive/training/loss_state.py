@@ -54,7 +54,7 @@ def save_loss_state(
                 tensors[f"{prefix}{key}"] = tensor
     # Copies, since safetensors refuses tensors that share memory.
     tensors = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors.items()}
-    metadata = {"losses": json.dumps(_descriptions(named)), "ranks": str(distributed.world_size())}
+    metadata = {"losses": json.dumps(_description(named)), "ranks": str(distributed.world_size())}
     try:
         with complete_file(file) as partial:
             save_file(tensors, partial, metadata)
@@ -93,7 +93,7 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> dict[str, Ten
             "interrupted."
         )
     metadata, tensors = _contents(file)
-    _require_same_losses(file, json.loads(metadata["losses"]), _descriptions(named))
+    _require_same_losses(file, json.loads(metadata["losses"]), _description(named))
     own = file.with_name(_file_name(distributed.rank()))
     if own.is_file() and metadata["ranks"] == str(distributed.world_size()):
         tensors |= _contents(own)[1]
@@ -154,17 +154,18 @@ def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, tensors
 
 
-def _descriptions(named: dict[str, nn.Module]) -> dict[str, dict[str, Any]]:
-    """Class and configuration of each loss, and of each loss in it, without what a resumed run may change."""
-    descriptions = {}
+def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
+    """Class and arguments of each loss, and of each loss in it, without what a resumed run may change."""
+    described: dict[str, Any] = {}
     for prefix, loss in named.items():
         for name, part in loss.named_modules():
             if name == "" or isinstance(part, TextLoss):
-                config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
-                config = {key: value for key, value in config.items() if key not in getattr(part, "may_change", ())}
-                descriptions[prefix.removeprefix(_LOSS) + name] = {"class": type(part).__name__, "config": config}
-    described: dict[str, dict[str, Any]] = json.loads(json.dumps(descriptions, default=_plain))
-    return described
+                place = prefix.removeprefix(_LOSS) + name
+                described[place] = type(part).__name__
+                config, may_change = getattr(part, "get_config_dict", dict)(), getattr(part, "may_change", ())
+                described |= {f"{place}.{key}": value for key, value in config.items() if key not in may_change}
+    plain: dict[str, Any] = json.loads(json.dumps(described, default=_plain))
+    return plain
 
 
 def _plain(value: Any) -> Any:
@@ -175,20 +176,13 @@ def _plain(value: Any) -> Any:
 
 
 def _require_same_losses(file: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:
-    if saved.keys() != now.keys():
-        before, names = (", ".join(map(repr, sorted(part))) for part in (saved, now))
-        raise LossStateError(f"{file} holds the losses named {before}; the trainer has {names}.")
-    for name, described in now.items():
-        before, config, saved_config = saved[name]["class"], described["config"], saved[name]["config"]
-        if before != described["class"]:
-            raise LossStateError(f"{file} is the state of {before}, the loss is {described['class']}.")
-        differing = [
-            f"{key} is {config.get(key)!r}, saved with {saved_config.get(key)!r}"
-            for key in sorted(config.keys() | saved_config.keys())
-            if config.get(key) != saved_config.get(key)
-        ]
-        if differing:
-            raise LossStateError(
-                f"{file} does not fit {before}: {'; '.join(differing)}. Build the loss as it was, or start a new "
-                "training from the saved model."
-            )
+    differing = [
+        f"{key.lstrip('.') or 'the loss'} is {now.get(key)!r}, saved with {saved.get(key)!r}"
+        for key in sorted(now.keys() | saved.keys())
+        if now.get(key) != saved.get(key)
+    ]
+    if differing:
+        raise LossStateError(
+            f"{file} does not fit: {'; '.join(differing[:3])}. Build the loss as it was, or start a new training from "
+            "the saved model."
+        )

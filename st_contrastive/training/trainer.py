@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
@@ -86,16 +86,16 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def call_model_init(self, trial: Any = None) -> SentenceTransformer:
         """As in sentence-transformers; a loss that is given as a function is made anew for each run's model."""
-        if "given" not in vars(self):  # the constructor has no loss yet
-            return super().call_model_init(trial)
-        loss = self.given["loss"]
-        self.loss = dict(loss) if isinstance(loss, dict) else loss
-        model: SentenceTransformer = super().call_model_init(trial)
-        if self.given.get("data_collator") is None:
+        given = vars(self).get("given", {})  # empty in the constructor
+        if given:
+            self.loss = dict(given["loss"]) if isinstance(given["loss"], dict) else given["loss"]
+        model = cast(SentenceTransformer, super().call_model_init(trial))
+        if given and given.get("data_collator") is None:
             self.data_collator.preprocess_fn = model.preprocess
-        if self.given.get("processing_class") is None:
+        if given and given.get("processing_class") is None:
             self.processing_class = model.processor
-        self._prepare(model)
+        if given:
+            self._prepare(model)
         return model
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:

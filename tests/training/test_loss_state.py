@@ -71,14 +71,14 @@ def test_losses_by_name_and_any_loss_of_sentence_transformers(made, tmp_path):
     nn.init.zeros_(softmax.classifier.weight)
     load_loss_state(losses, tmp_path)
     assert torch.equal(softmax.classifier.weight, expected)
-    with pytest.raises(LossStateError, match=r"losses named 'de.en/', 'nli/', 'plain/'.*'other/'"):
+    with pytest.raises(LossStateError, match=r"de.en/ is None, saved with 'TwinsLoss'"):
         load_loss_state({"other": first}, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("saved", "read", "message"),
     [
-        (("conisi", {}), ("simcse", {}), "the state of ConIsILoss, the loss is SimCSELoss"),
+        (("conisi", {}), ("simcse", {}), "the loss is 'SimCSELoss', saved with 'ConIsILoss'"),
         (("conisi", {}), ("conisi", {"temperature": 0.2}), "temperature is 0.2, saved with 0.1"),
         (("twins", {}), ("twins", {"queue_batches": 3, "forgetting_rate": 0.2}), "queue_batches is 3, saved with 2"),
         (("infocse", {}), ("infocse", {"head": None}), "head is None, saved with 'tanh'"),
@@ -116,7 +116,7 @@ def test_arguments_of_a_loss_in_a_loss(made, tmp_path):
 
     save_loss_state(around(0.05), tmp_path)
     load_loss_state(around(0.05), tmp_path)
-    with pytest.raises(LossStateError, match=r"TwinsLoss: temperature is 0.5, saved with 0.05"):
+    with pytest.raises(LossStateError, match=r"loss.temperature is 0.5, saved with 0.05"):
         load_loss_state(around(0.5), tmp_path)
 
 
