@@ -100,7 +100,7 @@ def test_nan_is_explained(tmp_path, value, said):
         ([*rows(*GOOD), "{"], "JSON"),
         ([*rows(*GOOD), {"sentence1": "a"}], "sentence2"),
         ([{"text1": "a", "text2": "b", "score": 1}], "sentence1"),
-        ([*rows(*GOOD), *rows(("a", "b", "high"))], "score.*high"),
+        ([*rows(*GOOD), *rows(("a", "b", "high"))], "high"),
         (rows(("a", "b", 1), ("a", "c", 1)), "one gold score"),
         (["version https://git-lfs.github.com/spec/v1"], "Git LFS"),
         (["<!DOCTYPE html>"], "web page"),
