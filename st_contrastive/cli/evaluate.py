@@ -172,7 +172,7 @@ def _named(source: str, on_hub: str = "dev") -> dict[str, Any]:
     """The set and the split: stsb and dev of ``sts/stsb/dev.jsonl.gz``; of another file, its name and "all"."""
     place = Path(source).resolve()
     stem = place.name.partition(".")[0]
-    split = "dev" if stem == "validation" else stem
+    split = {"validation": "dev", "trial": "dev"}.get(stem, stem)
     if place.exists() and split not in ("train", "dev", "test"):
         return {"task": stem, "split": "all"}
     return {"task": place.parent.name, "split": split} if place.exists() else {"task": stem, "split": on_hub}
@@ -191,7 +191,7 @@ def _judged(evaluator: Any, model: Any, model_name: str, task: str, split: str) 
     from st_contrastive.evaluation import Report, Score
 
     score = Score(task, split, "ndcg@10", evaluator(model)[evaluator.primary_metric], len(evaluator.queries))
-    note = f"{task} {split}: less than {100 * evaluator.margin:.1f} is no measurable difference."
+    note = f"{task} {split}: a difference of less than {100 * evaluator.margin:.1f} is not measurable."
     return Report(model_name, (score,), {"suite": "corpus", "documents": len(evaluator.answers)}, (note,))
 
 
