@@ -116,7 +116,12 @@ def run(args: argparse.Namespace) -> int:
         print(compare(reports), flush=True)
     if plotted is not None:
         with user_error(ImportError, OSError, prefix="--plot: "):
-            plot(args.plot, dict(zip(short_names([*models]), models.values(), strict=True)), plotted)
+            plot(
+                args.plot,
+                dict(zip(short_names([*models]), models.values(), strict=True)),
+                plotted,
+                batch_size=args.batch_size,
+            )
         print(f"Drawn in {args.plot}.")
     if failed:
         raise UserError(" ".join(dict.fromkeys(failed)))
