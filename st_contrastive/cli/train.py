@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -23,31 +24,35 @@ Every argument of sentence-transformers' SentenceTransformerTrainingArguments is
 --save_steps 500 --report_to tensorboard --push_to_hub --resume_from_checkpoint true. All of them:
 python -c "import sentence_transformers as s; help(s.SentenceTransformerTrainingArguments)".
 FILE.yaml has the same names with values, as st-contrastive recipes NAME prints them; options override it.
-"none" takes a setting of a recipe away, as in --dev none.
+"none" removes a setting of a recipe, as in --dev none. DIR/run.yaml has the settings of a run.
 """
 #: Options, their metavars and help; the names are those of ``recipes.run``.
 _OPTIONS = {
-    "recipe": ("NAME", "settings of a paper, or small ones: st-contrastive recipes"),
-    "loss": ("NAME", ", ".join(METHODS)),
+    "recipe": ("NAME", "own-text, or another that st-contrastive recipes lists"),
+    "loss": ("NAME", f"{', '.join(METHODS)}; or a loss of your own, my_module:MyLoss"),
     "model": ("NAME", "encoder to start from: a folder or a hub name"),
     "data": ("FILE", "text, csv, tsv, json(l), parquet, each also .gz, a folder, or a data set of the hub"),
-    "column": ("NAME", "column of --data that holds the texts"),
+    "column": ("NAME", "column of --data that holds the texts; of two, such as title,body, each row is a pair"),
+    "pairs": ("HOW", "first: the first sentence of each document and the rest of it are a pair"),
     "split": ("HOW", "cut documents: sentences, by rules for English, or a language's code; default: lines"),
     "translations": ("FILE", "twins: pairs of a sentence and its translation, in place of --data"),
     "fraternal": ("NAME", "twins: checkpoint whose tokenizer and embeddings read the translations"),
     "auxiliary": ("DIR", "infocse: folder that --loss pretraining wrote, in place of a recipe's first stage"),
     "generator": ("NAME", "diffcse: a masked-LM checkpoint"),
-    "repetition": ("SHARE", "simcse, momentum: repeat up to this share of the words in the second view"),
-    "dev": ("FILE", "graded pairs (sentence1, sentence2, score), or 'corpus' for a test made of --data: scores before "
-            "and after training, and saves the best weights, those of the start among them"),
+    "augment": ("NAME[=RATE]", "make the second text of each pair: repetition, deletion, insertion or synonyms for "
+                "simcse and momentum, antonyms for conisi"),
+    "dev": ("FILE", "graded pairs (sentence1, sentence2, score); stsb, the STS Benchmark's; or corpus, a test made of "
+            "documents that are held out of --data. It is scored before and after training, and the best weights are "
+            "saved, which may be those of the start"),
+    "mix": ("SHARE", "also score a mixture of so much of the trained weights with the start's; without --dev, save it"),
     "pooling": ("NAME", "cls, mean, lasttoken; default: the model's own, else as in the loss's paper"),
     "max_length": ("N", "tokens that training reads of a text; default: the model's own"),
 }  # fmt: skip
-_NUMBERS = ("max_length", "repetition")
+_NUMBERS = ("max_length", "mix")
 
 
 def number(text: str) -> float | str:
-    """A number, or the word that takes a setting away."""
+    """A number, or the word that removes a setting."""
     return text if text.lower() == "none" else int(text) if text.isdigit() else float(text)
 
 
@@ -55,8 +60,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command with its own options, for the help; :func:`parse` knows the Trainer's too."""
     parser = commands.add_parser(
         "train",
-        help="train an encoder on unlabelled sentences",
-        description="Train an encoder on unlabelled sentences with sentence-transformers' Trainer, and save it.",
+        help="train an encoder on text without labels",
+        description="Train an encoder on text without labels with sentence-transformers' Trainer, and save it.",
         usage=USAGE,
         epilog=_EPILOG,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=24),
@@ -74,7 +79,7 @@ def _add_options(parser: argparse.ArgumentParser, *, both_spellings: bool = Fals
     for name, (metavar, text) in _OPTIONS.items():
         add(name, metavar=metavar, help=text, type=number if name in _NUMBERS else str)
     add("languages", nargs=2, metavar=("FROM", "TO"), help="twins: the two fields of --translations")
-    add("antonyms", action="store_true", help="conisi: construct sentences with WordNet's antonyms")
+    add("repeats", action="store_true", help="train on exact repeats too, as the papers do")
     add("loss-arg", action="append", metavar="NAME=VALUE", help="an argument of the loss; repeatable")
     add("card_examples", action="store_true", help="let the model card quote the training text")
     add("verbose", action="store_true", help="show all that the libraries print")
@@ -90,10 +95,21 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     _add_options(parser, both_spellings=True)
     names = [field.name for field in fields(arguments)]
     # A name that the namespace has gets no default.
-    parsed = parser.parse_args(list(argv), argparse.Namespace(**dict.fromkeys(names, argparse.SUPPRESS)))
+    parsed, unknown = parser.parse_known_args(argv, argparse.Namespace(**dict.fromkeys(names, argparse.SUPPRESS)))
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_hint(unknown[0])}")
     given = argparse.Namespace(**{name: value for name, value in vars(parsed).items() if value != argparse.SUPPRESS})
     given.run = run
     return given
+
+
+def _hint(option: str) -> str:
+    """The option that sets an argument of a loss."""
+    from st_contrastive.recipes import loss_arguments
+
+    name = option.lstrip("-").partition("=")[0].replace("-", "_")
+    takers = [method.name for method in METHODS.values() if name in loss_arguments(method)]
+    return f". --loss-arg {name}=VALUE sets it for the loss {', '.join(takers)}." if takers else ""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -111,7 +127,8 @@ def run(args: argparse.Namespace) -> int:
         chosen, given = _settings(args)
         verbose = given.pop("verbose", False) or getattr(args, "verbose", False)
         print(_described(chosen, given), end="", flush=True)
-        result = recipes.run(chosen, on_trainer=on_trainer, **given)
+        sys.path.insert(0, "")  # for a loss of one's own in the current folder
+        result = recipes.run(chosen, on_trainer=on_trainer, on_score=_print_score, **given)
     except (OSError, TypeError, ValueError) as error:
         if begun.has_begun and not isinstance(error, OSError):
             raise
@@ -119,9 +136,7 @@ def run(args: argparse.Namespace) -> int:
     if result.collapsed:
         print("No model is saved.", flush=True)  # the Trainer has warned
         return 1
-    print(_verdict(result))
-    folder = result.trainer.args.output_dir
-    print(f"Saved to {folder}. Load it with SentenceTransformer({folder!r}).")
+    print(_verdict(result, given.get("model") or chosen.settings["model"]))
     return 0
 
 
@@ -166,7 +181,7 @@ def _file(path: str) -> dict[str, Any]:
 def _described(recipe: Recipe, given: dict[str, Any]) -> str:
     if not recipe.name:
         return ""
-    notes = "".join(f"- {text}\n" for text in recipe.differs)
+    notes = "".join(f"- {text}\n" for text in (*recipe.notes, *recipe.differs))
     changed = "".join(f"- {name}: {given[name]}, not {value}\n" for name, value in recipe.settings.items()
                       if name in given and given[name] != value)  # fmt: skip
     return f"{recipe.name}: {recipe.title}\n{notes}{changed}"
@@ -195,12 +210,17 @@ def _announce(trainer: Any, *, verbose: bool) -> Any:
     return progress
 
 
-def _verdict(result: Run) -> str:
-    if result.before is None or result.after is None:
-        return "No dev was given: whether training helped is not known."
-    scores = f"Score before training {100 * result.before:.2f}, after {100 * result.after:.2f}."
-    if result.helped:
-        return scores
-    if result.after > result.before:
-        scores += f" A difference of up to {100 * result.margin:.1f} is none."
-    return f"{scores} Training did not help: the saved model is the one you started from."
+def _print_score(score: float) -> None:
+    print(f"Score before training: {100 * score:.2f}", flush=True)
+
+
+def _verdict(result: Run, start: str) -> str:
+    """Three lines: the scores, what is saved and why, and what to type next."""
+    from st_contrastive.recipes import SAVED
+
+    folder, why = result.trainer.args.output_dir, "" if result.before is None else ", which scored best"
+    following = f"SentenceTransformer({folder!r}) loads it; st-contrastive evaluate {start} {folder} compares the two."
+    if result.saved == "start":
+        why = ", since nothing scored higher" + (f" by more than {100 * result.margin:.1f}" if result.margin else "")
+        following = f"try --learning_rate {result.trainer.args.learning_rate / 3:.0e} or --mix 0.5, in another folder."
+    return f"{result}\nSaved in {folder}: {SAVED[str(result.saved)]}{why}.\nNext: {following}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from os import fspath
 from typing import Any
 
 import yaml
@@ -32,7 +34,8 @@ class Recipe:
         sources: of each setting: a table or section of a paper, a file of its authors' code, or "ours".
         stage1: settings of a first stage, under the loss "pretraining", that differ from those of the second.
         stage1_sources: their sources.
-        title: what it is about; with ``reported``, the paper's result, and ``differs``, differences from the paper.
+        title: what it is about; with ``reported``, the paper's result, ``differs``, differences from the paper, and
+            ``notes``, what to know before a run.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Recipe:
     title: str = ""
     reported: str = ""
     differs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def names() -> list[str]:
@@ -83,6 +87,24 @@ def parse(text: str) -> Any:
         raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
 
 
+def dump(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Lines of YAML that :func:`parse` reads as these settings; a comment in place of what no file can hold.
+
+    Example:
+        >>> print(*dump({"learning_rate": 3e-5, "column": ("title", "body"), "data": object()}), sep="\\n")
+        learning_rate: 3.0e-05
+        column:
+        - title
+        - body
+        # data: given in Python, so name a file here.
+    """
+    for name, value in settings.items():
+        try:
+            yield yaml.safe_dump({name: json.loads(json.dumps(value, default=fspath))}, allow_unicode=True, sort_keys=False).strip()
+        except TypeError:
+            yield f"# {name}: given in Python, so name a file here."
+
+
 @cache
 def _recipes() -> Mapping[str, Recipe]:
     folder = resources.files("st_contrastive.recipes")
@@ -97,7 +119,8 @@ def _recipe(name: str, entry: dict[str, Any]) -> Recipe:
     of_stage1: dict[str, Any] = (
         {} if stage1 is None else dict(zip(("stage1", "stage1_sources"), _merged(stage1), strict=True))
     )
-    return Recipe(name, settings=settings, sources=sources, differs=tuple(entry.pop("differs")), **of_stage1, **entry)
+    said = {part: tuple(entry.pop(part, ())) for part in ("differs", "notes")}
+    return Recipe(name, settings=settings, sources=sources, **said, **of_stage1, **entry)
 
 
 def _merged(groups: list[Any]) -> tuple[dict[str, Any], dict[str, str]]:
