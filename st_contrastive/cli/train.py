@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError, user_error
+from st_contrastive.cli._arguments import name as name_of_file
 from st_contrastive.methods import METHODS
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def _add_options(parser: argparse.ArgumentParser, *, both_spellings: bool = Fals
         spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"] if both_spellings else [f"--{name}"])
         parser.add_argument(*spellings, dest=name.replace("-", "_"), default=argparse.SUPPRESS, **options)
 
-    parser.add_argument("config", nargs="?", metavar="FILE.yaml", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+    parser.add_argument("config", nargs="?", type=name_of_file, metavar="FILE.yaml", **hidden)
     for name, (metavar, text) in _OPTIONS.items():
         add(name, metavar=metavar, help=text, type=number if name in _NUMBERS else str)
     add("languages", nargs=2, metavar=("FROM", "TO"), help="twins: the two fields of --translations")
@@ -197,7 +199,8 @@ def _announce(trainer: Any, *, verbose: bool) -> Any:
     if Path(trainer.args.output_dir).name == "stage1":
         print("Stage 1:")
     prompt = trainer.args.prompts
-    report = describe(trainer.train_dataset, trainer.model, prompt=prompt if isinstance(prompt, str) else None)
+    prompt = prompt.get("sentence") if isinstance(prompt, dict) else prompt
+    report = describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=trainer.max_length)
     print(report, flush=True)
     metric = trainer.args.metric_for_best_model if trainer.evaluator is not None else None
     progress = Progress(metric)
