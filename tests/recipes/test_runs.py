@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 from itertools import pairwise, product
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraini
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from benchmarks import run as benchmark
 from st_contrastive import recipes
 from st_contrastive.evaluation import STSEvaluator
 from st_contrastive.recipes import Recipe, _build
@@ -201,6 +204,25 @@ def test_the_best_of_start_trained_and_mixture_is_saved(checkpoint, tmp_path, mo
     assert logged == [(step, pytest.approx(score, nan_ok=True)) for step, score in enumerate(scores[:4])]
     (metrics,) = run.trainer.model.model_card_data.eval_results_dict.values()
     assert metrics == {"dev_spearman": {"start": 0.5, "trained": run.after, "mixture": run.mixed}[saved]}
+
+
+@pytest.mark.parametrize("gain", [0.1, -0.1])
+def test_a_benchmarks_row_is_of_trained_weights(checkpoint, tmp_path, monkeypatch, gain):
+    monkeypatch.setattr(_build, "_evaluator", lambda dev: Scripted(0.5, 0.3, 0.5 + gain, 0.2, 0.5 + gain))
+    scored = []
+    monkeypatch.setattr(benchmark, "all_scores", lambda model, args: scored.append(model.state_dict()) or {})
+    kept = []  # the folder is deleted
+    monkeypatch.setattr(benchmark, "shutil", SimpleNamespace(rmtree=kept.append))
+    settings = {**SMALL, "max_steps": 3, "eval_steps": 1, "dev": "x", "learning_rate": 1e-2, "recipe": "mini-simcse"}
+    arguments = SimpleNamespace(data=SENTENCES, sets=tmp_path)
+    record = benchmark.one_run({**settings, "model": str(checkpoint("bert"))}, 1, arguments)
+    assert (record["saved"], record["best_step"]) == ("trained" if gain > 0 else "start", 2)
+    assert record["dev_at"] == {0: 50.0, 1: 30.0, 2: 50 + 100 * gain, 3: 20.0}
+    names = {name: name.removeprefix("0.model.") for name in scored[0]}
+    trained = weights(kept[0] / "checkpoint-2")
+    assert equal({names[name]: weight for name, weight in scored[0].items()}, trained)
+    assert not equal(trained, weights(checkpoint("bert")))
+    shutil.rmtree(kept[0])
 
 
 def test_without_a_dev_the_mixture_is_saved(checkpoint, tmp_path):
