@@ -14,7 +14,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="translate a corpus, for training Twins on two languages",
         description="Translate a corpus with a sequence-to-sequence model. If interrupted, run it again to continue.",
     )
-    parser.add_argument("--model", type=name, required=True, metavar="NAME", help="translation model: a folder or a hub name")
+    parser.add_argument(
+        "--model", type=name, required=True, metavar="NAME", help="translation model: a folder or a hub name"
+    )
     parser.add_argument("--data", type=name, required=True, metavar="FILE", help="as for train")
     parser.add_argument("--column", type=name, metavar="NAME", help="column of --data that holds the texts")
     parser.add_argument("--output", type=name, required=True, metavar="FILE", help="a .jsonl file")

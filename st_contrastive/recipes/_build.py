@@ -157,7 +157,9 @@ def build(settings: Mapping[str, Any], data: Data | None, output_dir: str | Path
     elif of_loss.get("fraternal") is not None:
         dataset = method.dataset(dataset, fraternal=of_loss["fraternal"])
     if isinstance(arguments.prompts, dict):
-        prompts = {"sentence" if name == given.get("column") else name: text for name, text in arguments.prompts.items()}
+        prompts = {
+            "sentence" if name == given.get("column") else name: text for name, text in arguments.prompts.items()
+        }
         again = {dataset.column_names[-1]: prompts.get("sentence", "")} if augment is not None else {}
         arguments.prompts = {**again, **prompts}
     return ContrastiveTrainer(
@@ -239,9 +241,7 @@ def _held_out(documents: Dataset, given: Mapping[str, Any]) -> tuple[Dataset, Co
     # For describe: what the first reading left out, and the second.
     counts = {**json.loads(documents.info.description), "held out": len(documents) - len(rest)}
     if "split" in given and body == "sentence":
-        rest = inputs.load_sentences(
-            rest, column=body, split=given["split"], repeats=given.get("repeats", False)
-        )
+        rest = inputs.load_sentences(rest, column=body, split=given["split"], repeats=given.get("repeats", False))
         counts = {**json.loads(rest.info.description), **counts}
     rest.info.description = json.dumps(counts)
     return rest, evaluator

@@ -100,7 +100,9 @@ def dump(settings: Mapping[str, Any]) -> Iterator[str]:
     """
     for name, value in settings.items():
         try:
-            yield yaml.safe_dump({name: json.loads(json.dumps(value, default=fspath))}, allow_unicode=True, sort_keys=False).strip()
+            yield yaml.safe_dump(
+                {name: json.loads(json.dumps(value, default=fspath))}, allow_unicode=True, sort_keys=False
+            ).strip()
         except TypeError:
             yield f"# {name}: given in Python, so name a file here."
 

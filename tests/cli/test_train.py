@@ -167,11 +167,15 @@ def test_run_yaml_makes_the_run_again(words, tmp_path, trainers):
 
 def test_pairs_of_columns(words, corpus, tmp_path, capsys, trainers):
     rows = [{"title": f"{text} {number}", "body": text} for number, text in enumerate(SENTENCES)]
-    corpus.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"title": "", "body": "b"}]))
+    corpus.with_suffix(".jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in [*rows, {"title": "", "body": "b"}])
+    )
     words[words.index("--data") + 1] = str(corpus.with_suffix(".jsonl"))
     words[words.index("--column") + 1] = "title,body"
     assert main([*words, "--loss", "simcse"]) == 0
-    assert trainers[0].train_dataset[:] == {name: [row[k] for row in rows] for name, k in (("sentence", "title"), ("other", "body"))}
+    assert trainers[0].train_dataset[:] == {
+        name: [row[k] for row in rows] for name, k in (("sentence", "title"), ("other", "body"))
+    }
     assert "1 empty" in capsys.readouterr().out
     config = tmp_path / "config.yaml"
     config.write_text("loss: simcse\ncolumn: [title, body]\n")

@@ -474,7 +474,9 @@ def test_an_empty_folder_name_is_refused(checkpoint, tmp_path, monkeypatch, name
 
 def test_run_yaml_holds_the_settings(checkpoint, tmp_path):
     given = {**SMALL, "model": str(checkpoint("bert-mlm")), "seed": 5, "hub_token": "secret", "mask_rate": 0.25}
-    run = recipes.run("infocse-bert-base", data=SENTENCES, output_dir=tmp_path / "out", stage1={"max_steps": 1}, **given)
+    run = recipes.run(
+        "infocse-bert-base", data=SENTENCES, output_dir=tmp_path / "out", stage1={"max_steps": 1}, **given
+    )
     text = (tmp_path / "out" / "run.yaml").read_text()
     assert "secret" not in text
     assert not any(sentence in text for sentence in SENTENCES)
@@ -484,7 +486,10 @@ def test_run_yaml_holds_the_settings(checkpoint, tmp_path):
     settings.pop("output_dir")
     assert "dev" not in settings
     again = recipes.run(
-        Recipe("", "infocse", {}, stage1=settings.pop("stage1")), data=SENTENCES, output_dir=tmp_path / "again", **settings
+        Recipe("", "infocse", {}, stage1=settings.pop("stage1")),
+        data=SENTENCES,
+        output_dir=tmp_path / "again",
+        **settings,
     )
     assert equal(weights(tmp_path / "out"), weights(tmp_path / "again"))
     assert run.saved == again.saved == "trained"
