@@ -45,20 +45,14 @@ _NOT_LINES = frozenset(
 )
 _EXTRACT = "Extract the texts into a .txt, one a line, or a .csv, or give them as a list of strings."
 _SPLIT = re.compile(r"(train|test|dev|val|valid|validation|eval|trial)([-_]?\d.*)?", re.IGNORECASE)
+_NAME = "let its name end in {}, and say with column=... which column holds the sentences."
 #: What most lines of a file are that is no text, and the remedy.
-_LINES = (
-    (
-        re.compile("[^\t]*\t"),
-        "has tabs on most lines, so it is a table or a file of pairs: let its name end in .tsv, with a heading, and say "
-        "with column=... which column holds the sentences. load_translations reads pairs.",
-    ),
-    (
-        re.compile(r'\s*(\{.*\}|\[\s*["{[].*\]|[{}\[\]]|"[^"]+"\s*:.*),?\s*$'),
-        "holds JSON: let its name end in .jsonl (one object a line) or .json, and say with column=... which field holds "
-        "the sentences.",
-    ),
-    (re.compile(r"\s*<[a-zA-Z/!?]"), f"holds tags, as HTML and XML do. {_EXTRACT}"),
-)
+_LINES = {
+    r"[^\t]*\t": f"has tabs on most lines, so it is a table or a file of pairs: {_NAME.format('.tsv, with a heading')} "
+    "load_translations reads pairs.",
+    r'\s*(\{.*\}|\[\s*["{[].*\]|[{}\[\]]|"[^"]+"\s*:.*),?\s*$': f"holds JSON: {_NAME.format('.jsonl or .json')}",
+    r"\s*<[a-zA-Z/!?]": f"holds tags, as HTML and XML do. {_EXTRACT}",
+}
 
 
 def read_table(
@@ -97,11 +91,10 @@ def read_table(
         with naming(name):
             return load_dataset(name, split=split, streaming=streaming)
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-        return read_table(_saved(path), streaming=streaming)
+        return read_table(_saved(path, split), streaming=streaming)
     tables: dict[str, tuple[dict[str, Any], list[str]]] = {}
     content = hashlib.sha256()
     for file in [path] if path.is_file() else _files_of(path):
-        require_plain_file(file)
         with naming(str(file)):
             options = _file_options(file, columns, numbers, heading)
             tables.setdefault(str(options), (options, []))[1].append(glob.escape(os.path.abspath(file)))
@@ -122,17 +115,17 @@ def unformatted(data: Dataset) -> Dataset:
     return data if data.format["type"] in (None, "custom") else data.with_format(None)
 
 
-def _saved(folder: Path) -> Dataset:
-    """What ``save_to_disk`` has saved."""
+def _saved(folder: Path, split: str) -> Dataset:
+    """What ``save_to_disk`` has saved; of several splits, the one of this name."""
     with naming(str(folder)):
         data = load_from_disk(folder)
-    if isinstance(data, DatasetDict):
-        if len(data) > 1:
-            raise ValueError(
-                f"source {folder} holds the splits {', '.join(data)}: name one, such as {folder / 'train'}."
-            )
-        (data,) = data.values()
-    return data
+    if not isinstance(data, DatasetDict):
+        return data
+    if split not in data:
+        raise ValueError(
+            f"source {folder} holds the splits {', '.join(data)}: name one, such as {folder / next(iter(data))}."
+        )
+    return data[split]
 
 
 def _files_of(folder: Path) -> list[Path]:
@@ -210,18 +203,15 @@ def text_column(columns: list[str], column: str | None, name: str) -> str:
 def require_lines_of_text(lines: Sequence[str], name: str) -> None:
     """Refuse the first lines of a file that is read line by line if most are no text."""
     lines = [line for line in lines if line.strip()] or [""]
-    for pattern, remedy in _LINES:
-        if 2 * sum(bool(pattern.match(line)) for line in lines) > len(lines):
+    for pattern, remedy in _LINES.items():
+        if 2 * sum(bool(re.match(pattern, line)) for line in lines) > len(lines):
             raise ValueError(f"{name} {remedy}")
     for delimiter in ",;":
         with suppress(csv.Error):  # a text of over 100,000 characters
             heading, *rows = csv.reader(lines, delimiter=delimiter)
             named = len(heading) > 1 and all(re.fullmatch(r"\w[\w .-]*", cell) for cell in heading)
             if named and sum(len(row) == len(heading) for row in rows) > 0.9 * len(rows):
-                raise ValueError(
-                    f"{name} is a table of {', '.join(heading)}: let its name end in .csv, and say with column=... which "
-                    "column holds the sentences."
-                )
+                raise ValueError(f"{name} is a table of {', '.join(heading)}: {_NAME.format('.csv')}")
 
 
 def is_text_file(source: Any) -> bool:
@@ -247,6 +237,7 @@ def _file_options(path: Path, columns: Sequence[str], numbers: Sequence[str], he
     kind = _KINDS.get(suffix, "text")
     if suffix in _NOT_LINES:
         raise ValueError(f"{path} ends in {suffix}, which is not read. {_EXTRACT}")
+    require_plain_file(path)
     if kind == "parquet" and path.suffix.lower() in COMPRESSIONS:
         raise ValueError(f"{path} is a compressed Parquet table. Unpack it: Parquet compresses its columns itself.")
     if kind != "csv":

@@ -69,7 +69,7 @@ def load_sentences(
         raise ValueError(f"column={column!r}: name one column. load_pairs(source, columns=...) makes pairs of two.")
     name, table = _table(source, () if column is None else (column,), streaming)
     column = text_column(text_columns(table), column, name)
-    return _cleaned(source, table, _Cleaning(name, [column], ("sentence",), language, repeats))
+    return _cleaned(source, table, Cleaning(name, [column], ("sentence",), language, repeats))
 
 
 def load_pairs(
@@ -117,13 +117,13 @@ def load_pairs(
                 f"{', '.join(known)}. Name one."
             )
         column = text_column(known, names[0] if len(names) == 1 else None, name)
-        return _cleaned(source, table, _Cleaning(name, [column], _PAIR, language_of(language)))
+        return _cleaned(source, table, Cleaning(name, [column], _PAIR, language_of(language)))
     if missing := [column for column in names if column not in known]:
         raise ValueError(
             f"columns={columns!r}: {name} has no column of text {missing[0]!r}, only {', '.join(known) or '(none)'}. "
             'Name two of them; for documents without titles, name their column and add pairs="first".'
         )
-    return _cleaned(source, table, _Cleaning(name, names, _PAIR))
+    return _cleaned(source, table, Cleaning(name, names, _PAIR))
 
 
 def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de")) -> Dataset:
@@ -146,7 +146,7 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
     if not isinstance(table, Dataset):
         raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
     data: Dataset = _cleaned(
-        source, table, _Cleaning(name, list(_fields(table, languages, name)), _TRANSLATED, repeats=True)
+        source, table, Cleaning(name, list(_fields(table, languages, name)), _TRANSLATED, repeats=True)
     )
     return data
 
@@ -202,7 +202,7 @@ def _table(source: Source, columns: Sequence[str], streaming: bool, *, heading: 
     return name, table
 
 
-def _cleaned(source: Source, table: Any, cleaning: _Cleaning) -> Any:
+def _cleaned(source: Source, table: Any, cleaning: Cleaning) -> Any:
     """The rows of a table that are right, and the counts of the others."""
     features = Features({name: Value("string") for name in cleaning.names})
     if isinstance(table, IterableDataset):
@@ -211,12 +211,12 @@ def _cleaned(source: Source, table: Any, cleaning: _Cleaning) -> Any:
     with naming(cleaning.source):
         data = table.map(cleaning, features=features, load_from_cache_file=False, **options)
     cleaning.require_rows(len(data))
-    named = None if is_text_file(source) or cleaning.columns == ["sentence"] else ", ".join(cleaning.columns)
-    data.info.description = json.dumps({**cleaning.counts, "column": named})
+    named = not is_text_file(source) and cleaning.columns != ["sentence"]
+    data.info.description = json.dumps({**cleaning.counts, "columns": cleaning.columns if named else []})
     return data
 
 
-def _stream(table: Any, cleaning: _Cleaning) -> Iterator[dict[str, str]]:
+def _stream(table: Any, cleaning: Cleaning) -> Iterator[dict[str, str]]:
     cleaning = copy.deepcopy(cleaning)  # which no other pass has used
     batches, count = table.iter(1000), 0
     while True:
@@ -231,11 +231,11 @@ def _stream(table: Any, cleaning: _Cleaning) -> Iterator[dict[str, str]]:
             cleaning.require_rows(count)
         yield from rows
     cleaning.require_rows(count)
-    warn(f"{cleaning.source} was read once: {cleaning}. All but the rows are left out.")
+    warn(f"{cleaning.source} was read once: {cleaning}, which are left out.")
 
 
 @dataclass
-class _Cleaning:
+class Cleaning:
     """Makes rows of batches, and leaves out and counts those that are empty, repeated or equal.
 
     With a language, each text is cut into its sentences or, for a pair, into the first and the rest.
@@ -279,8 +279,8 @@ class _Cleaning:
         lost = self.counts["empty"] + self.counts["repeated"]
         if not count or (len(self.names) == 1 and 2 * lost > self.counts["rows"]):
             raise ValueError(
-                f"{self.source}: too few are left of {self}. Is {', '.join(map(repr, self.columns))} the right column? "
-                "If it is, leave them out first, with pandas for example."
+                f"{self.source}: too few are left of {self}. Is column={', '.join(self.columns)!r} the right one? If "
+                "so, leave them out first, with pandas for example."
             )
 
     def __str__(self) -> str:
