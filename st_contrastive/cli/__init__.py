@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, redirect_stdout
@@ -18,7 +19,8 @@ from st_contrastive.cli._quiet import quiet
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line."""
+    """The options of a command line. ``--batch-size`` is ``--batch_size``, and so for every option."""
+    argv = [re.sub(r"^--[^=]+", lambda name: f"--{name[0][2:].replace('-', '_')}", word) for word in argv]
     if argv[:1] == ["train"] and not {"-h", "--help"} & set(argv):
         return train.parse(argv[1:])
     parser = argparse.ArgumentParser(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Sequence
 from dataclasses import fields
@@ -71,20 +72,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--output_dir", metavar="DIR", help="folder of the model and its checkpoints")
 
 
-def _add_options(parser: argparse.ArgumentParser, *, both_spellings: bool = False) -> None:
-    def add(name: str, **options: Any) -> None:
-        spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"] if both_spellings else [f"--{name}"])
-        parser.add_argument(*spellings, dest=name.replace("-", "_"), default=argparse.SUPPRESS, **options)
-
-    hidden = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-    parser.add_argument("config", nargs="?", type=name_of_file, metavar="FILE.yaml", **hidden)
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add = functools.partial(parser.add_argument, default=argparse.SUPPRESS)
+    add("config", nargs="?", type=name_of_file, metavar="FILE.yaml", help=argparse.SUPPRESS)
     for name, (metavar, text) in _OPTIONS.items():
-        add(name, metavar=metavar, help=text, type=number if name in _NUMBERS else str)
-    add("languages", nargs=2, metavar=("FROM", "TO"), help="twins: the two fields of --translations")
-    add("repeats", action="store_true", help="train on exact repeats too, as the papers do")
-    add("loss-arg", action="append", metavar="NAME=VALUE", help="an argument of the loss; repeatable")
-    add("card_examples", action="store_true", help="let the model card quote the training text")
-    add("verbose", action="store_true", help="show all that the libraries print")
+        add(f"--{name}", metavar=metavar, help=text, type=number if name in _NUMBERS else str)
+    add("--languages", nargs=2, metavar=("FROM", "TO"), help="twins: the two fields of --translations")
+    add("--repeats", action="store_true", help="train on exact repeats too, as the papers do")
+    add("--loss_arg", action="append", metavar="NAME=VALUE", help="an argument of the loss; repeatable")
+    add("--card_examples", action="store_true", help="let the model card quote the training text")
+    add("--verbose", action="store_true", help="show all that the libraries print")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -94,7 +91,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
     arguments: Any = SentenceTransformerTrainingArguments
     parser = HfArgumentParser(arguments, prog="st-contrastive train", usage=USAGE, allow_abbrev=False, add_help=False)
-    _add_options(parser, both_spellings=True)
+    _add_options(parser)
     names = [field.name for field in fields(arguments)]
     # A name that the namespace has gets no default.
     parsed, unknown = parser.parse_known_args(argv, argparse.Namespace(**dict.fromkeys(names, argparse.SUPPRESS)))
@@ -111,7 +108,7 @@ def _hint(option: str) -> str:
 
     name = option.lstrip("-").partition("=")[0].replace("-", "_")
     takers = [method.name for method in METHODS.values() if name in loss_arguments(method)]
-    return f". --loss-arg {name}=VALUE sets it for the loss {', '.join(takers)}." if takers else ""
+    return f". --loss_arg {name}=VALUE sets it for the loss {', '.join(takers)}." if takers else ""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -155,7 +152,7 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
     for item in getattr(args, "loss_arg", []):
         name, equals, value = item.partition("=")
         if not equals:
-            raise UserError(f"--loss-arg {item}: give NAME=VALUE.")
+            raise UserError(f"--loss_arg {item}: give NAME=VALUE.")
         options[name] = recipes.parse(value)
     given = {**(_file(args.config) if "config" in args else {}), **options}
     trainers = {field.name for field in fields(SentenceTransformerTrainingArguments)}  # some take the word "none"

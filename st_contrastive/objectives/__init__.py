@@ -3,17 +3,7 @@
 from st_contrastive.objectives.conisi import interaction
 from st_contrastive.objectives.contrast import info_nce
 from st_contrastive.objectives.diffcse import replaced_tokens
-from st_contrastive.objectives.geometry import alignment, mutual_information, uniformity
 from st_contrastive.objectives.infocse import masked_lm
 from st_contrastive.objectives.twins import twins_margin
 
-__all__ = [
-    "alignment",
-    "info_nce",
-    "interaction",
-    "masked_lm",
-    "mutual_information",
-    "replaced_tokens",
-    "twins_margin",
-    "uniformity",
-]
+__all__ = ["info_nce", "interaction", "masked_lm", "replaced_tokens", "twins_margin"]

