@@ -12,8 +12,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "describe",
         help="report on a file before training",
-        description="Print how many rows train would read and leave out, how many texts are longer than the model reads, "
-        "and three examples.",
+        description="Print how many rows train would read and leave out, how many texts are longer than the model "
+        "reads, and three examples.",
     )
     parser.add_argument("data", type=name, metavar="FILE", help="as --data of train")
     parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")
@@ -30,5 +30,5 @@ def run(args: argparse.Namespace) -> int:
     options = {option: getattr(args, option) for option in ("column", "pairs", "split") if getattr(args, option)}
     with user_error(OSError, TypeError, ValueError):
         texts = recipes.read_texts(args.data, **options)
-        print(inputs.describe(texts, recipes.load_model(args.model, method=None), prompt=args.prompt))
+        print(inputs.describe(texts, recipes.load_model(args.model), prompt=args.prompt))
     return 0

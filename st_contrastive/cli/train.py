@@ -216,11 +216,11 @@ def _print_score(score: float) -> None:
 
 def _verdict(result: Run, start: str) -> str:
     """Three lines: the scores, what is saved and why, and what to type next."""
-    from st_contrastive.recipes import SAVED
-
     folder, why = result.trainer.args.output_dir, "" if result.before is None else ", which scored best"
+    saved = {"trained": "the trained weights", "mixture": "the mixture of the trained weights with the start"}
     following = f"SentenceTransformer({folder!r}) loads it; st-contrastive evaluate {start} {folder} compares the two."
     if result.saved == "start":
         why = ", since nothing scored higher" + (f" by more than {100 * result.margin:.1f}" if result.margin else "")
         following = f"try --learning_rate {result.trainer.args.learning_rate / 3:.0e} or --mix 0.5, in another folder."
-    return f"{result}\nSaved in {folder}: {SAVED[str(result.saved)]}{why}.\nNext: {following}"
+    what = saved.get(str(result.saved), "the encoder that you started from")
+    return f"{result}\nSaved in {folder}: {what}{why}.\nNext: {following}"

@@ -7,7 +7,6 @@ import inspect
 import json
 import math
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, get_type_hints
@@ -33,10 +32,9 @@ Data: TypeAlias = str | Path | Sequence[str] | Dataset
 
 #: Settings that are neither the loss's nor the Trainer's.
 INPUTS = (
-    "model pooling max_length column pairs split repeats dev translations languages augment mix card_examples".split()
-)
+    "model pooling max_length data column pairs split repeats translations languages augment dev mix card_examples"
+).split()
 _TRAINING = {field.name for field in dataclasses.fields(SentenceTransformerTrainingArguments) if field.init}
-_TRAINING.remove("output_dir")
 _HINTS = get_type_hints(SentenceTransformerTrainingArguments)
 _NUMBERS = {name: kind for name, kind in _HINTS.items() if kind in (int, float, bool)}
 
@@ -75,7 +73,7 @@ def trainer(
         >>> type(built.loss).__name__, built.args.learning_rate, built.args.train_batch_size
         ('SimCSELoss', 3e-05, 2)
     """
-    return build(settings_of(recipe, overrides), data, output_dir)
+    return build(settings_of(recipe, {**overrides, "data": data, "output_dir": output_dir}))
 
 
 def settings_of(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +85,8 @@ def settings_of(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str,
         if name in overrides and other not in overrides:  # the recipe's, which might end the run first
             settings.pop(other, None)
     for name, value in settings.items():
-        require_named(name, value)
+        if isinstance(value, str) and not value.strip() and name != "prompts":  # as a path, the current folder
+            raise ValueError(f"{name} is empty: give a value, or leave it out.")
         if isinstance(value, str) and name in _NUMBERS:  # of a YAML file
             raise ValueError(f"{name} must be of type {_NUMBERS[name].__name__}, got {value!r}.")
         if not takes(chosen, name):
@@ -103,12 +102,6 @@ def settings_of(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str,
     return {"loss": chosen.loss, **kept}
 
 
-def require_named(name: str, value: Any) -> None:
-    """Refuse an empty name, such as that of an unset shell variable: as a path, it is the current folder."""
-    if isinstance(value, str) and not value.strip() and name != "prompts":
-        raise ValueError(f"{name} is empty: give a value, or leave it out.")
-
-
 def takes(recipe: Recipe, name: str) -> bool:
     """Whether a run of the recipe has a setting of that name."""
     return name in INPUTS or name in _TRAINING or name in loss_arguments(find_method(recipe.loss))
@@ -119,10 +112,8 @@ def loss_arguments(method: Method) -> list[str]:
     return [name for name in inspect.signature(method.loss_class).parameters if name != "model"]
 
 
-def build(settings: Mapping[str, Any], data: Data | None, output_dir: str | Path) -> ContrastiveTrainer:
+def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
     """The Trainer of what :func:`settings_of` gives."""
-    for name, value in (("data", data), ("output_dir", output_dir)):
-        require_named(name, value)
     method = find_method(settings["loss"])
     given = {name: settings[name] for name in INPUTS if name in settings}
     if "model" not in given:
@@ -131,12 +122,14 @@ def build(settings: Mapping[str, Any], data: Data | None, output_dir: str | Path
         require_count("max_length", given["max_length"], least=3)  # a token between two special ones
     if "mix" in given:
         require_number("mix", given["mix"], above=0, most=1)
-    of_loss = {name: settings[name] for name in loss_arguments(method) if name in settings}
-    arguments = _arguments({name: settings[name] for name in _TRAINING if name in settings}, output_dir, given)
-    augment = _augmentation(given, method)
-    with arguments.main_process_first(desc="reading"):  # the others find the tables that it has cached
-        dataset, evaluator = _read(given, method, data)
-    _limit_to_epochs(arguments, settings, dataset)
+    augment = augmentation(given["augment"]) if "augment" in given else None
+    arguments = _arguments({name: settings[name] for name in _TRAINING if name in settings}, given.get("dev"))
+    with arguments.main_process_first(desc="reading"):  # a node's other processes find the tables that it has cached
+        dataset, evaluator = _read(given, method)
+    if arguments.max_steps > 0 and "num_train_epochs" in settings:
+        rows = arguments.train_batch_size * arguments.world_size * arguments.gradient_accumulation_steps
+        most = math.ceil(arguments.num_train_epochs * math.ceil(len(dataset) / rows))
+        arguments.max_steps = min(arguments.max_steps, most)
     set_seed(arguments.seed)
     model = load_model(str(given["model"]), given.get("pooling"), method)
     length, longest = given.get("max_length"), model.max_seq_length
@@ -146,30 +139,25 @@ def build(settings: Mapping[str, Any], data: Data | None, output_dir: str | Path
     prompt = model.prompts.get(model.default_prompt_name or "")
     if prompt and arguments.prompts is None:  # as encode reads a text
         arguments.prompts = prompt
-    if isinstance(of_loss.get("fraternal"), (str, Path)):
-        name = str(of_loss["fraternal"])
-        of_loss["fraternal"] = FraternalEmbedding.from_pretrained(name, model, max_length=length)
+    of_loss = {name: settings[name] for name in loss_arguments(method) if name in settings}
+    fraternal = of_loss.get("fraternal")
+    if isinstance(fraternal, (str, Path)):
+        fraternal = FraternalEmbedding.from_pretrained(str(fraternal), model, max_length=length)
+        of_loss["fraternal"] = fraternal
     if augment is not None and "constructed" in method.columns:
         of_loss.setdefault("strategy", "given")
     loss = method.loss_class(model, **of_loss)
     if augment is not None:
         dataset = method.dataset(dataset, augment, seed=arguments.seed)
-    elif of_loss.get("fraternal") is not None:
-        dataset = method.dataset(dataset, fraternal=of_loss["fraternal"])
+    elif fraternal is not None:
+        dataset = method.dataset(dataset, fraternal=fraternal)
     if isinstance(arguments.prompts, dict):
-        prompts = {
-            "sentence" if name == given.get("column") else name: text for name, text in arguments.prompts.items()
-        }
-        again = {dataset.column_names[-1]: prompts.get("sentence", "")} if augment is not None else {}
-        arguments.prompts = {**again, **prompts}
+        own = {"sentence" if name == given.get("column") else name: text for name, text in arguments.prompts.items()}
+        again = {dataset.column_names[-1]: own.get("sentence", "")} if augment is not None else {}
+        arguments.prompts = {**again, **own}
+    examples = given.get("card_examples", False)
     return ContrastiveTrainer(
-        model,
-        arguments,
-        dataset,
-        loss=loss,
-        evaluator=evaluator,
-        max_length=length,
-        card_examples=given.get("card_examples", False),
+        model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=length, card_examples=examples
     )
 
 
@@ -191,39 +179,38 @@ def read_texts(
     return inputs.load_pairs(source, **({"columns": column} if column else {}))  # type: ignore[no-any-return]
 
 
-def _read(given: Mapping[str, Any], method: Method, data: Data | None) -> tuple[Any, Any]:
+def _read(given: Mapping[str, Any], method: Method) -> tuple[Any, Any]:
     """The texts to train on, and the evaluator."""
     dev = given.get("dev")
+    if "augment" in given:
+        _require_column("constructed" if "antonyms" in given["augment"] else "other", "augment", given, method)
     if "translations" in given:
-        _require_column("translations", "translation", given, method)
-        if data is not None or dev == "corpus":
+        _require_column("translation", "translations", given, method)
+        if "data" in given or dev == "corpus":
             raise ValueError("translations holds the sentences too: leave data, and dev='corpus', out.")
         languages = {"languages": tuple(given["languages"])} if "languages" in given else {}
         return inputs.load_translations(given["translations"], **languages), _evaluator(dev)
-    if data is None:
+    if "data" not in given:
         raise ValueError("data is missing: name the training text.")
     options = {name: given[name] for name in ("column", "pairs", "split", "repeats") if name in given}
-    if dev != "corpus" or options.get("pairs") == "first":
-        dataset = read_texts(data, **options)
-    else:  # whole documents, some of which are held out
-        dataset = read_texts(data, **{**options, "split": "lines"})
+    if dev == "corpus" and "pairs" not in given:
+        options.pop("split", None)  # whole documents are held out
+    dataset = read_texts(given["data"], **options)
     if "other" in dataset.column_names:
-        _require_column("pairs" if "pairs" in given else "column", "other", given, method)
+        _require_column("other", "pairs" if "pairs" in given else "column", given, method)
         if "augment" in given:
             raise ValueError(f"augment={given['augment']!r} makes a second column, and pairs have one: leave it out.")
-        if "split" in given and dev != "corpus" and "pairs" not in given:
+        if "split" in options and "pairs" not in given:
             raise ValueError(f"split={given['split']!r} cuts one column: two are read as they are. Leave it out.")
     return _held_out(dataset, given) if dev == "corpus" else (dataset, _evaluator(dev))
 
 
-def _require_column(setting: str, column: str, given: Mapping[str, Any], method: Method) -> None:
+def _require_column(column: str, setting: str, given: Mapping[str, Any], method: Method) -> None:
     """Require a method that takes the column which the setting makes."""
     if column not in method.columns:
         takers = ", ".join(other.name for other in METHODS.values() if column in other.columns)
-        remedy = " Name one column, or take another loss." if setting == "column" else ""
-        raise ValueError(
-            f"{setting}={given[setting]!r} makes pairs for the loss {takers}; {method.name} takes none.{remedy}"
-        )
+        remedy = "Name one column, or take another loss." if setting == "column" else "Leave it out."
+        raise ValueError(f"{setting}={given[setting]!r} goes with the loss {takers}, not {method.name}. {remedy}")
 
 
 def _held_out(documents: Dataset, given: Mapping[str, Any]) -> tuple[Dataset, CorpusEvaluator]:
@@ -251,53 +238,31 @@ def _evaluator(dev: str | Path | None) -> Any:
     return None if dev is None else STSEvaluator(dev, "dev")
 
 
-def _augmentation(given: Mapping[str, Any], method: Method) -> Any:
-    """The function that makes the second column."""
-    if "augment" not in given:
-        return None
-    try:
-        made = augmentation(given["augment"])
-    except LookupError as error:  # no WordNet
-        raise ValueError(f"augment={given['augment']!r}: {first_line(error)}") from error
-    _require_column("augment", "constructed" if "antonyms" in given["augment"] else "other", given, method)
-    return made
-
-
-def _limit_to_epochs(arguments: Any, settings: Mapping[str, Any], dataset: Any) -> None:
-    """Of ``max_steps`` and ``num_train_epochs`` in the settings, the first to be reached ends the run."""
-    if arguments.max_steps > 0 and "num_train_epochs" in settings:
-        rows = arguments.train_batch_size * arguments.world_size * arguments.gradient_accumulation_steps
-        steps = math.ceil(arguments.num_train_epochs * math.ceil(len(dataset) / rows))
-        arguments.max_steps = min(arguments.max_steps, steps)
-
-
-def _arguments(training: dict[str, Any], output_dir: str | Path, given: Mapping[str, Any]) -> Any:
-    """The Trainer's arguments; what a run with an evaluator needs is set where nothing else is given."""
+def _arguments(training: dict[str, Any], dev: str | Path | None) -> Any:
+    """The Trainer's arguments; what a run with a dev needs is set where nothing else is given."""
     defaults: dict[str, Any] = {"logging_steps": 10, "logging_nan_inf_filter": False}  # which logs NaN as 0
     if not torch.accelerator.is_available():
         defaults |= {"use_cpu": True, "dataloader_pin_memory": False}  # without the first, bf16 is refused
-    if "dev" not in given:
+    if dev is None:
         training.pop("eval_steps", None)
     else:
         often, kind = training.get("eval_steps", 125), training.get("eval_strategy", "steps")
-        metric = "eval_corpus_ndcg@10" if given["dev"] == "corpus" else "eval_dev_spearman"
+        metric = "eval_corpus_ndcg@10" if dev == "corpus" else "eval_dev_spearman"
         defaults |= {"eval_strategy": kind, "eval_steps": often, "save_strategy": kind, "save_steps": often}
         defaults |= {"save_total_limit": 2, "metric_for_best_model": metric, "greater_is_better": True}
-        if training.get("save_strategy") != "no":
-            defaults["load_best_model_at_end"] = True
-    arguments = SentenceTransformerTrainingArguments(os.path.expanduser(output_dir), **{**defaults, **training})
+        defaults["load_best_model_at_end"] = training.get("save_strategy") != "no"
+    training["output_dir"] = os.path.expanduser(training["output_dir"])
+    arguments = SentenceTransformerTrainingArguments(**{**defaults, **training})
     if arguments.n_gpu > 1:
-        warnings.warn(
+        warn(
             f"{arguments.n_gpu} devices are visible to one process, which trains on one of them, so that batches keep "
-            "their size. To train on all: torchrun --nproc_per_node N, or accelerate launch.",
-            stacklevel=2,
+            "their size. To train on all: torchrun --nproc_per_node N, or accelerate launch."
         )
         arguments._n_gpu = 1
     try:
-        for callback in get_reporting_integration_callbacks(
-            sorted({*arguments.report_to} - {*get_available_reporting_integrations()})
-        ):
-            callback()  # says what is not installed
+        absent = {*arguments.report_to} - {*get_available_reporting_integrations()}
+        for callback in get_reporting_integration_callbacks(sorted(absent)):
+            callback()  # says what is to be installed
     except (ImportError, RuntimeError, ValueError) as error:
         raise ValueError(f"report_to: {first_line(error)}") from error
     return arguments

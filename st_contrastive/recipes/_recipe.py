@@ -100,9 +100,8 @@ def dump(settings: Mapping[str, Any]) -> Iterator[str]:
     """
     for name, value in settings.items():
         try:
-            yield yaml.safe_dump(
-                {name: json.loads(json.dumps(value, default=fspath))}, allow_unicode=True, sort_keys=False
-            ).strip()
+            plain = json.loads(json.dumps(value, default=fspath))  # of a tuple, a path or a name of transformers
+            yield yaml.safe_dump({name: plain}, allow_unicode=True, sort_keys=False).strip()
         except TypeError:
             yield f"# {name}: given in Python, so name a file here."
 

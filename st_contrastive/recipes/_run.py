@@ -14,33 +14,26 @@ from torch import Tensor
 
 from st_contrastive import __version__
 from st_contrastive._files import complete_file, is_path
-from st_contrastive.recipes._build import Data, build, require_named, settings_of, takes
+from st_contrastive.recipes._build import Data, build, settings_of, takes
 from st_contrastive.recipes._recipe import Recipe, dump, load
 from st_contrastive.training import ContrastiveTrainer, mix_weights
 from st_contrastive.training.card import add_to_card
 
-#: Settings of stage 2 that stage 1 has no use for.
+#: Settings of stage 2 that stage 1 has no use for, and those that a model card doesn't show.
 _LATER = set("loss dev mix eval_strategy eval_steps load_best_model_at_end metric_for_best_model push_to_hub".split())
-#: Settings that are nobody else's: neither a file's nor, of the second, the model card's.
-_SECRET, _PRIVATE = {"hub_token"}, {"hub_token", "data", "translations", "output_dir", "prompts"}
-#: ``Run.saved`` in words.
-SAVED = {
-    "start": "the encoder that training started from",
-    "trained": "the trained weights",
-    "mixture": "the mixture of the trained weights with the start",
-}
+_PRIVATE = {"data", "translations", "output_dir", "prompts", "hub_token"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a run.
+    """What came of a run; ``str`` gives the scores in a line.
 
     Args:
         trainer: the Trainer of the last stage that was trained.
         before: the score of the encoder that the run started from; None without ``dev``.
-        after: the score of the trained weights, of the best step.
-        mixed: the score of their mixture with the start; None without ``mix``.
-        saved: the weights that are saved: "start", "trained", "mixture"; None of a collapsed run.
+        after: the score of the trained weights, with ``dev`` those of the best step.
+        mixed: the score of the mixture of the trained weights with the start; None without ``mix``.
+        saved: what is saved: "start", "trained" or "mixture"; None of a collapsed run.
         collapsed: how the run collapsed; nothing was saved then.
         margin: a smaller difference between the scores is none; that of the CorpusEvaluator, and 0 for STS.
     """
@@ -73,10 +66,10 @@ def run(
     Stage 1 goes to ``output_dir/stage1``. It takes the settings of the run, but for those that the recipe, or
     ``stage1={...}``, names for it; with ``auxiliary``, a folder or None, there is no stage 1.
     ``mix`` is the share of the trained weights in a mixture with those of the start. With ``dev``, the start, the
-    trained weights and the mixture are scored: the best is saved if it gains more than the evaluator's margin, and
-    otherwise the start. Without, the mixture is saved, or the trained weights where there is none.
-    ``output_dir/run.yaml`` holds the settings; ``resume_from_checkpoint="true"`` continues from the newest checkpoint,
-    if there is one.
+    trained weights and the mixture are scored, and the best is saved if it gains more than the evaluator's margin;
+    otherwise the start is. Without ``dev``, the mixture is saved, or the trained weights if there is none.
+    ``output_dir/run.yaml`` holds the settings, for ``st-contrastive train``. ``resume_from_checkpoint="true"``
+    continues from the newest checkpoint, if there is one.
 
     Args:
         recipe: as for :func:`trainer`.
@@ -89,46 +82,46 @@ def run(
     Raises:
         TypeError, ValueError, OSError: as for :func:`trainer`; or ``output_dir`` holds another run.
     """
-    require_named("output_dir", output_dir)
-    folder = Path(output_dir).expanduser()
     chosen = load(recipe) if isinstance(recipe, str) else recipe
     if chosen.stage1 is None and "stage1" in overrides:
         raise TypeError(f"stage1 is for a recipe with two stages, and {chosen.name or chosen.loss} has one.")
     of_stage1 = {**(chosen.stage1 or {}), **overrides.pop("stage1", {})}
-    settings = settings_of(chosen, overrides)
+    settings = settings_of(chosen, {**overrides, "data": data, "output_dir": output_dir})
+    folder, share = Path(output_dir).expanduser(), settings.get("mix")
     resume = settings.pop("resume_from_checkpoint", None) or False
-    if not resume and (any((folder / name).exists() for name in ("modules.json", "README.md")) or _checkpoints(folder)):
+    if not resume and any(path for name in ("modules.json", "README.md", "checkpoint-*") for path in folder.glob(name)):
         raise ValueError(
             f"output_dir {folder} holds a model, its README.md or checkpoints: name another folder, or continue that "
             "run with resume_from_checkpoint=true."
         )
-    trainer = build(settings, data, folder)  # what is wrong with stage 2 is said before hours of stage 1
     two_stages = chosen.stage1 is not None and "auxiliary" not in overrides
-    written = {**settings, **({"stage1": of_stage1} if two_stages else {}), "output_dir": folder}
-    if data is not None:
-        written["data"] = data if isinstance(data, (str, PathLike)) else object()
-    _write_settings(trainer, folder / "run.yaml", chosen.name, written)
+    trainer = build(settings)  # what is wrong with stage 2 is said before hours of stage 1
+    if trainer.is_world_process_zero():
+        _write_settings(folder / "run.yaml", chosen.name, {**settings, **({"stage1": of_stage1} if two_stages else {})})
     if not two_stages:
         on_trainer(trainer)
-    start = _Start(trainer, settings.get("mix"))
-    if start.score is not None:
-        on_score(start.score)
+    before = _score(trainer)
+    start = {} if before is None and share is None else _weights(trainer)
+    if share is not None:
+        mix_weights(trainer.model, start, share)  # of equal weights, which stay: refused is what can't be mixed
+    if before is not None:
+        on_score(before)
     if two_stages:
         first = folder / "stage1"
         if not (resume and (first / "modules.json").is_file()):
             pretraining = Recipe("", "pretraining", {})
             shared = {name: settings[name] for name in settings.keys() - _LATER if takes(pretraining, name)}
-            trainer = build(settings_of(pretraining, {**shared, **of_stage1}), data, first)
+            trainer = build(settings_of(pretraining, {**shared, **of_stage1, "output_dir": first}))
             on_trainer(trainer)
             _train(trainer, resume)
             if trainer.collapsed:
                 return Run(trainer, collapsed=trainer.collapsed)
             _save(trainer)
         # The encoder and the auxiliary network both start from the first stage (InfoCSE, section 3.2).
-        trainer = build({**settings, "model": str(first), "auxiliary": str(first)}, data, folder)
+        trainer = build({**settings, "model": str(first), "auxiliary": str(first)})
         on_trainer(trainer)
-    _train(trainer, resume, start.score)
-    done = _decided(trainer, start)
+    _train(trainer, resume, before)
+    done = _decided(trainer, before, start, share)
     if done.saved is not None:
         add_to_card(trainer.model, _card(chosen.name, settings, done))
         _save(trainer)
@@ -137,18 +130,8 @@ def run(
     return done
 
 
-class _Start:
-    """The weights and the score before training, as far as the end of the run asks for them."""
-
-    def __init__(self, trainer: ContrastiveTrainer, share: float | None) -> None:
-        self.share, self.score = share, _score(trainer)
-        self.weights = _copy(trainer) if self.score is not None or share is not None else {}
-        if share is not None:
-            mix_weights(trainer.model, self.weights, share)  # equal weights stay: refused now is what can't be mixed
-
-
 def _score(trainer: ContrastiveTrainer) -> float | None:
-    """The evaluator's score of the weights as they are, not logged: rank 0's on all ranks. None without an evaluator."""
+    """The evaluator's score of the weights as they are: rank 0's on all ranks, and in no log. None without one."""
     if trainer.evaluator is None:
         return None
     # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
@@ -157,15 +140,15 @@ def _score(trainer: ContrastiveTrainer) -> float | None:
     return float(score)
 
 
-def _copy(trainer: ContrastiveTrainer) -> dict[str, Tensor]:
+def _weights(trainer: ContrastiveTrainer) -> dict[str, Tensor]:
     return {name: weight.detach().to("cpu", copy=True) for name, weight in trainer.model.state_dict().items()}
 
 
 def _train(trainer: ContrastiveTrainer, resume: str | bool, before: float | None = None) -> None:
     if str(resume).lower() == "true":  # none if it was killed before the first
-        resume = any(path.is_file() for path in _checkpoints(Path(str(trainer.args.output_dir))))
+        resume = any(Path(str(trainer.args.output_dir)).glob("checkpoint-*/trainer_state.json"))
     trainer.train(resume_from_checkpoint=resume or None)
-    # Scored in the precision in which the start was.
+    # What follows is scored in the start's precision.
     trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
     if before is not None:
         entry = {"epoch": 0.0, "step": 0, f"eval_{trainer.evaluator.primary_metric}": before}
@@ -173,33 +156,25 @@ def _train(trainer: ContrastiveTrainer, resume: str | bool, before: float | None
     trainer.save_state()
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    return list(folder.glob("checkpoint-*/trainer_state.json"))
-
-
-def _decided(trainer: ContrastiveTrainer, start: _Start) -> Run:
-    """Set the model to the weights that are worth saving."""
-    before, after, mixed, saved = start.score, _score(trainer), None, "trained"
-    margin = getattr(trainer.evaluator, "margin", 0.0)
+def _decided(trainer: ContrastiveTrainer, before: float | None, start: dict[str, Tensor], share: float | None) -> Run:
+    """Score the trained weights and their mixture with the start, and set the model to what is worth saving."""
+    after, margin = _score(trainer), getattr(trainer.evaluator, "margin", 0.0)
     if trainer.collapsed:
         return Run(trainer, before, after, collapsed=trainer.collapsed, margin=margin)
-    trained = {}
-    if start.share is not None:
-        trained = _copy(trainer)
-        mix_weights(trainer.model, start.weights, start.share)
-        mixed, saved = _score(trainer), "mixture"
-    if before is not None and after is not None:
-        gains = {"trained": after - before} | ({} if mixed is None else {"mixture": mixed - before})
+    weights, scores, saved = {"start": start}, {"start": before, "trained": after}, "trained"
+    if share is not None:
+        weights["trained"], saved = _weights(trainer), "mixture"
+        mix_weights(trainer.model, start, share)
+        scores["mixture"] = _score(trainer)
+    if before is not None:
+        gains = {name: score - before for name, score in scores.items() if score is not None}
         saved = max((name for name, gain in gains.items() if gain > margin), key=gains.__getitem__, default="start")
-    if saved == "start":
-        trainer.model.load_state_dict(start.weights)
-    elif saved == "trained" and trained:
-        trainer.model.load_state_dict(trained)
-    score = {"start": before, "trained": after, "mixture": mixed}[saved]
-    if trainer.evaluator is not None:  # the card has the last score, of whichever weights
-        metrics = {trainer.evaluator.primary_metric: score}
+        # The card would have the score of what was scored last.
+        metrics = {trainer.evaluator.primary_metric: scores[saved]}
         trainer.evaluator.store_metrics_in_model_card_data(trainer.model, metrics)
-    return Run(trainer, before, after, mixed, saved, margin=margin)
+    if saved in weights:  # or else it is what the model has
+        trainer.model.load_state_dict(weights[saved])
+    return Run(trainer, before, after, scores.get("mixture"), saved, margin=margin)
 
 
 def _save(trainer: ContrastiveTrainer) -> None:
@@ -211,15 +186,15 @@ def _save(trainer: ContrastiveTrainer) -> None:
     trainer.accelerator.wait_for_everyone()
 
 
-def _write_settings(trainer: ContrastiveTrainer, path: Path, recipe: str, settings: Mapping[str, Any]) -> None:
+def _write_settings(path: Path, recipe: str, settings: Mapping[str, Any]) -> None:
     """Write the settings as a file that ``st-contrastive train`` reads."""
-    if trainer.is_world_process_zero():
-        others = (f"{name} {version(name)}" for name in ("sentence-transformers", "transformers", "torch"))
-        heading = [f"# st_contrastive {__version__}, {', '.join(others)}; st-contrastive train FILE runs it again."]
-        heading += [f"# Recipe: {recipe}"] if recipe else []
-        kept = {name: value for name, value in settings.items() if name not in _SECRET}
-        with complete_file(path) as partial:
-            partial.write_text("\n".join([*heading, *dump(kept), ""]), encoding="utf-8")
+    if "data" in settings and not isinstance(settings["data"], (str, PathLike)):
+        settings = {**settings, "data": object()}  # no texts
+    versions = ", ".join(f"{name} {version(name)}" for name in ("sentence-transformers", "transformers", "torch"))
+    lines = [f"# Recipe: {recipe or 'none'}", f"# st_contrastive {__version__}, {versions}"]
+    with complete_file(path) as partial:
+        kept = {name: value for name, value in settings.items() if name != "hub_token"}
+        partial.write_text("\n".join([*lines, *dump(kept), ""]), encoding="utf-8")
 
 
 def _card(recipe: str, settings: Mapping[str, Any], run: Run) -> str:
@@ -229,5 +204,5 @@ def _card(recipe: str, settings: Mapping[str, Any], run: Run) -> str:
         for name, value in settings.items()
         if name not in _PRIVATE
     }
-    title = f"Trained with the recipe `{recipe}`" if recipe else "Trained with these settings"
-    return "\n".join([f"{title}:", "", "```yaml", *dump(shown), "```", "", f"{run} Saved: {SAVED[str(run.saved)]}."])
+    title = f"Trained with the recipe `{recipe}`:" if recipe else "Trained with these settings:"
+    return "\n".join([title, "", "```yaml", *dump(shown), "```", "", f"{run} Saved: {run.saved}."])

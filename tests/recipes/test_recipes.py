@@ -99,7 +99,7 @@ def test_numbers_without_a_dot_are_numbers():
 
 def test_a_file_of_settings_holds_what_yaml_can_hold():
     given = {
-        "learning_rate": 3e-5, "column": ("title", "body"), "model": Path("my encoder"), "head": None, "pooling": "mean",
+        "learning_rate": 3e-5, "column": ("title", "body"), "model": Path("my encoder"), "head": None,
         "eval_strategy": IntervalStrategy.STEPS, "prompts": {"sentence": "query: "}, "fraternal": object(),
     }  # fmt: skip
     read = recipes.parse("\n".join(recipes.dump(given)))
@@ -111,7 +111,7 @@ def test_a_file_of_settings_holds_what_yaml_can_hold():
 
 def test_nothing_to_train_is_refused():
     for given in ({"num_train_epochs": 0}, {"max_steps": 0}, {"num_train_epochs": -1, "max_steps": -1}):
-        with pytest.raises(ValueError, match="max_steps .* num_train_epochs"):
+        with pytest.raises(ValueError, match=r"max_steps .* num_train_epochs"):
             settings_of("mini-simcse", given)
     assert settings_of("mini-simcse", {"max_steps": -1, "num_train_epochs": 0.5})["num_train_epochs"] == 0.5
 
