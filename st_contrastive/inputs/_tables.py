@@ -50,7 +50,7 @@ _NAME = "let its name end in {}, and say with column=... which column holds the 
 _LINES = {
     r"[^\t]*\t": f"has tabs on most lines, so it is a table or a file of pairs: {_NAME.format('.tsv, with a heading')} "
     "load_translations reads pairs.",
-    r'\s*(\{.*\}|\[\s*["{[].*\]|[{}\[\]]|"[^"]+"\s*:.*),?\s*$': f"holds JSON: {_NAME.format('.jsonl or .json')}",
+    r'\s*(\{\s*"|\[\s*["{[]|[][{}]+,?\s*$|"[^"]+"\s*:)': f"holds JSON: {_NAME.format('.jsonl or .json')}",
     r"\s*<[a-zA-Z/!?]": f"holds tags, as HTML and XML do. {_EXTRACT}",
 }
 
@@ -75,7 +75,7 @@ def read_table(
     if isinstance(source, (DatasetDict, IterableDatasetDict)):
         raise TypeError(f"source is a {type(source).__name__}: give one split, such as source[{next(iter(source))!r}].")
     if isinstance(source, IterableDataset):
-        return source
+        return unformatted(source)
     if not isinstance(source, (str, os.PathLike, Dataset)):
         texts = list(require_texts("source", source))
         if all(len(text) < 256 and _suffix(Path(text)) in _KINDS for text in texts):
@@ -91,7 +91,12 @@ def read_table(
         with naming(name):
             return load_dataset(name, split=split, streaming=streaming)
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-        return read_table(_saved(path, split), streaming=streaming)
+        with naming(name):
+            saved = load_from_disk(name)
+        if isinstance(saved, DatasetDict) and split not in saved:
+            some = path / next(iter(saved))
+            raise ValueError(f"source {name} holds the splits {', '.join(saved)}: name one, such as {some}.")
+        return read_table(saved[split] if isinstance(saved, DatasetDict) else saved, streaming=streaming)
     tables: dict[str, tuple[dict[str, Any], list[str]]] = {}
     content = hashlib.sha256()
     for file in [path] if path.is_file() else _files_of(path):
@@ -110,22 +115,9 @@ def read_table(
         return concatenate_datasets(list(parts))
 
 
-def unformatted(data: Dataset) -> Dataset:
+def unformatted(data: Any) -> Any:
     """The Dataset with plain rows in place of those of pandas, torch or another library."""
-    return data if data.format["type"] in (None, "custom") else data.with_format(None)
-
-
-def _saved(folder: Path, split: str) -> Dataset:
-    """What ``save_to_disk`` has saved; of several splits, the one of this name."""
-    with naming(str(folder)):
-        data = load_from_disk(folder)
-    if not isinstance(data, DatasetDict):
-        return data
-    if split not in data:
-        raise ValueError(
-            f"source {folder} holds the splits {', '.join(data)}: name one, such as {folder / next(iter(data))}."
-        )
-    return data[split]
+    return data if isinstance(data, Dataset) and data.format["type"] == "custom" else data.with_format(None)
 
 
 def _files_of(folder: Path) -> list[Path]:
@@ -194,32 +186,24 @@ def text_column(columns: list[str], column: str | None, name: str) -> str:
     if not columns:
         raise ValueError(f"{name} has no column of text: make one by datasets' map, and give the Dataset.")
     if column is not None and column not in columns:
-        raise ValueError(f"column={column!r}: {name} has no such column of text, only {known}.")
+        hint = " load_pairs(source, columns=...) makes pairs of two." if "," in column else ""
+        raise ValueError(f"column={column!r}: {name} has no such column of text, only {known}.{hint}")
     if column is None and len(columns) != 1:
         raise ValueError(f"{name} has the text columns {known}: say with column=... which one holds the sentences.")
     return column or columns[0]
 
 
-def require_lines_of_text(lines: Sequence[str], name: str) -> None:
-    """Refuse the first lines of a file that is read line by line if most are no text."""
-    lines = [line for line in lines if line.strip()] or [""]
+def _require_lines_of_text(path: Path, lines: list[str]) -> None:
+    """Refuse a file that is read line by line whose first lines are mostly something else."""
     for pattern, remedy in _LINES.items():
         if 2 * sum(bool(re.match(pattern, line)) for line in lines) > len(lines):
-            raise ValueError(f"{name} {remedy}")
+            raise ValueError(f"{path} {remedy}")
     for delimiter in ",;":
         with suppress(csv.Error):  # a text of over 100,000 characters
             heading, *rows = csv.reader(lines, delimiter=delimiter)
             named = len(heading) > 1 and all(re.fullmatch(r"\w[\w .-]*", cell) for cell in heading)
             if named and sum(len(row) == len(heading) for row in rows) > 0.9 * len(rows):
-                raise ValueError(f"{name} is a table of {', '.join(heading)}: {_NAME.format('.csv')}")
-
-
-def is_text_file(source: Any) -> bool:
-    """Whether a source is a file that is read line by line."""
-    if not isinstance(source, (str, os.PathLike)):
-        return False
-    path = Path(source).expanduser()
-    return path.is_file() and _KINDS.get(_suffix(path), "text") == "text"
+                raise ValueError(f"{path} is a table of {', '.join(heading)}: {_NAME.format('.csv')}")
 
 
 def _suffix(path: Path) -> str:
@@ -240,13 +224,17 @@ def _file_options(path: Path, columns: Sequence[str], numbers: Sequence[str], he
     require_plain_file(path)
     if kind == "parquet" and path.suffix.lower() in COMPRESSIONS:
         raise ValueError(f"{path} is a compressed Parquet table. Unpack it: Parquet compresses its columns itself.")
+    if kind == "text":
+        with unpacked(path) as (_, opened), io.TextIOWrapper(opened, encoding="utf-8-sig") as file:
+            lines = [line for line in file.read(100_000).split("\n") if line.strip()]
+        _require_lines_of_text(path, lines[:100] or [""])
+        return {"path": kind, "encoding": "utf-8-sig"}
     if kind != "csv":
-        return {"path": kind, "encoding": "utf-8-sig"} if kind == "text" else {"path": kind}
+        return {"path": kind}
     # Of what pandas takes for missing, words such as "NA" are texts.
     options: dict[str, Any] = {"path": kind, "sep": "\t", "keep_default_na": False, "na_values": [""]}
     quoting: Any = csv.QUOTE_MINIMAL if suffix == ".csv" else csv.QUOTE_NONE
-    with unpacked(path) as (_, opened):
-        file = io.TextIOWrapper(opened, encoding="utf-8-sig", newline="")
+    with unpacked(path) as (_, opened), io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as file:
         first = next(filter(str.strip, file), "")
         if suffix == ".csv" and re.fullmatch("sep=.", first.rstrip("\r\n")):  # Excel's
             options |= {"sep": first[4], "skiprows": 1}

@@ -18,14 +18,13 @@ from st_contrastive.inputs._tables import unformatted
 Sentences: TypeAlias = Iterable[str] | Dataset
 #: A column of texts, or a function that makes one text from a sentence and a random generator.
 Second: TypeAlias = Iterable[str] | Callable[[str, random.Random], str]
-_SLICE = 1000
 
 
 def text_examples(sentences: Sentences, other: Second | None = None, *, seed: int = 42) -> list[InputExample]:
     """Examples for ``model.fit``, for all losses that need nothing but sentences.
 
     Args:
-        sentences: the sentences, or a Dataset with the column ``sentence``.
+        sentences: the sentences, or a Dataset with the column ``sentence`` and perhaps the second one.
         other: another form of each sentence, for SimCSELoss and MomentumContrastLoss; or a function that makes it, such
             as ESimCSE's ``WordRepetition()``. Without it, dropout makes the two views differ.
         seed: with the row's number, seeds the random generator that the function gets.
@@ -82,7 +81,8 @@ def twins_examples(
     data = _twins_data(sentences, translations, fraternal)
     if fraternal is None:
         return _examples(data)
-    return [InputExample(texts=[row["sentence"]], label=np.array(row["label"])) for row in data]
+    labels: Iterable[Any] = map(np.array, data["label"])
+    return [InputExample(texts=[text], label=label) for text, label in zip(data["sentence"], labels, strict=True)]
 
 
 def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = None, *, fraternal: Any = None) -> Dataset:
@@ -95,38 +95,36 @@ def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = Non
 
 
 def texts_of(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
-    """The sentences, checked one by one."""
+    """The sentences, or another column of theirs, checked one by one."""
+    name = "sentences" if column == "sentence" else column
     if not isinstance(sentences, Dataset):
-        return require_texts("sentences", sentences)
+        return require_texts(name, sentences)
     if column not in sentences.column_names:
         known = ", ".join(sentences.column_names)
         raise ValueError(f"sentences has no column {column!r}, only {known}: load_sentences takes one of them.")
-    batches = unformatted(sentences).select_columns([column]).iter(_SLICE)
-    return require_texts(
-        "sentences" if column == "sentence" else column, (text for rows in batches for text in rows[column])
-    )
+    batches = unformatted(sentences).select_columns([column]).iter(1000)
+    return require_texts(name, (text for batch in batches for text in batch[column]))
 
 
 def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0) -> Dataset:
     """The columns. Every text is checked; empty ones, which a loss would take for sentences, are warned of."""
     require_count("seed", seed, least=0)
+    texts = texts_of(sentences)
     if isinstance(sentences, Dataset):
-        texts_of(sentences)
-        data = unformatted(sentences).select_columns(["sentence"])
+        has_second = second is None and name in sentences.column_names
+        data = unformatted(sentences).select_columns(["sentence", name] if has_second else ["sentence"])
     else:
-        data = Dataset.from_dict({"sentence": list(texts_of(sentences))})
+        data = Dataset.from_dict({"sentence": list(texts)})
     if callable(second):
         make = partial(_made, name=name, second=second, seed=seed)
-        features = Features({**data.features, name: Value("string")})
-        options = {"with_indices": True, "batched": True, "features": features, "load_from_cache_file": False}
-        data = data.map(make, **options, desc=f"make {name}")
+        options = {"with_indices": True, "batched": True, "load_from_cache_file": False, "desc": f"make {name}"}
+        data = data.map(make, features=Features({**data.features, name: Value("string")}), **options)
     elif second is not None:
-        texts = list(require_texts(name, second))
-        if len(texts) != len(data):
-            raise ValueError(
-                f"The columns must be equally long: sentences has {len(data)} rows, {name} has {len(texts)}."
-            )
-        data = data.add_column(name, texts)
+        column = list(require_texts(name, second))
+        if len(column) != len(data):
+            rows = f"sentences has {len(data)} rows, {name} has {len(column)}"
+            raise ValueError(f"The columns must be equally long: {rows}.")
+        data = data.add_column(name, column)
     rows = zip(*(texts_of(data, column) for column in data.column_names), strict=True)
     empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]
     if empty:
@@ -134,29 +132,26 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
     return data
 
 
-def _made(
-    batch: dict[str, list[str]], indices: list[int], *, name: str, second: Any, seed: int
-) -> dict[str, list[str]]:
+def _made(batch: dict[str, list[str]], rows: list[int], *, name: str, second: Any, seed: int) -> dict[str, list[str]]:
     texts = []
-    for index, sentence in zip(indices, batch["sentence"], strict=True):
-        texts.append(second(sentence, random.Random(f"{seed} {index}")))
-        require_string(f"{name}[{index}]", texts[-1])
-        require_encodable(f"{name}[{index}]", texts[-1])
+    for row, sentence in zip(rows, batch["sentence"], strict=True):
+        require_string(f"sentences[{row}]", sentence)
+        texts.append(second(sentence, random.Random(f"{seed} {row}")))
+        require_string(f"{name}[{row}]", texts[-1])
+        require_encodable(f"{name}[{row}]", texts[-1])
     return {name: texts}
 
 
 def _twins_data(sentences: Sentences, translations: Iterable[str] | None, fraternal: Any) -> Dataset:
-    if translations is None and isinstance(sentences, Dataset) and "translation" in sentences.column_names:
-        translations = texts_of(sentences, "translation")
-    if fraternal is not None and (translations is None or not hasattr(fraternal, "labels")):
-        kind = type(fraternal).__name__
-        raise ValueError(f"fraternal must be a FraternalEmbedding, which needs translations=... too; got {kind}.")
     data = _data(sentences, "translation", translations)
     if fraternal is None:
         return data
+    if "translation" not in data.column_names or not hasattr(fraternal, "labels"):
+        kind = type(fraternal).__name__
+        raise ValueError(f"fraternal must be a FraternalEmbedding, which needs translations=... too; got {kind}.")
     labels = [fraternal.labels(batch["translation"]) for batch in data.iter(1000)]
     return data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
 
 
 def _examples(data: Dataset) -> list[InputExample]:
-    return [InputExample(texts=list(row)) for rows in data.iter(_SLICE) for row in zip(*rows.values(), strict=True)]
+    return [InputExample(texts=list(row)) for batch in data.iter(1000) for row in zip(*batch.values(), strict=True)]

@@ -9,35 +9,21 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, TypeAlias
 
 from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._checks import require_choice, require_flag, require_languages, warn
-from st_contrastive.inputs._tables import (
-    Source,
-    is_text_file,
-    naming,
-    read_table,
-    require_lines_of_text,
-    text_column,
-    text_columns,
-)
-from st_contrastive.inputs.sentences import language_of, split_sentences
+from st_contrastive.inputs._tables import Source, naming, read_table, text_column, text_columns
+from st_contrastive.inputs.sentences import language_of, require_language, split_sentences
 
 _Rows: TypeAlias = list[tuple[str, ...]]
-_PAIR, _TRANSLATED = ("sentence", "other"), ("sentence", "translation")
+_TITLE_BODY, _PAIR, _TRANSLATED = ("title", "body"), ("sentence", "other"), ("sentence", "translation")
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
 
 def load_sentences(
-    source: Source,
-    *,
-    column: str | None = None,
-    split: str = "lines",
-    repeats: bool = False,
-    streaming: bool = False,
+    source: Source, *, column: str | None = None, split: str = "lines", repeats: bool = False, streaming: bool = False
 ) -> Any:
     """A Dataset with the column ``sentence`` from a file, a hub name, a Dataset or a sequence of strings.
 
@@ -67,15 +53,15 @@ def load_sentences(
     require_flag("repeats", repeats)
     if column is not None and not isinstance(column, str):
         raise ValueError(f"column={column!r}: name one column. load_pairs(source, columns=...) makes pairs of two.")
-    name, table = _table(source, () if column is None else (column,), streaming)
-    column = text_column(text_columns(table), column, name)
-    return _cleaned(source, table, Cleaning(name, [column], ("sentence",), language, repeats))
+    name, table, known = _table(source, () if column is None else (column,), streaming)
+    column = text_column(known, column, name)
+    return _cleaned(table, Cleaning(name, [column], ("sentence",), language, repeats))
 
 
 def load_pairs(
     source: Source,
     *,
-    columns: str | Sequence[str] = ("title", "body"),
+    columns: str | Sequence[str] = _TITLE_BODY,
     pairs: str = "columns",
     language: str = "en",
     streaming: bool = False,
@@ -108,22 +94,19 @@ def load_pairs(
             f'columns must be two names, such as ("title", "body"), got {columns!r}. To pair the first sentence of the '
             'documents of one column with the rest, add pairs="first".'
         )
-    name, table = _table(source, names, streaming)
-    known = text_columns(table)
+    name, table, known = _table(source, names, streaming)
     if pairs == "first":
-        if len(names) != 1 and len(known) != 1:
-            raise ValueError(
-                f'columns={columns!r}: pairs="first" takes one column of documents, and {name} has the text columns '
-                f"{', '.join(known)}. Name one."
-            )
+        if len(names) > 1 and (columns is not _TITLE_BODY or len(known) > 1):
+            have = f"{name} has the text columns {', '.join(known)}"
+            raise ValueError(f'columns={columns!r}: pairs="first" takes one column of documents, and {have}. Name one.')
         column = text_column(known, names[0] if len(names) == 1 else None, name)
-        return _cleaned(source, table, Cleaning(name, [column], _PAIR, language_of(language)))
+        return _cleaned(table, Cleaning(name, [column], _PAIR, require_language("language", language)))
     if missing := [column for column in names if column not in known]:
         raise ValueError(
             f"columns={columns!r}: {name} has no column of text {missing[0]!r}, only {', '.join(known) or '(none)'}. "
             'Name two of them; for documents without titles, name their column and add pairs="first".'
         )
-    return _cleaned(source, table, Cleaning(name, names, _PAIR))
+    return _cleaned(table, Cleaning(name, names, _PAIR))
 
 
 def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de")) -> Dataset:
@@ -142,13 +125,11 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
         OSError, ValueError: the source can't be read, lacks a column, or no row has both texts.
     """
     require_languages(languages)
-    name, table = _table(source, languages, False, heading=False)
+    name, table, known = _table(source, languages, False, False)
     if not isinstance(table, Dataset):
         raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
-    data: Dataset = _cleaned(
-        source, table, Cleaning(name, list(_fields(table, languages, name)), _TRANSLATED, repeats=True)
-    )
-    return data
+    fields = _fields(known, languages, name)
+    return _cleaned(table, Cleaning(name, fields, _TRANSLATED, repeats=True))  # type: ignore[no-any-return]
 
 
 def load_graded_pairs(
@@ -176,7 +157,7 @@ def load_graded_pairs(
         for column, own in names.items():
             if row[own] is None or (not math.isfinite(row[own]) if own == "score" else not strip(row[own])):
                 raise ValueError(f"{name}, row {number}: {column!r} is {row[own]!r}. Mend the row or leave it out.")
-    return table  # type: ignore[no-any-return]
+    return table
 
 
 def strip(text: str | None) -> str:
@@ -189,20 +170,17 @@ def _name(source: Source) -> str:
     return str(source) if isinstance(source, (str, os.PathLike)) else "source"
 
 
-def _table(source: Source, columns: Sequence[str], streaming: bool, *, heading: bool = True) -> tuple[str, Any]:
-    """The source's name and table, with fields of objects as columns; a text file must hold lines of text."""
+def _table(source: Source, columns: Sequence[str], streaming: bool, heading: bool = True) -> tuple[str, Any, list[str]]:
+    """The source's name, its table with fields of objects as columns, and the columns of text."""
     require_flag("streaming", streaming)
     name = _name(source)
     table = read_table(source, columns, heading=heading, streaming=streaming)
     table = table.flatten() if isinstance(table, Dataset) else table
     with naming(name):
-        start = list(islice(table, 100))
-    if is_text_file(source):
-        require_lines_of_text([row["text"] for row in start], name)
-    return name, table
+        return name, table, text_columns(table)
 
 
-def _cleaned(source: Source, table: Any, cleaning: Cleaning) -> Any:
+def _cleaned(table: Any, cleaning: Cleaning) -> Any:
     """The rows of a table that are right, and the counts of the others."""
     features = Features({name: Value("string") for name in cleaning.names})
     if isinstance(table, IterableDataset):
@@ -211,8 +189,8 @@ def _cleaned(source: Source, table: Any, cleaning: Cleaning) -> Any:
     with naming(cleaning.source):
         data = table.map(cleaning, features=features, load_from_cache_file=False, **options)
     cleaning.require_rows(len(data))
-    named = not is_text_file(source) and cleaning.columns != ["sentence"]
-    data.info.description = json.dumps({**cleaning.counts, "columns": cleaning.columns if named else []})
+    named = [] if cleaning.columns in (["text"], ["sentence"]) else cleaning.columns  # a text file has no names
+    data.info.description = json.dumps({**cleaning.counts, "columns": named})
     return data
 
 
@@ -287,13 +265,12 @@ class Cleaning:
         return ", ".join(f"{number:,} {kind}" for kind, number in self.counts.items())
 
 
-def _fields(table: Dataset, languages: tuple[str, str], name: str) -> tuple[str, str]:
+def _fields(columns: list[str], languages: tuple[str, str], name: str) -> list[str]:
     """The columns of the sentence and of the translation."""
-    columns = text_columns(table)
     nested = tuple(f"translation.{language}" for language in languages)
     for first, second in (languages, nested, _TRANSLATED):
         if first in columns and second in columns:
-            return first, second
+            return [first, second]
     known = ", ".join(column.removeprefix("translation.") for column in columns) or "(none)"
     raise ValueError(
         f"languages={languages!r}: {name} has the text columns {known}. Name the sentence's and the translation's; a "

@@ -64,13 +64,12 @@ class DataReport:
         rows = f"{self.rows or 0:,} read{source}, {self.texts:,} {what} to train on"
         if self.rows is None:
             rows, faults = f"a stream, whose first {self.texts:,} {what} are looked at", "said when the stream ends"
-        lengths = [f"Length{'' if single else f' of {column.name!r}'}: {column}" for column in self.columns]
+        lines = [f"Length{'' if single else f' of {column.name!r}'}: {column}" for column in self.columns]
         if single and self.columns[0].cut > 0.1 and "repeated sentences" not in self.faults:
-            lengths[0] += '; split="sentences" keeps them'
-        examples = " | ".join(" / ".join(map(_shortened, row)) for row in self.examples)
-        return "\n".join(
-            [f"Rows: {rows}.", f"Left out: {faults}.", *(f"{line}." for line in lengths), f"Examples: {examples}"]
-        )
+            lines[0] += '; split="sentences" keeps them'
+        examples = " | ".join(" / ".join(f"{text[:80]!r}" for text in row) for row in self.examples)
+        lengths = "".join(f"\n{line}." for line in lines)
+        return f"Rows: {rows}.\nLeft out: {faults}.{lengths}\nExamples: {examples}"
 
 
 def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_length: int | None = None) -> DataReport:
@@ -109,17 +108,11 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
 
 def _column(name: str, texts: Any, model: Any, limit: int | None, prompt: str | None) -> ColumnReport:
     sample = [text or "" for text in texts[:: -(-len(texts) // _SAMPLE)]]
-    sample = sample[:: sum(map(len, sample)) // _CHARACTERS + 1]
+    sample = sample[:: -(-sum(map(len, sample)) // _CHARACTERS) or 1]
     lengths = [] if limit is None else _lengths(model, sample, prompt)
     beyond = [length - limit for length in lengths if limit is not None and length > limit]
-    with_tags = sum(bool(_TAG.search(text)) for text in sample)
-    return ColumnReport(
-        name, len(texts), len(sample), len(beyond), limit, sum(beyond) / max(1, sum(lengths)), with_tags
-    )
-
-
-def _shortened(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")
+    cut, with_tags = sum(beyond) / max(1, sum(lengths)), sum(bool(_TAG.search(text)) for text in sample)
+    return ColumnReport(name, len(texts), len(sample), len(beyond), limit, cut, with_tags)
 
 
 def _limit(model: Any, prompt: str | None, limit: int | None) -> int | None:
