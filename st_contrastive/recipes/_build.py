@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TypeAlias, get_type_hints
 
 import torch
+import transformers.integrations
 from datasets import Dataset
 from sentence_transformers import SentenceTransformerTrainingArguments
 from transformers import set_seed
-from transformers.integrations import get_available_reporting_integrations, get_reporting_integration_callbacks
 
 from st_contrastive import inputs
 from st_contrastive._checks import first_line, require_choice, require_count, require_number, warn
@@ -64,14 +64,6 @@ def trainer(
     Raises:
         TypeError: there is no such setting.
         OSError, ValueError: a file or a value can't be used.
-
-    Example:
-        >>> import tempfile
-        >>> sentences = ["A cat sleeps.", "It rains.", "The train is late.", "She reads a book."]
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     built = trainer("mini-simcse", data=sentences, output_dir=folder, per_device_train_batch_size=2)
-        >>> type(built.loss).__name__, built.args.learning_rate, built.args.train_batch_size
-        ('SimCSELoss', 3e-05, 2)
     """
     return build(settings_of(recipe, {**overrides, "data": data, "output_dir": output_dir}))
 
@@ -87,7 +79,7 @@ def settings_of(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str,
     for name, value in settings.items():
         if isinstance(value, str) and not value.strip() and name != "prompts":  # as a path, the current folder
             raise ValueError(f"{name} is empty: give a value, or leave it out.")
-        if isinstance(value, str) and name in _NUMBERS:  # of a YAML file
+        if (value is None or isinstance(value, str)) and name in _NUMBERS:  # of a YAML file
             raise ValueError(f"{name} must be of type {_NUMBERS[name].__name__}, got {value!r}.")
         if not takes(chosen, name):
             raise TypeError(
@@ -169,14 +161,14 @@ def read_texts(
     require_choice("pairs", pairs, (None, "columns", "first"))
     if pairs is None and (column is None or isinstance(column, str)):
         try:
-            return inputs.load_sentences(source, column=column, split=split, repeats=repeats)  # type: ignore[no-any-return]
+            return inputs.load_sentences(source, column=column, split=split, repeats=repeats)
         except ValueError:
             if "," not in (column or ""):  # which is in a column's name, or stands between two
                 raise
     if pairs == "first":
         language = language_of(split) or "en"
-        return inputs.load_pairs(source, columns=column or (), pairs=pairs, language=language)  # type: ignore[no-any-return]
-    return inputs.load_pairs(source, **({"columns": column} if column else {}))  # type: ignore[no-any-return]
+        return inputs.load_pairs(source, columns=column or (), pairs=pairs, language=language)
+    return inputs.load_pairs(source, columns=column or ("title", "body"))
 
 
 def _read(given: Mapping[str, Any], method: Method) -> tuple[Any, Any]:
@@ -252,7 +244,7 @@ def _arguments(training: dict[str, Any], dev: str | Path | None) -> Any:
         defaults |= {"save_total_limit": 2, "metric_for_best_model": metric, "greater_is_better": True}
         defaults["load_best_model_at_end"] = training.get("save_strategy") != "no"
     training["output_dir"] = os.path.expanduser(training["output_dir"])
-    arguments = SentenceTransformerTrainingArguments(**{**defaults, **training})
+    arguments: Any = SentenceTransformerTrainingArguments(**{**defaults, **training})
     if arguments.n_gpu > 1:
         warn(
             f"{arguments.n_gpu} devices are visible to one process, which trains on one of them, so that batches keep "
@@ -260,8 +252,9 @@ def _arguments(training: dict[str, Any], dev: str | Path | None) -> Any:
         )
         arguments._n_gpu = 1
     try:
-        absent = {*arguments.report_to} - {*get_available_reporting_integrations()}
-        for callback in get_reporting_integration_callbacks(sorted(absent)):
+        integrations: Any = transformers.integrations
+        absent = {*arguments.report_to}.difference(integrations.get_available_reporting_integrations())
+        for callback in integrations.get_reporting_integration_callbacks(sorted(absent)):
             callback()  # says what is to be installed
     except (ImportError, RuntimeError, ValueError) as error:
         raise ValueError(f"report_to: {first_line(error)}") from error

@@ -59,12 +59,7 @@ def load(name: str) -> Recipe:
     """The recipe of that name.
 
     Raises:
-        ValueError: there is none; the message lists all names.
-
-    Example:
-        >>> recipe = load("infocse-bert-base")
-        >>> recipe.settings["mlm_weight"], recipe.sources["mlm_weight"]
-        (1e-05, 'InfoCSE, section 5.4 and table 8')
+        ValueError: there is none; the message parts all names.
     """
     if name not in _recipes():
         raise ValueError(f"there is no recipe {name!r}; there are {', '.join(_recipes())}.")
@@ -76,10 +71,6 @@ def parse(text: str) -> Any:
 
     Raises:
         ValueError: it is not YAML.
-
-    Example:
-        >>> parse("3e-5"), parse("true"), parse("tanh")
-        (3e-05, True, 'tanh')
     """
     try:
         return yaml.load(text, _Loader)
@@ -116,12 +107,10 @@ def _recipes() -> Mapping[str, Recipe]:
 
 def _recipe(name: str, entry: dict[str, Any]) -> Recipe:
     settings, sources = _merged(entry.pop("settings"))
-    stage1 = entry.pop("stage1", None)
-    of_stage1: dict[str, Any] = (
-        {} if stage1 is None else dict(zip(("stage1", "stage1_sources"), _merged(stage1), strict=True))
-    )
-    said = {part: tuple(entry.pop(part, ())) for part in ("differs", "notes")}
-    return Recipe(name, settings=settings, sources=sources, **said, **of_stage1, **entry)
+    parts: dict[str, Any] = {part: tuple(entry.pop(part, ())) for part in ("differs", "notes")}
+    if "stage1" in entry:
+        parts["stage1"], parts["stage1_sources"] = _merged(entry.pop("stage1"))
+    return Recipe(name, settings=settings, sources=sources, **parts, **entry)
 
 
 def _merged(groups: list[Any]) -> tuple[dict[str, Any], dict[str, str]]:

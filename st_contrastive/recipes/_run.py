@@ -150,7 +150,7 @@ def _train(trainer: ContrastiveTrainer, resume: str | bool, before: float | None
     trainer.train(resume_from_checkpoint=resume or None)
     # What follows is scored in the start's precision.
     trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
-    if before is not None:
+    if before is not None and trainer.evaluator is not None:
         entry = {"epoch": 0.0, "step": 0, f"eval_{trainer.evaluator.primary_metric}": before}
         trainer.state.log_history.insert(0, entry)
     trainer.save_state()
@@ -158,7 +158,8 @@ def _train(trainer: ContrastiveTrainer, resume: str | bool, before: float | None
 
 def _decided(trainer: ContrastiveTrainer, before: float | None, start: dict[str, Tensor], share: float | None) -> Run:
     """Score the trained weights and their mixture with the start, and set the model to what is worth saving."""
-    after, margin = _score(trainer), getattr(trainer.evaluator, "margin", 0.0)
+    evaluator: Any = trainer.evaluator
+    after, margin = _score(trainer), getattr(evaluator, "margin", 0.0)
     if trainer.collapsed:
         return Run(trainer, before, after, collapsed=trainer.collapsed, margin=margin)
     weights, scores, saved = {"start": start}, {"start": before, "trained": after}, "trained"
@@ -170,8 +171,7 @@ def _decided(trainer: ContrastiveTrainer, before: float | None, start: dict[str,
         gains = {name: score - before for name, score in scores.items() if score is not None}
         saved = max((name for name, gain in gains.items() if gain > margin), key=gains.__getitem__, default="start")
         # The card would have the score of what was scored last.
-        metrics = {trainer.evaluator.primary_metric: scores[saved]}
-        trainer.evaluator.store_metrics_in_model_card_data(trainer.model, metrics)
+        evaluator.store_metrics_in_model_card_data(trainer.model, {evaluator.primary_metric: scores[saved]})
     if saved in weights:  # or else it is what the model has
         trainer.model.load_state_dict(weights[saved])
     return Run(trainer, before, after, scores.get("mixture"), saved, margin=margin)

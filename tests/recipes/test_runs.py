@@ -376,6 +376,7 @@ def test_several_visible_devices_keep_the_batch(checkpoint, tmp_path, monkeypatc
         (Recipe("", "simcse", {}), {"model": None}, "model"),
         (Recipe("", ["simcse"], {}), {}, "loss must be one of"),
         ("mini-simcse", {"max_steps": "two"}, "max_steps must be of type int.*'two'"),
+        ("mini-simcse", {"max_steps": None}, "max_steps must be of type int.*None"),
         ("mini-simcse", {"learning_rate": "fast"}, "learning_rate must be of type float"),
     ],
 )
