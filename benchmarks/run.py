@@ -73,15 +73,16 @@ def one_run(settings: dict[str, Any], seed: int, args: argparse.Namespace) -> di
             record: dict[str, Any] = {}
         else:
             run = recipes.run(settings.pop("recipe"), output_dir=folder, seed=seed, **settings)
-            model = run.trainer.model
-            state = run.trainer.state
-            best = (state.best_model_checkpoint or "").rpartition("-")[2]
-            record = {"steps": state.global_step, "best_step": int(best or state.global_step)}
+            model, state = run.trainer.model, run.trainer.state
+            best = state.best_model_checkpoint
+            if run.saved == "start":  # the row is of what training made, though nobody would take it
+                model = recipes.load_model(best or f"{folder}/checkpoint")
+            step = int(best.rpartition("-")[2]) if best else state.global_step
+            record = {"steps": state.global_step, "best_step": step, "saved": run.saved}
             losses = {entry["step"]: entry["loss"] for entry in state.log_history if "loss" in entry}
             record["losses"] = {step: losses[step] for step in (10, 100) if step in losses}
             scored = [entry for entry in state.log_history if "eval_dev_spearman" in entry]
-            # The last one is of the weights that are kept.
-            record |= {"dev_at": {entry["step"]: round(100 * entry["eval_dev_spearman"], 2) for entry in scored[:-1]}}
+            record |= {"dev_at": {entry["step"]: round(100 * entry["eval_dev_spearman"], 2) for entry in scored}}
         seconds = round(time.perf_counter() - start)
         machine = {"device": device_name(), "torch": torch.__version__}
         return {**record, "seconds": seconds, **machine, "scores": all_scores(model, args)}

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from st_contrastive._checks import require_choice
+
 
 @dataclass(frozen=True)
 class Method:
@@ -43,7 +45,9 @@ class Method:
     @property
     def loss_class(self) -> type[Any]:
         """The loss itself."""
-        return _attribute(f"losses.{self.name}", self.loss)  # type: ignore[no-any-return]
+        module, colon, _ = self.name.partition(":")
+        place = import_module(module if colon else f"st_contrastive.losses.{self.name}")
+        return getattr(place, self.loss)  # type: ignore[no-any-return]
 
     @property
     def examples(self) -> Callable[..., Any]:
@@ -58,6 +62,23 @@ class Method:
 
 def _attribute(room: str, name: str) -> Any:
     return getattr(import_module(f"st_contrastive.{room}"), name)
+
+
+def find_method(name: str) -> Method:
+    """The method of that name. "my_module:MyLoss" names a loss of one's own, whose first argument is the model.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not isinstance(name, str) or ":" not in name:
+        require_choice("loss", name, (*METHODS, "my_module:MyLoss"))
+        return METHODS[name]
+    own = Method(name, loss := name.partition(":")[2], loss, columns=_PAIR)
+    try:
+        own.loss_class  # noqa: B018  # found now, or never
+    except (AttributeError, ImportError, ValueError) as error:
+        raise ValueError(f"loss {name} can't be imported: {error}.") from error
+    return own
 
 
 _PAIR, _CONSTRUCTED, _TRANSLATED = ("sentence", "other"), ("sentence", "constructed"), ("sentence", "translation")

@@ -17,7 +17,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")
     parser.add_argument("--data", required=True, type=name, metavar="FILE", help="the corpus, as train takes it")
-    parser.add_argument("--column", metavar="NAME", help="column of --data that holds the texts")
+    parser.add_argument("--column", type=name, metavar="NAME", help="column of --data that holds the texts")
     parser.add_argument("--output", required=True, type=name, metavar="FILE", help="a .jsonl file")
     parser.add_argument(
         "--languages",

@@ -46,7 +46,6 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
     card = SentenceTransformerModelCardData(local_files_only=True)
     if method is not None:
         card.model_name = f"{Path(name).name} trained with {method.title}"
-        card.add_tags("st_contrastive")
     dtype = "auto" if method is None else torch.float32
     try:
         if is_path(place) and not Path(place).exists():

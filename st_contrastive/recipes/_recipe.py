@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from os import fspath
 from typing import Any
 
 import yaml
@@ -32,7 +34,8 @@ class Recipe:
         sources: of each setting: a table or section of a paper, a file of its authors' code, or "ours".
         stage1: settings of a first stage, under the loss "pretraining", that differ from those of the second.
         stage1_sources: their sources.
-        title: what it is about; with ``reported``, the paper's result, and ``differs``, differences from the paper.
+        title: what it is about; with ``reported``, the paper's result, ``differs``, differences from the paper, and
+            ``notes``, what to know before a run.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Recipe:
     title: str = ""
     reported: str = ""
     differs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def names() -> list[str]:
@@ -55,12 +59,7 @@ def load(name: str) -> Recipe:
     """The recipe of that name.
 
     Raises:
-        ValueError: there is none; the message lists all names.
-
-    Example:
-        >>> recipe = load("infocse-bert-base")
-        >>> recipe.settings["mlm_weight"], recipe.sources["mlm_weight"]
-        (1e-05, 'InfoCSE, section 5.4 and table 8')
+        ValueError: there is none; the message parts all names.
     """
     if name not in _recipes():
         raise ValueError(f"there is no recipe {name!r}; there are {', '.join(_recipes())}.")
@@ -72,15 +71,30 @@ def parse(text: str) -> Any:
 
     Raises:
         ValueError: it is not YAML.
-
-    Example:
-        >>> parse("3e-5"), parse("true"), parse("tanh")
-        (3e-05, True, 'tanh')
     """
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
+
+
+def dump(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Lines of YAML that :func:`parse` reads as these settings; a comment in place of what no file can hold.
+
+    Example:
+        >>> print(*dump({"learning_rate": 3e-5, "column": ("title", "body"), "data": object()}), sep="\\n")
+        learning_rate: 3.0e-05
+        column:
+        - title
+        - body
+        # data: given in Python, so name a file here.
+    """
+    for name, value in settings.items():
+        try:
+            plain = json.loads(json.dumps(value, default=fspath))  # of a tuple, a path or a name of transformers
+            yield yaml.safe_dump({name: plain}, allow_unicode=True, sort_keys=False).strip()
+        except TypeError:
+            yield f"# {name}: given in Python, so name a file here."
 
 
 @cache
@@ -93,11 +107,10 @@ def _recipes() -> Mapping[str, Recipe]:
 
 def _recipe(name: str, entry: dict[str, Any]) -> Recipe:
     settings, sources = _merged(entry.pop("settings"))
-    stage1 = entry.pop("stage1", None)
-    of_stage1: dict[str, Any] = (
-        {} if stage1 is None else dict(zip(("stage1", "stage1_sources"), _merged(stage1), strict=True))
-    )
-    return Recipe(name, settings=settings, sources=sources, differs=tuple(entry.pop("differs")), **of_stage1, **entry)
+    parts: dict[str, Any] = {part: tuple(entry.pop(part, ())) for part in ("differs", "notes")}
+    if "stage1" in entry:
+        parts["stage1"], parts["stage1_sources"] = _merged(entry.pop("stage1"))
+    return Recipe(name, settings=settings, sources=sources, **parts, **entry)
 
 
 def _merged(groups: list[Any]) -> tuple[dict[str, Any], dict[str, str]]:
