@@ -152,7 +152,7 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
         for column, value in row.items():
             if value is None or not (strip(value) if isinstance(value, str) else math.isfinite(value)):
                 raise ValueError(f"{name}, row {number}: {column!r} is {value!r}. Mend the row or leave it out.")
-    return table  # type: ignore[no-any-return]
+    return table
 
 
 def strip(text: str | None) -> str:
