@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch import Tensor, nn
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_contrastive import distributed
@@ -81,9 +81,9 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             self._resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
         try:
             result = super().train(None if self._resumed_from is None else str(self._resumed_from), *args, **kwargs)
+            self.collapsed = collapse_of(self)
         finally:
             self._truncate_as_the_model()
-        self.collapsed = collapse_of(self)
         return result
 
     def call_model_init(self, trial: Any = None) -> SentenceTransformer:
@@ -141,10 +141,10 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self.remedy = None
         checks.check_run(self)
         self.fault_at_start = fault_of_vectors(self)
-        best = self.state.best_model_checkpoint
-        # The state names where the best model was when it was saved; the run's folder may have been moved.
-        if best and self._resumed_from and (here := self._resumed_from.parent / Path(best).name).is_dir():
-            self.state.best_model_checkpoint = str(here)
+        if self._resumed_from is not None:  # the file names where the best model was; the folder may have been moved
+            best = TrainerState.load_from_json(str(self._resumed_from / TRAINER_STATE_NAME)).best_model_checkpoint
+            if best and (here := self._resumed_from.parent / Path(best).name).is_dir():
+                self.state.best_model_checkpoint = str(here)
         if self._resumed_sums:
             sums = {name: value.to(self.args.device) for name, value in self._resumed_sums.items()}
             self._globalstep_last_logged = int(sums.pop("last_log"))
