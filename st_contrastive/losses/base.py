@@ -215,11 +215,11 @@ class TextLoss(nn.Module, ABC):
                 "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
                 "before training; in an evaluation, call the loss under torch.no_grad()."
             )
-        if is_learning and not self.has_negatives(rows):
+        if is_learning and not self.has_negatives(rows) and self.step.row_counts == (1,):  # not the last alone
             self.warn_once(
-                f"{name} was given a batch of one sentence, which has no other to be contrasted with: its loss is 0. "
-                "Give a batch size of 2 or more; the batch sampler no_duplicates makes batches of one where most texts "
-                "are equal: remove repeated texts."
+                f"{name} was given two batches of one sentence, which has no other to be contrasted with: their loss is "
+                "0. Give a batch size of 2 or more; the batch sampler no_duplicates makes batches of one where most "
+                "texts are equal: remove repeated texts."
             )
         if replays_outputs(self.model) or replays_outputs(self.model, layers=True):
             has_one_width = bool(self.owned_modules()) or self.mini_batch_size is not None
