@@ -217,8 +217,8 @@ class TextLoss(nn.Module, ABC):
             )
         if is_learning and not self.has_negatives(rows) and self.step.row_counts == (1,):  # not the last alone
             self.warn_once(
-                f"{name} was given two batches of one sentence, which has no other to be contrasted with: their loss is "
-                "0. Give a batch size of 2 or more; the batch sampler no_duplicates makes batches of one where most "
+                f"{name} was given two batches of one sentence, which has no other to be contrasted with: their loss "
+                "is 0. Give a batch size of 2 or more; the batch sampler no_duplicates makes batches of one where most "
                 "texts are equal: remove repeated texts."
             )
         if replays_outputs(self.model) or replays_outputs(self.model, layers=True):
