@@ -221,6 +221,7 @@ def _verdict(result: Run, start: str) -> str:
     following = f"SentenceTransformer({folder!r}) loads it; st-contrastive evaluate {start} {folder} compares the two."
     if result.saved == "start":
         why = ", since nothing scored higher" + (f" by more than {100 * result.margin:.1f}" if result.margin else "")
-        following = f"try --learning_rate {result.trainer.args.learning_rate / 3:.0e} or --mix 0.5, in another folder."
+        mix = "" if result.mixed is not None else " or --mix 0.5"
+        following = f"try --learning_rate {result.trainer.args.learning_rate / 3:.0e}{mix}, in another folder."
     what = saved.get(str(result.saved), "the encoder that you started from")
     return f"{result}\nSaved in {folder}: {what}{why}.\nNext: {following}"
