@@ -37,10 +37,11 @@ _KINDS = {
     ".txt": "text", ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
     ".jsonlines": "json", ".jl": "json", ".parquet": "parquet",
 }  # fmt: skip
-#: Endings of files that hold texts between other things. A file of any other ending is read line by line.
+#: Endings of files that hold texts between other things, without languages' codes such as .pt. A file of any other
+#: ending is read line by line.
 _NOT_LINES = frozenset(
-    ".html .htm .xhtml .mhtml .xml .tmx .xlf .xliff .tei .sgm .sgml .srt .vtt .ass .pdf .doc .docx .odt .rtf .epub .ps "
-    ".tex .ppt .pptx .xls .xlsx .ods .arrow .feather .orc .avro .h5 .hdf5 .pkl .pickle .npy .npz .pt .bin .db .sqlite "
+    ".html .htm .xhtml .mhtml .xml .tmx .xlf .xliff .tei .sgm .sgml .srt .vtt .ass .pdf .doc .docx .odt .rtf .epub "
+    ".tex .ppt .pptx .xls .xlsx .ods .arrow .feather .orc .avro .h5 .hdf5 .pkl .pickle .npy .npz .bin .db .sqlite "
     ".sqlite3 .conll .conllu .ipynb .yaml .yml .tar .tgz .7z .rar .lz4 .z .zip".split()
 )
 _EXTRACT = "Extract the texts into a .txt, one a line, or a .csv, or give them as a list of strings."
@@ -156,8 +157,9 @@ def naming(name: str) -> Iterator[None]:
                 f"{name} is not UTF-8 text: byte {byte.hex()} is {byte.decode('latin1')!r} in Latin-1. Convert it with "
                 "`iconv -f latin1 -t utf-8`, naming the encoding that it has."
             ) from error
-        elsewhere = isinstance(cause, OSError) and cause.filename and not str(cause.filename).startswith(name)
-        if elsewhere or getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
+        own = (name, os.path.abspath(name))
+        elsewhere = isinstance(cause, OSError) and cause.filename and not str(cause.filename).startswith(own)
+        if elsewhere or getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
             raise OSError(
                 f"The cache of the datasets library, {datasets.config.HF_DATASETS_CACHE}, can't be written: "
                 f"{first_line(cause)}. Set the environment variable HF_DATASETS_CACHE to a folder with room."

@@ -122,8 +122,8 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
     elif second is not None:
         column = list(require_texts(name, second))
         if len(column) != len(data):
-            rows = f"sentences has {len(data)} rows, {name} has {len(column)}"
-            raise ValueError(f"The columns must be equally long: {rows}.")
+            both = f"sentences has {len(data)} rows, {name} has {len(column)}"
+            raise ValueError(f"The columns must be equally long: {both}.")
         data = data.add_column(name, column)
     rows = zip(*(texts_of(data, column) for column in data.column_names), strict=True)
     empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]

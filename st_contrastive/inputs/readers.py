@@ -129,34 +129,29 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
     if not isinstance(table, Dataset):
         raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
     fields = _fields(known, languages, name)
-    return _cleaned(table, Cleaning(name, fields, _TRANSLATED, repeats=True))  # type: ignore[no-any-return]
+    return _cleaned(table, Cleaning(name, fields, _TRANSLATED, repeats=True))
 
 
-def load_graded_pairs(
-    source: Source, *, split: str = "validation", columns: Sequence[str] = ("sentence1", "sentence2", "score")
-) -> Dataset:
+def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
     """A Dataset with the columns ``sentence1``, ``sentence2`` and ``score``, of every row.
 
     Args:
-        source: as for :func:`load_sentences`.
+        source: as for :func:`load_sentences`, with these columns.
         split: the split to read of a name on the hub.
-        columns: the two columns of text and that of the score.
 
     Raises:
         OSError, ValueError: the source can't be read, lacks a column, a text is empty or a score no finite number.
     """
-    *texts, score = columns
     name = _name(source)
-    table = read_table(source, texts, numbers=(score,), split=split)
-    if missing := [column for column in columns if column not in table.column_names]:
+    table = read_table(source, list(_GRADED)[:2], numbers=("score",), split=split)
+    if missing := [column for column in _GRADED if column not in table.column_names]:
         raise ValueError(f"{name} has no column {missing[0]!r}, only {', '.join(table.column_names)}.")
     with naming(name):
-        names = dict(zip(columns, _GRADED, strict=True))
-        table = table.select_columns(list(columns)).rename_columns(names).cast(_GRADED)
+        table = table.select_columns(list(_GRADED)).cast(_GRADED)
     for number, row in enumerate(table):
-        for column, own in names.items():
-            if row[own] is None or (not math.isfinite(row[own]) if own == "score" else not strip(row[own])):
-                raise ValueError(f"{name}, row {number}: {column!r} is {row[own]!r}. Mend the row or leave it out.")
+        for column, value in row.items():
+            if value is None or not (strip(value) if isinstance(value, str) else math.isfinite(value)):
+                raise ValueError(f"{name}, row {number}: {column!r} is {value!r}. Mend the row or leave it out.")
     return table
 
 

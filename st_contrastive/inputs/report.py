@@ -58,18 +58,19 @@ class DataReport:
         faults = ", ".join(f"{count:,} {kind}" for kind, count in self.faults.items() if count) or "none"
         if faults != "none" and not self.left_out:
             faults += "; still there: load_sentences and load_pairs leave them out"
-        single = len(self.columns) == 1
-        what = "texts" if single else "rows of texts"
+        what = {1: "texts", 2: "pairs"}.get(len(self.columns), "rows")
         source = f" from {', '.join(map(repr, self.source_columns))}" if self.source_columns else ""
         rows = f"{self.rows or 0:,} read{source}, {self.texts:,} {what} to train on"
         if self.rows is None:
             rows, faults = f"a stream, whose first {self.texts:,} {what} are looked at", "said when the stream ends"
-        lines = [f"Length{'' if single else f' of {column.name!r}'}: {column}" for column in self.columns]
-        if single and self.columns[0].cut > 0.1 and "repeated sentences" not in self.faults:
-            lines[0] += '; split="sentences" keeps them'
-        examples = " | ".join(" / ".join(f"{text[:80]!r}" for text in row) for row in self.examples)
-        lengths = "".join(f"\n{line}." for line in lines)
-        return f"Rows: {rows}.\nLeft out: {faults}.{lengths}\nExamples: {examples}"
+        report = f"Rows: {rows}.\nLeft out: {faults}."
+        for column in self.columns:
+            of = f" of {column.name!r}" if len(self.columns) > 1 else ""
+            whole = of or column.cut <= 0.1 or "repeated sentences" in self.faults
+            keeps = "" if whole else '; split="sentences" reads the whole texts'
+            report += f"\nLength{of}: {column}{keeps}."
+        shown = [[text if len(text) <= 80 else text[:77] + "..." for text in row] for row in self.examples]
+        return report + "\nExamples: " + " | ".join(" / ".join(map(repr, row)) for row in shown)
 
 
 def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_length: int | None = None) -> DataReport:

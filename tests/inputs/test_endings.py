@@ -19,7 +19,7 @@ from st_contrastive.inputs import load_graded_pairs, load_pairs, load_sentences,
 TEXTS = ["A cat sleeps.", "Straße, naïve", "今天很好。", 'He said "go".']
 LINES = {
     "txt": "\n".join(TEXTS),
-    "en": "\n".join(TEXTS),
+    "pt": "\n".join(TEXTS),  # Portuguese, of a parallel corpus
     "jsonl": "".join(json.dumps({"body": text}) + "\n" for text in TEXTS),
     "csv": "body\n" + "".join('"' + text.replace('"', '""') + '"\n' for text in TEXTS),
     "tsv": "id\tbody\n" + "".join(f"{n}\t{text}\n" for n, text in enumerate(TEXTS)),
