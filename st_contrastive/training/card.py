@@ -36,18 +36,16 @@ class _Card(SentenceTransformerModelCardData):
 
 
 def prepare_card(model: SentenceTransformer, *, examples: bool) -> None:
-    """Let the model's card name the package, and quote no text without ``examples``.
+    """Let the model's card name the package, and quote texts with ``examples`` alone.
 
     A card of a class of the user's own gets the tag alone.
     """
-    card = model.model_card_data
-    if type(card) is SentenceTransformerModelCardData:
-        values, card = vars(card), _Card()
-        vars(card).update(values)
-        model.model_card_data = card
-    card.add_tags(TAG)
-    if isinstance(card, _Card):
-        card.quotes_examples = examples
+    model.model_card_data.add_tags(TAG)
+    if type(model.model_card_data) is SentenceTransformerModelCardData:
+        values, model.model_card_data = vars(model.model_card_data), _Card()
+        vars(model.model_card_data).update(values)
+    if isinstance(model.model_card_data, _Card):
+        model.model_card_data.quotes_examples = examples
 
 
 def add_to_card(model: SentenceTransformer, text: str) -> None:

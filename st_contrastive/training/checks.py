@@ -37,12 +37,11 @@ def check_arguments(trainer: Any) -> None:
             "Leave it out; the loss's mini_batch_size saves memory without changing the gradient."
         )
     owning = any(trained(owned_state(loss)) for loss in distinct_losses(trainer.loss))
-    for used, name in ((trainer.is_fsdp_enabled, "FSDP"), (trainer.is_deepspeed_enabled and owning, "DeepSpeed")):
-        if used:
-            raise ValueError(
-                f"{name} shards the encoder: the loss's parameters would be neither averaged nor clipped, and no "
-                "checkpoint could be resumed from. Train under plain DDP (torchrun)."
-            )
+    if trainer.args.fsdp or trainer.is_fsdp_enabled or (trainer.is_deepspeed_enabled and owning):
+        raise ValueError(
+            f"{'DeepSpeed' if trainer.is_deepspeed_enabled else 'FSDP'} shards the encoder: the loss's parameters are "
+            "neither averaged nor clipped, and checkpoints not resumed. Train under plain DDP (torchrun)."
+        )
     for loss in distinct_losses(given) if isinstance(given, (nn.Module, dict)) and trainer.model_init else ():
         if isinstance(loss, nn.Module) and (text_losses(loss) or owned_state(loss)):
             raise ValueError(
@@ -51,19 +50,18 @@ def check_arguments(trainer: Any) -> None:
             )
     if length is not None and own is not None and length > own:
         raise ValueError(f"max_length is {length}, and model.max_seq_length {own}: give that or less.")
-    if length is not None and getattr(trainer.data_collator, "max_length", None) != length:
-        raise ValueError(f"max_length {length} is not that of your data_collator, which cuts the texts: give it there.")
+    if length is not None and not isinstance(trainer.data_collator, BaseDataCollator):
+        raise ValueError(f"max_length {length} would not cut the texts: your data_collator reads them. Cut them there.")
 
 
 def check_data(trainer: Any) -> None:
     """Look at the prompts and the first rows of the training data."""
     if text_losses(trainer.loss):
         _check_prompts(trainer)
-    for where, part, loss in _parts(trainer):
-        if isinstance(part, Dataset) and text_losses(loss):  # a stream is read once
-            if len(part) == 1 and not all(own.has_negatives(1) for own in text_losses(loss)):
-                raise ValueError(f"{where} has one row, and no other to contrast it with: give more sentences.")
-            _check_rows(trainer, part, where)
+    for where, part, losses in _parts(trainer):
+        if len(part) == 1 and not all(loss.has_negatives(1) for loss in losses):
+            raise ValueError(f"{where} has one row, and no other to contrast it with: give more sentences.")
+        _check_rows(trainer, part, where)
 
 
 def check_run(trainer: Any) -> None:
@@ -90,9 +88,8 @@ def check_run(trainer: Any) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the constructor has warned
             require_trainable(trainer.model)  # which may have been changed since
-        for where, part, loss in _parts(trainer):
-            if isinstance(part, Dataset) and text_losses(loss):
-                _check_tokens(trainer, where, _texts(trainer, part))
+        for where, part, _ in _parts(trainer):
+            _check_tokens(trainer, where, _texts(trainer, part))
         _check_queues(trainer)
 
 
@@ -118,11 +115,12 @@ def _by_name(data: Any) -> dict[str, Any]:
     return dict(data) if isinstance(data, dict) else {"": data}
 
 
-def _parts(trainer: Any) -> Iterator[tuple[str, Any, nn.Module]]:
-    """Each training dataset, as messages name it, and its loss."""
+def _parts(trainer: Any) -> Iterator[tuple[str, Dataset, list[TextLoss]]]:
+    """Each training dataset that losses of this package read, as messages name it, and these; no stream, read once."""
     for name, part in _by_name(trainer.train_dataset).items():
-        loss = trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss
-        yield f"train_dataset[{name!r}]" if name else "train_dataset", part, loss
+        losses = text_losses(trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss)
+        if isinstance(part, Dataset) and losses:
+            yield f"train_dataset[{name!r}]" if name else "train_dataset", part, losses
 
 
 def _check_prompts(trainer: Any) -> None:
@@ -197,10 +195,10 @@ def _check_tokens(trainer: Any, name: str, texts: dict[str, list[str]]) -> None:
     for column, cells in texts.items():
         if f"{column}_attention_mask" not in batch:
             continue
-        first: dict[tuple[int, ...], str] = {}  # of the rows with these tokens
+        first: dict[bytes, str] = {}  # the first text with these tokens
         lengths = batch[f"{column}_attention_mask"].sum(dim=1).tolist()
-        rows = zip(cells, batch[f"{column}_input_ids"].tolist(), lengths, strict=True)
-        equal = sum(first.setdefault(tuple(ids), text) != text for text, ids, length in rows if length >= limit)
+        rows = zip(cells, batch[f"{column}_input_ids"].numpy(), lengths, strict=True)
+        equal = sum(first.setdefault(ids.tobytes(), text) != text for text, ids, length in rows if length >= limit)
         if equal > SHARE * len(cells):
             rows_of = f"{equal / len(cells):.0%} of the first {len(cells)} rows of {name}"
             message = f"In {rows_of}, {column!r} is cut to the same tokens as another text before it. {remedy}"
@@ -212,16 +210,12 @@ def _check_tokens(trainer: Any, name: str, texts: dict[str, list[str]]) -> None:
 
 def _check_queues(trainer: Any) -> None:
     """Warn where a sentence is still in the queue when its turn comes again."""
-    sizes: dict[TextLoss, int] = {}
-    for _, part, loss in _parts(trainer):
-        for own in text_losses(loss) if hasattr(part, "__len__") else ():
-            sizes[own] = sizes.get(own, 0) + len(part)
-    for loss, rows in sizes.items():
-        queue, batch = getattr(loss, "queue", None), trainer.args.train_batch_size * distributed.world_size()
-        if not isinstance(queue, NegativeQueue) or trainer.state.num_train_epochs == 1:
-            continue
-        kept = queue.size or (queue.batches or 0) * batch
-        if rows <= kept + batch:
+    batch = trainer.args.train_batch_size * distributed.world_size()
+    rows = sum(len(part) for _, part, _ in _parts(trainer))
+    for loss in text_losses(trainer.loss) if trainer.state.num_train_epochs > 1 else ():
+        queue = getattr(loss, "queue", None)
+        kept = queue.size or (queue.batches or 0) * batch if isinstance(queue, NegativeQueue) else 0
+        if kept and 0 < rows <= kept + batch:
             warn(
                 f"train_dataset has {rows} rows, and {type(loss).__name__}'s queue and a batch {kept + batch}: from "
                 "the second epoch on, sentences are their own negatives. Take a shorter queue, or one epoch."

@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch import Tensor, nn
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_contrastive import distributed
@@ -70,6 +70,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self._resumed_from: Path | None = None
         self._resumed_sums: dict[str, Tensor] = {}
         checks.check_arguments(self)
+        if max_length is not None:
+            self.data_collator.max_length = max_length
         self.add_callback(_Beginning(self))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -121,12 +123,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             checks.check_data(self)
         return dataset
 
-    def get_data_collator(self, *args: Any, **kwargs: Any) -> Any:
-        """As in sentence-transformers, whose constructor calls it; it cuts the texts to ``max_length``."""
-        collator = super().get_data_collator(*args, **kwargs)
-        collator.max_length = self.max_length
-        return collator
-
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """As in sentence-transformers; where fp16_full_eval or bf16_full_eval casts the model, that is undone."""
         weights = [(weight, weight.data) for weight in self.model.parameters()]
@@ -142,12 +138,13 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def begin(self) -> None:
         """Called when the first step is next: checks the run, and restores what transformers does not."""
+        self.remedy = None
         checks.check_run(self)
         self.fault_at_start = fault_of_vectors(self)
-        best = self.state.best_model_checkpoint
-        # The state names where the best model was when it was saved; the run's folder may have been moved.
-        if best and self._resumed_from and (here := self._resumed_from.parent / Path(best).name).is_dir():
-            self.state.best_model_checkpoint = str(here)
+        if self._resumed_from is not None:  # the file names where the best model was; the folder may have been moved
+            best = TrainerState.load_from_json(str(self._resumed_from / TRAINER_STATE_NAME)).best_model_checkpoint
+            if best and (here := self._resumed_from.parent / Path(best).name).is_dir():
+                self.state.best_model_checkpoint = str(here)
         if self._resumed_sums:
             sums = {name: value.to(self.args.device) for name, value in self._resumed_sums.items()}
             self._globalstep_last_logged = int(sums.pop("last_log"))

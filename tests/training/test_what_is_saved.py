@@ -9,6 +9,7 @@ import pytest
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import TrainerCallback
@@ -95,14 +96,17 @@ def test_a_length_that_can_not_be(build, arguments, sentences, length):
         )
 
 
-def test_a_data_collator_cuts_by_its_own_length(build, arguments, sentences):
-    model = build()
-    collator = ContrastiveTrainer.data_collator_class(model.preprocess)
-    with pytest.raises(ValueError, match=r"max_length 8 is not that of your data_collator"):
-        ContrastiveTrainer(
-            model, arguments(), stc.text_dataset(sentences), loss=stc.SimCSELoss(model), data_collator=collator,
-            max_length=8,
-        )  # fmt: skip
+def test_a_data_collator_of_ones_own(build, arguments, sentences):
+    model, data = build(), stc.text_dataset(sentences)
+    theirs = SentenceTransformerDataCollator(model.preprocess)
+    for collator in (theirs, lambda rows: theirs(rows)):
+        options = {"loss": stc.SimCSELoss(model), "data_collator": collator, "max_length": 8}
+        if collator is theirs:
+            run = ContrastiveTrainer(model, arguments(), data, **options)
+            assert run.data_collator([{"sentence": LONG}])["sentence_input_ids"].shape[1] == 8
+        else:
+            with pytest.raises(ValueError, match=r"max_length 8 would not cut.*data_collator"):
+                ContrastiveTrainer(model, arguments(), data, **options)
 
 
 @pytest.mark.parametrize("precision", ["bf16_full_eval", "fp16_full_eval"])
