@@ -116,7 +116,12 @@ def run(args: argparse.Namespace) -> int:
         print(compare(reports), flush=True)
     if plotted is not None:
         with user_error(ImportError, OSError, prefix="--plot: "):
-            plot(args.plot, dict(zip(short_names([*models]), models.values(), strict=True)), plotted)
+            plot(
+                args.plot,
+                dict(zip(short_names([*models]), models.values(), strict=True)),
+                plotted,
+                batch_size=args.batch_size,
+            )
         print(f"Drawn in {args.plot}.")
     if failed:
         raise UserError(" ".join(dict.fromkeys(failed)))
@@ -172,7 +177,7 @@ def _named(source: str, on_hub: str = "dev") -> dict[str, Any]:
     """The set and the split: stsb and dev of ``sts/stsb/dev.jsonl.gz``; of another file, its name and "all"."""
     place = Path(source).resolve()
     stem = place.name.partition(".")[0]
-    split = "dev" if stem == "validation" else stem
+    split = {"validation": "dev", "trial": "dev"}.get(stem, stem)
     if place.exists() and split not in ("train", "dev", "test"):
         return {"task": stem, "split": "all"}
     return {"task": place.parent.name, "split": split} if place.exists() else {"task": stem, "split": on_hub}
@@ -191,7 +196,7 @@ def _judged(evaluator: Any, model: Any, model_name: str, task: str, split: str) 
     from st_contrastive.evaluation import Report, Score
 
     score = Score(task, split, "ndcg@10", evaluator(model)[evaluator.primary_metric], len(evaluator.queries))
-    note = f"{task} {split}: less than {100 * evaluator.margin:.1f} is no measurable difference."
+    note = f"{task} {split}: a difference of less than {100 * evaluator.margin:.1f} is not measurable."
     return Report(model_name, (score,), {"suite": "corpus", "documents": len(evaluator.answers)}, (note,))
 
 

@@ -14,8 +14,8 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
-from st_contrastive._checks import first_line, warn
-from st_contrastive.evaluation._data import EvaluationDataError, set_folders, split_file
+from st_contrastive._checks import warn
+from st_contrastive.evaluation._data import EvaluationDataError, reading, set_folders, split_file
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded, unit
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs import load_graded_pairs
@@ -56,10 +56,8 @@ def read_sts(source: str | Path | Dataset) -> STSPairs:
     Raises:
         EvaluationDataError: the source can't be read, lacks a column, or all scores are equal.
     """
-    try:
+    with reading():
         rows = load_graded_pairs(_STSB_ON_HUB if source == "stsb" else source)
-    except (OSError, TypeError, ValueError) as error:
-        raise EvaluationDataError(first_line(error)) from error
     pairs = STSPairs(tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(rows["score"]))
     if len(set(pairs.scores)) < 2:
         raise EvaluationDataError(f"{source} holds {len(pairs)} pair(s) of one gold score: a correlation needs two.")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from st_contrastive._checks import first_line, require_count, require_texts
-from st_contrastive.evaluation._data import EvaluationDataError, set_folders, split_file
+from st_contrastive._checks import require_count, require_texts
+from st_contrastive.evaluation._data import EvaluationDataError, reading, set_folders, split_file
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs._tables import read_table
@@ -56,14 +56,12 @@ def read_transfer(folder: str | Path) -> dict[str, dict[str, TransferSplit]]:
 
 
 def _read(path: Path) -> TransferSplit:
-    try:
+    with reading():
         names = [name for name in ("text", "sentence1", "sentence2", "label") if name in read_table(path).column_names]
         if names not in (["text", "label"], ["sentence1", "sentence2", "label"]):
             raise ValueError(f"{path} must have the columns label, and text, or sentence1 and sentence2.")
         table = read_table(path, names)  # as text, whatever the cells look like
         texts = tuple(tuple(require_texts(f"{path}: {name}", table[name][:])) for name in names[:-1])
-    except (OSError, TypeError, ValueError) as error:
-        raise EvaluationDataError(first_line(error)) from error
     labels = table["label"][:]
     if None in labels or len(set(labels)) < 2:
         raise EvaluationDataError(f"{path}: label must hold two classes or more, and one for each row.")

@@ -130,7 +130,7 @@ def test_a_picture(data, model, tmp_path, monkeypatch, capsys):
         assert main(["evaluate", model, *words, "--plot", str(tmp_path / "one.png")]) == 0
         assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     drawn = []
-    monkeypatch.setattr(evaluation, "plot", lambda path, models, pairs: drawn.append([*models]))
+    monkeypatch.setattr(evaluation, "plot", lambda path, models, pairs, **_: drawn.append([*models]))
     twin = shutil.copytree(model, tmp_path / "b" / Path(model).name)
     words = ["--sts", str(data / "sts"), "--plot", str(tmp_path / "two.png")]
     assert main(["evaluate", model, str(twin), *words]) == 0

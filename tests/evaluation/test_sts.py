@@ -131,7 +131,7 @@ def test_missing_things(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl", "jsonl.gz"])
-def test_any_table_of_pairs(tmp_path, ending):
+def test_any_table_of_pairs(tmp_path, capfd, ending):
     """Also one whose sentences look like numbers or like what pandas takes for missing, and with more columns."""
     given = [("1", "NA", 0.25), ("a, b", "2.0", 1.0), ("null", "007", 0.5)]
     table = Dataset.from_list([{**row, "source": "x"} for row in rows(*given)])
@@ -142,8 +142,10 @@ def test_any_table_of_pairs(tmp_path, ending):
         table.to_parquet(str(path))
     else:
         write(path, list(table))
+    capfd.readouterr()
     for source in (path, str(path), table):
         assert read_sts(source) == STSPairs(*zip(*given, strict=True))
+    assert not any(stream for stream in capfd.readouterr())  # no bar for each of a folder's files
 
 
 def test_sets_of_a_folder_may_be_tables(tmp_path):
