@@ -54,7 +54,7 @@ _OPTIONS = {
 _VALUES = ("max_length", "mix", "repeats")
 
 
-def value(text: str) -> float | str:
+def value(text: str) -> Any:
     """A number, true or false, or the word that removes a setting."""
     words = {"none": "none", "true": True, "false": False}
     return words[text.lower()] if text.lower() in words else int(text) if text.isdigit() else float(text)
