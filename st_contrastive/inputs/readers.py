@@ -251,9 +251,10 @@ class Cleaning:
         """Refuse a source that has lost most of its sentences, or all of its pairs."""
         lost = self.counts["empty"] + self.counts["repeated"]
         if not count or (len(self.names) == 1 and 2 * lost > self.counts["rows"]):
+            columns = f"column={self.columns[0]!r}" if len(self.columns) == 1 else f"columns={tuple(self.columns)}"
+            remedy = " If it is, leave them out first, with pandas for example." if count else ""
             raise ValueError(
-                f"{self.source}: too few are left of {self}. Is column={', '.join(self.columns)!r} the right one? If "
-                "so, leave them out first, with pandas for example."
+                f"{self.source}: of {self}, {'few' if count else 'none'} are left. Is {columns} right?{remedy}"
             )
 
     def __str__(self) -> str:
