@@ -162,8 +162,9 @@ def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
             if name == "" or isinstance(part, TextLoss):
                 place = prefix.removeprefix(_LOSS) + name
                 described[place] = type(part).__name__
-                config, may_change = getattr(part, "get_config_dict", dict)(), getattr(part, "may_change", ())
-                described |= {f"{place}.{key}": value for key, value in config.items() if key not in may_change}
+                config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
+                kept = config.keys() - set(getattr(part, "may_change", ()))
+                described |= {f"{place}.{key}": config[key] for key in kept}
     plain: dict[str, Any] = json.loads(json.dumps(described, default=_plain))
     return plain
 

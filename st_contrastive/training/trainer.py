@@ -81,9 +81,9 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             self._resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
         try:
             result = super().train(None if self._resumed_from is None else str(self._resumed_from), *args, **kwargs)
+            self.collapsed = collapse_of(self)
         finally:
             self._truncate_as_the_model()
-        self.collapsed = collapse_of(self)
         return result
 
     def call_model_init(self, trial: Any = None) -> SentenceTransformer:

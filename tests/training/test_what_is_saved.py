@@ -71,10 +71,10 @@ def test_training_alone_is_cut(build, arguments, sentences, tmp_path, interrupte
                 trainer.train(resume)
         else:
             trainer.train(resume)
+        model.save_pretrained(str(tmp_path / "out"))
         assert set(read) == {8}
         assert set(evaluator.seen) == {(64, 64)}
         assert widths(model) == (64, 64)
-        model.save_pretrained(str(tmp_path / "out"))
         for folder in (tmp_path / "out", *(tmp_path / "run").glob("checkpoint-*")):
             assert truncation(folder) == 64
             assert widths(SentenceTransformer(str(folder), device="cpu")) == (64, 64)
