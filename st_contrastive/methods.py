@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from st_contrastive._checks import require_choice
-
 
 @dataclass(frozen=True)
 class Method:
@@ -70,9 +68,10 @@ def find_method(name: str) -> Method:
     Raises:
         ValueError: there is none.
     """
-    if not isinstance(name, str) or ":" not in name:
-        require_choice("loss", name, (*METHODS, "my_module:MyLoss"))
+    if isinstance(name, str) and name in METHODS:
         return METHODS[name]
+    if not isinstance(name, str) or ":" not in name:
+        raise ValueError(f"loss must be one of {', '.join(METHODS)}, or my_module:MyLoss; got {name!r}.")
     own = Method(name, loss := name.partition(":")[2], loss, columns=_PAIR)
     try:
         own.loss_class  # noqa: B018  # found now, or never

@@ -33,10 +33,11 @@ _OPTIONS = {
     "recipe": ("NAME", "own-text, or another that st-contrastive recipes lists"),
     "loss": ("NAME", f"{', '.join(METHODS)}; or a loss of your own, my_module:MyLoss"),
     "model": ("NAME", "encoder to start from: a folder or a hub name"),
-    "data": ("FILE", "text, csv, tsv, json(l), parquet, each also .gz, a folder, or a data set of the hub"),
+    "data": ("FILE", "text, csv, tsv, json(l) or parquet, also compressed; a folder; a data set of the hub"),
     "column": ("NAME", "column of --data that holds the texts; of two, such as title,body, each row is a pair"),
     "pairs": ("HOW", "first: the first sentence of each document and the rest of it are a pair"),
     "split": ("HOW", "cut documents: sentences, by rules for English, or a language's code; default: lines"),
+    "repeats": ("true|false", "train on exact repeats too, as the papers do; default: false"),
     "translations": ("FILE", "twins: pairs of a sentence and its translation, in place of --data"),
     "fraternal": ("NAME", "twins: checkpoint whose tokenizer and embeddings read the translations"),
     "auxiliary": ("DIR", "infocse: folder that --loss pretraining wrote, in place of a recipe's first stage"),
@@ -50,12 +51,13 @@ _OPTIONS = {
     "pooling": ("NAME", "cls, mean, lasttoken; default: the model's own, else as in the loss's paper"),
     "max_length": ("N", "tokens that training reads of a text; default: the model's own"),
 }  # fmt: skip
-_NUMBERS = ("max_length", "mix")
+_VALUES = ("max_length", "mix", "repeats")
 
 
-def number(text: str) -> float | str:
-    """A number, or the word that removes a setting."""
-    return text if text.lower() == "none" else int(text) if text.isdigit() else float(text)
+def value(text: str) -> Any:
+    """A number, true or false, or the word that removes a setting."""
+    words = {"none": "none", "true": True, "false": False}
+    return words[text.lower()] if text.lower() in words else int(text) if text.isdigit() else float(text)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -76,9 +78,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add = functools.partial(parser.add_argument, default=argparse.SUPPRESS)
     add("config", nargs="?", type=name_of_file, metavar="FILE.yaml", help=argparse.SUPPRESS)
     for name, (metavar, text) in _OPTIONS.items():
-        add(f"--{name}", metavar=metavar, help=text, type=number if name in _NUMBERS else str)
+        add(f"--{name}", metavar=metavar, help=text, type=value if name in _VALUES else str)
     add("--languages", nargs=2, metavar=("FROM", "TO"), help="twins: the two fields of --translations")
-    add("--repeats", action="store_true", help="train on exact repeats too, as the papers do")
     add("--loss_arg", action="append", metavar="NAME=VALUE", help="an argument of the loss; repeatable")
     add("--card_examples", action="store_true", help="let the model card quote the training text")
     add("--verbose", action="store_true", help="show all that the libraries print")
@@ -126,7 +127,8 @@ def run(args: argparse.Namespace) -> int:
         chosen, given = _settings(args)
         verbose = given.pop("verbose", False) or getattr(args, "verbose", False)
         print(_described(chosen, given), end="", flush=True)
-        sys.path.insert(0, "")  # for a loss of one's own in the current folder
+        if ":" in str(chosen.loss):
+            sys.path.append("")  # a loss of one's own may be in the current folder
         result = recipes.run(chosen, on_trainer=on_trainer, on_score=_print_score, **given)
     except (OSError, TypeError, ValueError) as error:
         if begun.has_begun and not isinstance(error, OSError):
@@ -221,6 +223,7 @@ def _verdict(result: Run, start: str) -> str:
     following = f"SentenceTransformer({folder!r}) loads it; st-contrastive evaluate {start} {folder} compares the two."
     if result.saved == "start":
         why = ", since nothing scored higher" + (f" by more than {100 * result.margin:.1f}" if result.margin else "")
-        following = f"try --learning_rate {result.trainer.args.learning_rate / 3:.0e} or --mix 0.5, in another folder."
+        mix = "" if result.mixed is not None else " or --mix 0.5"
+        following = f"try --learning_rate {result.trainer.args.learning_rate / 3:.0e}{mix}, in another folder."
     what = saved.get(str(result.saved), "the encoder that you started from")
     return f"{result}\nSaved in {folder}: {what}{why}.\nNext: {following}"

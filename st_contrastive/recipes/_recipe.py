@@ -100,7 +100,10 @@ def dump(settings: Mapping[str, Any]) -> Iterator[str]:
 @cache
 def _recipes() -> Mapping[str, Recipe]:
     folder = resources.files("st_contrastive.recipes")
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+    files = sorted(
+        (file for file in folder.iterdir() if file.name.endswith(".yaml")),
+        key=lambda file: (file.name != "mini.yaml", file.name),
+    )
     entries = [entry for file in files for entry in parse(file.read_text(encoding="utf-8")).items()]
     return {name: _recipe(name, entry) for name, entry in entries if name != "_shared"}
 

@@ -110,9 +110,17 @@ def test_a_printed_recipe_is_a_file_of_settings(words, tmp_path, capsys, trainer
     assert trainers[0].loss.temperature == settings["temperature"]
 
 
-@pytest.mark.filterwarnings("ignore:.*repeat an earlier row")
 def test_a_recipe_gives_way(words, tmp_path, capsys, trainers):
-    more = ["--recipe", "conisi-s-bert-base", "--loss-arg", "interaction_weight=0.3", "--dev", "none"]
+    more = [
+        "--recipe",
+        "conisi-s-bert-base",
+        "--loss-arg",
+        "interaction_weight=0.3",
+        "--dev",
+        "none",
+        "--repeats",
+        "false",
+    ]
     assert main([*words, *more, "--learning_rate", "1e-3"]) == 0
     (trainer,) = trainers
     assert trainer.evaluator is None
@@ -258,6 +266,8 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--augment", "antonyms"], "antonyms"),
         (["--loss", "simcse", "--augment", "noise"], "repetition"),
         (["--loss", "simcse", "--mix", "2"], "mix"),
+        (["--loss", "simcse", "--mix", "half"], "--mix"),
+        (["--loss", "simcse", "--repeats", "1"], "repeats"),
         (["--loss", "simcse", "--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs"),
         (["--loss", "simcse", "--temperature", "0.1"], "--loss_arg temperature=VALUE"),
         (["--loss", "simcse", "--mask-rate=0.1"], "--loss_arg mask_rate=VALUE"),

@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "training": {"training", "losses", "components", "encoder", "distributed", "_checks", "_files"},
     "evaluation": {"evaluation", "inputs", "objectives", "_checks", "_files", "_random"},
     "recipes": {
+        "__version__",
         "recipes",
         "methods",
         "inputs",
