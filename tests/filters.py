@@ -9,4 +9,5 @@ TRAINING = (
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:train_dataset has .* sentences are their own negatives"),  # of ten sentences
+    pytest.mark.filterwarnings("ignore:train_dataset has .* sentences are their own negatives"),  # of ten sentences
 )
