@@ -111,6 +111,8 @@ def run(
         if not (resume and (first / "modules.json").is_file()):
             pretraining = Recipe("", "pretraining", {})
             shared = {name: settings[name] for name in settings.keys() - _LATER if takes(pretraining, name)}
+            if settings.get("dev") == "corpus":  # stage 1 leaves the held-out documents alone too
+                shared |= {"data": trainer.train_dataset, "column": "sentence", "split": "lines"}
             trainer = build(settings_of(pretraining, {**shared, **of_stage1, "output_dir": first}))
             on_trainer(trainer)
             _train(trainer, resume)

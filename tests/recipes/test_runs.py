@@ -432,6 +432,19 @@ def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, split):
     assert counts["rows"] - counts.get("repeated", 0) - counts["held out"] == len(dataset) / parts
 
 
+@pytest.mark.filterwarnings("ignore:Of the first")
+@pytest.mark.parametrize("split", [{}, {"split": "en"}])
+def test_the_first_stage_trains_on_no_held_out_document(checkpoint, tmp_path, split):
+    stages = []
+    recipes.run(
+        "infocse-bert-base", data=TABLE["body"], output_dir=tmp_path, on_trainer=stages.append,
+        **{**SMALL, **split, "dev": "corpus", "model": str(checkpoint("bert-mlm"))},
+    )  # fmt: skip
+    texts = [set(trainer.train_dataset["sentence"]) for trainer in stages]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == (200 if split else 100)
+
+
 def test_two_columns_are_pairs(checkpoint, tmp_path):
     given = {**SMALL, "model": str(checkpoint("bert")), "data": Dataset.from_dict(TABLE), "output_dir": tmp_path}
     for column in ("title,body", "title, body", ("title", "body"), ["title", "body"]):
