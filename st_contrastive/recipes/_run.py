@@ -46,6 +46,11 @@ class Run:
     collapsed: str | None = None
     margin: float = 0.0
 
+    @property
+    def helped(self) -> bool | None:
+        """Whether what is saved scored higher than the start, by more than the margin; None without ``dev``."""
+        return None if self.before is None else self.saved in ("trained", "mixture")
+
     def __str__(self) -> str:
         scores = {"before training": self.before, "after": self.after, "mixed": self.mixed}
         said = ", ".join(f"{name} {100 * score:.2f}" for name, score in scores.items() if score is not None)
