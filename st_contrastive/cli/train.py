@@ -119,6 +119,9 @@ def run(args: argparse.Namespace) -> int:
 
     begun = Progress(None)
 
+    def on_score(score: float) -> None:
+        print(f"Score before training: {100 * score:.2f}", flush=True)
+
     def on_trainer(trainer: Any) -> None:
         nonlocal begun
         begun = _announce(trainer, verbose=verbose)
@@ -129,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
         print(_described(chosen, given), end="", flush=True)
         if ":" in str(chosen.loss):
             sys.path.append("")  # a loss of one's own may be in the current folder
-        result = recipes.run(chosen, on_trainer=on_trainer, on_score=_print_score, **given)
+        result = recipes.run(chosen, on_trainer=on_trainer, on_score=on_score, **given)
     except (OSError, TypeError, ValueError) as error:
         if begun.has_begun and not isinstance(error, OSError):
             raise
@@ -180,12 +183,10 @@ def _file(path: str) -> dict[str, Any]:
 
 
 def _described(recipe: Recipe, given: dict[str, Any]) -> str:
-    if not recipe.name:
-        return ""
     notes = "".join(f"- {text}\n" for text in (*recipe.notes, *recipe.differs))
     changed = "".join(f"- {name}: {given[name]}, not {value}\n" for name, value in recipe.settings.items()
                       if name in given and given[name] != value)  # fmt: skip
-    return f"{recipe.name}: {recipe.title}\n{notes}{changed}"
+    return f"{recipe.name}: {recipe.title}\n{notes}{changed}" if recipe.name else ""
 
 
 def _announce(trainer: Any, *, verbose: bool) -> Any:
@@ -210,10 +211,6 @@ def _announce(trainer: Any, *, verbose: bool) -> Any:
         trainer.remove_callback(ProgressCallback)
     trainer.add_callback(progress)
     return progress
-
-
-def _print_score(score: float) -> None:
-    print(f"Score before training: {100 * score:.2f}", flush=True)
 
 
 def _verdict(result: Run, start: str) -> str:

@@ -46,6 +46,11 @@ class Run:
     collapsed: str | None = None
     margin: float = 0.0
 
+    @property
+    def helped(self) -> bool | None:
+        """Whether what is saved scored higher than the start, by more than the margin; None without ``dev``."""
+        return None if self.before is None else self.saved in ("trained", "mixture")
+
     def __str__(self) -> str:
         scores = {"before training": self.before, "after": self.after, "mixed": self.mixed}
         said = ", ".join(f"{name} {100 * score:.2f}" for name, score in scores.items() if score is not None)
@@ -111,6 +116,8 @@ def run(
         if not (resume and (first / "modules.json").is_file()):
             pretraining = Recipe("", "pretraining", {})
             shared = {name: settings[name] for name in settings.keys() - _LATER if takes(pretraining, name)}
+            if settings.get("dev") == "corpus":  # stage 1 leaves the held-out documents alone too
+                shared |= {"data": trainer.train_dataset, "column": "sentence", "split": "lines"}
             trainer = build(settings_of(pretraining, {**shared, **of_stage1, "output_dir": first}))
             on_trainer(trainer)
             _train(trainer, resume)
