@@ -34,7 +34,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(trainer, method):
     end = state_of(whole.loss)
     changed = [name for name, value in start.items() if not torch.equal(value, end[name])]
     assert any(name.startswith("model.") for name in changed)
-    assert any(not name.startswith("model.") for name in changed)
+    owned = [name for name in start if not name.startswith("model.")]
+    assert not owned or any(name in changed for name in owned)
     shutil.rmtree(Path(whole.args.output_dir) / "checkpoint-6")
     resumed = trainer(method, logging_steps=3)
     metrics = resumed.train(resume_from_checkpoint=True).metrics
