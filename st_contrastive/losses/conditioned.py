@@ -73,4 +73,4 @@ def masked_lm_sums(
     places = masked.places()
     targets = rows.ids.flatten()[places]
     sums = (masked_lm(logits(part.flatten(0, 1)[places]), targets, reduction="sum") for part in states)
-    return (*sums, torch.tensor(len(places), device=places.device))
+    return (*sums, torch.full((), len(places), device=places.device))
