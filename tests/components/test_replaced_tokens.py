@@ -7,7 +7,8 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, save_auxiliary
-from st_contrastive.encoder.layers import editing_input, layers_of
+from st_contrastive.encoder.layers import layers_of
+from st_contrastive.encoder.partial import editing_input
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"]
 
@@ -34,13 +35,14 @@ def test_the_likeliest_token_fills_in(checkpoint, sentences, family, generator):
     reference = AutoModelForMaskedLM.from_pretrained(folder).eval()
     given = {"copy": None, "name": folder, "model": reference}[generator]
     detector, _, tokenizer = make(checkpoint, family, generator=given, mask_rate=0.5)
-    detector.train()
+    detector.eval()
     features = batch(tokenizer, sentences)
     torch.manual_seed(4)
     filled = replaced(detector, features)
     torch.manual_seed(4)
     masked = detector.masking(features["input_ids"], features["attention_mask"])
-    assert (masked.input_ids[masked.chosen] == tokenizer.mask_token_id).all()
+    share = (masked.input_ids[masked.chosen] == tokenizer.mask_token_id).float().mean()
+    assert 0.6 < share < 0.95  # 80 %, as in BERT
     with torch.no_grad():
         logits = reference(**{**features, "input_ids": masked.input_ids}).logits
     logits[..., tokenizer.all_special_ids] = -torch.inf
@@ -87,22 +89,16 @@ def test_gradients_reach_the_vector_and_the_discriminator_alone(checkpoint, sent
     detector, encoder, tokenizer = make(checkpoint, "bert")
     detector.train()
     features = batch(tokenizer, sentences)
-    found = []
-    for scale in (1.0, 0.01):
-        vectors = torch.ones(len(sentences), 32).requires_grad_()
-        torch.manual_seed(4)
-        masked = detector.masking(features["input_ids"], features["attention_mask"])
-        logits, _ = detector(features, vectors, masked, gradient_scale=scale)
-        detector.zero_grad()
-        logits.square().sum().backward()
-        found.append((vectors.grad, detector.classifier.weight.grad.clone()))
-    assert found[0][0].abs().sum() > 0
-    torch.testing.assert_close(found[1][0], 0.01 * found[0][0])
-    torch.testing.assert_close(found[1][1], found[0][1])
+    vectors = torch.ones(len(sentences), 32).requires_grad_()
+    masked = detector.masking(features["input_ids"], features["attention_mask"])
+    logits, _ = detector(features, vectors, masked)
+    logits.square().sum().backward()
+    assert vectors.grad.abs().sum() > 0
+    assert detector.classifier.weight.grad.abs().sum() > 0
     assert all(p.grad is None for p in (*encoder.parameters(), *detector.generator.parameters()))
     trained = [name for name, p in detector.named_parameters() if p.requires_grad]
     assert all(name.startswith(("discriminator", "classifier")) for name in trained)
-    assert not any(module.training for module in (*detector.generator.modules(), *detector.generator_head.modules()))
+    assert detector.generator.training  # its dropout is on, as in the authors' code
     assert detector.discriminator.training
 
 
@@ -129,7 +125,7 @@ def test_an_untied_checkpoint_keeps_its_decoder(checkpoint, sentences, tmp_path)
     encoder = AutoModel.from_pretrained(tmp_path)
     filled = []
     for generator in (None, tmp_path):
-        detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer, generator=generator, mask_rate=0.5)
+        detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer, generator=generator, mask_rate=0.5).eval()
         torch.manual_seed(2)
         filled.append(replaced(detector, batch(tokenizer, sentences)))
     assert not detector.generator_head.tied

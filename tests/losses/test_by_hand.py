@@ -218,7 +218,6 @@ def test_infocse(double, sentences, masked_views, pooling):
         split_layer=2,
         extra_layers=1,
         head="projector",
-        weighting="loss",
         masked_views=masked_views,
     ).double()
     for part in loss.auxiliary.modules():

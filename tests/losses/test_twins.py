@@ -13,7 +13,6 @@ from st_contrastive import FraternalEmbedding, TwinsLoss, twins_dataset
 from st_contrastive.encoder import passes
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses import twins as twins_module
-from st_contrastive.losses._translations import fused_rows, translations_of
 from tests import foreign
 
 pytestmark = [
@@ -195,13 +194,13 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
     whole = loss(fresh(columns), labels)
     other, _, _ = made(route, queue_batches=2, **{f"{name}_weight": 0 for name in zeros})
     other.group_by_length = False
-    seen, original = [], passes.forward_views
+    seen, original = [], passes.run_model
     monkeypatch.setattr(
-        "st_contrastive.losses.base.forward_views",
+        "st_contrastive.losses.twins.run_model",
         lambda model, rows, **kw: seen.append(rows) or original(model, rows, **kw),
     )
     if "twins" in zeros:
-        monkeypatch.setattr(twins_module, "twins_margin", None)
+        monkeypatch.setattr(twins_module, "twins_margin_of_cosines", None)
     terms = other(fresh(columns), labels)
     assert [len(rows) for rows in seen] == [views]
     assert ["inputs_embeds" in view.texts for view in seen[0]] == [names != ["identical"]] * views
@@ -289,12 +288,12 @@ def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, 
     loss = TwinsLoss(model, train_pooling="mean", queue_batches=0, margin_from=margin_from).double()
     columns = [model.preprocess(list(pair), prompt="the red ") for pair in (("a man reads", "it"), ("rain falls", "a"))]
     length = int(columns[0]["prompt_length"])
-    seen, original = [], twins_module.twins_margin
-    monkeypatch.setattr(twins_module, "twins_margin", lambda *args: seen.append(args) or original(*args))
+    seen, terms = [], loss._terms
+    monkeypatch.setattr(loss, "_terms", lambda views: seen.append(views) or terms(views))
     loss(fresh(columns))
     texts = [Rows.of(column) for column in columns]
-    anchor, fused = fused_rows(loss, texts[0], translations_of(loss, texts, None))
-    for view, means in ((anchor, seen[0][3]), (fused, seen[0][5])):
+    anchor, fused = loss._fused_rows(*texts)
+    for view, means in ((anchor, seen[0].anchor_embedding), (fused, seen[0].fraternal_embedding)):
         embedded = view.texts["inputs_embeds"]
         if margin_from == "embeddings":
             embedded = model.transformers_model(inputs_embeds=embedded, output_hidden_states=True).hidden_states[0]
