@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "methods": set(),
     "objectives": {"objectives"},
     "encoder": {"encoder", "_checks"},
-    "components": {"components", "encoder", "_checks", "_files"},
+    "components": {"components", "encoder", "objectives", "_checks", "_files"},
     "losses": {"losses", "components", "objectives", "encoder", "distributed", "_checks", "_random"},
     "augmentations": {"augmentations", "_checks"},
     "inputs": {"inputs", "_checks", "_files"},

@@ -34,7 +34,7 @@ def loop(anchors, positives, negatives, temperature):
 @pytest.mark.parametrize("positives", ["encoder", "momentum"])
 @pytest.mark.parametrize("head", [None, "tanh"])
 def test_three_steps_against_the_loop(build, sentences, positives, head):
-    """Two columns: the second is the positive, the first the key; keys pass through a slow copy of the head."""
+    """Two columns: the second is the positive, the first the key. Keys pass through the head, in MoCo a slow copy."""
     model = build(dropout=False).double()
     loss = MomentumContrastLoss(
         model, queue_size=5, momentum=0.6, temperature=0.08, positives=positives, head=head
@@ -50,7 +50,8 @@ def test_three_steps_against_the_loop(build, sentences, positives, head):
         with torch.no_grad():
             for own, weight in zip(slow.parameters(), live.parameters(), strict=True):
                 own.copy_(0.6 * own + 0.4 * weight)
-            keys, others = (slow[1](vectors(slow[0], texts)) for texts in (first, second))
+            of_keys = slow[1] if positives == "momentum" else through
+            keys, others = (of_keys(vectors(slow[0], texts)) for texts in (first, second))
         anchors, twins = (through(vectors(model, texts)) for texts in (first, second))
         if positives == "momentum":
             twins = keys = others
@@ -119,19 +120,36 @@ def test_one_step_for_each_of_the_optimizers(build, sentences):
     assert changed == [False, False, False, True, False, False, False]
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_only_optimizers_of_its_own_weights_count(fused):
+    """A fused optimizer changes weights without raising their versions."""
+    followed, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    keys, moved = MomentumEncoder([followed], momentum=0.5), []
+    keys.follow([followed])
+    for layer in (other, followed):
+        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1, fused=fused)
+        layer(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        for _ in range(2):
+            before = keys.copies[0].weight.clone()
+            keys.follow([followed])
+            moved.append(not torch.equal(before, keys.copies[0].weight))
+    assert moved == [False, False, True, False]
+
+
 def test_under_the_trainers_accumulation_one_step_for_each_of_the_optimizers(build, sentences, tmp_path):
     """Also where another loss takes turns, and the optimizer's step ends on one of its batches."""
     model = build()
     losses = {"a": MomentumContrastLoss(model, momentum=0.5, queue_size=4), "b": SimCSELoss(model)}
     own = losses["a"].momentum_encoder.copies[0].model.encoder.layer[0].attention.self.query.weight
     weight = model[0].model.encoder.layer[0].attention.self.query.weight
-    seen, update = [], losses["a"].momentum_encoder.update
+    seen, follow = [], losses["a"].momentum_encoder.follow
 
-    def recorded(followed):
-        update(followed)
+    def recorded(*followed):
+        follow(*followed)
         seen.append((weight.detach().clone(), own.clone()))
 
-    losses["a"].momentum_encoder.update = recorded
+    losses["a"].momentum_encoder.follow = recorded
     arguments = SentenceTransformerTrainingArguments(
         str(tmp_path), per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=0.1, max_steps=4,
         multi_dataset_batch_sampler="round_robin", report_to="none", save_strategy="no", use_cpu=True,
@@ -159,7 +177,7 @@ def test_the_momentum_encoder_copies_buffers_and_keeps_half_precision_in_float32
     followed = torch.nn.BatchNorm1d(4)
     keys = MomentumEncoder([followed], momentum=0.9)
     followed(torch.randn(8, 4))
-    keys.update([followed])
+    keys.follow([followed])
     assert followed.running_mean.abs().sum() > 0
     for own, live in zip(keys.copies[0].buffers(), followed.buffers(), strict=True):
         assert torch.equal(own, live)
@@ -168,9 +186,8 @@ def test_the_momentum_encoder_copies_buffers_and_keeps_half_precision_in_float32
         followed.weight.fill_(1)
         keys = MomentumEncoder([followed], momentum=0.999)
         followed.weight.fill_(2)
-        optimizer = torch.optim.SGD(followed.parameters())  # which has no gradient, and so changes nothing
         for _ in range(10):
-            optimizer.step()
-            keys.update([followed])
-    assert keys.copies[0].weight.dtype == torch.float32
+            followed.weight.mul_(1)  # a step that changes nothing
+            keys.follow([followed])
+    assert keys.bfloat16().copies[0].weight.dtype == torch.float32
     torch.testing.assert_close(keys.copies[0].weight, torch.full((2, 2), 2 - 0.999**10))

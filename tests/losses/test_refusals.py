@@ -182,13 +182,15 @@ def test_wrong_numbers_of_columns_and_columns_that_are_no_text(build, sentences,
         loss([{"input_ids": empty, "attention_mask": empty}])
 
 
-def test_tokens_without_an_embedding_are_not_drawn(build, sentences):
+@pytest.mark.parametrize("added", [1, 400])
+def test_tokens_without_an_embedding(build, sentences, added):
+    """Before the loss is built they are refused, and so is a matrix that was made larger afterwards."""
     model = build()
-    rows = encoder_of(model).get_input_embeddings().num_embeddings
-    model.tokenizer.add_tokens([f"word{number}" for number in range(400)])
-    with pytest.warns(UserWarning, match="resize_token_embeddings"):
-        loss = ConIsILoss(model, strategy="subword")
-    ids = loss.pairs.replacement.ordinary
-    assert len(ids) > 0
-    assert int(ids.max()) < rows
-    assert torch.isfinite(loss([model.preprocess(sentences)]).total)
+    loss = ConIsILoss(model, strategy="subword")
+    model.tokenizer.add_tokens([f"word{number}" for number in range(added)])
+    with pytest.raises(ValueError, match="resize_token_embeddings"):
+        ConIsILoss(model, strategy="subword")
+    encoder_of(model).resize_token_embeddings(len(model.tokenizer))
+    with pytest.raises(ValueError, match=r"resize_token_embeddings before"):
+        loss([model.preprocess(sentences)])
+    assert torch.isfinite(ConIsILoss(model, strategy="subword")([model.preprocess(sentences)]).total)

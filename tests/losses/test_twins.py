@@ -105,12 +105,13 @@ def test_margin_of_tokens_by_hand(build):
 def test_margin_of_tokens_is_that_of_a_loop(made, monkeypatch, route, unpaired):
     """Position by position, number by number; dropout is on, and M knows nothing of it."""
     loss, columns, labels = made(route, dropout=True, fusion_rate=0.7, unpaired_tokens=unpaired)
-    seen, original = [], twins_module.twins_margin
-    monkeypatch.setattr(twins_module, "twins_margin", lambda *args: seen.append(args) or original(*args))
+    seen, terms = [], loss._terms
+    monkeypatch.setattr(loss, "_terms", lambda views: seen.append(views) or terms(views))
     loss(fresh(columns), labels)
-    ((h, identical, _, x, x_identical, x_fraternal),) = seen
-    assert not torch.allclose(h, identical)
-    torch.testing.assert_close(x, x_identical)
+    (views,) = seen
+    x, x_fraternal = views.anchor_embedding, views.fraternal_embedding
+    assert not torch.allclose(views.anchor, views.identical)
+    assert views.identical_embedding is None  # the anchor's tokens
     assert not any(part.requires_grad for part in (x, x_fraternal))
     lookup = loss.model.transformers_model.get_input_embeddings().weight.tolist()
     translations, foreign_rows = columns[-1], lookup
