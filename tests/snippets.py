@@ -34,13 +34,21 @@ def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
+def write_documents(path: Path, count: int) -> None:
+    """A table of titles and bodies, each with sentences that no other has."""
+    words = [f"{first}{second}" for first in "bdfgklmnprstvw" for second in ("ato", "emi", "iru", "ola", "una", "ipo")]
+    rows = (
+        f"{number},About {words[number % 84]},A {words[number % 84]} sleeps {words[number * 5 % 83]}. "
+        f"It rains on the {words[number * 7 % 83]} {words[number % 84]}. The {words[number % 84]} sings.\n"
+        for number in range(count)
+    )
+    path.write_text("id,title,body\n" + "".join(rows), encoding="utf-8")
+
+
 def write_files(folder: Path, sentences: list[str]) -> None:
     """Write what the pages call corpus.txt, articles.csv, pairs.tsv, dev.jsonl and data/."""
     (folder / "corpus.txt").write_text("\n".join(sentences), encoding="utf-8")
-    articles = [f"{text.capitalize()}. {other.capitalize()} {number}." for number, (text, other) in enumerate(
-        zip(sentences * 3, sentences[1:] * 3 + sentences[:3], strict=True)
-    )]  # fmt: skip
-    (folder / "articles.csv").write_text("id,body\n" + "".join(f"{n},{a}\n" for n, a in enumerate(articles)))
+    write_documents(folder / "articles.csv", 70)
     pairs = zip(sentences, foreign.GERMAN, strict=True)
     (folder / "pairs.tsv").write_text(
         "sentence\ttranslation\n" + "".join(f"{one}\t{two}\n" for one, two in pairs), encoding="utf-8"
