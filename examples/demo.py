@@ -117,10 +117,7 @@ def main():
     print(f"Twins: {STEPS} steps of {BATCH} sentences with their German translations ...", flush=True)
     twins = train(TwinsLoss, two, fusion_rate=0.0)  # the fraternal twin is the translation alone
     results["Twins"] = scores(twins, english[held_out], german[held_out])
-    print(
-        f"Now {results['Twins'][1]:.0f} of {HELD_OUT} do. All sentences are combinations of the same 48 phrases; these ones"
-    )
-    print("were not trained on:")
+    print(f"Now {results['Twins'][1]:.0f} of {HELD_OUT} do. These combinations of the phrases were not trained on:")
     for place in (0, 1, 2):
         print(f"  {german[place]}")
         for when, model in (("before", before), ("after ", twins)):
@@ -132,16 +129,16 @@ def main():
     for name, (graded, found) in results.items():
         print(f"{name:10}{graded:14.1f}{found:22.0f} %")
     print(
-        "\nThe right column is what translations bring. A difference of a point in the left one may be chance: one seed,"
+        "\nThe right column is what translations bring. Its sentences are combinations of 48 phrases, easier than real"
     )
-    print("162 pairs.\n")
+    print("text. A difference of a point in the left one may be chance: one seed, 162 pairs.\n")
     folder.mkdir(parents=True, exist_ok=True)
     twins.save_pretrained(str(folder / "twins"))
     draw(results, folder / "scores.png")
     print(
         f"Encoder: {folder / 'twins'}. Picture: {folder / 'scores.png'}. {time.perf_counter() - started:.0f} s in all."
     )
-    print("\nNext, on your own table of documents, which keeps the encoder that you have if nothing is gained:")
+    print("\nNext, your own table of documents. If nothing is gained, you keep the encoder that you started from:")
     print("  .venv/bin/st-contrastive train --recipe own-text --data articles.csv --column title,body --dev corpus \\")
     print("    --output_dir out")
 

@@ -25,9 +25,8 @@ run = recipes.run("own-text", model=name, data=table, column=("title", "body"), 
 if run.collapsed:
     sys.exit(f"Nothing was saved: {run.collapsed}")
 print(f"nDCG@10 before {run.before:.3f}, after {run.after:.3f}, mixed {run.mixed:.3f}; margin {run.margin:.3f}")
-print(
-    {"start": "Nothing was gained: the encoder is saved as it was."}.get(run.saved, f"Saved: the {run.saved} weights.")
-)
+saved = "encoder that you started from" if run.saved == "start" else f"{run.saved} weights"
+print(f"Saved in {output}: the {saved}.")
 
 # Search with it. It loads without this package.
 model = SentenceTransformer(output)
