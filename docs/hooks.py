@@ -14,8 +14,14 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 #: Files outside of docs/ that the site has, under the same path or the one given.
-MOVED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
-SHOWN = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "examples/*.py", "CITATION.cff")
+MOVED = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "README.md": "index.md",
+    "LICENSE": "LICENSE.txt",
+    ".github/workflows/ci.yml": "ci.yml",
+}
+SHOWN = (*MOVED, "benchmarks/README.md", "examples/*.py", "CITATION.cff", "pyproject.toml")
 EQUATION = re.compile(r'<(div|span) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL)
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 #: A picture or a link in HTML, which mkdocs neither follows nor checks.

@@ -36,8 +36,9 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     ``fp16_full_eval`` or ``bf16_full_eval`` leaves the weights as they are.
 
     Args:
-        args, kwargs: as in sentence-transformers. With ``model_init``, a loss that owns something or changes the model
-            is given as a function of the model.
+        args: as in sentence-transformers.
+        kwargs: as in sentence-transformers. With ``model_init``, a loss that owns something or changes the model is
+            given as a function of the model.
         max_length: how many tokens of a text training reads, and the loss of ``eval_dataset``. Evaluators, checkpoints
             and the trained model read the model's own ``max_seq_length``, which None takes for training too.
         card_examples: let the model card quote texts of the training data.
