@@ -133,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         if ":" in str(chosen.loss):
             sys.path.append("")  # a loss of one's own may be in the current folder
         result = recipes.run(chosen, on_trainer=on_trainer, on_score=on_score, **given)
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: a tool of --report_to is missing
         if begun.has_begun and not isinstance(error, OSError):
             raise
         raise UserError(first_line(error)) from error

@@ -271,7 +271,7 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs"),
         (["--loss", "simcse", "--temperature", "0.1"], "--loss_arg temperature=VALUE"),
         (["--loss", "simcse", "--mask-rate=0.1"], "--loss_arg mask_rate=VALUE"),
-        (["--loss", "simcse", "--report_to", "tensorboard"], "report_to"),
+        (["--loss", "simcse", "--report_to", "tensorboard"], "TensorBoard"),
         (["--loss", "no.such.module:Loss"], "no.such"),
         (["--loss", "simcse", "--per_device_train_batch_size", "1"], "per_device_train_batch_size"),
         (["/no/such.yaml"], "/no/such.yaml"),
