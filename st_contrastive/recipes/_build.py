@@ -31,7 +31,7 @@ Data: TypeAlias = str | Path | Sequence[str] | Dataset
 
 #: Settings that are neither the loss's nor the Trainer's.
 INPUTS = (
-    "model pooling max_length data column pairs split repeats translations languages augment dev mix card_examples"
+    "model pooling max_length data column pairs split repeats translations languages augment dev mix margin card_examples"
 ).split()
 _TRAINING = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
 _NUMBERS = {name: kind for name, kind in get_type_hints(TrainingArguments).items() if kind in (int, float, bool)}
@@ -103,6 +103,8 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
         require_count("max_length", given["max_length"], least=3)  # a token between two special ones
     if "mix" in given:
         require_number("mix", given["mix"], above=0, most=1)
+    if "margin" in given:
+        require_number("margin", given["margin"])
     augment = augmentation(given["augment"]) if "augment" in given else None
     arguments = _arguments({name: settings[name] for name in _TRAINING if name in settings}, given.get("dev"))
     with arguments.main_process_first(desc="reading"):  # a node's other processes find the tables that it has cached

@@ -35,7 +35,7 @@ class Run:
         mixed: the score of the mixture of the trained weights with the start; None without ``mix``.
         saved: what is saved: "start", "trained" or "mixture"; None of a collapsed run.
         collapsed: how the run collapsed; nothing was saved then.
-        margin: a smaller difference between the scores is none; that of the CorpusEvaluator, and 0 for STS.
+        margin: what a score must gain to be saved: the setting, else that of the CorpusEvaluator, and 0 for STS.
     """
 
     trainer: ContrastiveTrainer
@@ -71,8 +71,8 @@ def run(
     Stage 1 goes to ``output_dir/stage1``. It takes the settings of the run, but for those that the recipe, or
     ``stage1={...}``, names for it; with ``auxiliary``, a folder or None, there is no stage 1.
     ``mix`` is the share of the trained weights in a mixture with those of the start. With ``dev``, the start, the
-    trained weights and the mixture are scored, and the best is saved if it gains more than the evaluator's margin;
-    otherwise the start is. Without ``dev``, the mixture is saved, or the trained weights if there is none.
+    trained weights and the mixture are scored, and the best is saved if it gains more than ``margin``, or else the
+    evaluator's; otherwise the start is. Without ``dev``, the mixture is saved, or the trained weights if there is none.
     ``output_dir/run.yaml`` holds the settings, for ``st-contrastive train``. ``resume_from_checkpoint="true"``
     continues from the newest checkpoint, if there is one. Without it, a folder with another run is refused.
 
@@ -142,7 +142,7 @@ def run(
     if share is not None:
         mix_weights(trainer.model, start, share)
         weights["mixture"], scores["mixture"] = _weights(trainer), _score(trainer)
-    margin = getattr(evaluator, "margin", 0.0)
+    margin = settings.get("margin", getattr(evaluator, "margin", 0.0))
     if before is None:
         saved = "trained" if share is None else "mixture"
     else:
