@@ -34,17 +34,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group = parser.add_argument_group("what to score")
     group.add_argument("--sts", type=path, metavar="DIR", help="STS sets: a folder with stsb/test.jsonl.gz, ...")
     group.add_argument(
-        "--splits", type=names, default=["dev", "test"], metavar="A,B", help="splits of --sts; default: dev,test"
+        "--splits", type=names, default=["dev", "test"], metavar="A,B", help="of --sts; default: dev,test"
     )
     group.add_argument("--transfer", type=path, metavar="DIR", help="SentEval's tasks: a folder with mr/all.jsonl.gz")
     group.add_argument("--folds", type=several, default=10, metavar="N", help="folds of --transfer; default: 10")
-    group.add_argument(
-        "--in_domain", type=path, metavar="PAIRS", help="retrieval: does a sentence find the other of its pair?"
-    )
+    group.add_argument("--in_domain", type=path, metavar="PAIRS", help="does a sentence find the other of its pair?")
     group.add_argument("--geometry", type=path, metavar="PAIRS", help="alignment, uniformity, mutual information")
-    group.add_argument(
-        "--corpus", type=path, metavar="FILE", help="documents, no labels: does a sentence find its own document?"
-    )
+    group.add_argument("--corpus", type=path, metavar="FILE", help="does a sentence find its own document?")
     group.add_argument("--column", metavar="NAME", help="column of --corpus, or two: title,body")
     group.add_argument("--language", metavar="CODE", default="en", help="language of --corpus; default: en")
     group.add_argument("--mteb", type=names, metavar="A,B", help="MTEB's tasks from the hub, such as SciFact")
@@ -57,12 +53,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument("--batch_size", type=whole, default=64, metavar="N", help="texts encoded at a time; default: 64")
     group = parser.add_argument_group("output")
     group.add_argument("--json", type=path, metavar="FILE", help="also write the scores to this file")
-    group.add_argument(
-        "--plot",
-        type=path,
-        metavar="FILE",
-        help="draw similarities against gold scores, of --geometry or else of --sts",
-    )
+    drawn = "draw similarities against gold scores, of --geometry or else of --sts"
+    group.add_argument("--plot", type=path, metavar="FILE", help=drawn)
     add_verbose(parser)
     parser.set_defaults(run=run)
 

@@ -126,9 +126,6 @@ def run(args: argparse.Namespace) -> int:
 
     begun = Progress(None)
 
-    def on_score(score: float) -> None:
-        print(f"Score before training: {100 * score:.2f}", flush=True)
-
     def on_trainer(trainer: Any) -> None:
         nonlocal begun
         begun = _announce(trainer, verbose=verbose)
@@ -139,7 +136,12 @@ def run(args: argparse.Namespace) -> int:
         print(_described(chosen, given), end="", flush=True)
         if ":" in str(chosen.loss):
             sys.path.append("")  # a loss of one's own may be in the current folder
-        result = recipes.run(chosen, on_trainer=on_trainer, on_score=on_score, **given)
+        result = recipes.run(
+            chosen,
+            on_trainer=on_trainer,
+            on_score=lambda score: print(f"Score before training: {100 * score:.2f}", flush=True),
+            **given,
+        )
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: a tool of --report_to is missing
         if begun.has_begun and not isinstance(error, OSError):
             raise
@@ -156,17 +158,19 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
     from sentence_transformers import SentenceTransformerTrainingArguments
 
     from st_contrastive import recipes
-    from st_contrastive.recipes import Recipe
 
-    options = {
-        name: value for name, value in vars(args).items() if name not in ("run", "config", "verbose", "loss_arg")
-    }
+    given: Any = {}
+    if "config" in args:
+        with user_error(ValueError, prefix=f"{args.config}: "):
+            given = recipes.parse(Path(args.config).expanduser().read_text(encoding="utf-8"))
+        if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+            raise UserError(f"{args.config} must hold names and values, such as `loss: simcse`; got {given!r:.80}.")
+    given |= {name: value for name, value in vars(args).items() if name not in ("run", "config", "verbose", "loss_arg")}
     for item in getattr(args, "loss_arg", []):
         name, equals, value = item.partition("=")
         if not equals:
             raise UserError(f"--loss_arg {item}: give NAME=VALUE.")
-        options[name] = recipes.parse(value)
-    given = {**(_file(args.config) if "config" in args else {}), **options}
+        given[name] = recipes.parse(value)
     trainers = {field.name for field in fields(SentenceTransformerTrainingArguments)}  # some take the word "none"
     taken = {name for name, value in given.items() if str(value).lower() == "none" and name not in trainers}
     given |= dict.fromkeys(taken)
@@ -175,18 +179,7 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
         raise UserError("give either --recipe NAME or --loss NAME (and --model NAME).")
     if given.get("output_dir") is None:
         raise UserError("--output_dir is missing: name the folder for the model.")
-    return recipes.load(name) if name else Recipe("", loss, {}, stage1=given.pop("stage1", None)), given
-
-
-def _file(path: str) -> dict[str, Any]:
-    """The settings of a YAML file."""
-    from st_contrastive.recipes import parse
-
-    with user_error(ValueError, prefix=f"{path}: "):
-        settings = parse(Path(path).expanduser().read_text(encoding="utf-8"))
-    if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
-        raise UserError(f"{path} must hold names and values, such as `loss: simcse`; got {settings!r:.80}.")
-    return settings
+    return recipes.load(name) if name else recipes.Recipe("", loss, {}, stage1=given.pop("stage1", None)), given
 
 
 def _described(recipe: Recipe, given: dict[str, Any]) -> str:
@@ -209,8 +202,7 @@ def _announce(trainer: Any, *, verbose: bool) -> Any:
     prompt = prompt.get("sentence") if isinstance(prompt, dict) else prompt
     report = describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=trainer.max_length)
     print(report, flush=True)
-    metric = trainer.args.metric_for_best_model if trainer.evaluator is not None else None
-    progress = Progress(metric)
+    progress = Progress(trainer.args.metric_for_best_model if trainer.evaluator is not None else None)
     if verbose:
         progress.on_log = lambda *args, **kwargs: None  # type: ignore[method-assign]
     else:

@@ -46,13 +46,9 @@ def trainer(
     saves every ``eval_steps``, and loads the best weights at the end. With ``max_steps`` and ``num_train_epochs``, the
     first to be reached ends the run. Of two stages, this is the second; :func:`run` trains both, and mixes.
 
-    Args:
-        recipe: a recipe or its name.
-        data: the training text, as ``st_contrastive.inputs.load_sentences`` takes it.
-        output_dir: folder of the checkpoints.
-        overrides: arguments of the loss and of SentenceTransformerTrainingArguments; and the other options of
-            ``st-contrastive train --help`` under their names, such as ``column=("title", "body")``. None removes one of
-            these, or a checkpoint. A TypeError says that there is no such setting.
+    ``data`` is what ``st_contrastive.inputs.load_sentences`` takes. ``overrides`` are arguments of the loss and of
+    SentenceTransformerTrainingArguments, and the other options of ``st-contrastive train --help`` by their names, such
+    as ``column=("title", "body")``. None removes one of these, or a checkpoint. An unknown one is a TypeError.
     """
     return build(settings_of(recipe, {**overrides, "data": data, "output_dir": output_dir}))
 

@@ -20,16 +20,9 @@ from st_contrastive.methods import METHODS, POOLINGS, Method
 def load_model(name: str, pooling: str | None = None, method: Method | None = METHODS["simcse"]) -> SentenceTransformer:
     """An encoder to train, in float32: in half precision an optimizer's small steps are lost.
 
-    Its weights must be safetensors, and no code of the checkpoint is run.
-
-    Args:
-        name: folder or hub name.
-        pooling: "cls", "mean", "lasttoken", or None for the model's own. Without one, a checkpoint gets the method's;
-            in place of "cls", a decoder "lasttoken", and an encoder without a token before its texts "mean".
-        method: the method to train with. None loads the model as it is, in its own type.
-
-    Raises:
-        OSError, ValueError: the model can't be loaded, or not with that pooling.
+    Its weights must be safetensors, and no code of the checkpoint is run. Without ``pooling`` ("cls", "mean",
+    "lasttoken"), a model keeps its own, and a plain checkpoint gets the method's; in place of "cls", a decoder gets
+    "lasttoken", and an encoder without a token before its texts "mean". ``method=None`` loads it as it is, in its type.
     """
     require_choice("pooling", pooling, (*POOLINGS, None))
     place = os.path.expanduser(name)

@@ -64,16 +64,7 @@ def parse(text: str) -> Any:
 
 
 def dump(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Lines of YAML that :func:`parse` reads as these settings; a comment in place of what no file can hold.
-
-    Example:
-        >>> print(*dump({"learning_rate": 3e-5, "column": ("title", "body"), "data": object()}), sep="\\n")
-        learning_rate: 3.0e-05
-        column:
-        - title
-        - body
-        # data: given in Python, so name a file here.
-    """
+    """Lines of YAML that :func:`parse` reads as these settings; a comment in place of what no file can hold."""
     for name, value in settings.items():
         try:
             plain = json.loads(json.dumps(value, default=fspath))  # of a tuple, a path or a name of transformers

@@ -28,14 +28,9 @@ _PRIVATE = {"data", "translations", "output_dir", "prompts", "hub_token"}
 class Run:
     """What came of a run; ``str`` gives the scores in a line.
 
-    Args:
-        trainer: the Trainer of the last stage that was trained.
-        before: the score of the encoder that the run started from; None without ``dev``.
-        after: the score of the trained weights, with ``dev`` those of the best step.
-        mixed: the score of the mixture of the trained weights with the start; None without ``mix``.
-        saved: what is saved: "start", "trained" or "mixture"; None of a collapsed run.
-        collapsed: how the run collapsed; nothing was saved then.
-        margin: what a score must gain to be saved: the setting, else that of the CorpusEvaluator, and 0 for STS.
+    With ``dev``, ``before``, ``after`` and ``mixed`` are the scores of the start, of the trained weights of the best
+    step, and of their mixture; what gains no more than ``margin`` is not saved. ``saved`` is "start", "trained" or
+    "mixture". Of a run that ``collapsed``, which says how, nothing is saved. ``trainer`` is that of the last stage.
     """
 
     trainer: ContrastiveTrainer
@@ -76,10 +71,8 @@ def run(
     ``output_dir/run.yaml`` holds the settings, for ``st-contrastive train``. ``resume_from_checkpoint="true"``
     continues from the newest checkpoint, if there is one. Without it, a folder with another run is refused.
 
-    Args:
-        recipe, data, output_dir, overrides: as for :func:`trainer`.
-        on_trainer: called with each stage's Trainer before it trains.
-        on_score: called with the score before training.
+    The other arguments are those of :func:`trainer`. ``on_trainer`` is called with each stage's Trainer before it
+    trains, and ``on_score`` with the score before training.
     """
     # The settings.
     chosen = load(recipe) if isinstance(recipe, str) else recipe
@@ -128,10 +121,11 @@ def run(
         resume = any(folder.glob("checkpoint-*/trainer_state.json"))
     trainer.train(resume_from_checkpoint=resume or None)
     evaluator: Any = trainer.evaluator
+    card: Any = trainer.model.model_card_data
     if before is not None:
         metric = evaluator.primary_metric
         trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, f"eval_{metric}": before})
-        trainer.model.model_card_data.training_logs.insert(0, {"Epoch": 0.0, "Step": 0, metric: before})
+        card.training_logs.insert(0, {"Epoch": 0.0, "Step": 0, metric: before})
     trainer.save_state()
     if trainer.collapsed:
         return Run(trainer, before, collapsed=trainer.collapsed)
@@ -149,7 +143,7 @@ def run(
         gains = {name: score - before for name, score in scores.items() if score is not None}
         saved = max((name for name, gain in gains.items() if gain > margin), key=gains.__getitem__, default="start")
         # The card has the score of what was scored last.
-        trainer.model.model_card_data.eval_results_dict[evaluator] = {evaluator.primary_metric: scores[saved]}
+        card.eval_results_dict[evaluator] = {evaluator.primary_metric: scores[saved]}
     trainer.model.load_state_dict(weights[saved])
     done = Run(trainer, before, scores["trained"], scores.get("mixture"), saved, margin=margin)
 
