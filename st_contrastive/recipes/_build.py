@@ -31,7 +31,8 @@ Data: TypeAlias = str | Path | Sequence[str] | Dataset
 
 #: Settings that are neither the loss's nor the Trainer's.
 INPUTS = (
-    "model pooling max_length data column pairs split repeats translations languages augment dev mix margin card_examples"
+    "model pooling max_length data column pairs split repeats translations languages augment dev mix margin "
+    "card_examples"
 ).split()
 _TRAINING = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
 _NUMBERS = {name: kind for name, kind in get_type_hints(TrainingArguments).items() if kind in (int, float, bool)}
