@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib
+import matplotlib.lines
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

@@ -1,6 +1,6 @@
 """Write the tables of the pages from the result lines, and README's picture: ``python -m benchmarks.tables``.
 
-A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``. A difference is the mean over seeds, paired by seed, with
+A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``. A difference is the mean over seeds, paired, with
 Student's 95 % interval.
 """
 
@@ -20,6 +20,8 @@ PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "training.md", ROOT / "be
 TESTS = ["sts12", "sts13", "sts16", "stsb"]
 ENCODERS = {"all-MiniLM-L6-v2": "MiniLM", "all-mpnet-base-v2": "mpnet"}
 BASELINE = "SimCSE without head"
+#: Rows of own text whose mixtures are shown too.
+MIXED = ("own-text", "sentences, learning rate 3e-5")
 #: Rows of encoders before training, which come first.
 STARTS = ("untrained", "after stage 1")
 
@@ -103,24 +105,27 @@ def weighting() -> str:
     return markdown(["weighting", *(f"{name}, tests" for name in ENCODERS.values())], table)
 
 
-def own_text(corpora: list[str]) -> str:
-    """What training on corpora brought to their search, as differences from the untrained encoders."""
+def own_text(corpora: list[str], *, judge: str = "") -> str:
+    """What training on corpora brought to their search, as differences from untrained encoders: in nDCG@10 of judged
+    queries or, with ``judge="corpus "``, in ``CorpusEvaluator``'s score."""
     runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
-    runs = runs[runs["corpus"].isin(corpora)]
+    runs = runs[runs["corpus"].isin(corpora) & runs[f"{judge}trained"].notna()]
     columns = [(corpus, encoder) for corpus in corpora for encoder in ENCODERS]
     several = len(corpora) > 1
     heads = [f"{corpus + ', ' if several else ''}{ENCODERS[encoder]}" for corpus, encoder in columns]
     starts = [
-        runs[(runs["corpus"] == corpus) & (runs["encoder"] == encoder)]["start"].dropna().mean()
+        runs[(runs["corpus"] == corpus) & (runs["encoder"] == encoder)][f"{judge}start"].dropna().mean()
         for corpus, encoder in columns
     ]
     table = [["untrained", *(f"{start:.1f}" for start in starts)]]
     for row in dict.fromkeys(runs["row"]):
-        for kind, title in (("trained", row), ("mixed", f"{row}, half mixed with the start")):
+        for kind, title in (("trained", row), ("mixed", f"{row}, half mixed")):
+            if kind == "mixed" and row not in MIXED:
+                continue
             cells = []
             for (corpus, encoder), start in zip(columns, starts, strict=True):
                 part = runs[(runs["corpus"] == corpus) & (runs["encoder"] == encoder) & (runs["row"] == row)]
-                cells.append(difference(part.set_index("seed")[kind], start))
+                cells.append(difference(part.set_index("seed")[f"{judge}{kind}"], start))
             table.append([title, *cells])
     return markdown(["training", *heads], table)
 
@@ -170,7 +175,9 @@ def memory() -> str:
 def every_table() -> dict[str, str]:
     """The tables by their names in the pages."""
     found = {"two-encoders": two_encoders(), "language-model": language_model(), "weighting": weighting()}
-    found |= {"own-text": own_text(["scifact"]), "other-corpora": own_text(["cisi", "cacm"])}
+    corpora = ["scifact", "cisi", "cacm"]
+    found |= {"own-text": own_text(corpora[:1]), "other-corpora": own_text(corpora[1:])}
+    found |= {"own-judge": own_text(corpora, judge="corpus ")}
     return found | {"steps": steps(False), "steps-gpu": steps(True), "long-runs": long_runs(), "memory": memory()}
 
 

@@ -1,4 +1,4 @@
-"""Titles as queries, a cross-encoder as the teacher: GPL without a query generator, in sentence-transformers' own parts.
+"""Titles as queries, a cross-encoder as the teacher: GPL without a query generator, all of it sentence-transformers'.
 
     python examples/search_with_a_teacher.py articles.csv out
 
@@ -26,6 +26,7 @@ def main(
     teacher: str = "cross-encoder/ms-marco-MiniLM-L6-v2",
     steps: int = 300,
 ) -> None:
+    """Mine, score, train, and save what is better."""
     model = SentenceTransformer(encoder)
     pairs = load_pairs(table, columns=("title", "body")).shuffle(seed=42)
     held_out = min(500, len(pairs) // 5)

@@ -30,8 +30,6 @@ def load_model(name: str, *, pooling: str = "keep", max_length: int | None = Non
                 "checkpoint is incomplete, or was saved by another model's class."
             )
     if max_length is not None:
-        if not isinstance(model[0], Transformer):
-            raise UserError(f"--max_length: {name} starts with {type(model[0]).__name__}, which has no such limit.")
         longest = model.max_seq_length
         if longest is not None and max_length > longest:
             raise UserError(f"--max_length {max_length}: {name} reads at most {longest} tokens.")

@@ -34,23 +34,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group = parser.add_argument_group("what to score")
     group.add_argument("--sts", type=path, metavar="DIR", help="STS sets: a folder with stsb/test.jsonl.gz, ...")
     group.add_argument(
-        "--splits", type=names, default=["dev", "test"], metavar="A,B", help="splits of --sts; default: dev,test"
+        "--splits", type=names, default=["dev", "test"], metavar="A,B", help="of --sts; default: dev,test"
     )
-    group.add_argument(
-        "--transfer",
-        type=path,
-        metavar="DIR",
-        help="SentEval's tasks: a folder with mr/all.jsonl.gz, ...",
-    )
+    group.add_argument("--transfer", type=path, metavar="DIR", help="SentEval's tasks: a folder with mr/all.jsonl.gz")
     group.add_argument("--folds", type=several, default=10, metavar="N", help="folds of --transfer; default: 10")
-    group.add_argument(
-        "--in_domain", type=path, metavar="PAIRS", help="retrieval: does a sentence find the other of its pair?"
-    )
+    group.add_argument("--in_domain", type=path, metavar="PAIRS", help="does a sentence find the other of its pair?")
     group.add_argument("--geometry", type=path, metavar="PAIRS", help="alignment, uniformity, mutual information")
-    group.add_argument(
-        "--corpus", type=path, metavar="FILE", help="documents, no labels: does a sentence find its own document?"
-    )
-    group.add_argument("--column", metavar="NAME", help="column of --corpus that holds the documents")
+    group.add_argument("--corpus", type=path, metavar="FILE", help="does a sentence find its own document?")
+    group.add_argument("--column", metavar="NAME", help="column of --corpus, or two: title,body")
     group.add_argument("--language", metavar="CODE", default="en", help="language of --corpus; default: en")
     group.add_argument("--mteb", type=names, metavar="A,B", help="MTEB's tasks from the hub, such as SciFact")
     group = parser.add_argument_group("how to encode")
@@ -62,12 +53,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument("--batch_size", type=whole, default=64, metavar="N", help="texts encoded at a time; default: 64")
     group = parser.add_argument_group("output")
     group.add_argument("--json", type=path, metavar="FILE", help="also write the scores to this file")
-    group.add_argument(
-        "--plot",
-        type=path,
-        metavar="FILE",
-        help="draw similarities against gold scores, of --geometry or else of --sts",
-    )
+    drawn = "draw similarities against gold scores, of --geometry or else of --sts"
+    group.add_argument("--plot", type=path, metavar="FILE", help=drawn)
     add_verbose(parser)
     parser.set_defaults(run=run)
 
@@ -116,12 +103,8 @@ def run(args: argparse.Namespace) -> int:
         print(compare(reports), flush=True)
     if plotted is not None:
         with user_error(ImportError, OSError, prefix="--plot: "):
-            plot(
-                args.plot,
-                dict(zip(short_names([*models]), models.values(), strict=True)),
-                plotted,
-                batch_size=args.batch_size,
-            )
+            named = dict(zip(short_names([*models]), models.values(), strict=True))
+            plot(args.plot, named, plotted, batch_size=args.batch_size)
         print(f"Drawn in {args.plot}.")
     if failed:
         raise UserError(" ".join(dict.fromkeys(failed)))
@@ -130,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _suites(args: argparse.Namespace) -> dict[str, _Score]:
     """A function that scores a model, by the option that asks for it. The data is read or looked for now."""
-    from st_contrastive import evaluation
+    from st_contrastive import evaluation, recipes
 
     common: dict[str, Any] = {"batch_size": args.batch_size}
     suites: dict[str, _Score] = {}
@@ -159,7 +142,10 @@ def _suites(args: argparse.Namespace) -> dict[str, _Score]:
                 model, scored, name=name, **own
             )
     if args.corpus:
-        evaluator = _corpus(args)
+        with user_error(OSError, TypeError, ValueError, prefix=f"--corpus {args.corpus}: "):
+            rows = recipes.read_texts(args.corpus, args.column)
+            documents = ["\n\n".join(row.values()) for row in rows]  # a title and a body are one
+            evaluator = evaluation.CorpusEvaluator(documents, language=args.language, batch_size=args.batch_size)
         suites["--corpus"] = lambda model, name: _judged(evaluator, model, name, **_named(args.corpus, "train"))
     if args.mteb:
         suites["--mteb"] = lambda model, name: evaluation.evaluate_mteb(model, args.mteb, name=name, **common)
@@ -181,15 +167,6 @@ def _named(source: str, on_hub: str = "dev") -> dict[str, Any]:
     if place.exists() and split not in ("train", "dev", "test"):
         return {"task": stem, "split": "all"}
     return {"task": place.parent.name, "split": split} if place.exists() else {"task": stem, "split": on_hub}
-
-
-def _corpus(args: argparse.Namespace) -> Any:
-    from st_contrastive.evaluation import CorpusEvaluator
-    from st_contrastive.inputs import load_sentences
-
-    with user_error(OSError, TypeError, ValueError, prefix=f"--corpus {args.corpus}: "):
-        documents = load_sentences(args.corpus, column=args.column)["sentence"]
-        return CorpusEvaluator(documents, language=args.language, batch_size=args.batch_size)
 
 
 def _judged(evaluator: Any, model: Any, model_name: str, task: str, split: str) -> Report:

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 USAGE = """st-contrastive train (--recipe NAME | --loss NAME --model NAME) --data FILE --output_dir DIR [options]
        st-contrastive train FILE.yaml [options]"""
 _EPILOG = """\
-Every argument of sentence-transformers' SentenceTransformerTrainingArguments is an option under its own name, such as
---learning_rate 3e-5 --num_train_epochs 2 --per_device_train_batch_size 64 --bf16 --gradient_accumulation_steps 4
---save_steps 500 --report_to tensorboard --push_to_hub --resume_from_checkpoint true. All of them:
-python -c "import sentence_transformers as s; help(s.SentenceTransformerTrainingArguments)".
-FILE.yaml has the same names with values, as st-contrastive recipes NAME prints them; options override it.
-"none" removes a setting of a recipe, as in --dev none. DIR/run.yaml has the settings of a run.
+Titles and bodies of your own documents, with a verdict by a test made of them:
+  st-contrastive train --recipe own-text --data articles.csv --column title,body
+      --dev corpus --output_dir out
+
+Every argument of SentenceTransformerTrainingArguments is an option too, such as
+  --learning_rate 3e-5 --max_steps 150 --per_device_train_batch_size 64 --bf16
+  --save_steps 500 --report_to tensorboard --resume_from_checkpoint true
+FILE.yaml has the same names with values, as st-contrastive recipes NAME prints
+them, and DIR/run.yaml those of a run. Options override it; "none" removes a
+setting, as in --dev none.
 """
 #: Options, their metavars and help; the names are those of ``recipes.run``.
 _OPTIONS = {
@@ -34,6 +38,7 @@ _OPTIONS = {
     "loss": ("NAME", f"{', '.join(METHODS)}; or a loss of your own, my_module:MyLoss"),
     "model": ("NAME", "encoder to start from: a folder or a hub name"),
     "data": ("FILE", "text, csv, tsv, json(l) or parquet, also compressed; a folder; a data set of the hub"),
+    "output_dir": ("DIR", "folder of the model and its checkpoints"),
     "column": ("NAME", "column of --data that holds the texts; of two, such as title,body, each row is a pair"),
     "pairs": ("HOW", "first: the first sentence of each document and the rest of it are a pair"),
     "split": ("HOW", "cut documents: sentences, by rules for English, or a language's code; default: lines"),
@@ -71,7 +76,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=24),
     )
     _add_options(parser)
-    parser.add_argument("--output_dir", metavar="DIR", help="folder of the model and its checkpoints")
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -91,16 +95,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     from transformers import HfArgumentParser
 
     arguments: Any = SentenceTransformerTrainingArguments
-    parser = HfArgumentParser(arguments, prog="st-contrastive train", usage=USAGE, allow_abbrev=False, add_help=False)
+    parser = HfArgumentParser(
+        arguments, prog="st-contrastive train", usage=USAGE, allow_abbrev=False, add_help=False,
+        conflict_handler="resolve",  # of --output_dir, which both have
+    )  # fmt: skip
     _add_options(parser)
     names = [field.name for field in fields(arguments)]
     # A name that the namespace has gets no default.
     parsed, unknown = parser.parse_known_args(argv, argparse.Namespace(**dict.fromkeys(names, argparse.SUPPRESS)))
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{_hint(unknown[0])}")
-    given = argparse.Namespace(**{name: value for name, value in vars(parsed).items() if value != argparse.SUPPRESS})
-    given.run = run
-    return given
+    given = {name: value for name, value in vars(parsed).items() if value != argparse.SUPPRESS}
+    whole = {name: int(value) for name, value in given.items() if isinstance(value, float) and value.is_integer()}
+    return argparse.Namespace(**given | whole, run=run)  # 25 steps, not 25.0
 
 
 def _hint(option: str) -> str:
@@ -119,9 +126,6 @@ def run(args: argparse.Namespace) -> int:
 
     begun = Progress(None)
 
-    def on_score(score: float) -> None:
-        print(f"Score before training: {100 * score:.2f}", flush=True)
-
     def on_trainer(trainer: Any) -> None:
         nonlocal begun
         begun = _announce(trainer, verbose=verbose)
@@ -132,8 +136,13 @@ def run(args: argparse.Namespace) -> int:
         print(_described(chosen, given), end="", flush=True)
         if ":" in str(chosen.loss):
             sys.path.append("")  # a loss of one's own may be in the current folder
-        result = recipes.run(chosen, on_trainer=on_trainer, on_score=on_score, **given)
-    except (OSError, TypeError, ValueError) as error:
+        result = recipes.run(
+            chosen,
+            on_trainer=on_trainer,
+            on_score=lambda score: print(f"Score before training: {100 * score:.2f}", flush=True),
+            **given,
+        )
+    except (OSError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: a tool of --report_to is missing
         if begun.has_begun and not isinstance(error, OSError):
             raise
         raise UserError(first_line(error)) from error
@@ -149,17 +158,19 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
     from sentence_transformers import SentenceTransformerTrainingArguments
 
     from st_contrastive import recipes
-    from st_contrastive.recipes import Recipe
 
-    options = {
-        name: value for name, value in vars(args).items() if name not in ("run", "config", "verbose", "loss_arg")
-    }
+    given: Any = {}
+    if "config" in args:
+        with user_error(ValueError, prefix=f"{args.config}: "):
+            given = recipes.parse(Path(args.config).expanduser().read_text(encoding="utf-8"))
+        if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
+            raise UserError(f"{args.config} must hold names and values, such as `loss: simcse`; got {given!r:.80}.")
+    given |= {name: value for name, value in vars(args).items() if name not in ("run", "config", "verbose", "loss_arg")}
     for item in getattr(args, "loss_arg", []):
         name, equals, value = item.partition("=")
         if not equals:
             raise UserError(f"--loss_arg {item}: give NAME=VALUE.")
-        options[name] = recipes.parse(value)
-    given = {**(_file(args.config) if "config" in args else {}), **options}
+        given[name] = recipes.parse(value)
     trainers = {field.name for field in fields(SentenceTransformerTrainingArguments)}  # some take the word "none"
     taken = {name for name, value in given.items() if str(value).lower() == "none" and name not in trainers}
     given |= dict.fromkeys(taken)
@@ -168,18 +179,7 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
         raise UserError("give either --recipe NAME or --loss NAME (and --model NAME).")
     if given.get("output_dir") is None:
         raise UserError("--output_dir is missing: name the folder for the model.")
-    return recipes.load(name) if name else Recipe("", loss, {}, stage1=given.pop("stage1", None)), given
-
-
-def _file(path: str) -> dict[str, Any]:
-    """The settings of a YAML file."""
-    from st_contrastive.recipes import parse
-
-    with user_error(ValueError, prefix=f"{path}: "):
-        settings = parse(Path(path).expanduser().read_text(encoding="utf-8"))
-    if not isinstance(settings, dict) or not all(isinstance(name, str) for name in settings):
-        raise UserError(f"{path} must hold names and values, such as `loss: simcse`; got {settings!r:.80}.")
-    return settings
+    return recipes.load(name) if name else recipes.Recipe("", loss, {}, stage1=given.pop("stage1", None)), given
 
 
 def _described(recipe: Recipe, given: dict[str, Any]) -> str:
@@ -202,8 +202,7 @@ def _announce(trainer: Any, *, verbose: bool) -> Any:
     prompt = prompt.get("sentence") if isinstance(prompt, dict) else prompt
     report = describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=trainer.max_length)
     print(report, flush=True)
-    metric = trainer.args.metric_for_best_model if trainer.evaluator is not None else None
-    progress = Progress(metric)
+    progress = Progress(trainer.args.metric_for_best_model if trainer.evaluator is not None else None)
     if verbose:
         progress.on_log = lambda *args, **kwargs: None  # type: ignore[method-assign]
     else:

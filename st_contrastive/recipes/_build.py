@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, TypeAlias, get_type_hints
 
 import torch
-import transformers.integrations
 from datasets import Dataset
-from sentence_transformers import SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformerTrainingArguments as TrainingArguments
 from transformers import set_seed
 
 from st_contrastive import inputs
-from st_contrastive._checks import first_line, require_choice, require_count, require_number, warn
+from st_contrastive._checks import require_choice, require_count, require_number, warn
 from st_contrastive.augmentations import augmentation
 from st_contrastive.components import FraternalEmbedding
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
@@ -32,11 +31,11 @@ Data: TypeAlias = str | Path | Sequence[str] | Dataset
 
 #: Settings that are neither the loss's nor the Trainer's.
 INPUTS = (
-    "model pooling max_length data column pairs split repeats translations languages augment dev mix card_examples"
+    "model pooling max_length data column pairs split repeats translations languages augment dev mix margin "
+    "card_examples"
 ).split()
-_TRAINING = {field.name for field in dataclasses.fields(SentenceTransformerTrainingArguments) if field.init}
-_HINTS = get_type_hints(SentenceTransformerTrainingArguments)
-_NUMBERS = {name: kind for name, kind in _HINTS.items() if kind in (int, float, bool)}
+_TRAINING = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
+_NUMBERS = {name: kind for name, kind in get_type_hints(TrainingArguments).items() if kind in (int, float, bool)}
 
 
 def trainer(
@@ -46,24 +45,11 @@ def trainer(
 
     The same seed gives the same run: it is set before the loss draws its head. With ``dev``, the Trainer evaluates and
     saves every ``eval_steps``, and loads the best weights at the end. With ``max_steps`` and ``num_train_epochs``, the
-    first to be reached ends the run. Of two stages, this is the second, which ``auxiliary`` continues from the first;
-    :func:`run` trains both, and mixes.
+    first to be reached ends the run. Of two stages, this is the second; :func:`run` trains both, and mixes.
 
-    Args:
-        recipe: a recipe or its name.
-        data: the training text, as ``st_contrastive.inputs.load_sentences`` takes it.
-        output_dir: folder of the checkpoints.
-        overrides: arguments of the loss and of SentenceTransformerTrainingArguments; ``model``; ``pooling`` ("cls",
-            "mean", "lasttoken"); ``max_length``, the tokens that training reads of a text; ``column``, ``split`` and
-            ``repeats``, as ``load_sentences`` takes them; ``column=("title", "body")`` or ``pairs="first"``, for the
-            pairs of ``load_pairs``; ``dev``, a file of graded pairs, "stsb" or "corpus"; ``translations``, a file of
-            pairs in place of ``data``, and their ``languages``; ``augment``, as ``augmentations.augmentation`` takes
-            it; ``mix``, see :func:`run`; ``card_examples`` (True: the model card quotes training text). None removes
-            one of these settings, or a checkpoint.
-
-    Raises:
-        TypeError: there is no such setting.
-        OSError, ValueError: a file or a value can't be used.
+    ``data`` is what ``st_contrastive.inputs.load_sentences`` takes. ``overrides`` are arguments of the loss and of
+    SentenceTransformerTrainingArguments, and the other options of ``st-contrastive train --help`` by their names, such
+    as ``column=("title", "body")``. None removes one of these, or a checkpoint. An unknown one is a TypeError.
     """
     return build(settings_of(recipe, {**overrides, "data": data, "output_dir": output_dir}))
 
@@ -125,6 +111,8 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
         require_count("max_length", given["max_length"], least=3)  # a token between two special ones
     if "mix" in given:
         require_number("mix", given["mix"], above=0, most=1)
+    if "margin" in given:
+        require_number("margin", given["margin"])
     augment = augmentation(given["augment"]) if "augment" in given else None
     arguments = _arguments({name: settings[name] for name in _TRAINING if name in settings}, given.get("dev"))
     with arguments.main_process_first(desc="reading"):  # a node's other processes find the tables that it has cached
@@ -145,8 +133,7 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
     of_loss = {name: settings[name] for name in loss_arguments(method) if name in settings}
     fraternal = of_loss.get("fraternal")
     if isinstance(fraternal, (str, Path)):
-        fraternal = FraternalEmbedding.from_pretrained(str(fraternal), model, max_length=length)
-        of_loss["fraternal"] = fraternal
+        of_loss["fraternal"] = fraternal = FraternalEmbedding.from_pretrained(str(fraternal), model, max_length=length)
     if augment is not None and "constructed" in method.columns:
         of_loss.setdefault("strategy", "given")
     loss = method.loss_class(model, **of_loss)
@@ -158,10 +145,10 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
         own = {"sentence" if name == given.get("column") else name: text for name, text in arguments.prompts.items()}
         again = {dataset.column_names[-1]: own.get("sentence", "")} if augment is not None else {}
         arguments.prompts = {**again, **own}
-    examples = given.get("card_examples", False)
     return ContrastiveTrainer(
-        model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=length, card_examples=examples
-    )
+        model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=length,
+        card_examples=given.get("card_examples", False),
+    )  # fmt: skip
 
 
 def read_texts(
@@ -176,15 +163,18 @@ def read_texts(
         except ValueError:
             if "," not in (column or ""):  # which is in a column's name, or stands between two
                 raise
+    language = language_of(split)
     if pairs == "first":
-        language = language_of(split) or "en"
-        return inputs.load_pairs(source, columns=column or (), pairs=pairs, language=language)
+        return inputs.load_pairs(source, columns=column or (), pairs=pairs, language=language or "en")
+    if language is not None:
+        raise ValueError(f"split={split!r} cuts one column: two are read as they are. Leave it out.")
     return inputs.load_pairs(source, columns=column or ("title", "body"))
 
 
 def _read(given: Mapping[str, Any], method: Method) -> tuple[Any, Any]:
     """The texts to train on, and the evaluator."""
     dev = given.get("dev")
+    evaluator = None if dev is None or dev == "corpus" else STSEvaluator(dev, "dev")
     if "augment" in given:
         _require_column("constructed" if "antonyms" in given["augment"] else "other", "augment", given, method)
     if "translations" in given:
@@ -192,7 +182,7 @@ def _read(given: Mapping[str, Any], method: Method) -> tuple[Any, Any]:
         if "data" in given or dev == "corpus":
             raise ValueError("translations holds the sentences too: leave data, and dev='corpus', out.")
         languages = {"languages": tuple(given["languages"])} if "languages" in given else {}
-        return inputs.load_translations(given["translations"], **languages), _evaluator(dev)
+        return inputs.load_translations(given["translations"], **languages), evaluator
     if "data" not in given:
         raise ValueError("data is missing: name the training text.")
     options = {name: given[name] for name in ("column", "pairs", "split", "repeats") if name in given}
@@ -203,9 +193,7 @@ def _read(given: Mapping[str, Any], method: Method) -> tuple[Any, Any]:
         _require_column("other", "pairs" if "pairs" in given else "column", given, method)
         if "augment" in given:
             raise ValueError(f"augment={given['augment']!r} makes a second column, and pairs have one: leave it out.")
-        if "split" in options and "pairs" not in given:
-            raise ValueError(f"split={given['split']!r} cuts one column: two are read as they are. Leave it out.")
-    return _held_out(dataset, given) if dev == "corpus" else (dataset, _evaluator(dev))
+    return _held_out(dataset, given) if dev == "corpus" else (dataset, evaluator)
 
 
 def _require_column(column: str, setting: str, given: Mapping[str, Any], method: Method) -> None:
@@ -221,12 +209,11 @@ def _held_out(documents: Dataset, given: Mapping[str, Any]) -> tuple[Dataset, Co
     documents = documents.shuffle(seed=42)
     count = min(1000, max(len(documents) // 10, min(200, len(documents) // 3)))
     own, body = documents.select(range(count)), documents.column_names[-1]
-    evaluator = CorpusEvaluator(
-        ["\n\n".join(row.values()) for row in own], language=language_of(given.get("split", "sentences")) or "en"
-    )
-    texts = set(own[body])  # another row may repeat one
+    texts = ["\n\n".join(row.values()) for row in own]
+    evaluator = CorpusEvaluator(texts, language=language_of(given.get("split", "sentences")) or "en")
+    bodies = set(own[body])  # another row may repeat one
     rest = documents.select(range(count, len(documents))).filter(
-        lambda rows: [row not in texts for row in rows], input_columns=body, batched=True, load_from_cache_file=False
+        lambda rows: [row not in bodies for row in rows], input_columns=body, batched=True, load_from_cache_file=False
     )
     # For describe: what the first reading left out, and the second.
     counts = {**json.loads(documents.info.description), "held out": len(documents) - len(rest)}
@@ -235,10 +222,6 @@ def _held_out(documents: Dataset, given: Mapping[str, Any]) -> tuple[Dataset, Co
         counts = {**json.loads(rest.info.description), **counts}
     rest.info.description = json.dumps(counts)
     return rest, evaluator
-
-
-def _evaluator(dev: str | Path | None) -> Any:
-    return None if dev is None else STSEvaluator(dev, "dev")
 
 
 def _arguments(training: dict[str, Any], dev: str | Path | None) -> Any:
@@ -255,18 +238,11 @@ def _arguments(training: dict[str, Any], dev: str | Path | None) -> Any:
         defaults |= {"save_total_limit": 2, "metric_for_best_model": metric, "greater_is_better": True}
         defaults["load_best_model_at_end"] = training.get("save_strategy") != "no"
     training["output_dir"] = os.path.expanduser(training["output_dir"])
-    arguments: Any = SentenceTransformerTrainingArguments(**{**defaults, **training})
+    arguments: Any = TrainingArguments(**{**defaults, **training})
     if arguments.n_gpu > 1:
         warn(
             f"{arguments.n_gpu} devices are visible to one process, which trains on one of them, so that batches keep "
             "their size. To train on all: torchrun --nproc_per_node N, or accelerate launch."
         )
         arguments._n_gpu = 1
-    try:
-        integrations: Any = transformers.integrations
-        absent = {*arguments.report_to}.difference(integrations.get_available_reporting_integrations())
-        for callback in integrations.get_reporting_integration_callbacks(sorted(absent)):
-            callback()  # says what is to be installed
-    except (ImportError, RuntimeError, ValueError) as error:
-        raise ValueError(f"report_to: {first_line(error)}") from error
     return arguments

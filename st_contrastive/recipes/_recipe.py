@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from os import fspath
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -25,17 +25,10 @@ _Loader.add_implicit_resolver(
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of a training run.
+    """The settings of a training run, by the names that :func:`trainer` takes, and what to know before it.
 
-    Args:
-        name: as :func:`load` takes it.
-        loss: a name of ``METHODS``.
-        settings: overrides of :func:`trainer`, by their names.
-        sources: of each setting: a table or section of a paper, a file of its authors' code, or "ours".
-        stage1: settings of a first stage, under the loss "pretraining", that differ from those of the second.
-        stage1_sources: their sources.
-        title: what it is about; with ``reported``, the paper's result, ``differs``, differences from the paper, and
-            ``notes``, what to know before a run.
+    Each has its source: a table or section of a paper, a file of its authors' code, or "ours". ``stage1`` holds what
+    differs in a first stage, under the loss "pretraining". ``reported`` is the paper's result.
     """
 
     name: str
@@ -46,8 +39,8 @@ class Recipe:
     stage1_sources: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     reported: str = ""
-    differs: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    differs: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def names() -> list[str]:
@@ -56,22 +49,14 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Recipe:
-    """The recipe of that name.
-
-    Raises:
-        ValueError: there is none; the message parts all names.
-    """
+    """The recipe of that name; a ValueError names all."""
     if name not in _recipes():
         raise ValueError(f"there is no recipe {name!r}; there are {', '.join(_recipes())}.")
     return _recipes()[name]
 
 
 def parse(text: str) -> Any:
-    """YAML text as a value.
-
-    Raises:
-        ValueError: it is not YAML.
-    """
+    """YAML text as a value; a ValueError if it is not YAML."""
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
@@ -79,16 +64,7 @@ def parse(text: str) -> Any:
 
 
 def dump(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Lines of YAML that :func:`parse` reads as these settings; a comment in place of what no file can hold.
-
-    Example:
-        >>> print(*dump({"learning_rate": 3e-5, "column": ("title", "body"), "data": object()}), sep="\\n")
-        learning_rate: 3.0e-05
-        column:
-        - title
-        - body
-        # data: given in Python, so name a file here.
-    """
+    """Lines of YAML that :func:`parse` reads as these settings; a comment in place of what no file can hold."""
     for name, value in settings.items():
         try:
             plain = json.loads(json.dumps(value, default=fspath))  # of a tuple, a path or a name of transformers
@@ -99,21 +75,16 @@ def dump(settings: Mapping[str, Any]) -> Iterator[str]:
 
 @cache
 def _recipes() -> Mapping[str, Recipe]:
-    folder = resources.files("st_contrastive.recipes")
-    files = sorted(
-        (file for file in folder.iterdir() if file.name.endswith(".yaml")),
-        key=lambda file: (file.name != "mini.yaml", file.name),
-    )
-    entries = [entry for file in files for entry in parse(file.read_text(encoding="utf-8")).items()]
-    return {name: _recipe(name, entry) for name, entry in entries if name != "_shared"}
-
-
-def _recipe(name: str, entry: dict[str, Any]) -> Recipe:
-    settings, sources = _merged(entry.pop("settings"))
-    parts: dict[str, Any] = {part: tuple(entry.pop(part, ())) for part in ("differs", "notes")}
-    if "stage1" in entry:
-        parts["stage1"], parts["stage1_sources"] = _merged(entry.pop("stage1"))
-    return Recipe(name, settings=settings, sources=sources, **parts, **entry)
+    recipes = {}
+    for file in sorted(Path(__file__).parent.glob("*.yaml"), key=lambda file: (file.stem != "mini", file.stem)):
+        for name, entry in parse(file.read_text(encoding="utf-8")).items():
+            if name == "_shared":
+                continue
+            for settings, sources in (("settings", "sources"), ("stage1", "stage1_sources")):
+                if settings in entry:
+                    entry[settings], entry[sources] = _merged(entry[settings])
+            recipes[name] = Recipe(name, **entry)
+    return recipes
 
 
 def _merged(groups: list[Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -121,8 +92,11 @@ def _merged(groups: list[Any]) -> tuple[dict[str, Any], dict[str, str]]:
     settings: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for group in groups:
-        nested = _merged(group) if isinstance(group, list) else None
-        values = nested[0] if nested else {name: value for name, value in group.items() if name != "source"}
+        if isinstance(group, list):
+            values, own = _merged(group)
+        else:
+            values = {name: value for name, value in group.items() if name != "source"}
+            own = dict.fromkeys(values, group["source"])
         settings |= values
-        sources |= nested[1] if nested else dict.fromkeys(values, group["source"])
+        sources |= own
     return settings, sources

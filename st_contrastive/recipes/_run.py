@@ -28,14 +28,9 @@ _PRIVATE = {"data", "translations", "output_dir", "prompts", "hub_token"}
 class Run:
     """What came of a run; ``str`` gives the scores in a line.
 
-    Args:
-        trainer: the Trainer of the last stage that was trained.
-        before: the score of the encoder that the run started from; None without ``dev``.
-        after: the score of the trained weights, with ``dev`` those of the best step.
-        mixed: the score of the mixture of the trained weights with the start; None without ``mix``.
-        saved: what is saved: "start", "trained" or "mixture"; None of a collapsed run.
-        collapsed: how the run collapsed; nothing was saved then.
-        margin: a smaller difference between the scores is none; that of the CorpusEvaluator, and 0 for STS.
+    With ``dev``, ``before``, ``after`` and ``mixed`` are the scores of the start, of the trained weights of the best
+    step, and of their mixture; what gains no more than ``margin`` is not saved. ``saved`` is "start", "trained" or
+    "mixture". Of a run that ``collapsed``, which says how, nothing is saved. ``trainer`` is that of the last stage.
     """
 
     trainer: ContrastiveTrainer
@@ -71,26 +66,19 @@ def run(
     Stage 1 goes to ``output_dir/stage1``. It takes the settings of the run, but for those that the recipe, or
     ``stage1={...}``, names for it; with ``auxiliary``, a folder or None, there is no stage 1.
     ``mix`` is the share of the trained weights in a mixture with those of the start. With ``dev``, the start, the
-    trained weights and the mixture are scored, and the best is saved if it gains more than the evaluator's margin;
-    otherwise the start is. Without ``dev``, the mixture is saved, or the trained weights if there is none.
+    trained weights and the mixture are scored, and the best is saved if it gains more than ``margin``, or else the
+    evaluator's; otherwise the start is. Without ``dev``, the mixture is saved, or the trained weights if there is none.
     ``output_dir/run.yaml`` holds the settings, for ``st-contrastive train``. ``resume_from_checkpoint="true"``
-    continues from the newest checkpoint, if there is one.
+    continues from the newest checkpoint, if there is one. Without it, a folder with another run is refused.
 
-    Args:
-        recipe: as for :func:`trainer`.
-        data: as for :func:`trainer`.
-        output_dir: folder of the model and its checkpoints.
-        on_trainer: called with each stage's Trainer before it trains.
-        on_score: called with the score before training.
-        overrides: as for :func:`trainer`.
-
-    Raises:
-        TypeError, ValueError, OSError: as for :func:`trainer`; or ``output_dir`` holds another run.
+    The other arguments are those of :func:`trainer`. ``on_trainer`` is called with each stage's Trainer before it
+    trains, and ``on_score`` with the score before training.
     """
+    # The settings.
     chosen = load(recipe) if isinstance(recipe, str) else recipe
-    if chosen.stage1 is None and "stage1" in overrides:
-        raise TypeError(f"stage1 is for a recipe with two stages, and {chosen.name or chosen.loss} has one.")
-    of_stage1 = {**(chosen.stage1 or {}), **overrides.pop("stage1", {})}
+    stage1 = None
+    if chosen.stage1 is not None and "auxiliary" not in overrides:
+        stage1 = {**chosen.stage1, **overrides.pop("stage1", {})}
     settings = settings_of(chosen, {**overrides, "data": data, "output_dir": output_dir})
     folder, share = Path(output_dir).expanduser(), settings.get("mix")
     resume = settings.pop("resume_from_checkpoint", None) or False
@@ -99,109 +87,104 @@ def run(
             f"output_dir {folder} holds a model, its README.md or checkpoints: name another folder, or continue that "
             "run with resume_from_checkpoint=true."
         )
-    two_stages = chosen.stage1 is not None and "auxiliary" not in overrides
     trainer = build(settings)  # what is wrong with stage 2 is said before hours of stage 1
     if trainer.is_world_process_zero():
-        _write_settings(folder / "run.yaml", chosen.name, {**settings, **({"stage1": of_stage1} if two_stages else {})})
-    if not two_stages:
+        _write_settings(
+            folder / "run.yaml", chosen.name, settings if stage1 is None else {**settings, "stage1": stage1}
+        )
+
+    # The start, scored.
+    if stage1 is None:
         on_trainer(trainer)
-    before = _score(trainer)
-    start = {} if before is None and share is None else _weights(trainer)
+    start, before = _weights(trainer), _score(trainer)
     if share is not None:
         mix_weights(trainer.model, start, share)  # of equal weights, which stay: refused is what can't be mixed
     if before is not None:
         on_score(before)
-    if two_stages:
+
+    # The stages, trained.
+    if stage1 is not None:
         first = folder / "stage1"
         if not (resume and (first / "modules.json").is_file()):
             pretraining = Recipe("", "pretraining", {})
             shared = {name: settings[name] for name in settings.keys() - _LATER if takes(pretraining, name)}
             if settings.get("dev") == "corpus":  # stage 1 leaves the held-out documents alone too
                 shared |= {"data": trainer.train_dataset, "column": "sentence", "split": "lines"}
-            trainer = build(settings_of(pretraining, {**shared, **of_stage1, "output_dir": first}))
-            on_trainer(trainer)
-            _train(trainer, resume)
-            if trainer.collapsed:
-                return Run(trainer, collapsed=trainer.collapsed)
-            _save(trainer)
+            shared |= {**stage1, "output_dir": first, "resume_from_checkpoint": resume}
+            done = run(pretraining, on_trainer=on_trainer, **shared)
+            if done.collapsed:
+                return done
         # The encoder and the auxiliary network both start from the first stage (InfoCSE, section 3.2).
         trainer = build({**settings, "model": str(first), "auxiliary": str(first)})
         on_trainer(trainer)
-    _train(trainer, resume, before)
-    done = _decided(trainer, before, start, share)
-    if done.saved is not None:
-        add_to_card(trainer.model, _card(chosen.name, settings, done))
-        _save(trainer)
-        if trainer.args.push_to_hub:
-            trainer.push_to_hub()
+    if str(resume).lower() == "true":  # none if it was killed before the first
+        resume = any(folder.glob("checkpoint-*/trainer_state.json"))
+    trainer.train(resume_from_checkpoint=resume or None)
+    evaluator: Any = trainer.evaluator
+    card: Any = trainer.model.model_card_data
+    if before is not None:
+        metric = evaluator.primary_metric
+        trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, f"eval_{metric}": before})
+        card.training_logs.insert(0, {"Epoch": 0.0, "Step": 0, metric: before})
+    trainer.save_state()
+    if trainer.collapsed:
+        return Run(trainer, before, collapsed=trainer.collapsed)
+
+    # What is worth saving, decided.
+    trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # to be scored in the start's precision
+    weights, scores = {"start": start, "trained": _weights(trainer)}, {"start": before, "trained": _score(trainer)}
+    if share is not None:
+        mix_weights(trainer.model, start, share)
+        weights["mixture"], scores["mixture"] = _weights(trainer), _score(trainer)
+    margin = settings.get("margin", getattr(evaluator, "margin", 0.0))
+    if before is None:
+        saved = "trained" if share is None else "mixture"
+    else:
+        gains = {name: score - before for name, score in scores.items() if score is not None}
+        saved = max((name for name, gain in gains.items() if gain > margin), key=gains.__getitem__, default="start")
+        # The card has the score of what was scored last.
+        card.eval_results_dict[evaluator] = {evaluator.primary_metric: scores[saved]}
+    trainer.model.load_state_dict(weights[saved])
+    done = Run(trainer, before, scores["trained"], scores.get("mixture"), saved, margin=margin)
+
+    # Saved.
+    add_to_card(trainer.model, _card(chosen.name, settings, done))
+    if trainer.is_world_process_zero():
+        trainer.model.save_pretrained(str(folder))
+        if hasattr(trainer.loss, "save_auxiliary"):
+            trainer.loss.save_auxiliary(str(folder))
+    trainer.accelerator.wait_for_everyone()
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub()
     return done
 
 
-def _score(trainer: ContrastiveTrainer) -> float | None:
-    """The evaluator's score of the weights as they are: rank 0's on all ranks, and in no log. None without one."""
-    if trainer.evaluator is None:
-        return None
-    # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
-    scores: Any = trainer.evaluator(trainer.model)
-    (score,) = broadcast_object_list([float(scores[trainer.evaluator.primary_metric])])
-    return float(score)
+def _write_settings(path: Path, recipe: str, settings: Mapping[str, Any]) -> None:
+    """Write the settings as a file that ``st-contrastive train`` reads."""
+    versions = ", ".join(f"{name} {version(name)}" for name in ("sentence-transformers", "transformers", "torch"))
+    lines = [f"# Recipe: {recipe or 'none'}", f"# st_contrastive {__version__}, {versions}"]
+    kept = {name: value for name, value in settings.items() if name != "hub_token"}
+    if not isinstance(kept.get("data", ""), (str, PathLike)):
+        kept["data"] = object()  # no texts
+    with complete_file(path) as partial:
+        partial.write_text("\n".join([*lines, *dump(kept), ""]), encoding="utf-8")
 
 
 def _weights(trainer: ContrastiveTrainer) -> dict[str, Tensor]:
     return {name: weight.detach().to("cpu", copy=True) for name, weight in trainer.model.state_dict().items()}
 
 
-def _train(trainer: ContrastiveTrainer, resume: str | bool, before: float | None = None) -> None:
-    if str(resume).lower() == "true":  # none if it was killed before the first
-        resume = any(Path(str(trainer.args.output_dir)).glob("checkpoint-*/trainer_state.json"))
-    trainer.train(resume_from_checkpoint=resume or None)
-    # What follows is scored in the start's precision.
-    trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
-    if before is not None and trainer.evaluator is not None:
-        entry = {"epoch": 0.0, "step": 0, f"eval_{trainer.evaluator.primary_metric}": before}
-        trainer.state.log_history.insert(0, entry)
-    trainer.save_state()
-
-
-def _decided(trainer: ContrastiveTrainer, before: float | None, start: dict[str, Tensor], share: float | None) -> Run:
-    """Score the trained weights and their mixture with the start, and set the model to what is worth saving."""
-    evaluator: Any = trainer.evaluator
-    after, margin = _score(trainer), getattr(evaluator, "margin", 0.0)
-    if trainer.collapsed:
-        return Run(trainer, before, after, collapsed=trainer.collapsed, margin=margin)
-    weights, scores, saved = {"start": start}, {"start": before, "trained": after}, "trained"
-    if share is not None:
-        weights["trained"], saved = _weights(trainer), "mixture"
-        mix_weights(trainer.model, start, share)
-        scores["mixture"] = _score(trainer)
-    if before is not None:
-        gains = {name: score - before for name, score in scores.items() if score is not None}
-        saved = max((name for name, gain in gains.items() if gain > margin), key=gains.__getitem__, default="start")
-        # The card would have the score of what was scored last.
-        evaluator.store_metrics_in_model_card_data(trainer.model, {evaluator.primary_metric: scores[saved]})
-    if saved in weights:  # or else it is what the model has
-        trainer.model.load_state_dict(weights[saved])
-    return Run(trainer, before, after, scores.get("mixture"), saved, margin=margin)
-
-
-def _save(trainer: ContrastiveTrainer) -> None:
-    folder = str(trainer.args.output_dir)
-    if trainer.is_world_process_zero():
-        trainer.model.save_pretrained(folder)
-        if hasattr(trainer.loss, "save_auxiliary"):
-            trainer.loss.save_auxiliary(folder)
-    trainer.accelerator.wait_for_everyone()
-
-
-def _write_settings(path: Path, recipe: str, settings: Mapping[str, Any]) -> None:
-    """Write the settings as a file that ``st-contrastive train`` reads."""
-    if "data" in settings and not isinstance(settings["data"], (str, PathLike)):
-        settings = {**settings, "data": object()}  # no texts
-    versions = ", ".join(f"{name} {version(name)}" for name in ("sentence-transformers", "transformers", "torch"))
-    lines = [f"# Recipe: {recipe or 'none'}", f"# st_contrastive {__version__}, {versions}"]
-    with complete_file(path) as partial:
-        kept = {name: value for name, value in settings.items() if name != "hub_token"}
-        partial.write_text("\n".join([*lines, *dump(kept), ""]), encoding="utf-8")
+def _score(trainer: ContrastiveTrainer) -> float | None:
+    """The evaluator's score of the weights as they are: rank 0's on all ranks, and in no log. None without one."""
+    if trainer.evaluator is None:
+        return None
+    card = trainer.model.model_card_data
+    steps = [*card.training_logs]
+    # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
+    scores: Any = trainer.evaluator(trainer.model)
+    card.training_logs = steps  # to which the evaluator has added a row
+    (score,) = broadcast_object_list([float(scores[trainer.evaluator.primary_metric])])
+    return float(score)
 
 
 def _card(recipe: str, settings: Mapping[str, Any], run: Run) -> str:

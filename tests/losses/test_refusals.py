@@ -8,9 +8,11 @@ import weakref
 import peft
 import pytest
 import torch
+import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling
+from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoModelForMaskedLM
 
 from st_contrastive import (
@@ -194,3 +196,21 @@ def test_tokens_without_an_embedding(build, sentences, added):
     with pytest.raises(ValueError, match=r"resize_token_embeddings before"):
         loss([model.preprocess(sentences)])
     assert torch.isfinite(ConIsILoss(model, strategy="subword")([model.preprocess(sentences)]).total)
+
+
+def test_ddp_that_broadcasts_buffers_before_each_mini_batch(build, sentences):
+    """A process with fewer mini-batches would let the others wait."""
+    model = build()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        for options, refused in (({}, True), ({"broadcast_buffers": False}, False)):
+            for size in (2, None):
+                loss = SimCSELoss(model, mini_batch_size=size)
+                loss.model = DistributedDataParallel(model, **options)
+                if refused and size:
+                    with pytest.raises(ValueError, match=r"mini_batch_size.*broadcast_buffers=False"):
+                        loss([model.preprocess(sentences)])
+                else:
+                    assert loss([model.preprocess(sentences)]).total.isfinite()
+    finally:
+        dist.destroy_process_group()

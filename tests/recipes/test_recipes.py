@@ -81,14 +81,6 @@ def test_the_first_stage():
         assert ALL[name].stage1 == {**stage1, "mask_rate": 0.15, "auxiliary_weight": 1.0}
 
 
-def test_which_rows_a_table_covers():
-    sources = {name: recipe.sources for name, recipe in ALL.items() if name.startswith("conisi-")}
-    assert len(sources) == 7
-    for name, source in sources.items():
-        assert source["interaction_weight"].startswith("ConIsI, table 3")
-        assert ("does not cover" in source["interaction_weight"]) == (not name.startswith("conisi-s-"))
-
-
 def test_numbers_without_a_dot_are_numbers():
     assert recipes.parse("{a: 3e-5, b: 1E2, c: -2e+3, d: 1e, e: 7}") == {
         "a": 3e-5, "b": 100.0, "c": -2000.0, "d": "1e", "e": 7,
@@ -116,7 +108,7 @@ def test_nothing_to_train_is_refused():
     assert settings_of("mini-simcse", {"max_steps": -1, "num_train_epochs": 0.5})["num_train_epochs"] == 0.5
 
 
-@pytest.mark.parametrize("name", ["dev", "model", "column", "translations", "augment", "run_name"])
+@pytest.mark.parametrize("name", ["output_dir", "dev", "model", "augment", "run_name"])
 def test_an_empty_name_is_refused(name):
     for empty in ("", " "):
         with pytest.raises(ValueError, match=f"{name} is empty"):
