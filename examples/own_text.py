@@ -21,10 +21,10 @@ print(describe(pairs, SentenceTransformer(name)))
 # Train each title against its body, with the settings that `st-contrastive recipes own-text` prints.
 run = recipes.run("own-text", model=name, data=table, column=("title", "body"), dev="corpus", output_dir=output)
 
-# Did it help? A gain smaller than the margin is no measurable difference.
+# Did it help?
 if run.collapsed:
     sys.exit(f"Nothing was saved: {run.collapsed}")
-print(f"nDCG@10 before {run.before:.3f}, after {run.after:.3f}, mixed {run.mixed:.3f}; margin {run.margin:.3f}")
+print(f"nDCG@10 before {run.before:.3f}, after {run.after:.3f}, mixed {run.mixed:.3f}")
 saved = "encoder that you started from" if run.saved == "start" else f"{run.saved} weights"
 print(f"Saved in {output}: the {saved}.")
 

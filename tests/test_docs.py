@@ -6,6 +6,7 @@ import re
 import shlex
 
 import pytest
+import torch
 from datasets import load_dataset
 from sentence_transformers import SentenceTransformer
 
@@ -40,6 +41,25 @@ def test_the_python_runs(page, checkpoint, build, sentences, tmp_path, monkeypat
     for block in python_blocks(page):
         run_block(local(block), page, names)
     assert names
+
+
+def test_the_losses_of_the_extending_page_learn(build, sentences, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in python_blocks(ROOT / "docs" / "extending.md"):
+        run_block(block, ROOT / "docs" / "extending.md", names)
+    for own in (names["GaussianLoss"], names["SigmoidLoss"]):
+        loss = own(build(pooling="mean").train())
+        optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-3)
+        batch = [loss.model.preprocess(sentences)]
+        values = []
+        for _ in range(8):
+            optimizer.zero_grad()
+            terms = loss([{**features} for features in batch])
+            terms.backward()
+            optimizer.step()
+            values.append(terms.total.item())
+        assert values[-1] < values[0]
 
 
 def test_there_are_commands():

@@ -85,9 +85,20 @@ def takes(recipe: Recipe, name: str) -> bool:
     return name in INPUTS or name in _TRAINING or name in loss_arguments(find_method(recipe.loss))
 
 
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_GIVEN = ("self", "model")
+
+
 def loss_arguments(method: Method) -> list[str]:
-    """The arguments of the method's loss, beside the model."""
-    return [name for name in inspect.signature(method.loss_class).parameters if name != "model"]
+    """The arguments of the method's loss, beside the model; where it takes ``**options``, those of its base too."""
+    names: dict[str, None] = {}
+    for constructor in (vars(each)["__init__"] for each in method.loss_class.__mro__ if "__init__" in vars(each)):
+        parameters = inspect.signature(constructor).parameters
+        kinds = {name: parameter.kind for name, parameter in parameters.items()}
+        names |= dict.fromkeys(name for name, kind in kinds.items() if kind not in _REST and name not in _GIVEN)
+        if inspect.Parameter.VAR_KEYWORD not in kinds.values():
+            break
+    return [*names]
 
 
 def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:

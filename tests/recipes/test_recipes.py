@@ -120,6 +120,9 @@ def test_a_loss_of_ones_own():
     recipe = Recipe("", "tests.losses_of_ones_own:Shrinking", {})
     assert takes(recipe, "factor")
     assert not takes(recipe, "temperature")
+    passing = Recipe("", "tests.losses_of_ones_own:Passing", {})  # takes its base's arguments as **options
+    assert all(takes(passing, name) for name in ("bias", "temperature", "gather_across_devices"))
+    assert not takes(passing, "options")
     for name, match in (("no_such_module:Loss", "no_such_module"), ("tests.conftest:Loss", "Loss"), ("os:", "os:")):
         with pytest.raises(ValueError, match=match):
             settings_of(Recipe("", name, {}), {})
