@@ -82,6 +82,7 @@ def run(
     settings = settings_of(chosen, {**overrides, "data": data, "output_dir": output_dir})
     folder, share = Path(output_dir).expanduser(), settings.get("mix")
     resume = settings.pop("resume_from_checkpoint", None) or False
+    resume = {"true": True, "false": False}.get(str(resume).lower(), resume)  # of the command line
     if not resume and any(path for name in ("modules.json", "README.md", "checkpoint-*") for path in folder.glob(name)):
         raise ValueError(
             f"output_dir {folder} holds a model, its README.md or checkpoints: name another folder, or continue that "
@@ -117,7 +118,7 @@ def run(
         # The encoder and the auxiliary network both start from the first stage (InfoCSE, section 3.2).
         trainer = build({**settings, "model": str(first), "auxiliary": str(first)})
         on_trainer(trainer)
-    if str(resume).lower() == "true":  # none if it was killed before the first
+    if resume is True:  # none if it was killed before the first
         resume = any(folder.glob("checkpoint-*/trainer_state.json"))
     trainer.train(resume_from_checkpoint=resume or None)
     evaluator: Any = trainer.evaluator

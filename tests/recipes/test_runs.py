@@ -270,7 +270,7 @@ def test_a_run_goes_on_from_its_newest_checkpoint(checkpoint, tmp_path):
     with pytest.raises(KilledError):
         recipes.run("simcse-bert-base", output_dir=tmp_path / "out", on_trainer=kill, **given)
     with pytest.raises(ValueError, match=r"output_dir .*out.*resume_from_checkpoint"):
-        recipes.run("simcse-bert-base", output_dir=tmp_path / "out", **given)
+        recipes.run("simcse-bert-base", output_dir=tmp_path / "out", resume_from_checkpoint="false", **given)
     run = recipes.run("simcse-bert-base", output_dir=tmp_path / "out", resume_from_checkpoint="true", **given)
     assert run.trainer.state.global_step == 4
     assert equal(weights(tmp_path / "out"), weights(tmp_path / "whole"))
