@@ -15,7 +15,7 @@ name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
 sentences = load_sentences(corpus)["sentence"][:]
 loader = DataLoader(text_examples(sentences), batch_size=64, shuffle=True)
-loss = SimCSELoss(model, head=None)  # a language model, such as BERT, takes the head: SimCSELoss(model)
+loss = SimCSELoss(model, head="projector")  # a language model, such as BERT, takes SimCSELoss(model)
 model.fit([(loader, loss)], epochs=1, warmup_steps=0, optimizer_params={"lr": 3e-5}, output_path=output)
 
 trained = SentenceTransformer(output)  # a plain model, which loads without this package

@@ -26,7 +26,7 @@ args = SentenceTransformerTrainingArguments(
     logging_steps=10,
     report_to="none",
 )
-loss = SimCSELoss(model, head=None)  # a language model, such as BERT, takes the head: SimCSELoss(model)
+loss = SimCSELoss(model, head="projector")  # a language model, such as BERT, takes SimCSELoss(model)
 ContrastiveTrainer(model, args, sentences, loss=loss, max_length=32).train()
 print(f"Spearman x 100 on dev: {100 * before:.2f} before, {100 * evaluator(model)['dev_spearman']:.2f} after")
 model.save_pretrained(output)
