@@ -52,12 +52,9 @@ def text_dataset(sentences: Sentences, other: Second | None = None, *, seed: int
 def conisi_examples(sentences: Sentences, constructed: Second | None = None, *, seed: int = 42) -> list[InputExample]:
     """Examples of ConIsILoss for ``model.fit``.
 
-    Args:
-        sentences: as for :func:`text_examples`.
-        constructed: for strategy "given", the constructed sentence of each, or a function that makes it, such as
-            ``AntonymReplacement()`` (ConIsI-o2). If it equals its sentence, the loss takes another sentence of the
-            batch. With None the loss constructs the sentences itself.
-        seed: with the row's number, seeds the random generator that the function gets.
+    The arguments are those of :func:`text_examples`, but for ``constructed``: for strategy "given", the constructed
+    sentence of each, or a function that makes it, such as ``AntonymReplacement()`` (ConIsI-o2). If it equals its
+    sentence, the loss takes another sentence of the batch. With None the loss constructs the sentences itself.
     """
     return _examples(_data(sentences, "constructed", constructed, seed))
 
@@ -78,7 +75,7 @@ def twins_examples(
         fraternal: the FraternalEmbedding of the loss. It tokenises the translations here, once, into the label of each
             example. With None they are a second text column, which the model's own tokenizer reads.
     """
-    data = _twins_data(sentences, translations, fraternal)
+    data = twins_dataset(sentences, translations, fraternal=fraternal)
     if fraternal is None:
         return _examples(data)
     labels: Iterable[Any] = map(np.array, data["label"])
@@ -91,7 +88,14 @@ def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = Non
     With ``fraternal``, ``label`` holds the token ids of the translation instead. The arguments are those of
     :func:`twins_examples`.
     """
-    return _twins_data(sentences, translations, fraternal)
+    data = _data(sentences, "translation", translations)
+    if fraternal is None:
+        return data
+    if "translation" not in data.column_names or not hasattr(fraternal, "labels"):
+        kind = type(fraternal).__name__
+        raise ValueError(f"fraternal must be a FraternalEmbedding, which needs translations=... too; got {kind}.")
+    labels = [fraternal.labels(batch["translation"]) for batch in data.iter(1000)]
+    return data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
 
 
 def texts_of(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
@@ -140,17 +144,6 @@ def _made(batch: dict[str, list[str]], rows: list[int], *, name: str, second: An
         require_string(f"{name}[{row}]", texts[-1])
         require_encodable(f"{name}[{row}]", texts[-1])
     return {name: texts}
-
-
-def _twins_data(sentences: Sentences, translations: Iterable[str] | None, fraternal: Any) -> Dataset:
-    data = _data(sentences, "translation", translations)
-    if fraternal is None:
-        return data
-    if "translation" not in data.column_names or not hasattr(fraternal, "labels"):
-        kind = type(fraternal).__name__
-        raise ValueError(f"fraternal must be a FraternalEmbedding, which needs translations=... too; got {kind}.")
-    labels = [fraternal.labels(batch["translation"]) for batch in data.iter(1000)]
-    return data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
 
 
 def _examples(data: Dataset) -> list[InputExample]:

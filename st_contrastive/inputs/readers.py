@@ -80,9 +80,6 @@ def load_pairs(
         language: by whose rules "first" finds the sentence.
         streaming: as for :func:`load_sentences`.
 
-    Raises:
-        OSError, ValueError: the source can't be read, lacks a column, or has no pair.
-
     Example:
         >>> load_pairs(["Cats sleep. They dream, too."], pairs="first")[0]
         {'sentence': 'Cats sleep.', 'other': 'They dream, too.'}
@@ -120,16 +117,17 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
             two text files with as many lines.
         languages: the columns of the sentence and of the translation, which may be fields under ``translation``, as in
             data sets of the hub. A table with the columns ``sentence`` and ``translation`` needs none.
-
-    Raises:
-        OSError, ValueError: the source can't be read, lacks a column, or no row has both texts.
     """
     require_languages(languages)
-    name, table, known = _table(source, languages, False, False)
-    if not isinstance(table, Dataset):
-        raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
-    fields = _fields(known, languages, name)
-    return _cleaned(table, Cleaning(name, fields, _TRANSLATED, repeats=True))
+    name, table, known = _table(source, languages, False, heading=False)
+    for fields in (languages, tuple(f"translation.{language}" for language in languages), _TRANSLATED):
+        if {*fields} <= {*known}:
+            return _cleaned(table, Cleaning(name, list(fields), _TRANSLATED, repeats=True))
+    columns = ", ".join(column.removeprefix("translation.") for column in known) or "(none)"
+    raise ValueError(
+        f"languages={languages!r}: {name} has the text columns {columns}. Name the sentence's and the translation's; a "
+        "text file of pairs needs a name that ends in .tsv."
+    )
 
 
 def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
@@ -140,7 +138,7 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
         split: the split to read of a name on the hub.
 
     Raises:
-        OSError, ValueError: the source can't be read, lacks a column, a text is empty or a score no finite number.
+        ValueError: a text is empty or a score no finite number; the message names the row.
     """
     name = _name(source)
     table = read_table(source, list(_GRADED)[:2], numbers=("score",), split=split)
@@ -259,16 +257,3 @@ class Cleaning:
 
     def __str__(self) -> str:
         return ", ".join(f"{number:,} {kind}" for kind, number in self.counts.items())
-
-
-def _fields(columns: list[str], languages: tuple[str, str], name: str) -> list[str]:
-    """The columns of the sentence and of the translation."""
-    nested = tuple(f"translation.{language}" for language in languages)
-    for first, second in (languages, nested, _TRANSLATED):
-        if first in columns and second in columns:
-            return [first, second]
-    known = ", ".join(column.removeprefix("translation.") for column in columns) or "(none)"
-    raise ValueError(
-        f"languages={languages!r}: {name} has the text columns {known}. Name the sentence's and the translation's; a "
-        "text file of pairs needs a name that ends in .tsv."
-    )

@@ -89,7 +89,11 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     Raises:
         ValueError: the prompt leaves no room for a text, or there is no text.
     """
-    limit = _limit(model, prompt, max_length)
+    limit = getattr(model, "max_seq_length", None) if max_length is None else max_length
+    if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
+        limit = None
+    elif prompt:
+        require_room(prompt, _lengths(model, [""], prompt)[0], limit)
     table = read_table(dataset)
     names = text_columns(table) or [text_column([], None, "dataset")]
     streamed = isinstance(table, IterableDataset)
@@ -103,7 +107,12 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     columns = [_column(own, table[name], model, limit, prompt) for own, name in zip(shown, names, strict=True)]
     places = sorted({0, len(table) // 2, len(table) - 1})
     examples = tuple(tuple(table[place][name] or "" for name in names) for place in places)
-    faults = noted or _faults(table, names)
+    faults = noted
+    if not noted:  # what a reader would leave out
+        cleaning = Cleaning("dataset", names, tuple(names))
+        for batch in table.iter(1000):
+            cleaning(batch)
+        faults = {kind: count for kind, count in cleaning.counts.items() if kind != "rows"}
     return DataReport(rows, source_columns, len(table), faults, bool(noted), tuple(columns), examples)
 
 
@@ -114,16 +123,6 @@ def _column(name: str, texts: Any, model: Any, limit: int | None, prompt: str | 
     beyond = [length - limit for length in lengths if limit is not None and length > limit]
     cut, with_tags = sum(beyond) / max(1, sum(lengths)), sum(bool(_TAG.search(text)) for text in sample)
     return ColumnReport(name, len(texts), len(sample), len(beyond), limit, cut, with_tags)
-
-
-def _limit(model: Any, prompt: str | None, limit: int | None) -> int | None:
-    """The limit or the model's own, if it has one and a tokenizer that counts; checked against the prompt."""
-    limit = getattr(model, "max_seq_length", None) if limit is None else limit
-    if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
-        return None
-    if prompt:
-        require_room(prompt, _lengths(model, [""], prompt)[0], limit)
-    return limit
 
 
 def _lengths(model: Any, texts: list[str], prompt: str | None) -> list[int]:
@@ -138,11 +137,3 @@ def _noted(table: Any) -> dict[str, Any]:
     except (TypeError, ValueError):
         return {}
     return noted if isinstance(noted, dict) and "rows" in noted else {}
-
-
-def _faults(table: Any, names: list[str]) -> dict[str, int]:
-    """What a reader would leave out."""
-    cleaning = Cleaning("dataset", names, tuple(names))
-    for batch in table.iter(1000):
-        cleaning(batch)
-    return {kind: count for kind, count in cleaning.counts.items() if kind != "rows"}

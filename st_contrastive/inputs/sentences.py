@@ -6,14 +6,10 @@ import re
 
 
 def language_of(split: str) -> str | None:
-    """The language by whose rules ``split`` cuts documents; None for "lines", which cuts none.
-
-    Raises:
-        ValueError: it is neither "lines", "sentences" nor a code of a language.
-    """
-    if split in ("lines", "sentences"):
-        return "en" if split == "sentences" else None
-    return require_language("split", split, '"lines", "sentences" or ')
+    """The language by whose rules ``split`` cuts documents; None for "lines", which cuts none."""
+    if split == "lines":
+        return None
+    return "en" if split == "sentences" else require_language("split", split, '"lines", "sentences" or ')
 
 
 def require_language(name: str, code: str, others: str = "") -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import tarfile
 
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
@@ -81,8 +80,6 @@ def test_a_column_that_is_named_is_text_whatever_its_cells_look_like(tmp_path):
     data = load_sentences(table(tmp_path / "c.csv", rows), column="body")
     assert data["sentence"][:6] == [word for word in words if word][:6]
     assert json.loads(data.info.description)["empty"] == 1
-    excel = write(tmp_path / "e.csv", "sep=;\nbody;n\na, b;1\nc;2\n")
-    assert load_sentences(excel)["sentence"][:] == ["a, b", "c"]
     nested = write(tmp_path / "n.jsonl", '{"doc": {"body": "a", "id": 1}}\n{"doc": {"body": "b", "id": 2}}\n')
     assert load_sentences(nested, column="doc.body")["sentence"][:] == ["a", "b"]
 
@@ -115,7 +112,7 @@ def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
         assert texts_of(load_sentences(tmp_path / "saved", streaming=True)) == TEXTS
     splits = {"test": Dataset.from_dict({"body": ["t"]}), "validation": Dataset.from_dict({"body": ["v"]})}
     DatasetDict(splits).save_to_disk(tmp_path / "splits")
-    with pytest.raises(ValueError, match=r"splits holds the splits test, validation: .*splits/test"):
+    with pytest.raises(ValueError, match=r"source .*splits can't be read: .*splits/train"):
         load_sentences(tmp_path / "splits")
     DatasetDict({**splits, "train": Dataset.from_dict({"body": TEXTS})}).save_to_disk(tmp_path / "train")
     assert load_sentences(tmp_path / "train")["sentence"][:] == TEXTS
@@ -178,12 +175,6 @@ def test_splitting_loses_nothing_but_white_space(text):
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
 
 
-def tar(path):
-    with tarfile.open(path, "w") as file:
-        file.add(__file__, "a.py")
-    return path.read_bytes()
-
-
 WRONG = {
     "lfs.txt": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer.*git lfs pull"),
     "lfs.jsonl": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS"),
@@ -196,7 +187,6 @@ WRONG = {
     "u.txt": ("Grüße\nab\n".encode("utf-16"), "UTF-16.*iconv -f utf-16"),
     "u.csv": ("text\nab\n".encode("utf-16-le"), "UTF-16"),
     "p.txt": (b"PAR1 a", r"Parquet.*\.parquet"),
-    "pdf.txt": (b"%PDF-1.7", "PDF"),
     "e.txt": (b"", "is empty"),
     "latin.txt": ("fine\nStraße\n".encode("latin1"), "not UTF-8.*'ß'.*iconv -f latin1"),
     "latin.csv": ("t\nStraße\n".encode("latin1"), "not UTF-8.*'ß'"),
@@ -224,8 +214,6 @@ def test_wrong_files_are_named(tmp_path, name):
 
 
 def test_wrong_sources_are_named(tmp_path):
-    with pytest.raises(ValueError, match="tar archive"):
-        load_sentences(write(tmp_path / "t.txt", tar(tmp_path / "t.tar")))
     for missing in (tmp_path / "none.txt", "none.csv", "./none"):
         with pytest.raises(FileNotFoundError, match="none"):
             load_sentences(missing)
