@@ -8,8 +8,13 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from st_contrastive.augmentations.antonym import AntonymReplacement
-from st_contrastive.augmentations.edits import RandomDeletion, RandomInsertion, SynonymReplacement, WordRepetition
+from st_contrastive.augmentations.edits import (
+    AntonymReplacement,
+    RandomDeletion,
+    RandomInsertion,
+    SynonymReplacement,
+    WordRepetition,
+)
 
 __all__ = [
     "AntonymReplacement", "RandomDeletion", "RandomInsertion", "SynonymReplacement", "WordRepetition", "augmentation",

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._checks import require_choice, require_flag, require_languages, warn
 from st_contrastive.inputs._tables import Source, naming, read_table, text_column, text_columns
-from st_contrastive.inputs.sentences import language_of, require_language, split_sentences
 
 _Rows: TypeAlias = list[tuple[str, ...]]
 _TITLE_BODY, _PAIR, _TRANSLATED = ("title", "body"), ("sentence", "other"), ("sentence", "translation")
@@ -151,6 +151,35 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
             if value is None or not (strip(value) if isinstance(value, str) else math.isfinite(value)):
                 raise ValueError(f"{name}, row {number}: {column!r} is {value!r}. Mend the row or leave it out.")
     return table
+
+
+def language_of(split: str) -> str | None:
+    """The language by whose rules ``split`` cuts documents; None for "lines", which cuts none."""
+    if split == "lines":
+        return None
+    return "en" if split == "sentences" else require_language("split", split, '"lines", "sentences" or ')
+
+
+def require_language(name: str, code: str, others: str = "") -> str:
+    """Require the code of a language, and return it."""
+    if not re.fullmatch("[a-z]{2,3}", str(code)):
+        raise ValueError(f'{name} must be {others}the code of a language, such as "de"; got {code!r}.')
+    return code
+
+
+def split_sentences(text: str, language: str = "en") -> list[str]:
+    """The sentences of a document, each on one line, by sentencex's rules for a language.
+
+    A blank line ends a sentence. The full stops of other scripts do so too.
+
+    Example:
+        >>> split_sentences("Dr. Smith sleeps. It rains!\\n\\nA heading\\n\\n今天下雨。我们回家。")
+        ['Dr. Smith sleeps.', 'It rains!', 'A heading', '今天下雨。', '我们回家。']
+    """
+    import sentencex
+
+    sentences = (" ".join(part.split()) for part in sentencex.segment(language, text))
+    return [sentence for sentence in sentences if sentence]
 
 
 def strip(text: str | None) -> str:

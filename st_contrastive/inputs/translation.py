@@ -55,9 +55,6 @@ class Translator:
                 f"model {name} can't be loaded: {first_line(error).rstrip('.')}. It must be a sequence-to-sequence "
                 "model with safetensors and its tokenizer; Marian's tokenizer needs the extra 'translate'."
             ) from error
-        if 2 * len(self.tokenizer) < self.model.get_input_embeddings().num_embeddings:
-            # transformers makes an empty tokenizer where a folder has no files of one
-            raise ValueError(f"model {name} has no tokenizer files. Save the tokenizer beside the model.")
         self.prefix = self._prefix_for(name, languages) if prefix is None else prefix
         if device is None:
             device = str(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")

@@ -19,7 +19,7 @@ from st_contrastive.augmentations import (
     edits,
     lexicon,
 )
-from st_contrastive.augmentations._words import split
+from st_contrastive.augmentations.edits import split
 
 KNOWN = ["large", "city", "good", "day,", "(quickly)", "happy", "started", "not", "Oslo", "42", "猫", "很大"]
 TEXTS = st.one_of(

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from st_contrastive.inputs import describe, load_sentences
-from st_contrastive.inputs.sentences import split_sentences
+from st_contrastive.inputs.readers import split_sentences
 
 TEXTS = ["A cat sleeps.", "Straße, naïve  double  spaces", "今天很好。", 'He said "go".']
 
