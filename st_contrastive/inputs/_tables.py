@@ -56,10 +56,8 @@ def read_table(
     """The source of :func:`~st_contrastive.inputs.load_sentences` as a Dataset or, with ``streaming``, IterableDataset.
 
     Args:
-        columns: the columns of text to read; all columns where it is empty.
-        numbers: further columns to read, of numbers.
+        columns, numbers: the columns of text and of numbers to read; all columns where both are empty.
         heading: False if a .tsv of two columns may have none: its columns are then ``columns``.
-        split: of a data set on the hub.
     """
     if isinstance(source, dict):  # such as a DatasetDict
         raise TypeError(f"source is a {type(source).__name__}: give one of its parts, such as source['train'].")
@@ -74,14 +72,13 @@ def read_table(
         return unformatted(source).to_iterable_dataset() if streaming else unformatted(source)
     name = os.path.expanduser(os.fspath(source))
     path = Path(name)
-    if not path.exists():
-        if is_path(name) or _suffix(path) in {*_KINDS, *_NOT_LINES}:
-            raise FileNotFoundError(f"source {name} is no file or folder.")
-        with naming(name):
+    if not path.exists() and (is_path(name) or _suffix(path) in {*_KINDS, *_NOT_LINES}):
+        raise FileNotFoundError(f"source {name} is no file or folder.")
+    with naming(name):
+        if not path.exists():
             return load_dataset(name, split=split, streaming=streaming)
-    has_splits = (path / "dataset_dict.json").is_file()
-    if has_splits or (path / "state.json").is_file():
-        with naming(name):
+        has_splits = (path / "dataset_dict.json").is_file()
+        if has_splits or (path / "state.json").is_file():
             return read_table(load_from_disk(path / split if has_splits else path), streaming=streaming)
     tables: dict[str, tuple[dict[str, Any], list[str]]] = {}
     content = hashlib.sha256()

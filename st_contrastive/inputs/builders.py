@@ -29,9 +29,6 @@ def text_examples(sentences: Sentences, other: Second | None = None, *, seed: in
             as ESimCSE's ``WordRepetition()``. Without it, dropout makes the two views differ.
         seed: with the row's number, seeds the random generator that the function gets.
 
-    Raises:
-        TypeError, ValueError: a row is not a string or holds half of a surrogate pair, or the columns differ in length.
-
     Example:
         >>> text_examples(["A cat sleeps."], lambda text, rng: text + " Sleeps.")[0].texts
         ['A cat sleeps.', 'A cat sleeps. Sleeps.']
