@@ -33,12 +33,6 @@ class AntonymReplacement:
     Args:
         rate: of the words that have an antonym, max(1, round(rate * words)) are replaced, drawn at random. The paper
             "randomly substitutes some full words with antonyms" and gives no number; the default replaces all.
-
-    Example:
-        >>> import random
-        >>> from st_contrastive.augmentations import AntonymReplacement
-        >>> AntonymReplacement()("An easy day was not hotter.", random.Random(0))
-        'A difficult night was not colder.'
     """
 
     def __init__(self, rate: float = 1.0) -> None:

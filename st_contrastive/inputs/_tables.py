@@ -108,10 +108,9 @@ def _files_of(folder: Path) -> list[Path]:
     places = {file: file.relative_to(folder).parts for file in sorted(folder.rglob("*")) if file.is_file()}
     places = {file: parts for file, parts in places.items() if not any(part[0] == "." for part in parts)}
     files = [file for file in places if _suffix(file) in _KINDS]
-    kinds = sorted({_KINDS[_suffix(file)] for file in files})
     if not files:
         raise ValueError(f"source {folder} holds no file of {', '.join(_KINDS)}.")
-    if len(kinds) > 1:
+    if len(kinds := sorted({_KINDS[_suffix(file)] for file in files})) > 1:
         raise ValueError(f"source {folder} holds files of {len(kinds)} kinds ({', '.join(kinds)}): name a file in it.")
     names = (part.partition(".")[0] for file in files for part in places[file])
     splits = {match[1].lower() for name in names if (match := _SPLIT.fullmatch(name))}
@@ -173,7 +172,7 @@ def text_column(columns: list[str], column: str | None, name: str) -> str:
         hint = " load_pairs(source, columns=...) makes pairs of two." if "," in column else ""
         raise ValueError(f"column={column!r}: {name} has no such column of text, only {known}.{hint}")
     if column is None and len(columns) != 1:
-        raise ValueError(f"{name} has the text columns {known}: say with column=... which one holds the sentences.")
+        raise ValueError(f"{name} has the text columns {known}: name the one to read, such as column={columns[0]!r}.")
     return column or columns[0]
 
 

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 
 from datasets import Dataset, Features, IterableDataset, Value
 
-from st_contrastive._checks import require_choice, require_flag, require_languages, warn
+from st_contrastive._checks import require_choice, require_languages, warn
 from st_contrastive.inputs._tables import Source, naming, read_table, text_column, text_columns
 
 _Rows: TypeAlias = list[tuple[str, ...]]
-_TITLE_BODY, _PAIR, _TRANSLATED = ("title", "body"), ("sentence", "other"), ("sentence", "translation")
+_PAIR, _TRANSLATED = ("sentence", "other"), ("sentence", "translation")
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
 
@@ -50,7 +50,6 @@ def load_sentences(
         ['A cat sleeps.', 'It rains.', 'It snows.']
     """
     language = language_of(split)
-    require_flag("repeats", repeats)
     if column is not None and not isinstance(column, str):
         raise ValueError(f"column={column!r}: name one column. load_pairs(source, columns=...) makes pairs of two.")
     name, table, known = _table(source, () if column is None else (column,), streaming)
@@ -61,7 +60,7 @@ def load_sentences(
 def load_pairs(
     source: Source,
     *,
-    columns: str | Sequence[str] = _TITLE_BODY,
+    columns: str | Sequence[str] = ("title", "body"),
     pairs: str = "columns",
     language: str = "en",
     streaming: bool = False,
@@ -93,9 +92,6 @@ def load_pairs(
         )
     name, table, known = _table(source, names, streaming)
     if pairs == "first":
-        if len(names) > 1 and (columns is not _TITLE_BODY or len(known) > 1):
-            have = f"{name} has the text columns {', '.join(known)}"
-            raise ValueError(f'columns={columns!r}: pairs="first" takes one column of documents, and {have}. Name one.')
         column = text_column(known, names[0] if len(names) == 1 else None, name)
         return _cleaned(table, Cleaning(name, [column], _PAIR, require_language("language", language)))
     if missing := [column for column in names if column not in known]:
@@ -142,8 +138,6 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
     """
     name = _name(source)
     table = read_table(source, list(_GRADED)[:2], numbers=("score",), split=split)
-    if missing := [column for column in _GRADED if column not in table.column_names]:
-        raise ValueError(f"{name} has no column {missing[0]!r}, only {', '.join(table.column_names)}.")
     with naming(name):
         table = table.select_columns(list(_GRADED)).cast(_GRADED)
     for number, row in enumerate(table):
@@ -194,7 +188,6 @@ def _name(source: Source) -> str:
 
 def _table(source: Source, columns: Sequence[str], streaming: bool, heading: bool = True) -> tuple[str, Any, list[str]]:
     """The source's name, its table with fields of objects as columns, and the columns of text."""
-    require_flag("streaming", streaming)
     name = _name(source)
     table = read_table(source, columns, heading=heading, streaming=streaming)
     table = table.flatten() if isinstance(table, Dataset) else table
@@ -218,18 +211,15 @@ def _cleaned(table: Any, cleaning: Cleaning) -> Any:
 
 def _stream(table: Any, cleaning: Cleaning) -> Iterator[dict[str, str]]:
     cleaning = copy.deepcopy(cleaning)  # which no other pass has used
-    batches, count = table.iter(1000), 0
-    while True:
-        with naming(cleaning.source):
-            batch = next(batches, None)
-        if batch is None:
-            break
-        made = cleaning(batch)
-        rows = [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
-        count += len(rows)
-        if cleaning.counts["rows"] <= 1000:
-            cleaning.require_rows(count)
-        yield from rows
+    count = 0
+    with naming(cleaning.source):
+        for batch in table.iter(1000):
+            made = cleaning(batch)
+            rows = [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
+            count += len(rows)
+            if cleaning.counts["rows"] <= 1000:
+                cleaning.require_rows(count)
+            yield from rows
     cleaning.require_rows(count)
     warn(f"{cleaning.source} was read once: {cleaning}, which are left out.")
 
