@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 
 from st_contrastive._checks import require_number
 from st_contrastive.augmentations.lexicon import antonym, require_wordnet, synonyms
@@ -181,3 +182,31 @@ def join(pieces: list[tuple[str, str]]) -> str:
 def space_before(word: str) -> str:
     """The white space to put before an added word."""
     return "" if _IS_IDEOGRAPH.match(word) else " "
+
+
+_CLASSES: dict[str, Callable[..., Callable[[str, random.Random], str]]] = {
+    "antonyms": AntonymReplacement,
+    "repetition": WordRepetition,
+    "deletion": RandomDeletion,
+    "insertion": RandomInsertion,
+    "synonyms": SynonymReplacement,
+}
+
+
+def augmentation(text: str) -> Callable[[str, random.Random], str]:
+    """An augmentation by "NAME" or "NAME=RATE": antonyms, repetition, deletion, insertion or synonyms.
+
+    Raises:
+        ValueError: there is no such name, the rate is no share, or NLTK has no WordNet.
+
+    Example:
+        >>> augmentation("deletion=0.5")("It rains in Oslo again.", random.Random(0))
+        'It rains again.'
+    """
+    name, equals, value = str(text).partition("=")
+    try:
+        return _CLASSES[name](*([float(value)] if equals else []))
+    except KeyError:
+        raise ValueError(f"augment must be one of {', '.join(_CLASSES)}, or NAME=RATE; got {text!r}.") from None
+    except (LookupError, ValueError) as error:
+        raise ValueError(f"augment={text!r}: {error}") from error

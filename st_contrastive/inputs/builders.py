@@ -75,8 +75,7 @@ def twins_examples(
     data = twins_dataset(sentences, translations, fraternal=fraternal)
     if fraternal is None:
         return _examples(data)
-    labels: Iterable[Any] = map(np.array, data["label"])
-    return [InputExample(texts=[text], label=label) for text, label in zip(data["sentence"], labels, strict=True)]
+    return [InputExample(texts=[row["sentence"]], label=np.array(row["label"])) for row in data]
 
 
 def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = None, *, fraternal: Any = None) -> Dataset:
@@ -123,8 +122,7 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
     elif second is not None:
         column = list(require_texts(name, second))
         if len(column) != len(data):
-            both = f"sentences has {len(data)} rows, {name} has {len(column)}"
-            raise ValueError(f"The columns must be equally long: {both}.")
+            raise ValueError(f"sentences has {len(data)} rows, and {name} has {len(column)}: they must be as many.")
         data = data.add_column(name, column)
     rows = zip(*(texts_of(data, column) for column in data.column_names), strict=True)
     empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]

@@ -95,7 +95,8 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
         warn(f"dataset is a stream: the report is of its first {len(table):,} rows.")
     if not len(table):
         raise ValueError("dataset has no row.")
-    noted = _noted(table)
+    description = table.info.description or ""
+    noted = json.loads(description) if description.startswith('{"rows":') else {}  # by a reader of this package
     rows, source_columns = noted.pop("rows", len(table)), tuple(noted.pop("columns", ()))
     shown = source_columns if len(source_columns) == len(names) else names
     columns = [_column(own, table[name], model, limit, prompt) for own, name in zip(shown, names, strict=True)]
@@ -122,12 +123,3 @@ def _column(name: str, texts: Any, model: Any, limit: int | None, prompt: str | 
 def _lengths(model: Any, texts: list[str], prompt: str | None) -> list[int]:
     texts = [(prompt or "") + text for text in texts]
     return [len(ids) for ids in model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]]
-
-
-def _noted(table: Any) -> dict[str, Any]:
-    """What a reader of this package noted in the Dataset."""
-    try:
-        noted = json.loads(table.info.description)
-    except (TypeError, ValueError):
-        return {}
-    return noted if isinstance(noted, dict) and "rows" in noted else {}

@@ -66,12 +66,11 @@ class Translator:
         """The translations, in the order of the sentences."""
         sentences = list(require_texts("sentences", sentences))
         order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
-        translations = [""] * len(sentences)
+        translations: dict[int, str] = {}
         for start in range(0, len(order), self.batch_size):
             places = order[start : start + self.batch_size]
-            for place, text in zip(places, self._batch([sentences[place] for place in places]), strict=True):
-                translations[place] = text
-        return translations
+            translations.update(zip(places, self._batch([sentences[place] for place in places]), strict=True))
+        return [translations[place] for place in range(len(sentences))]
 
     def _batch(self, sentences: list[str]) -> list[str]:
         texts = [self.prefix + sentence for sentence in sentences]
