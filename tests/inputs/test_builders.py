@@ -108,16 +108,6 @@ def test_a_dataset_is_read_by_slices_and_keeps_its_second_column(name, tmp_path)
         examples(table, lambda text, rng: 3 if text == "sentence 1500" else text)
 
 
-def test_a_second_column_made_anew_in_each_pass():
-    """The recipe in the docstring of text_dataset."""
-    rng = random.Random(0)
-    data = stc.text_dataset(["one two three four"] * 20)
-    data.set_transform(
-        lambda rows: {**rows, "other": [" ".join(rng.sample(text.split(), 4)) for text in rows["sentence"]]}
-    )
-    assert data[:]["other"] != data[:]["other"]
-
-
 def test_what_a_reader_counted_travels_with_the_data(build):
     data = stc.conisi_dataset(load_sentences(["a", "", "b"]), lambda text, rng: text + "!")
     assert data.to_dict() == {"sentence": ["a", "b"], "constructed": ["a!", "b!"]}

@@ -18,6 +18,7 @@ TEXTS = ["A cat sleeps.", "Straße, naïve", "今天很好。", 'He said "go".']
 LINES = {
     "txt": "\n".join(TEXTS),
     "pt": "\n".join(TEXTS),  # Portuguese, of a parallel corpus
+    "json": json.dumps([{"body": text} for text in TEXTS]),
     "jsonl": "".join(json.dumps({"body": text}) + "\n" for text in TEXTS),
     "csv": "body\n" + "".join('"' + text.replace('"', '""') + '"\n' for text in TEXTS),
     "tsv": "id\tbody\n" + "".join(f"{n}\t{text}\n" for n, text in enumerate(TEXTS)),
@@ -49,13 +50,6 @@ def test_every_ending_and_compression(tmp_path, ending):
         assert load_sentences(path)["sentence"][:] == TEXTS
         with pytest.warns(UserWarning, match="4 rows"):
             assert [row["sentence"] for row in load_sentences(path, streaming=True)] == TEXTS
-
-
-def test_compressed_pairs(tmp_path):
-    rows = "".join(f"{text}\t{text[::-1]}\n" for text in TEXTS)
-    for name, pack in PACK.items():
-        pairs = load_translations(write(tmp_path / f"p.tsv{name}", pack(rows.encode())))
-        assert pairs.to_dict() == {"sentence": TEXTS, "translation": [text[::-1] for text in TEXTS]}
 
 
 REFUSED = {
@@ -100,9 +94,6 @@ def test_what_a_text_file_may_not_hold(tmp_path, name):
             with pytest.raises(ValueError, match=message) as info:
                 load_sentences(path, streaming=streaming)
             assert str(path) in str(info.value)
-    if name not in ("zeros", "some zeros", "utf-16"):
-        with pytest.raises(ValueError, match=message):
-            load_pairs(path, pairs="first")
 
 
 @pytest.mark.parametrize(
@@ -150,13 +141,6 @@ def test_a_file_that_is_replaced_under_its_name_and_time(tmp_path, name, content
             path = write(tmp_path / name, gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
             os.utime(path, ns=(10**18, 10**18))
             assert load_sentences(tmp_path if folder else path)["sentence"][:] == [text]
-
-
-def test_a_replaced_file_of_pairs(tmp_path):
-    for text in ("first", "other"):
-        path = write(tmp_path / "p.tsv", f"{text}\tText\n")
-        os.utime(path, ns=(10**18, 10**18))
-        assert load_translations(path)["sentence"][:] == [text]
 
 
 @pytest.mark.parametrize("read", [load_sentences, lambda path: load_pairs(path, columns="id,body")])

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
-import time
 
 import pytest
 import torch
@@ -128,41 +126,6 @@ def test_it_continues_where_it_stopped(tmp_path):
     assert not partial.exists()
     assert load_translations(path)["sentence"][:] == [sentence.strip() for sentence in sentences]
     assert translate_corpus(sentences, path, lambda batch: pytest.fail("it is complete")) == path
-
-
-def slow(batch):
-    time.sleep(0.05)
-    return shout(batch)
-
-
-def translate_slowly(path):
-    translate_corpus((f"sentence {n} " + "x" * 500 for n in range(3000)), path, slow)
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it is forked while it has threads
-def test_the_output_is_complete_after_kills_at_any_moment(tmp_path):
-    path, partial = tmp_path / "o.jsonl", tmp_path / "o.jsonl.partial"
-    kills = 0
-    for wait in (0.01, 0.25, 0.12, 120):
-        start = partial.stat().st_size if partial.exists() else 0
-        process = multiprocessing.get_context("fork").Process(target=translate_slowly, args=(path,))
-        process.start()
-        deadline = time.time() + 60
-        while process.is_alive() and time.time() < deadline:
-            if partial.exists() and partial.stat().st_size > start:
-                break
-            time.sleep(0.001)
-        process.join(wait)
-        if process.is_alive():
-            process.kill()
-            process.join()
-            kills += 1
-            assert not path.exists()  # absent or complete
-    assert kills >= 2
-    assert process.exitcode == 0
-    assert [one.split()[1] for one, _ in pairs(path)] == [str(n) for n in range(3000)]
-    assert all(one.upper() == two for one, two in pairs(path))
 
 
 def test_files_of_another_corpus_are_left_alone(tmp_path):
