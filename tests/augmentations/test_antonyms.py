@@ -26,9 +26,11 @@ ANTONYMS = [
     ("We met Good, at Large.", "We met Good, at Large."),  # names
     ('"Hot Springs" are hot.', '"Hot Springs" are cold.'),
     ("Hot I like.", "Cold I like."),
+    ("Hot, York said.", "Cold, York said."),
     ("A good idea, an early train", "A bad idea, a late train"),
     ("a usual day, an unusual day", "an unusual night, a usual night"),
     ("an honest man, A dishonest man", "a dishonest woman, An honest woman"),
+    ("a well-loved man", "a well-loved woman"),
     ("a unilateral and a multilateral city", "a multilateral and a unilateral city"),
     ("AN EASY DAY", "A DIFFICULT NIGHT"),
     ("He comes, came, had come.", "He goes, went, had gone."),
@@ -112,17 +114,14 @@ def test_a_forked_worker_reads_files_of_its_own():
     assert lexicon._reader(os.getpid()) is lexicon._reader(os.getpid())
 
 
-@pytest.mark.parametrize("damage", ["none", "empty", "zip", "half"])
+@pytest.mark.parametrize("damage", ["none", "zip", "half"])
 def test_without_a_whole_wordnet_the_error_names_the_remedy(tmp_path, monkeypatch, damage):
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
-    corpora = tmp_path / "corpora"
     if damage == "half":
         (write_wordnet(tmp_path) / "index.noun").unlink()
-    elif damage != "none":
-        (corpora / "wordnet").mkdir(parents=True)
-    if damage == "zip":
-        (corpora / "wordnet").rmdir()
-        (corpora / "wordnet.zip").write_bytes(b"PK half a file")
+    elif damage == "zip":
+        (tmp_path / "corpora").mkdir()
+        (tmp_path / "corpora" / "wordnet.zip").write_bytes(b"PK half a file")
     lexicon._reader.cache_clear()
     try:
         with pytest.raises(LookupError, match="nltk.downloader wordnet".replace(".", r"\.")):

@@ -143,11 +143,9 @@ def test_sources_without_a_pair(tmp_path):
     with pytest.raises(ValueError, match="1 of one sentence"):
         load_pairs(["Alone."], pairs="first")
     assert len(load_pairs(table(tmp_path, "f.csv", [("a", ""), ("", "b"), ("c", ""), ("a", "b")]))) == 1
-    for column in (["title", "body"], ("title", "body"), "title,body"):
+    for column in (["title", "body"], "title,body"):
         with pytest.raises(ValueError, match=r"column=.*title.*load_pairs"):
             load_sentences(table(tmp_path, "g.csv"), column=column)
-    odd = Dataset.from_dict({"title,body": ["a", "b"], "n": ["x", "y"]})
-    assert load_sentences(odd, column="title,body")["sentence"][:] == ["a", "b"]
 
 
 def test_an_index_of_pandas_is_no_text():

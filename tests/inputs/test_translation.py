@@ -54,17 +54,15 @@ def test_decoding_follows_the_arguments(seq2seq, monkeypatch):
 
 
 def test_what_cannot_translate_is_named(seq2seq, tmp_path):
-    with pytest.raises(ValueError, match=r"languages=\('en', 'fr'\).*en_to_de"):
-        Translator(seq2seq, languages=("en", "fr"))
-    with pytest.raises(ValueError, match=r"languages=None.*en_to_de"):
-        Translator(seq2seq)
-    assert Translator(seq2seq, languages=("en", "fi"), prefix="to finnish: ").prefix == "to finnish: "
-    with pytest.raises(ValueError, match="batch_size"):
-        Translator(seq2seq, batch_size=0)
-    with pytest.raises(OSError, match=r"model ./none"):
-        Translator("./none")
-    with pytest.raises(ValueError, match=f"model {tmp_path}"):
-        Translator(tmp_path)
+    for model, options, error, message in (
+        (seq2seq, {"languages": ("en", "fr")}, ValueError, r"languages=\('en', 'fr'\).*en_to_de"),
+        (seq2seq, {}, ValueError, r"languages=None.*en_to_de"),
+        (seq2seq, {"batch_size": 0}, ValueError, "batch_size"),
+        ("./none", {}, OSError, "model ./none"),
+        (tmp_path, {}, ValueError, f"model {tmp_path}"),
+    ):
+        with pytest.raises(error, match=message):
+            Translator(model, **options)
     model = Translator(seq2seq, prefix="").model
     model.config.save_pretrained(tmp_path)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
