@@ -47,10 +47,10 @@ class AntonymReplacement:
         antonyms: dict[int, str] = {}
         for place, (_, word, _) in enumerate(words):
             previous = words[place - 1][1].lower() if place else ""
-            if word and (text.isupper() or not _is_name(words, place)):
-                name = antonym(word.lower(), previous in _AUXILIARY)
-                if name:
-                    antonyms[place] = _in_case_of(word, name)
+            if not word or (_is_name(words, place) and not text.isupper()):
+                continue
+            if name := antonym(word.lower(), previous in _AUXILIARY):
+                antonyms[place] = _in_case_of(word, name)
         if not antonyms:
             return text
         count = max(1, round(self.rate * len(antonyms)))

@@ -148,8 +148,7 @@ def naming(name: str) -> Iterator[None]:
         if str(cause).startswith(name):  # says all already
             raise
         remedy = "datasets.load_dataset takes more options; source may be the Dataset that it returns."
-        if isinstance(cause, EOFError):
-            remedy = "Fetch or compress it again."
+        remedy = "Fetch or compress it again." if isinstance(cause, EOFError) else remedy
         raise ValueError(f"source {name} can't be read: {first_line(cause).rstrip('.!')}. {remedy}") from error
 
 

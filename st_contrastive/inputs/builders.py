@@ -67,7 +67,7 @@ def twins_examples(
     """Examples of TwinsLoss for ``model.fit``.
 
     Args:
-        sentences: as for :func:`text_examples`; or what :func:`load_translations` returns, with the translations.
+        sentences: as for :func:`text_examples`, or what :func:`load_translations` returns.
         translations: the translation of each sentence. None gives one column, for identical twins and the queue only.
         fraternal: the FraternalEmbedding of the loss. It tokenises the translations here, once, into the label of each
             example. With None they are a second text column, which the model's own tokenizer reads.
@@ -79,10 +79,9 @@ def twins_examples(
 
 
 def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = None, *, fraternal: Any = None) -> Dataset:
-    """A Dataset for the Trainer with the columns ``sentence`` and, if given, ``translation``.
+    """As :func:`text_dataset`, with the column ``translation`` or, with ``fraternal``, its token ids as ``label``.
 
-    With ``fraternal``, ``label`` holds the token ids of the translation instead. The arguments are those of
-    :func:`twins_examples`.
+    The arguments are those of :func:`twins_examples`.
     """
     data = _data(sentences, "translation", translations)
     if fraternal is None:

@@ -114,6 +114,8 @@ def test_each_word_is_as_likely_to_be_inserted_as_another(monkeypatch):
     assert sum(counts.values()) == 2000
     assert 900 < counts["ocean"] < 1100
     assert min(counts.values()) > 400
+    replaced = {SynonymReplacement(1.0)("the large sea", random.Random(seed)) for seed in range(20)}
+    assert replaced == {"the big ocean", "the grand ocean"}
 
 
 def test_examples():
