@@ -75,13 +75,12 @@ def synonyms(word: str) -> tuple[str, ...]:
 
 def _forms(word: str, pos: str, lemma: str, names: list[str], after_auxiliary: bool) -> Iterator[str]:
     """The other lemmas in the word's form. No proper names, no compounds."""
-    exceptions = _exceptions(pos)[0]
-    feature = _feature_of(word, lemma, pos, exceptions)
+    feature = _feature_of(word, lemma, pos)
     if after_auxiliary and pos == "v" and (feature == "past" or (lemma in _BASE_PARTICIPLES and feature == "base")):
         feature = "participle"
     for name in names:
         if name != lemma and name.isalpha() and name.islower():
-            form = inflected(name, pos, feature, exceptions)
+            form = inflected(name, pos, feature)
             if form and form != word:
                 yield form
 
@@ -130,7 +129,7 @@ def _exceptions(pos: str) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     return forms, lemmas
 
 
-def _feature_of(form: str, lemma: str, pos: str, exceptions: dict[str, list[str]]) -> str:
+def _feature_of(form: str, lemma: str, pos: str) -> str:
     """Which form of its lemma a word is. One that is both past tense and participle is "past"."""
     if form == lemma:
         return "base"
@@ -142,12 +141,12 @@ def _feature_of(form: str, lemma: str, pos: str, exceptions: dict[str, list[str]
         return "ing"
     if form.endswith("s"):
         return "s"
-    return "participle" if len(_pasts(lemma, exceptions)) == 2 and form.endswith(("n", "ne")) else "past"
+    return "participle" if len(_pasts(lemma)) == 2 and form.endswith(("n", "ne")) else "past"
 
 
-def inflected(lemma: str, pos: str, feature: str, exceptions: dict[str, list[str]]) -> str | None:
+def inflected(lemma: str, pos: str, feature: str) -> str | None:
     """This form of a lemma; None if the rules do not decide it."""
-    irregular = [form for form in exceptions.get(lemma, ()) if form not in ("brethren", "sistren", "kine")]
+    irregular = [form for form in _exceptions(pos)[0].get(lemma, ()) if form not in ("brethren", "sistren", "kine")]
     if feature == "base":
         return lemma
     if feature == "plural":
@@ -162,7 +161,7 @@ def inflected(lemma: str, pos: str, feature: str, exceptions: dict[str, list[str
         regular = lemma[:-1] if lemma.endswith("e") and not lemma.endswith(("ee", "oe", "ye")) else lemma
         regular = lemma[:-2] + "y" if lemma.endswith("ie") else regular
         return next((form for form in irregular if form.endswith("ing")), regular + "ing")
-    pasts = _pasts(lemma, exceptions)
+    pasts = _pasts(lemma)
     if lemma in _BASE_PARTICIPLES and (feature == "participle" or not pasts):
         return lemma
     if not pasts:
@@ -172,8 +171,8 @@ def inflected(lemma: str, pos: str, feature: str, exceptions: dict[str, list[str
     return pasts[0] if len(pasts) == 1 else None
 
 
-def _pasts(lemma: str, exceptions: dict[str, list[str]]) -> list[str]:
-    return [form for form in exceptions.get(lemma, ()) if not form.endswith(("ing", "s"))]
+def _pasts(lemma: str) -> list[str]:
+    return [form for form in _exceptions("v")[0].get(lemma, ()) if not form.endswith(("ing", "s"))]
 
 
 def _compared(lemma: str, irregular: list[str], superlative: bool) -> str:

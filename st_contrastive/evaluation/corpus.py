@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 from torch import Tensor
 
 from st_contrastive._checks import require_count, require_texts, warn
-from st_contrastive.inputs.sentences import split_sentences
+from st_contrastive.inputs.readers import split_sentences
 
 #: Sentences taken from each document, where at least one remains.
 _QUESTIONS = 2

@@ -10,23 +10,12 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from itertools import chain
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import datasets
-from datasets import (
-    Dataset,
-    DatasetDict,
-    Features,
-    IterableDataset,
-    IterableDatasetDict,
-    Value,
-    concatenate_datasets,
-    load_dataset,
-    load_from_disk,
-)
+from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 
 from st_contrastive._checks import first_line, require_texts, warn
@@ -37,12 +26,11 @@ _KINDS = {
     ".txt": "text", ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
     ".jsonlines": "json", ".jl": "json", ".parquet": "parquet",
 }  # fmt: skip
-#: Endings of files that hold texts between other things, without languages' codes such as .pt. A file of any other
-#: ending is read line by line.
+#: Endings of files that hold texts between other things. A file of any other ending is read line by line, if its first
+#: lines are text.
 _NOT_LINES = frozenset(
-    ".html .htm .xhtml .mhtml .xml .tmx .xlf .xliff .tei .sgm .sgml .srt .vtt .ass .pdf .doc .docx .odt .rtf .epub "
-    ".tex .ppt .pptx .xls .xlsx .ods .arrow .feather .orc .avro .h5 .hdf5 .pkl .pickle .npy .npz .bin .db .sqlite "
-    ".sqlite3 .conll .conllu .ipynb .yaml .yml .tar .tgz .7z .rar .lz4 .z .zip".split()
+    ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow "
+    ".conllu .ipynb .yaml .yml .tar .tgz .7z .rar .zst .zip".split()
 )
 _EXTRACT = "Extract the texts into a .txt, one a line, or a .csv, or give them as a list of strings."
 _SPLIT = re.compile(r"(train|test|dev|val|valid|validation|eval|trial)([-_]?\d.*)?", re.IGNORECASE)
@@ -68,13 +56,11 @@ def read_table(
     """The source of :func:`~st_contrastive.inputs.load_sentences` as a Dataset or, with ``streaming``, IterableDataset.
 
     Args:
-        columns: the columns of text to read; all columns where it is empty.
-        numbers: further columns to read, of numbers.
+        columns, numbers: the columns of text and of numbers to read; all columns where both are empty.
         heading: False if a .tsv of two columns may have none: its columns are then ``columns``.
-        split: of a data set on the hub.
     """
-    if isinstance(source, (DatasetDict, IterableDatasetDict)):
-        raise TypeError(f"source is a {type(source).__name__}: give one split, such as source[{next(iter(source))!r}].")
+    if isinstance(source, dict):  # such as a DatasetDict
+        raise TypeError(f"source is a {type(source).__name__}: give one of its parts, such as source['train'].")
     if isinstance(source, IterableDataset):
         return unformatted(source)
     if not isinstance(source, (str, os.PathLike, Dataset)):
@@ -86,18 +72,14 @@ def read_table(
         return unformatted(source).to_iterable_dataset() if streaming else unformatted(source)
     name = os.path.expanduser(os.fspath(source))
     path = Path(name)
-    if not path.exists():
-        if is_path(name) or _suffix(path) in {*_KINDS, *_NOT_LINES}:
-            raise FileNotFoundError(f"source {name} is no file or folder.")
-        with naming(name):
+    if not path.exists() and (is_path(name) or _suffix(path) in {*_KINDS, *_NOT_LINES}):
+        raise FileNotFoundError(f"source {name} is no file or folder.")
+    with naming(name):
+        if not path.exists():
             return load_dataset(name, split=split, streaming=streaming)
-    if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
-        with naming(name):
-            saved = load_from_disk(name)
-        if isinstance(saved, DatasetDict) and split not in saved:
-            some = path / next(iter(saved))
-            raise ValueError(f"source {name} holds the splits {', '.join(saved)}: name one, such as {some}.")
-        return read_table(saved[split] if isinstance(saved, DatasetDict) else saved, streaming=streaming)
+        has_splits = (path / "dataset_dict.json").is_file()
+        if has_splits or (path / "state.json").is_file():
+            return read_table(load_from_disk(path / split if has_splits else path), streaming=streaming)
     tables: dict[str, tuple[dict[str, Any], list[str]]] = {}
     content = hashlib.sha256()
     for file in [path] if path.is_file() else _files_of(path):
@@ -126,10 +108,9 @@ def _files_of(folder: Path) -> list[Path]:
     places = {file: file.relative_to(folder).parts for file in sorted(folder.rglob("*")) if file.is_file()}
     places = {file: parts for file, parts in places.items() if not any(part[0] == "." for part in parts)}
     files = [file for file in places if _suffix(file) in _KINDS]
-    kinds = sorted({_KINDS[_suffix(file)] for file in files})
     if not files:
         raise ValueError(f"source {folder} holds no file of {', '.join(_KINDS)}.")
-    if len(kinds) > 1:
+    if len(kinds := sorted({_KINDS[_suffix(file)] for file in files})) > 1:
         raise ValueError(f"source {folder} holds files of {len(kinds)} kinds ({', '.join(kinds)}): name a file in it.")
     names = (part.partition(".")[0] for file in files for part in places[file])
     splits = {match[1].lower() for name in names if (match := _SPLIT.fullmatch(name))}
@@ -149,7 +130,7 @@ def naming(name: str) -> Iterator[None]:
     """Name the source and the remedy in the errors of the libraries that read it."""
     try:
         yield
-    except (DatasetGenerationError, ValueError, OSError, EOFError) as error:
+    except (DatasetGenerationError, csv.Error, ValueError, OSError, EOFError) as error:
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
         if isinstance(cause, UnicodeDecodeError):
             byte = bytes(cause.object[cause.start : cause.start + 1])
@@ -167,8 +148,7 @@ def naming(name: str) -> Iterator[None]:
         if str(cause).startswith(name):  # says all already
             raise
         remedy = "datasets.load_dataset takes more options; source may be the Dataset that it returns."
-        if isinstance(cause, EOFError):
-            remedy = "Fetch or compress it again."
+        remedy = "Fetch or compress it again." if isinstance(cause, EOFError) else remedy
         raise ValueError(f"source {name} can't be read: {first_line(cause).rstrip('.!')}. {remedy}") from error
 
 
@@ -191,21 +171,21 @@ def text_column(columns: list[str], column: str | None, name: str) -> str:
         hint = " load_pairs(source, columns=...) makes pairs of two." if "," in column else ""
         raise ValueError(f"column={column!r}: {name} has no such column of text, only {known}.{hint}")
     if column is None and len(columns) != 1:
-        raise ValueError(f"{name} has the text columns {known}: say with column=... which one holds the sentences.")
+        raise ValueError(f"{name} has the text columns {known}: name the one to read, such as column={columns[0]!r}.")
     return column or columns[0]
 
 
-def _require_lines_of_text(path: Path, lines: list[str]) -> None:
-    """Refuse a file that is read line by line whose first lines are mostly something else."""
+def _require_lines_of_text(path: Path, start: str) -> None:
+    """Refuse a file that is read line by line and begins with something else."""
+    lines = [line for line in start.splitlines() if line.strip()][:100] or [""]
     for pattern, remedy in _LINES.items():
         if 2 * sum(bool(re.match(pattern, line)) for line in lines) > len(lines):
             raise ValueError(f"{path} {remedy}")
     for delimiter in ",;":
-        with suppress(csv.Error):  # a text of over 100,000 characters
-            heading, *rows = csv.reader(lines, delimiter=delimiter)
-            named = len(heading) > 1 and all(re.fullmatch(r"\w[\w .-]*", cell) for cell in heading)
-            if named and sum(len(row) == len(heading) for row in rows) > 0.9 * len(rows):
-                raise ValueError(f"{path} is a table of {', '.join(heading)}: {_NAME.format('.csv')}")
+        heading, *rows = csv.reader(lines, delimiter=delimiter)
+        named = len(heading) > 1 and all(re.fullmatch(r"\w[\w .-]*", cell) for cell in heading)
+        if named and sum(len(row) == len(heading) for row in rows) > 0.9 * len(rows):
+            raise ValueError(f"{path} is a table of {', '.join(heading)}: {_NAME.format('.csv')}")
 
 
 def _suffix(path: Path) -> str:
@@ -224,35 +204,24 @@ def _file_options(path: Path, columns: Sequence[str], numbers: Sequence[str], he
     if suffix in _NOT_LINES:
         raise ValueError(f"{path} ends in {suffix}, which is not read. {_EXTRACT}")
     require_plain_file(path)
-    if kind == "parquet" and path.suffix.lower() in COMPRESSIONS:
-        raise ValueError(f"{path} is a compressed Parquet table. Unpack it: Parquet compresses its columns itself.")
-    if kind == "text":
-        with unpacked(path) as (_, opened), io.TextIOWrapper(opened, encoding="utf-8-sig") as file:
-            lines = [line for line in file.read(100_000).split("\n") if line.strip()]
-        _require_lines_of_text(path, lines[:100] or [""])
-        return {"path": kind, "encoding": "utf-8-sig"}
-    if kind != "csv":
+    if kind in ("json", "parquet"):
         return {"path": kind}
-    # Of what pandas takes for missing, words such as "NA" are texts.
-    options: dict[str, Any] = {"path": kind, "sep": "\t", "keep_default_na": False, "na_values": [""]}
-    quoting: Any = csv.QUOTE_MINIMAL if suffix == ".csv" else csv.QUOTE_NONE
     with unpacked(path) as (_, opened), io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as file:
-        first = next(filter(str.strip, file), "")
-        if suffix == ".csv" and re.fullmatch("sep=.", first.rstrip("\r\n")):  # Excel's
-            options |= {"sep": first[4], "skiprows": 1}
-            first = ""
-        elif suffix == ".csv":  # spreadsheets of many countries write semicolons
-            options["sep"] = max(",;\t", key=first.count)
-        rows = filter(None, csv.reader(chain([first], file), delimiter=options["sep"], quoting=quoting))
-        names, cells = [], []
-        with suppress(csv.Error):  # a text of over 100,000 characters
-            names, cells = next(rows, []), next(rows, [])
+        start = file.read(100_000)  # less than a field of the csv module may have
+    if kind == "text":
+        _require_lines_of_text(path, start)
+        return {"path": kind, "encoding": "utf-8-sig"}
+    lines = [line for line in start.splitlines(keepends=True) if line.strip()] or [""]
+    # Spreadsheets of many countries write semicolons. Of what pandas takes for missing, words such as "NA" are texts.
+    separator = max(",;\t", key=lines[0].count) if suffix == ".csv" else "\t"
+    quoting: Any = csv.QUOTE_MINIMAL if suffix == ".csv" else csv.QUOTE_NONE
+    options = {"path": kind, "sep": separator, "quoting": quoting, "keep_default_na": False, "na_values": [""]}
+    names, cells, *_ = [*csv.reader(lines, delimiter=separator, quoting=quoting), []]
     if len(cells) > len(names):
         raise ValueError(
             f"its first row has {len(cells)} fields, and its heading {len(names)}. Name every column, and quote texts "
-            f"that hold {options['sep']!r}"
+            f"that hold {separator!r}"
         )
-    options["quoting"] = quoting
     wanted = [*columns, *numbers]
     if columns and {*wanted} <= {*names}:  # as text, whatever the cells look like
         kinds = {**dict.fromkeys(columns, Value("string")), **dict.fromkeys(numbers, Value("float64"))}

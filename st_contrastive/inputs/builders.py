@@ -29,9 +29,6 @@ def text_examples(sentences: Sentences, other: Second | None = None, *, seed: in
             as ESimCSE's ``WordRepetition()``. Without it, dropout makes the two views differ.
         seed: with the row's number, seeds the random generator that the function gets.
 
-    Raises:
-        TypeError, ValueError: a row is not a string or holds half of a surrogate pair, or the columns differ in length.
-
     Example:
         >>> text_examples(["A cat sleeps."], lambda text, rng: text + " Sleeps.")[0].texts
         ['A cat sleeps.', 'A cat sleeps. Sleeps.']
@@ -52,12 +49,9 @@ def text_dataset(sentences: Sentences, other: Second | None = None, *, seed: int
 def conisi_examples(sentences: Sentences, constructed: Second | None = None, *, seed: int = 42) -> list[InputExample]:
     """Examples of ConIsILoss for ``model.fit``.
 
-    Args:
-        sentences: as for :func:`text_examples`.
-        constructed: for strategy "given", the constructed sentence of each, or a function that makes it, such as
-            ``AntonymReplacement()`` (ConIsI-o2). If it equals its sentence, the loss takes another sentence of the
-            batch. With None the loss constructs the sentences itself.
-        seed: with the row's number, seeds the random generator that the function gets.
+    The arguments are those of :func:`text_examples`, but for ``constructed``: for strategy "given", the constructed
+    sentence of each, or a function that makes it, such as ``AntonymReplacement()`` (ConIsI-o2). If it equals its
+    sentence, the loss takes another sentence of the batch. With None the loss constructs the sentences itself.
     """
     return _examples(_data(sentences, "constructed", constructed, seed))
 
@@ -73,25 +67,30 @@ def twins_examples(
     """Examples of TwinsLoss for ``model.fit``.
 
     Args:
-        sentences: as for :func:`text_examples`; or what :func:`load_translations` returns, with the translations.
+        sentences: as for :func:`text_examples`, or what :func:`load_translations` returns.
         translations: the translation of each sentence. None gives one column, for identical twins and the queue only.
         fraternal: the FraternalEmbedding of the loss. It tokenises the translations here, once, into the label of each
             example. With None they are a second text column, which the model's own tokenizer reads.
     """
-    data = _twins_data(sentences, translations, fraternal)
+    data = twins_dataset(sentences, translations, fraternal=fraternal)
     if fraternal is None:
         return _examples(data)
-    labels: Iterable[Any] = map(np.array, data["label"])
-    return [InputExample(texts=[text], label=label) for text, label in zip(data["sentence"], labels, strict=True)]
+    return [InputExample(texts=[row["sentence"]], label=np.array(row["label"])) for row in data]
 
 
 def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = None, *, fraternal: Any = None) -> Dataset:
-    """A Dataset for the Trainer with the columns ``sentence`` and, if given, ``translation``.
+    """As :func:`text_dataset`, with the column ``translation`` or, with ``fraternal``, its token ids as ``label``.
 
-    With ``fraternal``, ``label`` holds the token ids of the translation instead. The arguments are those of
-    :func:`twins_examples`.
+    The arguments are those of :func:`twins_examples`.
     """
-    return _twins_data(sentences, translations, fraternal)
+    data = _data(sentences, "translation", translations)
+    if fraternal is None:
+        return data
+    if "translation" not in data.column_names or not hasattr(fraternal, "labels"):
+        kind = type(fraternal).__name__
+        raise ValueError(f"fraternal must be a FraternalEmbedding, which needs translations=... too; got {kind}.")
+    labels = [fraternal.labels(batch["translation"]) for batch in data.iter(1000)]
+    return data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
 
 
 def texts_of(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
@@ -122,8 +121,7 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
     elif second is not None:
         column = list(require_texts(name, second))
         if len(column) != len(data):
-            both = f"sentences has {len(data)} rows, {name} has {len(column)}"
-            raise ValueError(f"The columns must be equally long: {both}.")
+            raise ValueError(f"sentences has {len(data)} rows, and {name} has {len(column)}: they must be as many.")
         data = data.add_column(name, column)
     rows = zip(*(texts_of(data, column) for column in data.column_names), strict=True)
     empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]
@@ -140,17 +138,6 @@ def _made(batch: dict[str, list[str]], rows: list[int], *, name: str, second: An
         require_string(f"{name}[{row}]", texts[-1])
         require_encodable(f"{name}[{row}]", texts[-1])
     return {name: texts}
-
-
-def _twins_data(sentences: Sentences, translations: Iterable[str] | None, fraternal: Any) -> Dataset:
-    data = _data(sentences, "translation", translations)
-    if fraternal is None:
-        return data
-    if "translation" not in data.column_names or not hasattr(fraternal, "labels"):
-        kind = type(fraternal).__name__
-        raise ValueError(f"fraternal must be a FraternalEmbedding, which needs translations=... too; got {kind}.")
-    labels = [fraternal.labels(batch["translation"]) for batch in data.iter(1000)]
-    return data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
 
 
 def _examples(data: Dataset) -> list[InputExample]:

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +14,11 @@ from typing import Any, TypeAlias
 
 from datasets import Dataset, Features, IterableDataset, Value
 
-from st_contrastive._checks import require_choice, require_flag, require_languages, warn
+from st_contrastive._checks import require_choice, require_languages, warn
 from st_contrastive.inputs._tables import Source, naming, read_table, text_column, text_columns
-from st_contrastive.inputs.sentences import language_of, require_language, split_sentences
 
 _Rows: TypeAlias = list[tuple[str, ...]]
-_TITLE_BODY, _PAIR, _TRANSLATED = ("title", "body"), ("sentence", "other"), ("sentence", "translation")
+_PAIR, _TRANSLATED = ("sentence", "other"), ("sentence", "translation")
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
 
@@ -50,7 +50,6 @@ def load_sentences(
         ['A cat sleeps.', 'It rains.', 'It snows.']
     """
     language = language_of(split)
-    require_flag("repeats", repeats)
     if column is not None and not isinstance(column, str):
         raise ValueError(f"column={column!r}: name one column. load_pairs(source, columns=...) makes pairs of two.")
     name, table, known = _table(source, () if column is None else (column,), streaming)
@@ -61,7 +60,7 @@ def load_sentences(
 def load_pairs(
     source: Source,
     *,
-    columns: str | Sequence[str] = _TITLE_BODY,
+    columns: str | Sequence[str] = ("title", "body"),
     pairs: str = "columns",
     language: str = "en",
     streaming: bool = False,
@@ -80,9 +79,6 @@ def load_pairs(
         language: by whose rules "first" finds the sentence.
         streaming: as for :func:`load_sentences`.
 
-    Raises:
-        OSError, ValueError: the source can't be read, lacks a column, or has no pair.
-
     Example:
         >>> load_pairs(["Cats sleep. They dream, too."], pairs="first")[0]
         {'sentence': 'Cats sleep.', 'other': 'They dream, too.'}
@@ -96,9 +92,6 @@ def load_pairs(
         )
     name, table, known = _table(source, names, streaming)
     if pairs == "first":
-        if len(names) > 1 and (columns is not _TITLE_BODY or len(known) > 1):
-            have = f"{name} has the text columns {', '.join(known)}"
-            raise ValueError(f'columns={columns!r}: pairs="first" takes one column of documents, and {have}. Name one.')
         column = text_column(known, names[0] if len(names) == 1 else None, name)
         return _cleaned(table, Cleaning(name, [column], _PAIR, require_language("language", language)))
     if missing := [column for column in names if column not in known]:
@@ -120,16 +113,17 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
             two text files with as many lines.
         languages: the columns of the sentence and of the translation, which may be fields under ``translation``, as in
             data sets of the hub. A table with the columns ``sentence`` and ``translation`` needs none.
-
-    Raises:
-        OSError, ValueError: the source can't be read, lacks a column, or no row has both texts.
     """
     require_languages(languages)
-    name, table, known = _table(source, languages, False, False)
-    if not isinstance(table, Dataset):
-        raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
-    fields = _fields(known, languages, name)
-    return _cleaned(table, Cleaning(name, fields, _TRANSLATED, repeats=True))
+    name, table, known = _table(source, languages, False, heading=False)
+    for fields in (languages, tuple(f"translation.{language}" for language in languages), _TRANSLATED):
+        if {*fields} <= {*known}:
+            return _cleaned(table, Cleaning(name, list(fields), _TRANSLATED, repeats=True))
+    columns = ", ".join(column.removeprefix("translation.") for column in known) or "(none)"
+    raise ValueError(
+        f"languages={languages!r}: {name} has the text columns {columns}. Name the sentence's and the translation's; a "
+        "text file of pairs needs a name that ends in .tsv."
+    )
 
 
 def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
@@ -140,12 +134,10 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
         split: the split to read of a name on the hub.
 
     Raises:
-        OSError, ValueError: the source can't be read, lacks a column, a text is empty or a score no finite number.
+        ValueError: a text is empty or a score no finite number; the message names the row.
     """
     name = _name(source)
     table = read_table(source, list(_GRADED)[:2], numbers=("score",), split=split)
-    if missing := [column for column in _GRADED if column not in table.column_names]:
-        raise ValueError(f"{name} has no column {missing[0]!r}, only {', '.join(table.column_names)}.")
     with naming(name):
         table = table.select_columns(list(_GRADED)).cast(_GRADED)
     for number, row in enumerate(table):
@@ -153,6 +145,35 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
             if value is None or not (strip(value) if isinstance(value, str) else math.isfinite(value)):
                 raise ValueError(f"{name}, row {number}: {column!r} is {value!r}. Mend the row or leave it out.")
     return table
+
+
+def language_of(split: str) -> str | None:
+    """The language by whose rules ``split`` cuts documents; None for "lines", which cuts none."""
+    if split == "lines":
+        return None
+    return "en" if split == "sentences" else require_language("split", split, '"lines", "sentences" or ')
+
+
+def require_language(name: str, code: str, others: str = "") -> str:
+    """Require the code of a language, and return it."""
+    if not re.fullmatch("[a-z]{2,3}", str(code)):
+        raise ValueError(f'{name} must be {others}the code of a language, such as "de"; got {code!r}.')
+    return code
+
+
+def split_sentences(text: str, language: str = "en") -> list[str]:
+    """The sentences of a document, each on one line, by sentencex's rules for a language.
+
+    A blank line ends a sentence. The full stops of other scripts do so too.
+
+    Example:
+        >>> split_sentences("Dr. Smith sleeps. It rains!\\n\\nA heading\\n\\n今天下雨。我们回家。")
+        ['Dr. Smith sleeps.', 'It rains!', 'A heading', '今天下雨。', '我们回家。']
+    """
+    import sentencex
+
+    sentences = (" ".join(part.split()) for part in sentencex.segment(language, text))
+    return [sentence for sentence in sentences if sentence]
 
 
 def strip(text: str | None) -> str:
@@ -167,7 +188,6 @@ def _name(source: Source) -> str:
 
 def _table(source: Source, columns: Sequence[str], streaming: bool, heading: bool = True) -> tuple[str, Any, list[str]]:
     """The source's name, its table with fields of objects as columns, and the columns of text."""
-    require_flag("streaming", streaming)
     name = _name(source)
     table = read_table(source, columns, heading=heading, streaming=streaming)
     table = table.flatten() if isinstance(table, Dataset) else table
@@ -191,18 +211,15 @@ def _cleaned(table: Any, cleaning: Cleaning) -> Any:
 
 def _stream(table: Any, cleaning: Cleaning) -> Iterator[dict[str, str]]:
     cleaning = copy.deepcopy(cleaning)  # which no other pass has used
-    batches, count = table.iter(1000), 0
-    while True:
-        with naming(cleaning.source):
-            batch = next(batches, None)
-        if batch is None:
-            break
-        made = cleaning(batch)
-        rows = [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
-        count += len(rows)
-        if cleaning.counts["rows"] <= 1000:
-            cleaning.require_rows(count)
-        yield from rows
+    count = 0
+    with naming(cleaning.source):
+        for batch in table.iter(1000):
+            made = cleaning(batch)
+            rows = [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
+            count += len(rows)
+            if cleaning.counts["rows"] <= 1000:
+                cleaning.require_rows(count)
+            yield from rows
     cleaning.require_rows(count)
     warn(f"{cleaning.source} was read once: {cleaning}, which are left out.")
 
@@ -259,16 +276,3 @@ class Cleaning:
 
     def __str__(self) -> str:
         return ", ".join(f"{number:,} {kind}" for kind, number in self.counts.items())
-
-
-def _fields(columns: list[str], languages: tuple[str, str], name: str) -> list[str]:
-    """The columns of the sentence and of the translation."""
-    nested = tuple(f"translation.{language}" for language in languages)
-    for first, second in (languages, nested, _TRANSLATED):
-        if first in columns and second in columns:
-            return [first, second]
-    known = ", ".join(column.removeprefix("translation.") for column in columns) or "(none)"
-    raise ValueError(
-        f"languages={languages!r}: {name} has the text columns {known}. Name the sentence's and the translation's; a "
-        "text file of pairs needs a name that ends in .tsv."
-    )

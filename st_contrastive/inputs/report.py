@@ -11,7 +11,7 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive._checks import require_room
+from st_contrastive._checks import require_room, warn
 from st_contrastive.inputs._tables import Source, read_table, text_column, text_columns
 from st_contrastive.inputs.readers import Cleaning
 
@@ -46,7 +46,7 @@ class ColumnReport:
 class DataReport:
     """What :func:`describe` finds; ``str`` gives it in a few lines."""
 
-    rows: int | None  #: of the source; None of a stream
+    rows: int  #: of the source
     source_columns: tuple[str, ...]  #: that were read, where the source names them
     texts: int  #: or pairs, to train on
     faults: dict[str, int]  #: number of rows that are empty, repeated, of equal texts
@@ -60,10 +60,7 @@ class DataReport:
             faults += "; still there: load_sentences and load_pairs leave them out"
         what = {1: "texts", 2: "pairs"}.get(len(self.columns), "rows")
         source = f" from {', '.join(map(repr, self.source_columns))}" if self.source_columns else ""
-        rows = f"{self.rows or 0:,} read{source}, {self.texts:,} {what} to train on"
-        if self.rows is None:
-            rows, faults = f"a stream, whose first {self.texts:,} {what} are looked at", "said when the stream ends"
-        report = f"Rows: {rows}.\nLeft out: {faults}."
+        report = f"Rows: {self.rows:,} read{source}, {self.texts:,} {what} to train on.\nLeft out: {faults}."
         for column in self.columns:
             of = f" of {column.name!r}" if len(self.columns) > 1 else ""
             whole = of or column.cut <= 0.1 or "repeated sentences" in self.faults
@@ -77,7 +74,7 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     """Rows read and left out, texts too long for the model, and three examples.
 
     Lengths and HTML tags are those of at most 10,000 texts of a column and 5 million characters, evenly spaced; the
-    report says so. Lengths count the prompt and special tokens. Of a stream, its first 1,000 rows are looked at.
+    report says so. Lengths count the prompt and special tokens.
 
     Args:
         dataset: what :func:`load_sentences`, :func:`load_pairs` or a builder returns, a Dataset with columns of text,
@@ -85,25 +82,32 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
         model: the SentenceTransformer to train.
         prompt: the text that training puts before each text.
         max_length: the tokens that training reads of a text; None for the model's ``max_seq_length``.
-
-    Raises:
-        ValueError: the prompt leaves no room for a text, or there is no text.
     """
-    limit = _limit(model, prompt, max_length)
+    limit = getattr(model, "max_seq_length", None) if max_length is None else max_length
+    if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
+        limit = None
+    elif prompt:
+        require_room(prompt, _lengths(model, [""], prompt)[0], limit)
     table = read_table(dataset)
     names = text_columns(table) or [text_column([], None, "dataset")]
-    streamed = isinstance(table, IterableDataset)
-    if streamed:
+    if isinstance(table, IterableDataset):
         table = Dataset.from_list(list(islice(table, _STREAMED)))
+        warn(f"dataset is a stream: the report is of its first {len(table):,} rows.")
     if not len(table):
         raise ValueError("dataset has no row.")
-    noted = {} if streamed else _noted(table)
-    rows, source_columns = noted.pop("rows", None if streamed else len(table)), tuple(noted.pop("columns", ()))
+    description = table.info.description or ""
+    noted = json.loads(description) if description.startswith('{"rows":') else {}  # by a reader of this package
+    rows, source_columns = noted.pop("rows", len(table)), tuple(noted.pop("columns", ()))
     shown = source_columns if len(source_columns) == len(names) else names
     columns = [_column(own, table[name], model, limit, prompt) for own, name in zip(shown, names, strict=True)]
     places = sorted({0, len(table) // 2, len(table) - 1})
     examples = tuple(tuple(table[place][name] or "" for name in names) for place in places)
-    faults = noted or _faults(table, names)
+    faults = noted
+    if not noted:  # what a reader would leave out
+        cleaning = Cleaning("dataset", names, tuple(names))
+        for batch in table.iter(1000):
+            cleaning(batch)
+        faults = {kind: count for kind, count in cleaning.counts.items() if kind != "rows"}
     return DataReport(rows, source_columns, len(table), faults, bool(noted), tuple(columns), examples)
 
 
@@ -116,33 +120,6 @@ def _column(name: str, texts: Any, model: Any, limit: int | None, prompt: str | 
     return ColumnReport(name, len(texts), len(sample), len(beyond), limit, cut, with_tags)
 
 
-def _limit(model: Any, prompt: str | None, limit: int | None) -> int | None:
-    """The limit or the model's own, if it has one and a tokenizer that counts; checked against the prompt."""
-    limit = getattr(model, "max_seq_length", None) if limit is None else limit
-    if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
-        return None
-    if prompt:
-        require_room(prompt, _lengths(model, [""], prompt)[0], limit)
-    return limit
-
-
 def _lengths(model: Any, texts: list[str], prompt: str | None) -> list[int]:
     texts = [(prompt or "") + text for text in texts]
     return [len(ids) for ids in model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]]
-
-
-def _noted(table: Any) -> dict[str, Any]:
-    """What a reader of this package noted in the Dataset."""
-    try:
-        noted = json.loads(table.info.description)
-    except (TypeError, ValueError):
-        return {}
-    return noted if isinstance(noted, dict) and "rows" in noted else {}
-
-
-def _faults(table: Any, names: list[str]) -> dict[str, int]:
-    """What a reader would leave out."""
-    cleaning = Cleaning("dataset", names, tuple(names))
-    for batch in table.iter(1000):
-        cleaning(batch)
-    return {kind: count for kind, count in cleaning.counts.items() if kind != "rows"}

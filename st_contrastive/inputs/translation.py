@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from sentence_transformers.util import get_device_name
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -30,7 +31,7 @@ class Translator:
         languages: source and target, ("en", "de"), for a T5 that has a prefix for them.
         prefix: text before each sentence, such as ">>deu<< " for a Marian model of several target languages.
         max_length: limit on the tokens read of a sentence, and on the tokens generated for it.
-        device: the device; None takes the accelerator that torch finds (CUDA, MPS, XPU), or else the CPU.
+        device: None takes the accelerator that sentence-transformers finds, or else the CPU.
     """
 
     def __init__(
@@ -55,13 +56,8 @@ class Translator:
                 f"model {name} can't be loaded: {first_line(error).rstrip('.')}. It must be a sequence-to-sequence "
                 "model with safetensors and its tokenizer; Marian's tokenizer needs the extra 'translate'."
             ) from error
-        if 2 * len(self.tokenizer) < self.model.get_input_embeddings().num_embeddings:
-            # transformers makes an empty tokenizer where a folder has no files of one
-            raise ValueError(f"model {name} has no tokenizer files. Save the tokenizer beside the model.")
         self.prefix = self._prefix_for(name, languages) if prefix is None else prefix
-        if device is None:
-            device = str(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
-        self.model.to(device).eval()
+        self.model.to(device or get_device_name()).eval()
         self.batch_size, self.max_length, self.num_beams = batch_size, max_length, num_beams
         self.at_limit = 0
         self.settings = {"model": name, "prefix": self.prefix, "max_length": max_length, "num_beams": num_beams}
@@ -70,12 +66,11 @@ class Translator:
         """The translations, in the order of the sentences."""
         sentences = list(require_texts("sentences", sentences))
         order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
-        translations = [""] * len(sentences)
+        translations: dict[int, str] = {}
         for start in range(0, len(order), self.batch_size):
             places = order[start : start + self.batch_size]
-            for place, text in zip(places, self._batch([sentences[place] for place in places]), strict=True):
-                translations[place] = text
-        return translations
+            translations.update(zip(places, self._batch([sentences[place] for place in places]), strict=True))
+        return [translations[place] for place in range(len(sentences))]
 
     def _batch(self, sentences: list[str]) -> list[str]:
         texts = [self.prefix + sentence for sentence in sentences]
@@ -123,7 +118,7 @@ def translate_corpus(
         options: arguments of :class:`Translator`, such as ``languages=("en", "de")``, if ``translate`` is a name.
 
     Raises:
-        ValueError: ``output`` is of another corpus or other settings, or the first translations are all empty.
+        ValueError: ``output`` is of another corpus or other settings.
     """
     path = Path(output).expanduser()
     if path.suffix != ".jsonl":
@@ -166,8 +161,6 @@ def _translate(texts: Iterator[str], translate: Callable[[list[str]], list[str]]
             pairs = list(zip(batch, translations, strict=True))
             empty += sum(not translation.strip() for sentence, translation in pairs if sentence.strip())
             count += len(pairs)
-            if empty == count > 1 and not done:
-                raise ValueError(f"translate: the first {empty} translations are all empty; check model and languages.")
             lines = (json.dumps({"sentence": one, "translation": two}, ensure_ascii=False) for one, two in pairs)
             file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()

@@ -21,7 +21,7 @@ from st_contrastive._checks import require_choice, require_count, require_number
 from st_contrastive.augmentations import augmentation
 from st_contrastive.components import FraternalEmbedding
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
-from st_contrastive.inputs.sentences import language_of
+from st_contrastive.inputs.readers import language_of
 from st_contrastive.methods import METHODS, Method, find_method
 from st_contrastive.recipes._model import load_model
 from st_contrastive.recipes._recipe import Recipe, load

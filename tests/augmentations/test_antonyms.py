@@ -5,7 +5,6 @@ import os
 import pickle
 import random
 import warnings
-from pathlib import Path
 
 import nltk
 import pytest
@@ -15,33 +14,26 @@ from st_contrastive.augmentations.lexicon import inflected
 from tests.miniature_wordnet import SYNSETS, write_wordnet
 
 ANTONYMS = [
-    ("An easy day.", "A difficult night."),
-    ("Larger cities are hotter.", "Smaller cities are colder."),
-    ("the largest, the easiest", "the smallest, the most difficult"),
-    ("Better days", "Worse nights"),
+    ("Larger cities are hotter, the easiest.", "Smaller cities are colder, the most difficult."),
     ("He lost it.", "He found it."),
-    ("Prices rose and have risen.", "Prices fell and have fallen."),
     ("It fell. She has fallen; they are falling.", "It rose. She has risen; they are rising."),
     ("They sold it, he loves it, loving it.", "They bought it, he hates it, hating it."),
-    ("She started; it is starting.", "She stopped; it is stopping."),
     ("men and women, days", "women and men, nights"),
     ("The light is good.", "The darkness is bad."),  # the noun, which "light" is more often
     ("GOOD DAY", "BAD NIGHT"),
     ("He is in Oslo.", "He is in Oslo."),  # no adverb, no inch
     ("It is not never hot, but isn't early.", "It is not never cold, but isn't late."),
     ("We met Good, at Large.", "We met Good, at Large."),  # names
-    ("Hot York is a large city.", "Hot York is a small city."),
     ('"Hot Springs" are hot.', '"Hot Springs" are cold.'),
-    ("Hot, York said.", "Cold, York said."),
     ("Hot I like.", "Cold I like."),
-    ("a well-loved man", "a well-loved woman"),
+    ("Hot, York said.", "Cold, York said."),
     ("A good idea, an early train", "A bad idea, a late train"),
     ("a usual day, an unusual day", "an unusual night, a usual night"),
     ("an honest man, A dishonest man", "a dishonest woman, An honest woman"),
+    ("a well-loved man", "a well-loved woman"),
     ("a unilateral and a multilateral city", "a multilateral and a unilateral city"),
     ("AN EASY DAY", "A DIFFICULT NIGHT"),
     ("He comes, came, had come.", "He goes, went, had gone."),
-    ("He goes, went, had gone.", "He comes, came, had come."),
     ("fewer cities, the fewest", "more cities, the most"),
     ("naïve Straße 42 day!", "naïve Straße 42 night!"),
     ("http://day.com/large good@day.org #day large_day day.py", None),
@@ -90,7 +82,7 @@ simple a comparative simpler, bad a comparative worse
 @pytest.mark.parametrize("case", FORMS.split(","))
 def test_inflection(case):
     lemma, pos, feature, expected = case.split(maxsplit=3)
-    assert inflected(lemma, pos, feature, lexicon._exceptions(pos)[0]) == expected.strip()
+    assert inflected(lemma, pos, feature) == expected.strip()
 
 
 def test_it_survives_pickling():
@@ -122,43 +114,17 @@ def test_a_forked_worker_reads_files_of_its_own():
     assert lexicon._reader(os.getpid()) is lexicon._reader(os.getpid())
 
 
-@pytest.mark.parametrize("damage", ["none", "empty", "zip", "half"])
+@pytest.mark.parametrize("damage", ["none", "zip", "half"])
 def test_without_a_whole_wordnet_the_error_names_the_remedy(tmp_path, monkeypatch, damage):
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
-    corpora = tmp_path / "corpora"
     if damage == "half":
         (write_wordnet(tmp_path) / "index.noun").unlink()
-    elif damage != "none":
-        (corpora / "wordnet").mkdir(parents=True)
-    if damage == "zip":
-        (corpora / "wordnet").rmdir()
-        (corpora / "wordnet.zip").write_bytes(b"PK half a file")
+    elif damage == "zip":
+        (tmp_path / "corpora").mkdir()
+        (tmp_path / "corpora" / "wordnet.zip").write_bytes(b"PK half a file")
     lexicon._reader.cache_clear()
     try:
         with pytest.raises(LookupError, match="nltk.downloader wordnet".replace(".", r"\.")):
             AntonymReplacement()
     finally:
         lexicon._reader.cache_clear()
-
-
-def test_real_wordnet(monkeypatch):
-    """WordNet itself, where the machine has it."""
-    homes = [Path.home() / "nltk_data", Path("/usr/share/nltk_data"), Path("/usr/local/share/nltk_data")]
-    home = next((home for home in homes if list(home.glob("corpora/wordnet*"))), None)
-    if home is None:
-        pytest.skip("no WordNet on this machine: python -m nltk.downloader wordnet")
-    caches = (lexicon._reader, lexicon._exceptions, lexicon.antonym, lexicon.synonyms)
-    monkeypatch.setattr(nltk.data, "path", [str(home)])
-    for cache in caches:
-        cache.cache_clear()
-    pairs = {
-        "He had lost the good game.": "He had kept the bad game.",
-        "The men saw an ugly dog.": "The women saw a beautiful dog.",
-        "It was never larger than the earliest ones.": "It was never smaller than the latest ones.",
-        "Prices rose and have risen; isn't it better?": "Prices fell and have fallen; isn't it worse?",
-    }
-    try:
-        assert {text: AntonymReplacement()(text, random.Random(0)) for text in pairs} == pairs
-    finally:
-        for cache in caches:
-            cache.cache_clear()

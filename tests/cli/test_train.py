@@ -305,7 +305,7 @@ def test_without_wordnet(words, monkeypatch, capsys):
     def absent(*args):
         raise LookupError("NLTK finds no whole WordNet.")
 
-    monkeypatch.setattr("st_contrastive.augmentations.antonym.require_wordnet", absent)
+    monkeypatch.setattr("st_contrastive.augmentations.edits.require_wordnet", absent)
     monkeypatch.setattr("st_contrastive.recipes._build.load_model", lambda *args: pytest.fail("a model is loaded"))
     for more in (["--loss", "conisi", "--augment", "antonyms"], ["--recipe", "conisi-o2-bert-base", "--dev", "none"]):
         assert main([*words, *more]) == 2

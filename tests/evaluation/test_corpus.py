@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from st_contrastive.evaluation import CorpusEvaluator, corpus
-from st_contrastive.inputs.sentences import split_sentences
+from st_contrastive.inputs.readers import split_sentences
 from tests.evaluation.test_sts import trained
 from tests.filters import TRAINING
 

@@ -69,9 +69,7 @@ def test_unpaired_rows_are_left_out_and_counted(build):
         ("p.tsv", "a\tb\tc\nd\te\tf\n", ("en", "de"), r"languages=\('en', 'de'\).*a, b, c"),
         ("p.jsonl", '{"translation": {"en": "a", "fr": "b"}}\n', ("en", "de"), "en, fr"),
         ("p.jsonl", '{"en": "a", "de": 3}\n', ("en", "de"), "columns en"),
-        ("p.jsonl", "{broken\n", ("en", "de"), "can't be read"),
         ("p.tsv", "a\tb\n", ("en", "en"), "languages"),
-        ("p.tsv", "version https://git-lfs.github.com/spec/v1\n", ("en", "de"), "Git LFS"),
     ],
 )
 def test_bad_files_are_named(tmp_path, name, content, languages, message):
