@@ -45,6 +45,7 @@ from st_contrastive.encoder.requirements import (
     require_single_broadcast,
     require_text_encoder,
     require_trainable,
+    warn_of_training,
     warn_without_dropout,
 )
 from st_contrastive.encoder.rows import Rows
@@ -137,6 +138,7 @@ class TextLoss(nn.Module, ABC):
         require_flag("gather_across_devices", gather_across_devices)
         require_text_encoder(model)
         require_trainable(model)
+        warn_of_training(model)
         if mini_batch_size is not None:
             require_count("mini_batch_size", mini_batch_size)
             require_independent_rows(model, f"mini_batch_size={mini_batch_size}")

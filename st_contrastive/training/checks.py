@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -85,9 +84,7 @@ def check_run(trainer: Any) -> None:
     _check_batches(trainer)
     _check_metric(trainer)
     if text_losses(trainer.loss):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the constructor has warned
-            require_trainable(trainer.model)  # which may have been changed since
+        require_trainable(trainer.model)  # which may have been changed since the loss was built
         for where, part, _ in _parts(trainer):
             _check_tokens(trainer, where, _texts(trainer, part))
         _check_queues(trainer)
