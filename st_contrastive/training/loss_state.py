@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from st_contrastive import distributed
 from st_contrastive._files import complete_file
 from st_contrastive.losses._owned import owned_state
-from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.base import TextLoss, described
 
 #: A loss, or one for each of several datasets.
 Losses = nn.Module | Mapping[str, nn.Module]
@@ -165,15 +165,8 @@ def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
                 config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
                 kept = config.keys() - set(getattr(part, "may_change", ()))
                 described |= {f"{place}.{key}": config[key] for key in kept}
-    plain: dict[str, Any] = json.loads(json.dumps(described, default=_plain))
+    plain: dict[str, Any] = json.loads(json.dumps(described, default=described))
     return plain
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy, or what tells a module from another."""
-    if hasattr(value, "item"):
-        return value.item()
-    return f"{type(value).__name__}({value.extra_repr() if isinstance(value, nn.Module) else ''})"
 
 
 def _require_same_losses(file: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:
