@@ -16,8 +16,7 @@ from st_contrastive._checks import require_count
 from st_contrastive.training import checks
 from st_contrastive.training.card import prepare_card
 from st_contrastive.training.collapse import collapse_of, fault_of_vectors
-from st_contrastive.training.loss_state import distinct_losses, load_loss_state, save_loss_state
-from st_contrastive.training.resuming import checkpoint_to_resume
+from st_contrastive.training.loss_state import checkpoint_to_resume, distinct_losses, load_loss_state, save_loss_state
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
