@@ -57,9 +57,7 @@ def check_data(trainer: Any) -> None:
     """Look at the prompts and the first rows of the training data."""
     if text_losses(trainer.loss):
         _check_prompts(trainer)
-    for where, part, losses in _parts(trainer):
-        if len(part) == 1 and not all(loss.has_negatives(1) for loss in losses):
-            raise ValueError(f"{where} has one row, and no other to contrast it with: give more sentences.")
+    for where, part in _parts(trainer):
         _check_rows(trainer, part, where)
 
 
@@ -85,7 +83,7 @@ def check_run(trainer: Any) -> None:
     _check_metric(trainer)
     if text_losses(trainer.loss):
         require_trainable(trainer.model)  # which may have been changed since the loss was built
-        for where, part, _ in _parts(trainer):
+        for where, part in _parts(trainer):
             _check_tokens(trainer, where, _texts(trainer, part))
         _check_queues(trainer)
 
@@ -112,12 +110,12 @@ def _by_name(data: Any) -> dict[str, Any]:
     return dict(data) if isinstance(data, dict) else {"": data}
 
 
-def _parts(trainer: Any) -> Iterator[tuple[str, Dataset, list[TextLoss]]]:
-    """Each training dataset that losses of this package read, as messages name it, and these; no stream, read once."""
+def _parts(trainer: Any) -> Iterator[tuple[str, Dataset]]:
+    """Each training dataset that losses of this package read, as messages name it; no stream, which is read once."""
     for name, part in _by_name(trainer.train_dataset).items():
-        losses = text_losses(trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss)
-        if isinstance(part, Dataset) and losses:
-            yield f"train_dataset[{name!r}]" if name else "train_dataset", part, losses
+        loss = trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss
+        if isinstance(part, Dataset) and text_losses(loss):
+            yield f"train_dataset[{name!r}]" if name else "train_dataset", part
 
 
 def _check_prompts(trainer: Any) -> None:
@@ -145,9 +143,6 @@ def _check_prompts(trainer: Any) -> None:
 
 
 def _check_rows(trainer: Any, data: Dataset, name: str) -> None:
-    batch = trainer.args.train_batch_size * distributed.world_size()
-    if trainer.args.dataloader_drop_last and len(data) < batch:
-        raise ValueError(f"dataloader_drop_last leaves no batch: {name} has {len(data)} rows, and a batch {batch}.")
     texts = _texts(trainer, data)
     for column, cells in texts.items():
         for index, text in enumerate(cells):
@@ -184,14 +179,12 @@ def _check_column(name: str, column: str, cells: list[str], others: list[str]) -
 def _check_tokens(trainer: Any, name: str, texts: dict[str, list[str]]) -> None:
     """Find different texts that are the same to the model, which reads no more than their beginning."""
     limit = trainer.max_length or trainer.model.max_seq_length
-    if not isinstance(trainer.data_collator, BaseDataCollator) or limit is None:
+    if not isinstance(trainer.data_collator, BaseDataCollator):
         return
     setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
     remedy = f"Raise {setting} above {limit}, or leave out what the texts begin with."
     batch = trainer.data_collator([dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)])
     for column, cells in texts.items():
-        if f"{column}_attention_mask" not in batch:
-            continue
         first: dict[bytes, str] = {}  # the first text with these tokens
         lengths = batch[f"{column}_attention_mask"].sum(dim=1).tolist()
         rows = zip(cells, batch[f"{column}_input_ids"].numpy(), lengths, strict=True)
@@ -208,7 +201,7 @@ def _check_tokens(trainer: Any, name: str, texts: dict[str, list[str]]) -> None:
 def _check_queues(trainer: Any) -> None:
     """Warn where a sentence is still in the queue when its turn comes again."""
     batch = trainer.args.train_batch_size * distributed.world_size()
-    rows = sum(len(part) for _, part, _ in _parts(trainer))
+    rows = sum(len(part) for _, part in _parts(trainer))
     for loss in text_losses(trainer.loss) if trainer.state.num_train_epochs > 1 else ():
         queue = getattr(loss, "queue", None)
         kept = queue.size or (queue.batches or 0) * batch if isinstance(queue, NegativeQueue) else 0
@@ -247,19 +240,12 @@ def _check_processes(trainer: Any, losses: list[nn.Module], owned: list[tuple[st
     if distributed.world_size() == 1:
         return
     texts = text_losses(trainer.loss)
-    averaged = {id(weight) for text in texts for weight in trained(owned_state(text))}
-    foreign = [name for name, weight in owned if id(weight) not in averaged]
     gathers = any(text.gather_across_devices for text in texts)
     if len(losses) > 1 and (owned or gathers or len({type(text) for text in texts}) > 1):  # terms are gathered too
         raise ValueError(
             f"loss is a dict of {len(losses)} losses on {distributed.world_size()} devices, which may have batches of "
             "different datasets in the same step, so that the losses can't communicate. Take one loss for all "
             "datasets, or losses of one class without parameters of their own and with gather_across_devices=False."
-        )
-    if foreign:
-        raise ValueError(
-            f"The gradient of the loss's parameter {foreign[0]} would not be averaged over the "
-            f"{distributed.world_size()} devices: train on one, or take a loss of st_contrastive."
         )
     if trainer.model_wrapped is trainer.model:
         raise ValueError(

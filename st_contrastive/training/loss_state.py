@@ -198,17 +198,17 @@ def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
     """Class and arguments of each loss, and of each loss in it, without what a resumed run may change."""
-    described: dict[str, Any] = {}
+    description: dict[str, Any] = {}
     for prefix, loss in named.items():
         for name, part in loss.named_modules():
             if name == "" or isinstance(part, TextLoss):
                 place = prefix.removeprefix(_LOSS) + name
-                described[place] = type(part).__name__
+                description[place] = type(part).__name__
                 config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
                 kept = config.keys() - set(getattr(part, "may_change", ()))
-                described |= {f"{place}.{key}": config[key] for key in kept}
-    plain: dict[str, Any] = json.loads(json.dumps(described, default=described))
-    return plain
+                description |= {f"{place}.{key}": config[key] for key in kept}
+    as_saved: dict[str, Any] = json.loads(json.dumps(description, default=described))
+    return as_saved
 
 
 def _require_same_losses(file: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:

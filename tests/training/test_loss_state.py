@@ -125,6 +125,9 @@ def test_what_a_resumed_run_may_change(made, tmp_path, build):
     load_loss_state(made("infocse")[0], tmp_path)
     save_loss_state(stc.TwinsLoss(build(), queue_batches=np.int64(3), temperature=np.float64(0.05)), tmp_path)
     load_loss_state(stc.TwinsLoss(build(), queue_batches=3, temperature=0.05), tmp_path)
+    model = build()
+    save_loss_state(MatryoshkaLoss(model, stc.TwinsLoss(model), [np.int64(32)]), tmp_path)
+    load_loss_state(MatryoshkaLoss(model, stc.TwinsLoss(model), [32]), tmp_path)
 
 
 def test_missing_damaged_and_foreign_files(made, tmp_path):

@@ -80,14 +80,3 @@ def test_what_is_refused(build):
     longer[0].model.resize_token_embeddings(200)
     with pytest.raises(ValueError, match=r"word_embeddings.weight is \(200, 32\) in model and"):
         mix_weights(longer, start, 0.5)
-    start[0].model.is_quantized = True
-    with pytest.raises(ValueError, match=r"start has adapters .* or quantised weights"):
-        mix_weights(model, start, 0.5)
-
-
-def test_adapters_are_refused(build):
-    peft = pytest.importorskip("peft")
-    model = build()
-    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
-    with pytest.raises(ValueError, match=r"model has adapters .*merge_and_unload"):
-        mix_weights(model, build(), 0.5)
