@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -70,20 +70,15 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> dict[str, Ten
         def save(score, epoch, step):  # fit calls it after each evaluation
             save_loss_state(loss, f"checkpoints/checkpoint-{step}")
 
-        loss = TwinsLoss(model)
         load_loss_state(loss, "checkpoints/checkpoint-500")
-        model.fit(
-            [(loader, loss)], evaluator=evaluator, evaluation_steps=500, callback=save,
-            checkpoint_path="checkpoints", checkpoint_save_steps=500, resume_from_checkpoint=True,
-        )
+        model.fit([(loader, loss)], evaluator=evaluator, evaluation_steps=500, callback=save,
+                  checkpoint_path="checkpoints", checkpoint_save_steps=500, resume_from_checkpoint=True)
 
     Args:
         loss: built with the arguments of the one that was saved.
-        path: folder.
 
     Raises:
-        FileNotFoundError: there is no loss state.
-        OSError: the file can't be read.
+        FileNotFoundError, OSError: there is no loss state, or it can't be read.
         LossStateError: it belongs to another loss, to one with other arguments, or to another encoder.
     """
     file, named = Path(path) / FILE_NAME, _named(loss)
@@ -129,12 +124,7 @@ def missing_files(checkpoint: Path) -> list[str]:
 
 
 def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
-    """The checkpoint to resume from; for True, the newest whole one of the run's folder.
-
-    Raises:
-        FileNotFoundError: there is none, or the one that was asked for is not whole.
-        ValueError: one of an earlier step was written later: two runs wrote here, or a copy changed the times.
-    """
+    """The checkpoint that was asked for, if it is whole; for True, the newest whole one of the run's folder."""
     steps = {int(entry.name[11:]): entry for entry in run.glob("checkpoint-*") if entry.name[11:].isdecimal()}
     whole = [steps[step] for step in sorted(steps, reverse=True) if not missing_files(steps[step])]
     names = ", ".join(entry.name for entry in whole) or "none"
@@ -149,7 +139,7 @@ def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
     if not whole:
         raise FileNotFoundError(f"output_dir {run} holds no whole checkpoint to resume from, of {len(steps)}.")
     latest = max(whole, key=lambda entry: (entry / TRAINER_STATE_NAME).stat().st_mtime)
-    if latest != whole[0]:
+    if latest != whole[0]:  # two runs wrote here, or a copy changed the times
         raise ValueError(
             f"output_dir {run}: {latest.name} was written after {whole[0].name}, perhaps by another run. Give the one "
             f"to continue from as resume_from_checkpoint: {names}."
@@ -207,8 +197,7 @@ def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
                 config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
                 kept = config.keys() - set(getattr(part, "may_change", ()))
                 description |= {f"{place}.{key}": config[key] for key in kept}
-    as_saved: dict[str, Any] = json.loads(json.dumps(description, default=described))
-    return as_saved
+    return cast(dict[str, Any], json.loads(json.dumps(description, default=described)))
 
 
 def _require_same_losses(file: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ import warnings
 from types import SimpleNamespace
 
 import pytest
-import torch
 from datasets import Dataset
 from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
@@ -16,7 +15,7 @@ from st_contrastive import distributed
 from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.checks import check_arguments
 from tests.filters import TRAINING
-from tests.training.conftest import ByStep, state_of
+from tests.training.conftest import ByStep
 
 pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
 
@@ -89,21 +88,6 @@ def test_a_loss_of_another_model(build, of, sentences):
         of(losses, model, datasets).train()
 
 
-def test_an_optimizer_without_the_losses_parameters(build, of):
-    loss = stc.SimCSELoss(build())
-    optimizer = torch.optim.AdamW(loss.model.parameters())
-    with pytest.raises(ValueError, match=r"lacks 2 parameter\(s\) of the loss, such as head\..*loss.parameters"):
-        of(loss, optimizers=(optimizer, None)).train()
-    before = state_of(loss)
-    whole = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad])
-    of(loss, optimizers=(whole, None)).train()
-    assert not torch.equal(before["head.linear.weight"], loss.head.linear.weight)
-    plain = stc.TwinsLoss(build())  # owns no parameter
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "TwinsLoss was given one column")
-        assert of(plain, optimizers=(torch.optim.AdamW(plain.model.parameters()), None)).train().global_step == 1
-
-
 @pytest.mark.filterwarnings("ignore:Of the first")
 def test_a_sampler_that_gives_one_sentence(build, of, sentences):
     """The last batch of an epoch may have one."""
@@ -122,9 +106,6 @@ def test_batches_of_one_sentence_need_a_queue(build, of):
     loss.gather_across_devices = True  # of which there is one
     with pytest.raises(ValueError, match="per_device_train_batch_size 1 leaves no other sentence"):
         of(loss, per_device_train_batch_size=1).train()
-    with pytest.raises(ValueError, match="per_device_eval_batch_size 1 leaves no other sentence"):
-        of(loss, per_device_eval_batch_size=1, eval_strategy="steps").train()
-    assert of(loss, per_device_eval_batch_size=1).train().global_step == 1  # it does not evaluate
     assert of(stc.TwinsLoss(build()), per_device_train_batch_size=1).train().global_step == 1
 
 
@@ -179,17 +160,6 @@ def test_many_blank_or_repeated_texts(build, of, extra, shares):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         of(loss, data=Dataset.from_dict({"sentence": texts + extra}))
-
-
-@pytest.mark.parametrize("named", ["query", "document"])
-def test_a_default_prompt_that_training_lacks(build, of, named):
-    model = build()
-    model.prompts, model.default_prompt_name = {named: "find this: "}, named
-    with pytest.warns(UserWarning, match="default prompt 'find this: '"):
-        of(stc.SimCSELoss(model)).train()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        of(stc.SimCSELoss(model), prompts="find this: ").train()
 
 
 def test_sharding_is_refused(build, of, monkeypatch):
@@ -311,11 +281,3 @@ def test_an_encoder_that_was_frozen_after_the_loss_was_built(build, of):
     loss.model.requires_grad_(False)
     with pytest.raises(ValueError, match="No weight of model is trained"):
         of(loss).train()
-
-
-def test_a_prompt_that_leaves_no_room(build, of):
-    model = build()
-    model.max_seq_length = 6
-    loss = stc.SimCSELoss(model)
-    with pytest.raises(ValueError, match=r"takes 6 tokens .* max_seq_length is 6: no text is left"):
-        of(loss, prompts="the small cat sleeps").train()
