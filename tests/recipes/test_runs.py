@@ -220,22 +220,6 @@ def test_without_a_dev_the_mixture_is_saved(checkpoint, tmp_path):
     assert not equal(start, trained)
 
 
-def test_what_can_not_be_mixed_is_refused_before_training(checkpoint, tmp_path, monkeypatch):
-    load = _build.load_model
-
-    def with_a_quantised_layer(*args):
-        model = load(*args)
-        model[0].model.is_quantized = True
-        return model
-
-    monkeypatch.setattr(_build, "load_model", with_a_quantised_layer)
-    monkeypatch.setattr(_run.ContrastiveTrainer, "train", lambda *_, **__: pytest.fail("training began"))
-    with pytest.raises(ValueError, match="quantised weights"):
-        recipes.run(
-            "simcse-bert-base", data=SENTENCES, output_dir=tmp_path, model=str(checkpoint("bert")), mix=0.5, **SMALL
-        )
-
-
 class FirstNumber(Scripted):
     """The first number of a vector, in every digit."""
 
