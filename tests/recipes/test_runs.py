@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from benchmarks import run as benchmark
 from st_contrastive import recipes
 from st_contrastive.evaluation import STSEvaluator
-from st_contrastive.recipes import Recipe, _build, _run
+from st_contrastive.recipes import Recipe, _build
 from tests.conftest import SENTENCES, WORDS
 from tests.filters import TRAINING
 
