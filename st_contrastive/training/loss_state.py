@@ -149,7 +149,7 @@ def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
 
 def _state(named: dict[str, nn.Module]) -> dict[str, Tensor]:
     """What losses own, without what their modules name as ``derived_tensors``: training reads the encoder's there."""
-    state = {}
+    state: dict[str, Tensor] = {}
     for prefix, loss in named.items():
         parts = loss.named_modules()
         derived = {f"{name}.{key}".lstrip(".") for name, part in parts for key in getattr(part, "derived_tensors", ())}

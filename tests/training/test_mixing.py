@@ -55,18 +55,6 @@ def test_the_start_as_a_state():
         mix_weights(model, {}, 0.25)
 
 
-def test_an_encoder(build, tmp_path):
-    model, start = build(), build()
-    expected = {name: weight.clone() + 0.5 for name, weight in start.named_parameters()}
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(1)
-    mix_weights(model, start, 0.5)
-    for name, weight in model.named_parameters():
-        torch.testing.assert_close(weight, expected[name])
-    assert model.encode(["rain falls"]).shape == (1, 32)
-
-
 def test_what_is_refused(build):
     model, start = build(), build()
     for share in (-0.1, 1.5, math.nan, "half", True):
