@@ -78,16 +78,6 @@ def test_a_loss_of_another_model(build, of, sentences):
         of(losses, model, datasets).train()
 
 
-@pytest.mark.filterwarnings("ignore:Of the first")
-def test_a_sampler_that_gives_one_sentence(build, of, sentences):
-    """The last batch of an epoch may have one."""
-    data, options = Dataset.from_dict({"sentence": ["a cat"] * 8}), {"max_steps": 4}
-    with pytest.warns(UserWarning, match="two batches of one sentence"):
-        of(stc.SimCSELoss(build()), data=data, batch_sampler="no_duplicates", **options).train()
-    five = stc.text_dataset(sentences[:5])
-    assert of(stc.SimCSELoss(build()), data=five, **options).train().global_step == 4
-
-
 @pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
 def test_batches_of_one_sentence_need_a_queue(build, of):
     loss = stc.SimCSELoss(build())
