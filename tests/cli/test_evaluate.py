@@ -74,10 +74,6 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     output = capsys.readouterr().out
     assert "sts12 test has 45 pairs" in output
     (whole,) = scores(path)
-    assert {metric for *_, metric in whole} == {
-        "spearman", "accuracy", "recall@1", "recall@5", "recall@10", "alignment", "uniformity", "task-information",
-        "identical-information", "ndcg@10",
-    }  # fmt: skip
     together = 0
     for suite, own in suites.items():
         assert main(["evaluate", model, suite, *own, "--json", str(path)]) == 0

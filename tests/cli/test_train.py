@@ -215,16 +215,10 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--recipe", "bert"], "'bert'"),
         (["--loss", "simcse", "--loss-arg", "temperature"], "NAME=VALUE"),
         (["--loss", "simcse", "--loss-arg", "tau=1"], "tau"),
-        (["--loss", "simcse", "--loss-arg", "temperature=-1"], "temperature"),
         (["--loss", "simcse", "--batch_size", "4"], "--batch_size"),
         (["--loss", "simcse", "--temp", "4"], "--temp"),
         (["--loss", "simcse", "--column", "title"], "title"),
         (["--loss", "simcse", "--data", "/no/such.csv"], "/no/such.csv"),
-        (["--loss", "simcse", "--model", "/no/such"], "model /no/such"),
-        (["--loss", "simcse", "--dev", "/no/such.jsonl"], "/no/such.jsonl"),
-        (["--loss", "simcse", "--augment", "antonyms"], "antonyms"),
-        (["--loss", "simcse", "--augment", "noise"], "repetition"),
-        (["--loss", "simcse", "--mix", "2"], "mix"),
         (["--loss", "simcse", "--mix", "half"], "--mix"),
         (["--loss", "simcse", "--repeats", "1"], "repeats"),
         (["--loss", "simcse", "--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs"),
@@ -232,7 +226,6 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--mask-rate=0.1"], "--loss_arg mask_rate=VALUE"),
         (["--loss", "simcse", "--report_to", "tensorboard"], "TensorBoard"),
         (["--loss", "no.such.module:Loss"], "no.such"),
-        (["--loss", "simcse", "--per_device_train_batch_size", "1"], "per_device_train_batch_size"),
         (["/no/such.yaml"], "/no/such.yaml"),
     ],
 )
@@ -282,10 +275,8 @@ def test_recipes_are_listed(capsys):
     assert main(["recipes"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == recipes.names()
     assert main(["recipes", "mini-conisi"]) == 0
-    lines, recipe = capsys.readouterr().out.splitlines(), recipes.load("mini-conisi")
-    notes, differs = lines.index("# Notes:"), lines.index("# Differs from the paper:")
-    assert [line[4:] for line in lines[notes + 1 : differs]] == list(recipe.notes)
-    assert [line[4:] for line in lines[differs + 1 :] if line.startswith("# -")] == list(recipe.differs)
+    printed, recipe = capsys.readouterr().out, recipes.load("mini-conisi")
+    assert all(f"# - {line}\n" in printed for line in (*recipe.notes, *recipe.differs))
     assert main(["recipes", "none"]) == 2
     assert "'none'" in capsys.readouterr().err
 
