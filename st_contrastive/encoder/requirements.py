@@ -60,7 +60,7 @@ def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def require_trainable(model: SentenceTransformer) -> None:
-    """Refuse a model that training would leave as it is, or destroy. Warn of weights that hardly move."""
+    """Refuse a model that training would leave as it is, or destroy."""
     if not any(weight.requires_grad for weight in model.parameters()):
         raise ValueError(
             "No weight of model is trained (requires_grad is False everywhere), so that only the loss's own head would "
@@ -70,6 +70,10 @@ def require_trainable(model: SentenceTransformer) -> None:
         )
     require_positions(model, encoder_of(model))
     require_no_half(model, "model has")
+
+
+def warn_of_training(model: SentenceTransformer) -> None:
+    """Warn of weights that hardly move, and of a decoder that is read where it has read nothing."""
     if any(weight.dtype == torch.bfloat16 for weight in model.parameters() if weight.requires_grad):
         warn(
             "model has bfloat16 weights, in which most small updates round away. Load it with model_kwargs={'dtype': "

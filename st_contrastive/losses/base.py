@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
@@ -45,6 +46,7 @@ from st_contrastive.encoder.requirements import (
     require_single_broadcast,
     require_text_encoder,
     require_trainable,
+    warn_of_training,
     warn_without_dropout,
 )
 from st_contrastive.encoder.rows import Rows
@@ -137,6 +139,7 @@ class TextLoss(nn.Module, ABC):
         require_flag("gather_across_devices", gather_across_devices)
         require_text_encoder(model)
         require_trainable(model)
+        warn_of_training(model)
         if mini_batch_size is not None:
             require_count("mini_batch_size", mini_batch_size)
             require_independent_rows(model, f"mini_batch_size={mini_batch_size}")
@@ -371,7 +374,7 @@ class TextLoss(nn.Module, ABC):
             bound = inspect.signature(cls.__init__).bind(loss, *args, **kwargs)
             bound.apply_defaults()
             kept = {name: value for name, value in bound.arguments.items() if name not in ("self", "model")}
-            vars(loss)["_arguments"] = {name: _described(value) for name, value in kept.items()}
+            vars(loss)["_arguments"] = {name: described(value) for name, value in kept.items()}
         return loss
 
     # Set-up.
@@ -410,7 +413,12 @@ class _Terms(nn.Module):
         return self.loss.compute_terms(columns, labels)
 
 
-def _described(value: Any) -> Any:
-    if isinstance(value, nn.Module):
-        return f"{type(value).__name__}({value.extra_repr()})"
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+def described(value: Any) -> Any:
+    """An argument as JSON holds it: of numpy's numbers the number, of an object what tells it from others."""
+    if value is None or isinstance(value, (str, int, float, list, tuple, dict)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return f"{type(value).__name__}({value.extra_repr() if isinstance(value, nn.Module) else ''})"

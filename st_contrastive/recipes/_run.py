@@ -98,8 +98,6 @@ def run(
     if stage1 is None:
         on_trainer(trainer)
     start, before = _weights(trainer), _score(trainer)
-    if share is not None:
-        mix_weights(trainer.model, start, share)  # of equal weights, which stay: refused is what can't be mixed
     if before is not None:
         on_score(before)
 

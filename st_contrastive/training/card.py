@@ -16,18 +16,15 @@ class _Card(SentenceTransformerModelCardData):
     run = ""
 
     def set_widget_examples(self, dataset: Any) -> None:
-        """None, unless examples were asked for."""
         if self.quotes_examples:
             super().set_widget_examples(dataset)
 
     def compute_dataset_metrics(self, *args: Any, **options: Any) -> Any:
-        """Without the samples, unless they were asked for."""
         metrics = super().compute_dataset_metrics(*args, **options)
         hidden = () if self.quotes_examples else ("examples", "examples_table")
         return {name: value for name, value in metrics.items() if name not in hidden}
 
     def to_dict(self) -> dict[str, Any]:
-        """With the run, and the package's name, behind the first paragraph."""
         values = super().to_dict()
         # The template has no place for a paragraph. It ends its first one with the task, and a full stop.
         task, run = values["task_name"], f"{self.run}\n\n" if self.run else ""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.data_collator import BaseDataCollator
-from torch import Tensor, nn
+from torch import nn
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_room, warn
+from st_contrastive._checks import warn
 from st_contrastive.components import NegativeQueue
 from st_contrastive.encoder.model import unwrap
 from st_contrastive.encoder.requirements import require_trainable
@@ -58,14 +57,12 @@ def check_data(trainer: Any) -> None:
     """Look at the prompts and the first rows of the training data."""
     if text_losses(trainer.loss):
         _check_prompts(trainer)
-    for where, part, losses in _parts(trainer):
-        if len(part) == 1 and not all(loss.has_negatives(1) for loss in losses):
-            raise ValueError(f"{where} has one row, and no other to contrast it with: give more sentences.")
+    for where, part in _parts(trainer):
         _check_rows(trainer, part, where)
 
 
 def check_run(trainer: Any) -> None:
-    """The checks of model, losses, optimizer and batches, when all are there."""
+    """The checks of model, losses and batches, when all are there."""
     args, losses = trainer.args, distinct_losses(trainer.loss)
     wrapped = any(hasattr(part, "merge_and_unload") for part in trainer.model.modules())
     if wrapped and args.save_strategy != "no":
@@ -78,17 +75,13 @@ def check_run(trainer: Any) -> None:
             f"resume_from_checkpoint is at step {trainer.state.global_step}, max_steps is {args.max_steps}: name an "
             "earlier checkpoint, or allow more steps."
         )
-    owned = [(name, part) for loss in losses for name, part in owned_state(loss).items() if part.requires_grad]
     _check_model(trainer.model, losses)
-    _check_optimizer(trainer, owned)
-    _check_processes(trainer, losses, owned)
+    _check_processes(trainer, losses)
     _check_batches(trainer)
     _check_metric(trainer)
     if text_losses(trainer.loss):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the constructor has warned
-            require_trainable(trainer.model)  # which may have been changed since
-        for where, part, _ in _parts(trainer):
+        require_trainable(trainer.model)  # which may have been changed since the loss was built
+        for where, part in _parts(trainer):
             _check_tokens(trainer, where, _texts(trainer, part))
         _check_queues(trainer)
 
@@ -115,42 +108,31 @@ def _by_name(data: Any) -> dict[str, Any]:
     return dict(data) if isinstance(data, dict) else {"": data}
 
 
-def _parts(trainer: Any) -> Iterator[tuple[str, Dataset, list[TextLoss]]]:
-    """Each training dataset that losses of this package read, as messages name it, and these; no stream, read once."""
+def _parts(trainer: Any) -> Iterator[tuple[str, Dataset]]:
+    """Each training dataset that losses of this package read, as messages name it; no stream, which is read once."""
     for name, part in _by_name(trainer.train_dataset).items():
-        losses = text_losses(trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss)
-        if isinstance(part, Dataset) and losses:
-            yield f"train_dataset[{name!r}]" if name else "train_dataset", part, losses
+        loss = trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss
+        if isinstance(part, Dataset) and text_losses(loss):
+            yield f"train_dataset[{name!r}]" if name else "train_dataset", part
 
 
 def _check_prompts(trainer: Any) -> None:
-    given, model, columns = trainer.args.prompts, trainer.model, set()
+    """Each prompt is of a dataset or of a column: sentence-transformers leaves out what has another name."""
+    columns = set()
     for data in (trainer.train_dataset, trainer.eval_dataset):
         for name, part in _by_name(data).items():
             columns |= {name, *text_columns(trainer, getattr(part, "column_names", None) or ())} - {""}
-    prompts = [("", given)] if isinstance(given, str) else list((given or {}).items())
-    for name, prompt in prompts:
-        prompts += prompt.items() if isinstance(prompt, dict) else ()
-        if name and name not in columns:  # sentence-transformers leaves it out
+    prompts = trainer.args.prompts if isinstance(trainer.args.prompts, dict) else {}
+    inner = [name for prompt in prompts.values() if isinstance(prompt, dict) for name in prompt]
+    for name in (*prompts, *inner):
+        if name not in columns:
             raise ValueError(
                 f"prompts has {name!r}, which is no column: {', '.join(sorted(columns))}. Name one of these, or give "
                 "one prompt for all, prompts='...'."
             )
-        if isinstance(prompt, str):
-            tokens = len(model.tokenizer(prompt, verbose=False)["input_ids"])
-            require_room(prompt, tokens, trainer.max_length or model.max_seq_length)
-    prompt = model.prompts.get(model.default_prompt_name or "")
-    if prompt and given is None:
-        warn(
-            f"model.encode puts its default prompt {prompt!r:.80} before each text, and the training data has none. "
-            "Give the arguments prompts=model.prompts[model.default_prompt_name]."
-        )
 
 
 def _check_rows(trainer: Any, data: Dataset, name: str) -> None:
-    batch = trainer.args.train_batch_size * distributed.world_size()
-    if trainer.args.dataloader_drop_last and len(data) < batch:
-        raise ValueError(f"dataloader_drop_last leaves no batch: {name} has {len(data)} rows, and a batch {batch}.")
     texts = _texts(trainer, data)
     for column, cells in texts.items():
         for index, text in enumerate(cells):
@@ -187,14 +169,12 @@ def _check_column(name: str, column: str, cells: list[str], others: list[str]) -
 def _check_tokens(trainer: Any, name: str, texts: dict[str, list[str]]) -> None:
     """Find different texts that are the same to the model, which reads no more than their beginning."""
     limit = trainer.max_length or trainer.model.max_seq_length
-    if not isinstance(trainer.data_collator, BaseDataCollator) or limit is None:
+    if not isinstance(trainer.data_collator, BaseDataCollator):
         return
     setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
     remedy = f"Raise {setting} above {limit}, or leave out what the texts begin with."
     batch = trainer.data_collator([dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)])
     for column, cells in texts.items():
-        if f"{column}_attention_mask" not in batch:
-            continue
         first: dict[bytes, str] = {}  # the first text with these tokens
         lengths = batch[f"{column}_attention_mask"].sum(dim=1).tolist()
         rows = zip(cells, batch[f"{column}_input_ids"].numpy(), lengths, strict=True)
@@ -211,7 +191,7 @@ def _check_tokens(trainer: Any, name: str, texts: dict[str, list[str]]) -> None:
 def _check_queues(trainer: Any) -> None:
     """Warn where a sentence is still in the queue when its turn comes again."""
     batch = trainer.args.train_batch_size * distributed.world_size()
-    rows = sum(len(part) for _, part, _ in _parts(trainer))
+    rows = sum(len(part) for _, part in _parts(trainer))
     for loss in text_losses(trainer.loss) if trainer.state.num_train_epochs > 1 else ():
         queue = getattr(loss, "queue", None)
         kept = queue.size or (queue.batches or 0) * batch if isinstance(queue, NegativeQueue) else 0
@@ -233,36 +213,17 @@ def _check_model(model: nn.Module, losses: list[nn.Module]) -> None:
                 )
 
 
-def _check_optimizer(trainer: Any, owned: list[tuple[str, Tensor]]) -> None:
-    if not trainer.has_users_optimizer:
-        return
-    stepped = {id(weight) for group in trainer.optimizer.param_groups for weight in group["params"]}
-    absent = [name for name, weight in owned if id(weight) not in stepped]
-    if absent:
-        raise ValueError(
-            f"optimizers: the optimizer lacks {len(absent)} parameter(s) of the loss, such as {absent[0]}, which would "
-            "never be trained. Build it of [p for p in loss.parameters() if p.requires_grad], which has the model's "
-            "too, or leave the optimizer to the trainer."
-        )
-
-
-def _check_processes(trainer: Any, losses: list[nn.Module], owned: list[tuple[str, Tensor]]) -> None:
+def _check_processes(trainer: Any, losses: list[nn.Module]) -> None:
     if distributed.world_size() == 1:
         return
     texts = text_losses(trainer.loss)
-    averaged = {id(weight) for text in texts for weight in trained(owned_state(text))}
-    foreign = [name for name, weight in owned if id(weight) not in averaged]
+    owning = any(trained(owned_state(loss)) for loss in losses)
     gathers = any(text.gather_across_devices for text in texts)
-    if len(losses) > 1 and (owned or gathers or len({type(text) for text in texts}) > 1):  # terms are gathered too
+    if len(losses) > 1 and (owning or gathers or len({type(text) for text in texts}) > 1):  # terms are gathered too
         raise ValueError(
-            f"loss is a dict of {len(losses)} losses on {distributed.world_size()} devices, which may have batches of "
-            "different datasets in the same step, so that the losses can't communicate. Take one loss for all "
-            "datasets, or losses of one class without parameters of their own and with gather_across_devices=False."
-        )
-    if foreign:
-        raise ValueError(
-            f"The gradient of the loss's parameter {foreign[0]} would not be averaged over the "
-            f"{distributed.world_size()} devices: train on one, or take a loss of st_contrastive."
+            f"loss is a dict of {len(losses)} losses on {distributed.world_size()} devices, which may train different "
+            "ones in the same step. Take one loss for all datasets, or several of one class without parameters of "
+            "their own and with gather_across_devices=False."
         )
     if trainer.model_wrapped is trainer.model:
         raise ValueError(
@@ -272,14 +233,12 @@ def _check_processes(trainer: Any, losses: list[nn.Module], owned: list[tuple[st
 
 
 def _check_batches(trainer: Any) -> None:
-    for phase, data in (("train", trainer.train_dataset), ("eval", trainer.eval_dataset)):
-        size = getattr(trainer.args, f"per_device_{phase}_batch_size")
-        used = phase == "train" or (data is not None and trainer.args.eval_strategy != "no")
-        if used and not all(loss.has_negatives(size) for loss in text_losses(trainer.loss)):
-            raise ValueError(
-                f"per_device_{phase}_batch_size {size} leaves no other sentence to contrast with, so that the loss is "
-                "0: give 2 or more, and leave repeated texts out."
-            )
+    size = trainer.args.per_device_train_batch_size
+    if not all(loss.has_negatives(size) for loss in text_losses(trainer.loss)):
+        raise ValueError(
+            f"per_device_train_batch_size {size} leaves no other sentence to contrast with, so that the loss is 0: "
+            "give 2 or more, and leave repeated texts out."
+        )
 
 
 def _check_metric(trainer: Any) -> None:

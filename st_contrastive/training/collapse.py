@@ -66,15 +66,12 @@ def fault_of_vectors(trainer: Any) -> str | None:
 
 
 def _distinct_texts(trainer: Any) -> list[str]:
-    """As many texts as a batch has, 64 at most, from all over the (first) dataset."""
+    """The first texts of the (first) dataset, as many as a batch has, 64 at most."""
     data, count = trainer.train_dataset, min(max(2, trainer.args.per_device_train_batch_size), 64)
     if trainer.is_deepspeed_enabled:  # no process has the whole model
         return []
     if isinstance(data, dict):
         data = next(iter(data.values()))
-    if hasattr(data, "__len__"):
-        rows = [data[index] for index in list(range(0, len(data), max(1, len(data) // count)))[:count]]
-    else:
-        rows = list(itertools.islice(data, count))
+    rows = list(itertools.islice(data, count))
     columns = text_columns(trainer, rows[0]) if rows else []
     return list(dict.fromkeys(row[columns[0]] for row in rows)) if columns else []

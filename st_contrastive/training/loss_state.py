@@ -1,4 +1,4 @@
-"""Saves what a loss owns (heads, queues, networks) with the loss's configuration, and loads it."""
+"""Saves what a loss owns (heads, queues, networks) and its arguments, loads them, and finds whole checkpoints."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from transformers import TrainerState
+from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
 
 from st_contrastive import distributed
 from st_contrastive._files import complete_file
 from st_contrastive.losses._owned import owned_state
-from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.base import TextLoss, described
 
 #: A loss, or one for each of several datasets.
 Losses = nn.Module | Mapping[str, nn.Module]
@@ -48,10 +50,8 @@ def save_loss_state(
     """
     named, file = _named(loss), Path(path) / _file_name(rank)
     tensors = {f"{_RUN}{key}": tensor for key, tensor in (run or {}).items()}
-    for prefix, part in named.items():
-        for key, tensor in _saved_state(part).items():
-            if rank == 0 or not isinstance(tensor, nn.Parameter):
-                tensors[f"{prefix}{key}"] = tensor
+    state = _state(named).items()
+    tensors |= {key: tensor for key, tensor in state if rank == 0 or not isinstance(tensor, nn.Parameter)}
     # Copies, since safetensors refuses tensors that share memory.
     tensors = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors.items()}
     metadata = {"losses": json.dumps(_description(named)), "ranks": str(distributed.world_size())}
@@ -70,20 +70,15 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> dict[str, Ten
         def save(score, epoch, step):  # fit calls it after each evaluation
             save_loss_state(loss, f"checkpoints/checkpoint-{step}")
 
-        loss = TwinsLoss(model)
         load_loss_state(loss, "checkpoints/checkpoint-500")
-        model.fit(
-            [(loader, loss)], evaluator=evaluator, evaluation_steps=500, callback=save,
-            checkpoint_path="checkpoints", checkpoint_save_steps=500, resume_from_checkpoint=True,
-        )
+        model.fit([(loader, loss)], evaluator=evaluator, evaluation_steps=500, callback=save,
+                  checkpoint_path="checkpoints", checkpoint_save_steps=500, resume_from_checkpoint=True)
 
     Args:
         loss: built with the arguments of the one that was saved.
-        path: folder.
 
     Raises:
-        FileNotFoundError: there is no loss state.
-        OSError: the file can't be read.
+        FileNotFoundError, OSError: there is no loss state, or it can't be read.
         LossStateError: it belongs to another loss, to one with other arguments, or to another encoder.
     """
     file, named = Path(path) / FILE_NAME, _named(loss)
@@ -97,22 +92,16 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> dict[str, Ten
     own = file.with_name(_file_name(distributed.rank()))
     if own.is_file() and metadata["ranks"] == str(distributed.world_size()):
         tensors |= _contents(own)[1]
-    states = {prefix: _saved_state(part) for prefix, part in named.items()}
-    saved = {key for key in tensors if key.startswith(_LOSS)}
-    expected = {f"{prefix}{key}" for prefix, state in states.items() for key in state}
-    if saved != expected:
-        name = min(saved ^ expected)
+    before = {key: tensor.detach().clone() for key, tensor in _state(named).items()}
+    saved = {key: tensor for key, tensor in tensors.items() if key.startswith(_LOSS)}
+    if saved.keys() != before.keys():
+        name = min(saved.keys() ^ before.keys())
         fault = "is not the loss's" if name in saved else "is missing"
         raise LossStateError(f"{file} does not fit: {name.removeprefix(_LOSS)} {fault}.")
-    before = {
-        prefix: {key: tensor.detach().clone() for key, tensor in state.items()} for prefix, state in states.items()
-    }
     try:
-        for prefix, part in named.items():
-            part.load_state_dict({key: tensors[f"{prefix}{key}"] for key in states[prefix]}, strict=False)
+        _set_state(named, saved)
     except RuntimeError as error:
-        for prefix, part in named.items():
-            part.load_state_dict(before[prefix], strict=False)
+        _set_state(named, before)
         reason = " ".join(str(error).split())
         raise LossStateError(f"{file} does not fit. Was it saved with another encoder? {reason}") from error
     # Copies, since a file that is mapped into memory can not be deleted on Windows.
@@ -124,11 +113,54 @@ def distinct_losses(losses: Losses) -> list[nn.Module]:
     return list({id(loss): loss for loss in _named(losses).values()}.values())
 
 
-def _saved_state(loss: nn.Module) -> dict[str, Tensor]:
-    """What the loss owns, without what its modules name as ``derived_tensors``: training reads the encoder's there."""
-    parts = loss.named_modules()
-    derived = {f"{name}.{key}".lstrip(".") for name, part in parts for key in getattr(part, "derived_tensors", ())}
-    return {key: tensor for key, tensor in owned_state(loss).items() if key not in derived}
+def missing_files(checkpoint: Path) -> list[str]:
+    """The files that are missing, or cut short, to continue training exactly."""
+    absent = [name for name in (FILE_NAME, OPTIMIZER_NAME) if not (checkpoint / name).is_file()]
+    try:
+        TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))  # which the Trainer writes last
+    except (OSError, ValueError, TypeError):
+        absent.append(TRAINER_STATE_NAME)
+    return absent
+
+
+def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
+    """The checkpoint that was asked for, if it is whole; for True, the newest whole one of the run's folder."""
+    steps = {int(entry.name[11:]): entry for entry in run.glob("checkpoint-*") if entry.name[11:].isdecimal()}
+    whole = [steps[step] for step in sorted(steps, reverse=True) if not missing_files(steps[step])]
+    names = ", ".join(entry.name for entry in whole) or "none"
+    if asked is not True:
+        checkpoint = Path(asked)
+        if absent := missing_files(checkpoint):
+            raise FileNotFoundError(
+                f"resume_from_checkpoint {checkpoint} has no {', '.join(absent)}: it was saved by another trainer or "
+                f"with save_only_model=True, or saving was interrupted. Whole checkpoints in {run}: {names}."
+            )
+        return checkpoint
+    if not whole:
+        raise FileNotFoundError(f"output_dir {run} holds no whole checkpoint to resume from, of {len(steps)}.")
+    latest = max(whole, key=lambda entry: (entry / TRAINER_STATE_NAME).stat().st_mtime)
+    if latest != whole[0]:  # two runs wrote here, or a copy changed the times
+        raise ValueError(
+            f"output_dir {run}: {latest.name} was written after {whole[0].name}, perhaps by another run. Give the one "
+            f"to continue from as resume_from_checkpoint: {names}."
+        )
+    return latest
+
+
+def _state(named: dict[str, nn.Module]) -> dict[str, Tensor]:
+    """What losses own, without what their modules name as ``derived_tensors``: training reads the encoder's there."""
+    state: dict[str, Tensor] = {}
+    for prefix, loss in named.items():
+        parts = loss.named_modules()
+        derived = {f"{name}.{key}".lstrip(".") for name, part in parts for key in getattr(part, "derived_tensors", ())}
+        state |= {f"{prefix}{key}": tensor for key, tensor in owned_state(loss).items() if key not in derived}
+    return state
+
+
+def _set_state(named: dict[str, nn.Module], state: dict[str, Tensor]) -> None:
+    for prefix, loss in named.items():
+        own = {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
+        loss.load_state_dict(own, strict=False)
 
 
 def _file_name(rank: int) -> str:
@@ -156,24 +188,16 @@ def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
     """Class and arguments of each loss, and of each loss in it, without what a resumed run may change."""
-    described: dict[str, Any] = {}
+    description: dict[str, Any] = {}
     for prefix, loss in named.items():
         for name, part in loss.named_modules():
             if name == "" or isinstance(part, TextLoss):
                 place = prefix.removeprefix(_LOSS) + name
-                described[place] = type(part).__name__
+                description[place] = type(part).__name__
                 config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
                 kept = config.keys() - set(getattr(part, "may_change", ()))
-                described |= {f"{place}.{key}": config[key] for key in kept}
-    plain: dict[str, Any] = json.loads(json.dumps(described, default=_plain))
-    return plain
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy, or what tells a module from another."""
-    if hasattr(value, "item"):
-        return value.item()
-    return f"{type(value).__name__}({value.extra_repr() if isinstance(value, nn.Module) else ''})"
+                description |= {f"{place}.{key}": config[key] for key in kept}
+    return cast(dict[str, Any], json.loads(json.dumps(description, default=described)))
 
 
 def _require_same_losses(file: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:

@@ -25,17 +25,9 @@ def mix_weights(model: SentenceTransformer, start: SentenceTransformer | Mapping
         share: share of the trained weights, 0 (``start``'s) to 1.
 
     Raises:
-        ValueError: ``share`` is not from 0 to 1; a model has adapters (PEFT) or quantised weights; the two share
-            weights, or differ in their names or shapes.
+        ValueError: ``share`` is not from 0 to 1; the models share weights, or differ in their names or shapes.
     """
     require_number("share", share, most=1)
-    for name, each in (("model", model), ("start", start)):
-        modules = each.modules() if isinstance(each, SentenceTransformer) else ()
-        if any(getattr(part, "peft_config", None) or getattr(part, "is_quantized", False) for part in modules):
-            raise ValueError(
-                f"{name} has adapters (PEFT) or quantised weights, which can't be mixed: merge the adapters into the "
-                "weights (merge_and_unload), or load the model unquantised."
-            )
     trained, first = model.state_dict(), start if isinstance(start, Mapping) else start.state_dict()
     for name in sorted(trained.keys() | first.keys()):
         shapes = [tuple(state[name].shape) if name in state else "missing" for state in (trained, first)]

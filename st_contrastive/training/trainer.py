@@ -16,8 +16,7 @@ from st_contrastive._checks import require_count
 from st_contrastive.training import checks
 from st_contrastive.training.card import prepare_card
 from st_contrastive.training.collapse import collapse_of, fault_of_vectors
-from st_contrastive.training.loss_state import distinct_losses, load_loss_state, save_loss_state
-from st_contrastive.training.resuming import checkpoint_to_resume
+from st_contrastive.training.loss_state import checkpoint_to_resume, distinct_losses, load_loss_state, save_loss_state
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
@@ -32,8 +31,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     deterministically. For this, augmentation must not draw from global generators as rows are read. On another number
     of devices it resumes too, but with another order of the rows.
 
-    After :meth:`train`, ``collapsed`` is None, or a sentence that says how the run collapsed. An evaluation with
-    ``fp16_full_eval`` or ``bf16_full_eval`` leaves the weights as they are.
+    After :meth:`train`, ``collapsed`` is None, or a sentence that says how the run collapsed.
 
     Args:
         args: as in sentence-transformers.
@@ -43,17 +41,12 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             and the trained model read the model's own ``max_seq_length``, which None takes for training too.
         card_examples: let the model card quote texts of the training data.
 
-    Raises:
-        TypeError, ValueError: at once, or when training begins: it would not train what was meant.
-        OSError, LossStateError: when training is resumed: the checkpoint is not whole or belongs to another loss.
-
     Example::
 
         trainer = ContrastiveTrainer(model, arguments, data, loss=TwinsLoss(model), max_length=32)
         trainer.train(resume_from_checkpoint=True)
     """
 
-    #: How the last run collapsed: the loss is not finite, or all vectors are equal.
     collapsed: str | None = None
     #: What was wrong with the vectors before the first step, which the run is not blamed for.
     fault_at_start: str | None = None
@@ -65,7 +58,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             require_count("max_length", max_length, least=3)  # a token between two special ones
         self.max_length, self.card_examples = max_length, card_examples
         super().__init__(*args, **kwargs)
-        self.has_users_optimizer = self.optimizer is not None
         loss = args[4] if len(args) > 4 else kwargs.get("loss")
         self.given = {**kwargs, "loss": self.loss if loss is None else loss}
         self._resumed_from: Path | None = None
@@ -76,7 +68,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self.add_callback(_Beginning(self))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers; ``True`` takes the newest whole checkpoint."""
         self._resumed_from, self._resumed_sums = None, {}
         if resume_from_checkpoint:
             self._resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
@@ -89,16 +80,16 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def call_model_init(self, trial: Any = None) -> SentenceTransformer:
         """As in sentence-transformers; a loss that is given as a function is made anew for each run's model."""
-        given = vars(self).get("given", {})  # empty in the constructor
-        if given:
-            self.loss = dict(given["loss"]) if isinstance(given["loss"], dict) else given["loss"]
+        if not hasattr(self, "given"):  # sentence-transformers' constructor calls it
+            return cast(SentenceTransformer, super().call_model_init(trial))
+        loss = self.given["loss"]
+        self.loss = dict(loss) if isinstance(loss, dict) else loss
         model = cast(SentenceTransformer, super().call_model_init(trial))
-        if given and given.get("data_collator") is None:
+        if self.given.get("data_collator") is None:
             self.data_collator.preprocess_fn = model.preprocess
-        if given and given.get("processing_class") is None:
+        if self.given.get("processing_class") is None:
             self.processing_class = model.processor
-        if given:
-            self._prepare(model)
+        self._prepare(model)
         return model
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:

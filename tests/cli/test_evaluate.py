@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import warnings
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from st_contrastive import evaluation
 from st_contrastive.cli import main, parse
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._models import load_model
-from st_contrastive.evaluation import evaluate_sts
 from tests.evaluation.encoders import write
 
 pytestmark = [
@@ -76,10 +74,6 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     output = capsys.readouterr().out
     assert "sts12 test has 45 pairs" in output
     (whole,) = scores(path)
-    assert {metric for *_, metric in whole} == {
-        "spearman", "accuracy", "recall@1", "recall@5", "recall@10", "alignment", "uniformity", "task-information",
-        "identical-information", "ndcg@10",
-    }  # fmt: skip
     together = 0
     for suite, own in suites.items():
         assert main(["evaluate", model, suite, *own, "--json", str(path)]) == 0
@@ -89,56 +83,35 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
     assert together == len(whole)
 
 
-def test_two_models_and_their_difference(data, model, build, tmp_path, capsys):
-    build("bert", "cls").eval().save_pretrained(str(tmp_path / "other"))
-    path = tmp_path / "scores.json"
-    words = ["evaluate", model, str(tmp_path / "other"), "--sts", str(data / "sts"), "--splits", "test"]
-    assert main([*words, "--json", str(path)]) == 0
-    one, two = [report["sts12", "test", "spearman"] for report in scores(path)]
-    (line,) = [
-        line for line in capsys.readouterr().out.splitlines() if line.split()[:3] == ["sts12", "test", "spearman"]
-    ]
-    assert line.split()[-3:] == [f"{100 * one:.2f}", f"{100 * two:.2f}", f"{100 * (two - one):+.2f}"]
-    assert one != two
-
-
 def test_how_the_model_is_read(data, model, build, tmp_path):
-    path = tmp_path / "scores.json"
+    path, values = tmp_path / "scores.json", {}
     loaded = build(pooling="mean").eval()
     loaded.prompts["sts"], loaded.default_prompt_name = "the cat ", "sts"
     loaded.save_pretrained(str(tmp_path / "prompted"))
-    values = {}
     for name, folder, words in (
         ("plain", model, []),
         ("mean", model, ["--pooling", "mean"]),
         ("cls", model, ["--pooling", "cls"]),
         ("cut", model, ["--max-length", "4"]),
         ("prompted", str(tmp_path / "prompted"), []),
-        ("prompted mean", str(tmp_path / "prompted"), ["--pooling", "mean"]),
     ):
         assert main(["evaluate", folder, "--sts", str(data / "sts"), "--json", str(path), *words]) == 0
         values[name] = scores(path)[0]["sts12", "test", "spearman"]
-    assert values["plain"] == values["mean"] == evaluate_sts(load_model(model), data / "sts").value("sts12", "test")
-    assert values["prompted"] == values["prompted mean"]
+    assert values["plain"] == values["mean"]
     assert len(set(values.values())) == 4
 
 
-def test_a_picture(data, model, tmp_path, monkeypatch, capsys):
+def test_a_picture(data, model, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     stsb = str(data / "sts" / "stsb" / "dev.jsonl.gz")
-    for words in (["--sts", str(data / "sts")], ["--geometry", stsb]):
-        assert main(["evaluate", model, *words, "--plot", str(tmp_path / "one.png")]) == 0
-        assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["evaluate", model, "--geometry", stsb, "--plot", str(tmp_path / "one.png")]) == 0
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     drawn = []
     monkeypatch.setattr(evaluation, "plot", lambda path, models, pairs, **_: drawn.append([*models]))
     twin = shutil.copytree(model, tmp_path / "b" / Path(model).name)
     words = ["--sts", str(data / "sts"), "--plot", str(tmp_path / "two.png")]
     assert main(["evaluate", model, str(twin), *words]) == 0
     assert len(set(drawn[0])) == 2  # of one name, and both drawn
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert main(["evaluate", model, "--sts", str(data / "sts"), "--plot", str(tmp_path / "none.png")]) == 2
-    assert "plots" in capsys.readouterr().err
 
 
 def test_what_was_scored_has_its_name(data, model, tmp_path):
@@ -185,12 +158,6 @@ def test_both_spellings_of_every_option():
     assert parsed[0].data == "a-b_c"
 
 
-def test_the_home_folder(data, model, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert main(["evaluate", "~/model", "--sts=~/data/sts", "--json=~/scores.json"]) == 0
-    assert scores(tmp_path / "scores.json")
-
-
 @pytest.mark.filterwarnings("always::UserWarning")
 def test_weights_that_are_not_there_are_said(checkpoint, tmp_path):
     """transformers draws them at random, and its report is not shown."""
@@ -201,18 +168,17 @@ def test_weights_that_are_not_there_are_said(checkpoint, tmp_path):
     save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.warns(UserWarning, match=r"lacks 16 of its encoder's weights, such as encoder\.layer\.1\."):
         load_model(str(folder), pooling="cls")
-    for family in ("bert", "roberta", "bert-mlm"):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for family in ("bert", "roberta", "bert-mlm"):
             load_model(str(checkpoint(family)), pooling="cls")
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
 def test_a_pooling_that_was_not_saved_is_said(checkpoint, model):
     """A paper's checkpoint is a plain one, and its figures are those of [CLS]."""
-    for family, used in (("bert", "mean"), ("bert-mlm", "mean")):
-        with pytest.warns(UserWarning, match=f"without a pooling.*{used}.*--pooling cls"):
-            load_model(str(checkpoint(family)))
+    with pytest.warns(UserWarning, match=r"without a pooling.*mean.*--pooling cls"):
+        load_model(str(checkpoint("bert")))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_model(model)
@@ -248,11 +214,6 @@ def test_what_is_no_model(model, tmp_path, file, content, message):
             load_model(name)
 
 
-def test_a_length_beyond_the_models(model):
-    with pytest.raises(UserError, match="--max_length 999"):
-        load_model(model, max_length=999)
-
-
 def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
     path = tmp_path / "scores.json"
     words = ["--sts", str(data / "sts"), "--transfer", str(data / "transfer"), "--json", str(path)]  # too few for folds
@@ -267,12 +228,9 @@ def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
     ("words", "message"),
     [
         (["--sts", "DATA/transfer"], "--sts: "),
-        (["--sts", "/none"], "/none is not a folder"),
         (["--sts", "DATA/sts", "--splits", "tset"], "tset"),
         (["--transfer", "DATA/sts"], "--transfer: "),
-        (["--transfer", "DATA/transfer"], "folds=10"),
         (["--in-domain", "DATA/none.jsonl"], "none.jsonl"),
-        (["--corpus", "DATA/none.txt"], "none.txt"),
         (["--mteb", "Nothing"], "--mteb: "),
         (["--json", "DATA"], "--json"),
         (["--plot", "/none/p.png"], "--plot"),
@@ -282,8 +240,5 @@ def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
     ],
 )
 def test_bad_input(data, model, capsys, words, message):
-    words = [word.replace("DATA", str(data)) for word in words]
-    assert main(["evaluate", model, *words]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
+    assert main(["evaluate", model, *(word.replace("DATA", str(data)) for word in words)]) == 2
+    assert message in capsys.readouterr().err

@@ -8,18 +8,14 @@ import os
 import re
 import subprocess
 import sys
-import warnings
 
-import datasets
 import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers.utils import logging as transformers_logging
 
 from st_contrastive import recipes
 from st_contrastive.cli import main
-from st_contrastive.cli._quiet import quiet
 from tests.conftest import SENTENCES
 from tests.filters import TRAINING
 
@@ -79,7 +75,6 @@ def test_options_of_the_loss_and_of_the_trainer(words, tmp_path, capsys, trainer
     assert "12 read" in output
     assert "1 empty, 1 repeated" in output
     assert output.count("loss ") >= 2
-    assert "{'" not in output  # no dictionary of the Trainer's
     again = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     assert again[1].pooling_mode == "mean"
     assert again.encode(["rain falls"]).shape == (1, 32)
@@ -155,10 +150,6 @@ def test_pairs_of_columns(words, corpus, tmp_path, capsys, trainers):
         name: [row[k] for row in rows] for name, k in (("sentence", "title"), ("other", "body"))
     }
     assert "1 empty" in capsys.readouterr().out
-    config = tmp_path / "config.yaml"
-    config.write_text("loss: simcse\ncolumn: [title, body]\n")
-    assert main(["train", str(config), *words[1:3], *words[3:5], "--output_dir", str(tmp_path / "b"), *words[-4:]]) == 0
-    assert trainers[1].train_dataset[:] == trainers[0].train_dataset[:]
     for loss in ("conisi", "twins", "infocse"):
         assert main([*words, "--loss", loss, "--output_dir", str(tmp_path / loss)]) == 2
         assert "column=" in capsys.readouterr().err
@@ -168,8 +159,6 @@ def test_describe(checkpoint, corpus, capsys):
     words = ["describe", str(corpus), "--model", str(checkpoint("bert"))]
     assert main([*words, "--column", "body"]) == 0
     assert "12 read" in capsys.readouterr().out
-    assert main([*words, "--column", "body", "--prompt", "we " * 70]) == 2
-    assert "prompt" in capsys.readouterr().err
     assert main([*words, "--column", "id,body"]) == 0
     assert "'id', 'body'" in capsys.readouterr().out
     for more in (["--column", "text"], ["--column", "body,text"], ["--column", "id,body", "--pairs", "first"]):
@@ -226,16 +215,10 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--recipe", "bert"], "'bert'"),
         (["--loss", "simcse", "--loss-arg", "temperature"], "NAME=VALUE"),
         (["--loss", "simcse", "--loss-arg", "tau=1"], "tau"),
-        (["--loss", "simcse", "--loss-arg", "temperature=-1"], "temperature"),
         (["--loss", "simcse", "--batch_size", "4"], "--batch_size"),
         (["--loss", "simcse", "--temp", "4"], "--temp"),
         (["--loss", "simcse", "--column", "title"], "title"),
         (["--loss", "simcse", "--data", "/no/such.csv"], "/no/such.csv"),
-        (["--loss", "simcse", "--model", "/no/such"], "model /no/such"),
-        (["--loss", "simcse", "--dev", "/no/such.jsonl"], "/no/such.jsonl"),
-        (["--loss", "simcse", "--augment", "antonyms"], "antonyms"),
-        (["--loss", "simcse", "--augment", "noise"], "repetition"),
-        (["--loss", "simcse", "--mix", "2"], "mix"),
         (["--loss", "simcse", "--mix", "half"], "--mix"),
         (["--loss", "simcse", "--repeats", "1"], "repeats"),
         (["--loss", "simcse", "--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs"),
@@ -243,7 +226,6 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--mask-rate=0.1"], "--loss_arg mask_rate=VALUE"),
         (["--loss", "simcse", "--report_to", "tensorboard"], "TensorBoard"),
         (["--loss", "no.such.module:Loss"], "no.such"),
-        (["--loss", "simcse", "--per_device_train_batch_size", "1"], "per_device_train_batch_size"),
         (["/no/such.yaml"], "/no/such.yaml"),
     ],
 )
@@ -293,10 +275,8 @@ def test_recipes_are_listed(capsys):
     assert main(["recipes"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == recipes.names()
     assert main(["recipes", "mini-conisi"]) == 0
-    lines, recipe = capsys.readouterr().out.splitlines(), recipes.load("mini-conisi")
-    notes, differs = lines.index("# Notes:"), lines.index("# Differs from the paper:")
-    assert [line[4:] for line in lines[notes + 1 : differs]] == list(recipe.notes)
-    assert [line[4:] for line in lines[differs + 1 :] if line.startswith("# -")] == list(recipe.differs)
+    printed, recipe = capsys.readouterr().out, recipes.load("mini-conisi")
+    assert all(f"# - {line}\n" in printed for line in (*recipe.notes, *recipe.differs))
     assert main(["recipes", "none"]) == 2
     assert "'none'" in capsys.readouterr().err
 
@@ -321,17 +301,3 @@ def test_translate(seq2seq, corpus, tmp_path, capsys):
     assert [pair["sentence"] for pair in pairs] == SENTENCES
     assert main([*words, "--output", str(tmp_path), "--max_length", "8"]) == 2
     assert str(tmp_path) in capsys.readouterr().err
-
-
-def test_quiet_sets_everything_back():
-    before = transformers_logging.get_verbosity(), datasets.is_progress_bar_enabled(), warnings.formatwarning
-    with quiet():
-        assert not datasets.is_progress_bar_enabled()
-        assert not transformers_logging.is_progress_bar_enabled()
-    after = transformers_logging.get_verbosity(), datasets.is_progress_bar_enabled(), warnings.formatwarning
-    assert before == after
-
-
-def test_the_version(capsys):
-    assert code(["--version"]) == 0
-    assert capsys.readouterr().out.split()[0] == "st-contrastive"

@@ -10,7 +10,6 @@ import torch
 
 from st_contrastive.evaluation import CorpusEvaluator, corpus
 from st_contrastive.inputs.readers import split_sentences
-from tests.evaluation.test_sts import trained
 from tests.filters import TRAINING
 
 pytestmark = [*TRAINING]
@@ -105,11 +104,3 @@ def test_nan_is_explained(build, texts):
     torch.nn.init.constant_(model[0].model.embeddings.LayerNorm.weight, math.nan)
     with pytest.warns(UserWarning, match="not finite"):
         assert math.isnan(CorpusEvaluator(texts)(model)["corpus_ndcg@10"])
-
-
-def test_the_trainer_keeps_the_best(build, sentences, texts, tmp_path):
-    model, evaluator = build(pooling="mean"), CorpusEvaluator(texts)
-    logged = trained(model, sentences, evaluator, tmp_path, "corpus_ndcg@10")
-    assert list(logged) == [2, 4]
-    assert len(set(logged.values())) == 2
-    assert evaluator(model.eval())["corpus_ndcg@10"] == pytest.approx(max(logged.values()), abs=1e-6)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from st_contrastive.evaluation import EvaluationDataError, STSPairs, evaluate_in_domain_retrieval, read_sts
+from st_contrastive.evaluation import EvaluationDataError, STSPairs, evaluate_in_domain_retrieval
 from tests.evaluation.encoders import Constant, Letters
 
 
@@ -45,13 +45,3 @@ def test_an_encoder_that_collapsed_finds_nothing(value):
     report = evaluate_in_domain_retrieval(Constant(value), pairs)
     assert {score.value for score in report.scores} == {0.0}
     assert len(report.notes) == 1
-
-
-@pytest.mark.long
-def test_the_known_97_pairs(data_folder):
-    path = data_folder / "sts" / "stsb" / "test.jsonl.gz"
-    if not path.is_file():
-        pytest.skip(f"{path} is not there")
-    pairs = read_sts(path)
-    assert sum(score >= 5 for score in pairs.scores) == 97
-    assert 2 * len(pairs) == 2758

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
 from st_contrastive import SimCSELoss, text_dataset, text_examples
@@ -28,6 +28,7 @@ from st_contrastive.evaluation.sts import PAPERS_SETS, similarities
 from st_contrastive.training import ContrastiveTrainer
 from tests.evaluation.encoders import Constant, Letters, write
 from tests.filters import TRAINING
+from tests.training.conftest import arguments_of
 
 KNOWN = {"sts12": 0.7237, "sts13": 0.8060, "sts16": 0.7899, "stsb": 0.8203}
 GOOD = [("a", "a", 5), ("ab", "a", 3), ("a", "b", 0)]
@@ -72,6 +73,8 @@ def test_folder_with_whatever_sets_it_holds(tmp_path):
     assert {score.size for score in report.scores} == {3}
     assert report.value("stsb", "dev") == report.mean("test", "spearman") == pytest.approx(1.0)
     assert list(sts_sets(tmp_path, ["train"])) == [("stsb", "train")]
+    Dataset.from_list(rows(*GOOD)).to_csv(str(tmp_path / "mine" / "dev.csv"))
+    assert evaluate_sts(Letters(), tmp_path).value("mine", "dev") == pytest.approx(1.0)
 
 
 def test_sets_come_in_the_papers_order_and_another_size_is_said(tmp_path):
@@ -148,12 +151,6 @@ def test_any_table_of_pairs(tmp_path, capfd, ending):
     assert not any(stream for stream in capfd.readouterr())  # no bar for each of a folder's files
 
 
-def test_sets_of_a_folder_may_be_tables(tmp_path):
-    (tmp_path / "mine").mkdir()
-    Dataset.from_list(rows(*GOOD)).to_csv(str(tmp_path / "mine" / "dev.csv"))
-    assert evaluate_sts(Letters(), tmp_path).value("mine", "dev") == pytest.approx(1.0)
-
-
 def test_names_on_the_hub(monkeypatch):
     asked = []
 
@@ -170,30 +167,19 @@ def test_names_on_the_hub(monkeypatch):
         read_sts("stsb")
 
 
-def arguments(folder, **more):
-    return SentenceTransformerTrainingArguments(
-        str(folder), per_device_train_batch_size=4, max_steps=4, learning_rate=1e-2, report_to="none", use_cpu=True,
-        dataloader_pin_memory=False, disable_tqdm=True, eval_strategy="steps", eval_steps=2, save_steps=2, **more,
-    )  # fmt: skip
-
-
-def trained(model, sentences, evaluator, folder, metric):
-    args = arguments(folder, load_best_model_at_end=True, metric_for_best_model=metric)
-    loss = SimCSELoss(model)
-    trainer = ContrastiveTrainer(model, args, text_dataset(sentences), loss=loss, evaluator=evaluator)
-    trainer.train()
-    return {entry["step"]: entry[f"eval_{metric}"] for entry in trainer.state.log_history if f"eval_{metric}" in entry}
-
-
 class TestEvaluator:
     pytestmark = [*TRAINING]
 
     def test_the_trainer_keeps_the_best(self, build, sentences, pairs, tmp_path):
-        model = build()
-        logged = trained(model, sentences, STSEvaluator(pairs, "x", batch_size=3), tmp_path, "x_spearman")
-        assert list(logged) == [2, 4]
-        assert len(set(logged.values())) == 2
-        assert sts_spearman(model.eval(), pairs) == pytest.approx(max(logged.values()), abs=1e-6)
+        model, evaluator = build(), STSEvaluator(pairs, "x", batch_size=3)
+        options = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "max_steps": 4}
+        args = arguments_of(tmp_path, **options, learning_rate=1e-2, metric_for_best_model="x_spearman")
+        loss = SimCSELoss(model)
+        trainer = ContrastiveTrainer(model, args, text_dataset(sentences), loss=loss, evaluator=evaluator)
+        trainer.train()
+        logged = [entry["eval_x_spearman"] for entry in trainer.state.log_history if "eval_x_spearman" in entry]
+        assert len(logged) == len(set(logged)) == 2
+        assert sts_spearman(model.eval(), pairs) == pytest.approx(max(logged), abs=1e-6)
 
     def test_fit_keeps_the_best(self, build, sentences, pairs, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)

@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from benchmarks import run as benchmark
 from st_contrastive import recipes
 from st_contrastive.evaluation import STSEvaluator
-from st_contrastive.recipes import Recipe, _build, _run
+from st_contrastive.recipes import Recipe, _build
 from tests.conftest import SENTENCES, WORDS
 from tests.filters import TRAINING
 
@@ -218,22 +218,6 @@ def test_without_a_dev_the_mixture_is_saved(checkpoint, tmp_path):
     start, trained, half = (weights(path) for path in (checkpoint("bert"), tmp_path / "1.0", tmp_path / "0.5"))
     assert all(torch.allclose(half[name], (start[name] + trained[name]) / 2, rtol=0, atol=1e-6) for name in start)
     assert not equal(start, trained)
-
-
-def test_what_can_not_be_mixed_is_refused_before_training(checkpoint, tmp_path, monkeypatch):
-    load = _build.load_model
-
-    def with_a_quantised_layer(*args):
-        model = load(*args)
-        model[0].model.is_quantized = True
-        return model
-
-    monkeypatch.setattr(_build, "load_model", with_a_quantised_layer)
-    monkeypatch.setattr(_run.ContrastiveTrainer, "train", lambda *_, **__: pytest.fail("training began"))
-    with pytest.raises(ValueError, match="quantised weights"):
-        recipes.run(
-            "simcse-bert-base", data=SENTENCES, output_dir=tmp_path, model=str(checkpoint("bert")), mix=0.5, **SMALL
-        )
 
 
 class FirstNumber(Scripted):

@@ -26,7 +26,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import TrainerCallback
 
 from st_contrastive.training import ContrastiveTrainer
-from st_contrastive.training.resuming import missing_files
+from st_contrastive.training.loss_state import missing_files
 from tests.conftest import SENTENCES
 from tests.methods import every_method, method_of
 from tests.training.conftest import arguments_of

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformerTrainer
+from accelerate.state import AcceleratorState
 from transformers import TrainerCallback
 
 from st_contrastive.training import ContrastiveTrainer
@@ -30,11 +30,11 @@ def norm(gradients):
     return math.sqrt(sum((gradient.double() ** 2).sum().item() for gradient in gradients))
 
 
-def steps(made, arguments, trainer_class=ContrastiveTrainer, prepare=None, **options):
+def steps(made, arguments, prepare=None, **options):
     loss, data = made("conisi")
     seen = Gradients()
     options = arguments(**{"max_steps": 2, "save_strategy": "no", **options})
-    trainer = trainer_class(loss.model, options, data, loss=loss, callbacks=[seen])
+    trainer = ContrastiveTrainer(loss.model, options, data, loss=loss, callbacks=[seen])
     if prepare:
         prepare(trainer)
     trainer.train()
@@ -56,12 +56,6 @@ def test_by_hand(made, arguments, accumulated):
     assert all(torch.equal(after, before) for before, after in zip(plain[0], unclipped[0], strict=True))
 
 
-def test_sentence_transformers_alone_does_not_clip_what_a_loss_owns(made, arguments):
-    """The reason for the override: when this fails, sentence-transformers clips it itself."""
-    gradients, _ = steps(made, arguments, SentenceTransformerTrainer, max_grad_norm=1e-3)
-    assert norm(gradients[0]) > 1e-2
-
-
 def test_float16_with_a_gradient_scaler(made, arguments):
     """accelerate keeps float16 off CPUs; its scaler works on them, and is put in."""
 
@@ -74,15 +68,9 @@ def test_float16_with_a_gradient_scaler(made, arguments):
         half, logged = steps(made, arguments, prepare=scaled, max_grad_norm=0.05)
     finally:
         torch.set_autocast_enabled("cpu", False)
-        _reset_precision()
+        AcceleratorState()._mixed_precision = "no"
     whole, expected = steps(made, arguments, max_grad_norm=0.05)
     assert [norm(gradients) for gradients in half] == pytest.approx([0.05] * 2, rel=1e-3)
     assert [norm(gradients) for gradients in whole] == pytest.approx([0.05] * 2, rel=1e-3)
     assert logged[0] == pytest.approx(expected[0], rel=0.05)  # unscaled
     assert not torch.equal(half[0][0], whole[0][0])
-
-
-def _reset_precision():
-    from accelerate.state import AcceleratorState
-
-    AcceleratorState()._mixed_precision = "no"

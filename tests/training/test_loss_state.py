@@ -107,24 +107,22 @@ def test_another_encoders_state(made, tmp_path, checkpoint):
     assert_same(before[1], owned(second))
 
 
-def test_arguments_of_a_loss_in_a_loss(made, tmp_path):
-    model = made("simcse")[0].model
-
-    def around(temperature):
-        inner = stc.TwinsLoss(model, temperature=temperature)
-        return MatryoshkaLoss(model, inner, matryoshka_dims=[32, 16])
-
-    save_loss_state(around(0.05), tmp_path)
-    load_loss_state(around(0.05), tmp_path)
-    with pytest.raises(LossStateError, match=r"loss.temperature is 0.5, saved with 0.05"):
-        load_loss_state(around(0.5), tmp_path)
-
-
 def test_what_a_resumed_run_may_change(made, tmp_path, build):
     save_loss_state(made("infocse", mini_batch_size=4)[0], tmp_path)
     load_loss_state(made("infocse")[0], tmp_path)
     save_loss_state(stc.TwinsLoss(build(), queue_batches=np.int64(3), temperature=np.float64(0.05)), tmp_path)
     load_loss_state(stc.TwinsLoss(build(), queue_batches=3, temperature=0.05), tmp_path)
+
+
+def test_arguments_of_a_loss_in_a_loss(build, tmp_path):
+    def around(temperature, width=32):
+        model = build()
+        return MatryoshkaLoss(model, stc.TwinsLoss(model, temperature=temperature), [width])
+
+    save_loss_state(around(0.05, np.int64(32)), tmp_path)
+    load_loss_state(around(0.05), tmp_path)
+    with pytest.raises(LossStateError, match=r"loss.temperature is 0.5, saved with 0.05"):
+        load_loss_state(around(0.5), tmp_path)
 
 
 def test_missing_damaged_and_foreign_files(made, tmp_path):

@@ -55,18 +55,6 @@ def test_the_start_as_a_state():
         mix_weights(model, {}, 0.25)
 
 
-def test_an_encoder(build, tmp_path):
-    model, start = build(), build()
-    expected = {name: weight.clone() + 0.5 for name, weight in start.named_parameters()}
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(1)
-    mix_weights(model, start, 0.5)
-    for name, weight in model.named_parameters():
-        torch.testing.assert_close(weight, expected[name])
-    assert model.encode(["rain falls"]).shape == (1, 32)
-
-
 def test_what_is_refused(build):
     model, start = build(), build()
     for share in (-0.1, 1.5, math.nan, "half", True):
@@ -80,14 +68,3 @@ def test_what_is_refused(build):
     longer[0].model.resize_token_embeddings(200)
     with pytest.raises(ValueError, match=r"word_embeddings.weight is \(200, 32\) in model and"):
         mix_weights(longer, start, 0.5)
-    start[0].model.is_quantized = True
-    with pytest.raises(ValueError, match=r"start has adapters .* or quantised weights"):
-        mix_weights(model, start, 0.5)
-
-
-def test_adapters_are_refused(build):
-    peft = pytest.importorskip("peft")
-    model = build()
-    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
-    with pytest.raises(ValueError, match=r"model has adapters .*merge_and_unload"):
-        mix_weights(model, build(), 0.5)

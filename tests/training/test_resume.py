@@ -247,25 +247,6 @@ def test_one_loss_a_dataset_lazily_built(build, sentences, arguments):
         assert_equal(state_of(loss), state_of(resumed.loss[name]))
 
 
-@pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
-@pytest.mark.parametrize("method", ["SimCSELoss", "TwinsLoss"])
-def test_each_run_of_a_search_starts_with_the_loss_as_it_was(build, sentences, arguments, method):
-    def anew():
-        torch.manual_seed(0)
-        return build()
-
-    trainer = ContrastiveTrainer(
-        args=arguments(save_strategy="no"), train_dataset=stc.text_dataset(sentences), loss=getattr(stc, method),
-        model_init=anew,
-    )  # fmt: skip
-    logs = []
-    for _ in range(2):
-        trainer.train()
-        logs.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
-    assert logs[0] == logs[1]
-    assert len(set(logs[0])) > 1
-
-
 def test_fit_resumes_through_the_two_functions(made, sentences, tmp_path, monkeypatch):
     """As the docstring of load_loss_state has it: fit's own callback saves, and the loss is loaded before."""
     monkeypatch.chdir(tmp_path)

@@ -99,14 +99,11 @@ def test_a_length_that_can_not_be(build, arguments, sentences, length):
 def test_a_data_collator_of_ones_own(build, arguments, sentences):
     model, data = build(), stc.text_dataset(sentences)
     theirs = SentenceTransformerDataCollator(model.preprocess)
-    for collator in (theirs, lambda rows: theirs(rows)):
-        options = {"loss": stc.SimCSELoss(model), "data_collator": collator, "max_length": 8}
-        if collator is theirs:
-            run = ContrastiveTrainer(model, arguments(), data, **options)
-            assert run.data_collator([{"sentence": LONG}])["sentence_input_ids"].shape[1] == 8
-        else:
-            with pytest.raises(ValueError, match=r"max_length 8 would not cut.*data_collator"):
-                ContrastiveTrainer(model, arguments(), data, **options)
+    options = {"loss": stc.SimCSELoss(model), "max_length": 8}
+    run = ContrastiveTrainer(model, arguments(), data, data_collator=theirs, **options)
+    assert run.data_collator([{"sentence": LONG}])["sentence_input_ids"].shape[1] == 8
+    with pytest.raises(ValueError, match=r"max_length 8 would not cut.*data_collator"):
+        ContrastiveTrainer(model, arguments(), data, data_collator=lambda rows: theirs(rows), **options)
 
 
 @pytest.mark.parametrize("precision", ["bf16_full_eval", "fp16_full_eval"])
@@ -145,6 +142,16 @@ def searching(build, arguments, sentences, loss, families=("bert",), **options):
     data = Dataset.from_dict({"sentence": sentences})
     data = dict.fromkeys(loss, data) if isinstance(loss, dict) else data
     return ContrastiveTrainer(args=arguments(**changes), train_dataset=data, loss=loss, model_init=anew)
+
+
+@pytest.mark.parametrize("method", ["SimCSELoss", "TwinsLoss"])
+def test_each_run_of_a_search_starts_with_the_loss_as_it_was(build, arguments, sentences, method):
+    trainer, logs = searching(build, arguments, sentences, getattr(stc, method)), []
+    for _ in range(2):
+        trainer.train()
+        logs.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert logs[0] == logs[1]
+    assert len(set(logs[0])) > 1
 
 
 def test_each_model_of_a_search_has_a_loss_of_its_own(build, arguments, sentences):
