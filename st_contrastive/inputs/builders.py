@@ -75,7 +75,7 @@ def twins_examples(
     data = twins_dataset(sentences, translations, fraternal=fraternal)
     if fraternal is None:
         return _examples(data)
-    return [InputExample(texts=[row["sentence"]], label=np.array(row["label"])) for row in data]
+    return [InputExample(texts=[row["sentence"]], label=np.array(row["label"])) for row in data]  # type: ignore[arg-type]
 
 
 def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = None, *, fraternal: Any = None) -> Dataset:
