@@ -140,11 +140,11 @@ def test_no_text_is_left_out_for_its_length():
 
 
 def test_documents_are_cut_into_sentences():
-    first = "Dr. One\nis here. Two there.\n\n \nA heading"
+    first = "Dr. Smith\nis here. Two there.\n\n \nA heading"
     documents = [first, "Two there. Three.", "", "今天下雨。我们回家！！", first]
     data = load_sentences(documents, split="sentences")
     assert data["sentence"][:] == [
-        "Dr. One is here.",
+        "Dr. Smith is here.",
         "Two there.",
         "A heading",
         "Three.",
