@@ -26,8 +26,7 @@ _KINDS = {
     ".txt": "text", ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
     ".jsonlines": "json", ".jl": "json", ".parquet": "parquet",
 }  # fmt: skip
-#: Endings of files that hold texts between other things. A file of any other ending is read line by line, if its first
-#: lines are text.
+#: Endings of files that hold texts between other things. A file of any other ending is read line by line.
 _NOT_LINES = frozenset(
     ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow "
     ".conllu .ipynb .yaml .yml .tar .tgz .7z .rar .zst .zip".split()

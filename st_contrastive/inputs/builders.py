@@ -75,7 +75,8 @@ def twins_examples(
     data = twins_dataset(sentences, translations, fraternal=fraternal)
     if fraternal is None:
         return _examples(data)
-    return [InputExample(texts=[row["sentence"]], label=np.array(row["label"])) for row in data]  # type: ignore[arg-type]
+    labels: Iterable[Any] = map(np.array, data["label"])
+    return [InputExample(texts=[text], label=label) for text, label in zip(data["sentence"], labels, strict=True)]
 
 
 def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = None, *, fraternal: Any = None) -> Dataset:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from sentence_transformers.util import get_device_name
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -31,7 +30,7 @@ class Translator:
         languages: source and target, ("en", "de"), for a T5 that has a prefix for them.
         prefix: text before each sentence, such as ">>deu<< " for a Marian model of several target languages.
         max_length: limit on the tokens read of a sentence, and on the tokens generated for it.
-        device: None takes the accelerator that sentence-transformers finds, or else the CPU.
+        device: None takes the accelerator that torch finds (CUDA, MPS, XPU), or else the CPU.
     """
 
     def __init__(
@@ -57,7 +56,9 @@ class Translator:
                 "model with safetensors and its tokenizer; Marian's tokenizer needs the extra 'translate'."
             ) from error
         self.prefix = self._prefix_for(name, languages) if prefix is None else prefix
-        self.model.to(device or get_device_name()).eval()
+        if device is None:
+            device = str(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
+        self.model.to(device).eval()
         self.batch_size, self.max_length, self.num_beams = batch_size, max_length, num_beams
         self.at_limit = 0
         self.settings = {"model": name, "prefix": self.prefix, "max_length": max_length, "num_beams": num_beams}
@@ -111,7 +112,6 @@ def translate_corpus(
     it is named ``<output>.partial``. At the end a warning counts empty translations and those that may be cut.
 
     Args:
-        sentences: the corpus, of any length.
         output: the file to write, which :func:`load_translations` reads.
         translate: the name of a model, a :class:`Translator`, or a function from a list of sentences to the list of
             their translations.

@@ -140,10 +140,17 @@ def test_no_text_is_left_out_for_its_length():
 
 
 def test_documents_are_cut_into_sentences():
-    first = "One\nhere. Two there.\n\n \nA heading"
+    first = "Dr. Smith\nis here. Two there.\n\n \nA heading"
     documents = [first, "Two there. Three.", "", "今天下雨。我们回家！！", first]
     data = load_sentences(documents, split="sentences")
-    assert data["sentence"][:] == ["One here.", "Two there.", "A heading", "Three.", "今天下雨。", "我们回家！！"]
+    assert data["sentence"][:] == [
+        "Dr. Smith is here.",
+        "Two there.",
+        "A heading",
+        "Three.",
+        "今天下雨。",
+        "我们回家！！",
+    ]
     counts = json.loads(data.info.description)
     assert (counts["rows"], counts["empty"], counts["repeated"], counts["repeated sentences"]) == (5, 1, 1, 1)
     german = ["Am 12. April kam er.", "Das ist z. B. ein Satz."]

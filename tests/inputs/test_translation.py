@@ -53,6 +53,19 @@ def test_decoding_follows_the_arguments(seq2seq, monkeypatch):
         assert translator.at_limit == (seen["input_ids"].shape[1] == length)
 
 
+def test_the_accelerator_is_taken_where_there_is_one(seq2seq, monkeypatch):
+    """MPS too, which only torch.accelerator knows."""
+    moved = []
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
+    monkeypatch.setattr(
+        transformers.T5ForConditionalGeneration, "to", lambda self, device: moved.append(device) or self
+    )
+    Translator(seq2seq, prefix="")
+    Translator(seq2seq, prefix="", device="cpu")
+    assert moved == ["mps", "cpu"]
+
+
 def test_what_cannot_translate_is_named(seq2seq, tmp_path):
     for model, options, error, message in (
         (seq2seq, {"languages": ("en", "fr")}, ValueError, r"languages=\('en', 'fr'\).*en_to_de"),
