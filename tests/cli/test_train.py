@@ -91,9 +91,13 @@ def test_a_file_of_settings_is_the_same_run(words, corpus, checkpoint, tmp_path,
     assert main([*words, *more]) == 0
     first, second = trainers
     assert first.state.global_step == second.state.global_step == 2
-    saved = [load_file(tmp_path / name / "model.safetensors") for name in ("file", "out")]
-    assert saved[0].keys() == saved[1].keys()
-    assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
+    assert_same_weights(tmp_path / "file", tmp_path / "out")
+
+
+def assert_same_weights(*folders):
+    first, second = (load_file(folder / "model.safetensors") for folder in folders)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_a_recipe_gives_way(words, tmp_path, capsys, trainers):
@@ -130,9 +134,7 @@ def test_run_yaml_makes_the_run_again(words, tmp_path, trainers):
     more = ["--recipe", "own-text", "--augment", "repetition=0.5", "--seed", "7", "--max_length", "20"]
     assert main([*words, *more, "--learning_rate", "1e-2"]) == 0
     assert main(["train", str(tmp_path / "out" / "run.yaml"), "--output_dir", str(tmp_path / "again")]) == 0
-    saved = [load_file(tmp_path / name / "model.safetensors") for name in ("out", "again")]
-    assert saved[0].keys() == saved[1].keys()
-    assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
+    assert_same_weights(tmp_path / "out", tmp_path / "again")
     assert trainers[1].train_dataset.column_names == ["sentence", "other"]
     assert main(["train", str(tmp_path / "out" / "run.yaml")]) == 2  # the folder is another run's
     assert main(["train", str(tmp_path / "out" / "run.yaml"), "--resume_from_checkpoint", "true"]) == 0
