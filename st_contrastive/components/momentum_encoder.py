@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from st_contrastive.encoder.copies import plain_copy
 from st_contrastive.encoder.passes import Encoded, run_modules
@@ -35,14 +34,13 @@ class MomentumEncoder(nn.Module):
         self.copies = nn.ModuleList(plain_copy(module) for module in model).requires_grad_(False)
         self.head = None if head is None else plain_copy(head).requires_grad_(False)
         self._apply(lambda tensor: tensor)  # widens them
-        self._seen: list[int] | None = None
+        self._seen: Tensor | None = None
         self.train(False)
 
     @torch.no_grad()
     def follow(self, model: Sequence[nn.Module], head: nn.Module | None = None) -> None:
-        """Move the copies' weights towards those of the modules, and copy the modules' buffers.
-
-        Does nothing if the modules' weights have not changed since the last call.
+        """Move the copies' weights towards those of the modules if these have changed since the last call, and copy
+        the modules' buffers.
 
         Raises:
             ValueError: the modules have other weights, or weights of other shapes, than those that were copied.
@@ -50,9 +48,6 @@ class MomentumEncoder(nn.Module):
         copies = self.copies if self.head is None else nn.ModuleList([*self.copies, self.head])
         modules = nn.ModuleList([*model, *([] if self.head is None or head is None else [head])])
         averages, weights = dict(copies.named_parameters()), dict(modules.named_parameters())
-        versions = [weight._version for weight in weights.values()]
-        if versions == self._seen:
-            return
         shapes = ({(name, tuple(p.shape)) for name, p in own.items()} for own in (averages, weights))
         if different := sorted(set.symmetric_difference(*shapes)):
             name, shape = different[0]
@@ -60,9 +55,13 @@ class MomentumEncoder(nn.Module):
                 f"The encoder's weights are not those that were copied: {name!r} of shape {shape} is in one of the two "
                 "alone. Build the loss after adapters, layers or tokens were added or removed."
             )
-        self._seen = versions
-        current = [weights[name].to(average.dtype) for name, average in averages.items()]
-        get_ema_multi_avg_fn(self.momentum)(list(averages.values()), current, 0)  # type: ignore[no-untyped-call]
+        # Fused optimizers leave no trace but the values; looked at on the device, so that nothing waits for it.
+        norms = torch.stack(torch._foreach_norm(list(weights.values()), dtype=torch.float32))
+        changed = norms.new_ones(()) if self._seen is None else (norms != self._seen.to(norms.device)).any()
+        self._seen = norms
+        share = (1 - self.momentum) * changed.to(next(iter(averages.values())).dtype)
+        for name, average in averages.items():
+            average.lerp_(weights[name].to(average.dtype), share.to(average.dtype))
         for copy, buffer in zip(copies.buffers(), modules.buffers(), strict=True):
             copy.copy_(buffer)
 

@@ -62,8 +62,7 @@ class PartialEncoder(nn.Module):
         """The last states (N, L, d) from states (N, L, d) at the branching point, without running the layers below."""
         above = self.layers[self.split :]
         skipped = [_SkippedLayer(layer, self._outputs) for layer in self.layers[: self.split]]
-        kind = next(above.parameters()).dtype  # the encoder may have been cast since, as by bf16_full_eval
-        live = {name: weight.to(kind) for name, weight in live.items()}
+        kind = next(above.parameters()).dtype
         with self._with_layers(nn.ModuleList([*skipped, *above])), editing_input(above[0], lambda _: states.to(kind)):
             return self._run(texts, live)
 
@@ -103,6 +102,8 @@ class PartialEncoder(nn.Module):
         arguments = {**accepted_by(self.network, texts), "return_dict": True}
         if not live:
             return cast(Tensor, self.network(**arguments).last_hidden_state)
+        kind = next(self.layers.parameters()).dtype  # the encoder may have been cast since, as by bf16_full_eval
+        live = {name: weight.to(kind) for name, weight in live.items()}
         return cast(Tensor, functional_call(self.network, live, kwargs=arguments).last_hidden_state)
 
     @contextmanager

@@ -16,7 +16,8 @@ from transformers import (
 
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.components.masked_lm_head import _PassThrough
-from st_contrastive.encoder.layers import capturing_states, layers_of
+from st_contrastive.encoder.layers import layers_of
+from st_contrastive.encoder.partial import capturing_states
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert", "deberta"]
 

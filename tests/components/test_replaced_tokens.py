@@ -7,7 +7,8 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, save_auxiliary
-from st_contrastive.encoder.layers import editing_input, layers_of
+from st_contrastive.encoder.layers import layers_of
+from st_contrastive.encoder.partial import editing_input
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"]
 

@@ -40,7 +40,7 @@ BAD = {
     InfoCSELoss: [
         {"mlm_weight": -1e-05}, {"mask_rate": 0}, {"split_layer": 9}, {"masked_views": "all"},
         {"auxiliary": "model.pt"}, {"auxiliary": 3}, {"auxiliary": ""}, {"rtd_weight": math.nan},
-        {"contrastive_weight": "all"}, {"contrastive_weight": 0, "mlm_weight": 0}, {"weighting": "both"},
+        {"contrastive_weight": "all"}, {"contrastive_weight": 0, "mlm_weight": 0},
         {"vector": "head", "head": None}, {"detach": 0}, {"tied_head": "own"}, {"lower_dropout": None},
     ],
     DiffCSELoss: [

@@ -49,7 +49,7 @@ CASES = {
     "momentum-moco": (MomentumContrastLoss, {"positives": "momentum", "head": None}, 2, ["contrastive"]),
     "infocse": (InfoCSELoss, {"mlm_weight": 0.1, "head": "projector", "rtd_weight": 0.1}, 1,
                 ["contrastive", "mlm", "rtd"]),
-    "infocse-live": (InfoCSELoss, {"mlm_weight": 0.1, "weighting": "loss", "detach": False, "masked_views": "first"}, 1,
+    "infocse-live": (InfoCSELoss, {"mlm_weight": 0.1, "detach": False, "masked_views": "first"}, 1,
                      ["contrastive", "mlm"]),
     "diffcse": (DiffCSELoss, {"rtd_weight": 0.1}, 1, ["contrastive", "rtd"]),
     "diffcse-sampling": (DiffCSELoss, {"rtd_weight": 0.1, "sampling": True,

@@ -15,9 +15,11 @@ from sentence_transformers.sentence_transformer.modules import CNN, Pooling
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, SimCSELoss, TwinsLoss, text_dataset
-from st_contrastive.encoder import passes
-from st_contrastive.encoder.passes import cheapest_groups
+from st_contrastive.encoder import grouping
+from st_contrastive.encoder.grouping import cheapest_groups
+from st_contrastive.encoder.passes import run_model
 from st_contrastive.encoder.rows import CorruptedTokens
+from st_contrastive.losses import base, conditioned, pretraining, simcse, twins
 from tests.conftest import Standardised, switch_off_dropout
 from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss, columns
 from tests.filters import TRAINING
@@ -35,7 +37,7 @@ LONG = ["a rather long sentence of many words that is cut nowhere at all", "shor
 @pytest.fixture
 def no_pass_costs(monkeypatch):
     """Rows of different length always go through the encoder apart."""
-    monkeypatch.setattr(passes, "cheapest_groups", lambda lengths: cheapest_groups(lengths, pass_cost=0))
+    monkeypatch.setattr(grouping, "cheapest_groups", lambda lengths: cheapest_groups(lengths, pass_cost=0))
 
 
 def gradients(loss, batch, steps=1):
@@ -65,9 +67,9 @@ def test_value_gradient_and_state_are_the_plain_paths(build, sentences, no_pass_
     # Tokens that are sampled are drawn as the passes come.
     loss = build_loss(name, model, **({"sampling": False} if name == "diffcse-sampling" else {})).double()
     switch_off_dropout(loss)
-    count, original = [], passes.forward_views
-    for module in ("st_contrastive.losses.base", "st_contrastive.encoder.passes"):
-        monkeypatch.setattr(f"{module}.forward_views", lambda *args, **kw: count.append(1) or original(*args, **kw))
+    count = []
+    for module in (base, conditioned, pretraining, simcse, twins):
+        monkeypatch.setattr(module, "run_model", lambda *args, **kw: count.append(1) or run_model(*args, **kw))
     batch = columns(model, [*sentences, *LONG], name)
     start = {key: value.clone() for key, value in loss.state_dict().items()}
     loss.group_by_length = False
@@ -102,7 +104,7 @@ def test_a_mini_batch_is_encoded_again_under_the_same_dropout(build, sentences, 
         return {key: p.grad.clone() for key, p in loss.named_parameters() if p.grad is not None}
 
     found = accumulated()
-    monkeypatch.setattr(passes, "_recomputed", lambda function, parts: function(*parts))
+    monkeypatch.setattr(grouping, "recomputed", lambda function, parts: function(*parts))
     torch.testing.assert_close(found, accumulated(), rtol=1e-9, atol=1e-6)
     assert len(found) > 20
 
@@ -136,7 +138,7 @@ def test_mini_batches_in_the_trainers_mixed_precision(build, sentences, tmp_path
         return {name: value.clone() for name, value in loss.state_dict().items()}
 
     twice = trained()
-    monkeypatch.setattr(passes, "_recomputed", lambda function, parts: function(*parts))
+    monkeypatch.setattr(grouping, "recomputed", lambda function, parts: function(*parts))
     torch.testing.assert_close(twice, trained(), rtol=1e-3, atol=1e-4)
 
 

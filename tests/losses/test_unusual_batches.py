@@ -19,7 +19,7 @@ from st_contrastive import (
     SimCSELoss,
     TwinsLoss,
 )
-from st_contrastive.encoder import passes
+from st_contrastive.encoder import grouping
 from st_contrastive.encoder.model import ignores_padding
 from tests.conftest import SMALL
 
@@ -37,8 +37,8 @@ def with_encoder(model, encoder):
 @pytest.fixture
 def no_pass_costs(monkeypatch):
     """Rows of different length always go through the encoder apart."""
-    cheapest = passes.cheapest_groups
-    monkeypatch.setattr(passes, "cheapest_groups", lambda lengths: cheapest(lengths, pass_cost=0))
+    cheapest = grouping.cheapest_groups
+    monkeypatch.setattr(grouping, "cheapest_groups", lambda lengths: cheapest(lengths, pass_cost=0))
 
 
 class GlobalFirst(Transformer):
@@ -77,10 +77,10 @@ def bert_with_types(build):
 def vectors_of(loss, batch):
     """What a loss contrasts, by its own passes."""
     seen = []
-    info_nce = loss.info_nce
-    loss.info_nce = lambda *views, **more: seen.append(views) or info_nce(*views, **more)
+    contrast = loss.contrast
+    loss.contrast = lambda *views, **more: seen.append(views) or contrast(*views, **more)
     loss([dict(column) for column in batch])
-    del loss.info_nce
+    del loss.contrast
     return seen[0]
 
 

@@ -35,7 +35,7 @@ GATHERING = {
     "twins": ({"queue_batches": 2, "train_pooling": "cls"}, 2),
     "twins-german": ({"queue_batches": 2, "train_pooling": "cls"}, 1),
     "infocse": ({"mlm_weight": 0.3, "head": "projector"}, 1),
-    "infocse-rtd": ({"mlm_weight": 0.3, "weighting": "loss", "rtd_weight": 0.2}, 1),
+    "infocse-rtd": ({"mlm_weight": 0.3, "rtd_weight": 0.2}, 1),
     "diffcse": ({"rtd_weight": 0.2}, 1),
     "momentum": ({"queue_size": 7, "positives": "momentum"}, 2),
     "pretraining": ({}, 1),
