@@ -56,12 +56,13 @@ class MomentumEncoder(nn.Module):
                 "alone. Build the loss after adapters, layers or tokens were added or removed."
             )
         # Fused optimizers leave no trace but the values; looked at on the device, so that nothing waits for it.
-        norms = torch.stack(torch._foreach_norm(list(weights.values()), dtype=torch.float32))
+        current = [weights[name].to(average.dtype) for name, average in averages.items()]
+        norms = torch.stack(torch._foreach_norm(current))
         changed = norms.new_ones(()) if self._seen is None else (norms != self._seen.to(norms.device)).any()
         self._seen = norms
-        share = (1 - self.momentum) * changed.to(next(iter(averages.values())).dtype)
-        for name, average in averages.items():
-            average.lerp_(weights[name].to(average.dtype), share.to(average.dtype))
+        share = (1 - self.momentum) * changed.to(norms.dtype)
+        for average, weight in zip(averages.values(), current, strict=True):
+            average.lerp_(weight, share.to(average.dtype))
         for copy, buffer in zip(copies.buffers(), modules.buffers(), strict=True):
             copy.copy_(buffer)
 
