@@ -217,9 +217,9 @@ class TextLoss(nn.Module, ABC):
             )
         if is_learning and not self.has_negatives(rows):
             self.warn_once(
-                f"{name} was given a batch of one sentence, which has no other to be contrasted with: its loss is 0. "
-                "Give a batch size of 2 or more; the batch sampler no_duplicates makes batches of one where most texts "
-                "are equal: remove repeated texts."
+                f"{name} was given a batch of one sentence, which has no other to be contrasted with: its contrastive "
+                "loss is 0. Give a batch size of 2 or more; the batch sampler no_duplicates makes batches of one where "
+                "most texts are equal: remove repeated texts."
             )
         if replays_outputs(self.model) or replays_outputs(self.model, layers=True):
             has_one_width = bool(self.owned_modules()) or self.mini_batch_size is not None

@@ -41,7 +41,9 @@ def test_the_two_parts_are_the_network(checkpoint, batch, family, split):
     """The frozen part gives the encoder's states; with them at position 0 too, the rest gives what one pass gives."""
     encoder, features = load(checkpoint, family), batch(family)
     auxiliary = AuxiliaryMLM.from_encoder(encoder, split_layer=split, extra_layers=1).train()
-    lower = auxiliary.lower(features)
+    with capturing_states(auxiliary.network, split) as captured:  # before the vector takes its place
+        auxiliary(features, torch.ones(len(features["input_ids"]), 32))
+    (lower,) = captured
     attended = features["attention_mask"].bool()
     assert attended.sum() > 20
     assert not lower.requires_grad
@@ -50,8 +52,12 @@ def test_the_two_parts_are_the_network(checkpoint, batch, family, split):
         expected = encoder(**features, output_hidden_states=True).hidden_states[split]
         torch.testing.assert_close(lower[attended], expected[attended])
         whole = auxiliary.network(**features).last_hidden_state
-        torch.testing.assert_close(auxiliary.upper(lower, lower[:, 0], features), whole, rtol=1e-4, atol=1e-5)
-        other = auxiliary.upper(lower, torch.ones(len(lower), 32), features)
+        torch.testing.assert_close(auxiliary.upper(lower, features, {}), whole, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(auxiliary(features, lower[:, 0]), whole, rtol=1e-4, atol=1e-5)
+        vectors = torch.ones(len(lower), 32)
+        other = auxiliary(features, vectors)
+        with_vectors = torch.cat([vectors[:, None], lower[:, 1:]], dim=1)
+        torch.testing.assert_close(auxiliary.upper(with_vectors, features, {}), other, rtol=1e-4, atol=1e-5)
     assert (other - whole).abs().amax(dim=(1, 2)).min() > 1e-3
 
 
@@ -70,10 +76,13 @@ def test_the_encoders_own_lower_part_gives_the_same_and_learns(checkpoint, batch
     for passed in (False, True):
         encoder.zero_grad()
         vectors = torch.ones(len(chosen), 32).requires_grad_()
-        lower = auxiliary.lower(features, encoder)
+        live = auxiliary.live_weights(encoder, lower=not passed)
         if passed:
             lower = encoder(**features, output_hidden_states=True).hidden_states[auxiliary.split_layer]
-        states = auxiliary.upper(lower, vectors, features, encoder).flatten(0, 1)[places]
+            states = auxiliary.upper(torch.cat([vectors[:, None], lower[:, 1:]], dim=1), features, live)
+        else:
+            states = auxiliary(features, vectors, live)
+        states = states.flatten(0, 1)[places]
         found.append(states)
         states.square().sum().backward()
         lowest = next(layers_of(encoder)[0].parameters())
@@ -87,30 +96,9 @@ def test_the_encoders_own_lower_part_gives_the_same_and_learns(checkpoint, batch
     # And it is what the network gives when its own lower part is the encoder's.
     auxiliary.copy_lower(encoder)
     with torch.no_grad():
-        again = auxiliary.upper(auxiliary.lower(features), torch.ones(len(chosen), 32), features).flatten(0, 1)[places]
+        again = auxiliary(features, torch.ones(len(chosen), 32)).flatten(0, 1)[places]
     torch.testing.assert_close(again, found[0].detach())
     assert not torch.equal(next(iter(frozen.values())), next(auxiliary.parameters()))
-
-
-def test_gradients_are_scaled_where_they_leave(checkpoint, batch):
-    encoder, features = load(checkpoint, "bert"), batch("bert")
-    auxiliary = AuxiliaryMLM.from_encoder(encoder).eval()
-    found = []
-    for scale in (1.0, 1e-3):
-        auxiliary.zero_grad()
-        encoder.zero_grad()
-        vectors = torch.ones(len(features["input_ids"]), 32).requires_grad_()
-        lower = auxiliary.lower(features, encoder)
-        states = auxiliary.upper(lower, vectors, features, encoder, gradient_scale=scale)
-        states.square().sum().backward()
-        extra = next(layers_of(auxiliary.network)[-1].parameters()).grad
-        found.append((states, extra.clone(), vectors.grad, next(layers_of(encoder)[0].parameters()).grad.clone()))
-    (states, extra, vector, lowest), scaled = found
-    assert torch.equal(states, scaled[0])
-    torch.testing.assert_close(extra, scaled[1])
-    assert vector.abs().sum() > 0
-    torch.testing.assert_close(1e-3 * vector, scaled[2])
-    torch.testing.assert_close(1e-3 * lowest, scaled[3], rtol=1e-4, atol=1e-9)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -119,7 +107,7 @@ def test_gradients_reach_the_vector_the_extra_layers_and_the_head_alone(checkpoi
     auxiliary = AuxiliaryMLM.from_encoder(encoder).train()
     vectors = torch.randn(len(features["input_ids"]), 32, requires_grad=True)
     chosen = features["attention_mask"].bool() & (torch.rand(features["input_ids"].shape) < 0.5)
-    states = auxiliary.upper(auxiliary.lower(features), vectors, features)
+    states = auxiliary(features, vectors)
     logits = auxiliary.logits(states[chosen])
     assert logits.shape == (int(chosen.sum()), len(AutoTokenizer.from_pretrained(checkpoint(family))))
     logits.square().sum().backward()
@@ -235,8 +223,9 @@ def test_a_convolution_behind_the_lowest_layer(checkpoint, batch):
         vectors = torch.randn(len(features["input_ids"]), 32)
         with torch.no_grad(), capturing_states(encoder, split) as lower:
             encoder(**features)
-            frozen = auxiliary.upper(auxiliary.lower(features), vectors, features)
-            passed = auxiliary.upper(lower[0], vectors, features, encoder)
+            frozen = auxiliary(features, vectors)
+            states = torch.cat([vectors[:, None], lower[0][:, 1:]], dim=1)
+            passed = auxiliary.upper(states, features, auxiliary.live_weights(encoder, lower=False))
         torch.testing.assert_close(passed, frozen)
 
 

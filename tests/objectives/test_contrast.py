@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from st_contrastive.objectives import info_nce
+from st_contrastive.objectives import info_nce, info_nce_of_cosines
+from st_contrastive.objectives.contrast import cosine_blocks, cosine_pairs
 
 
 def oracle(anchors, positives, temperature, negatives=(), weights=(), offset=0):
@@ -42,6 +44,23 @@ def test_equals_the_loop(shape, temperature):
     expected = oracle(h.tolist(), plus.tolist(), temperature, negatives.tolist(), weights.tolist(), offset=2)
     assert found.dtype == torch.float64
     assert found.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    to_plus, nothing, to_negatives = cosine_blocks(h, plus, None, negatives)
+    assert nothing is None
+    scores = torch.cat([to_plus, to_negatives], dim=1)
+    found = info_nce_of_cosines(scores, temperature=temperature, weights=weights, offset=2)
+    assert found.item() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+def test_blocks_hold_the_cosines_of_every_pair():
+    h, others = rows(3, 5, 0).requires_grad_(), [rows(2, 5, 1).requires_grad_(), None, rows(0, 5, 2), rows(4, 5, 3)]
+    blocks = cosine_blocks(h, *others)
+    assert [None if block is None else tuple(block.shape) for block in blocks] == [(3, 2), None, (3, 0), (3, 4)]
+    for block, part in ((blocks[0], others[0]), (blocks[3], others[3])):
+        for i, j in itertools.product(range(len(h)), range(len(part))):
+            one, other = h[i].detach(), part[j].detach()
+            assert block[i, j].item() == pytest.approx((one @ other / one.norm() / other.norm()).item(), rel=1e-12)
+    torch.testing.assert_close(blocks[3].diagonal(1), cosine_pairs(h, others[3][1:]))
+    assert gradcheck(lambda h, first: cosine_blocks(h, first)[0], [h, others[0]])
 
 
 @given(shapes)
@@ -79,7 +98,7 @@ def test_weight_zero_takes_a_negative_out_of_value_and_gradient():
     assert plain_gradient.abs().sum() > 0
     torch.testing.assert_close(torch.autograd.grad(padded, h)[0], plain_gradient)
     empty = info_nce(h, plus, temperature=0.05, negatives=negatives, negative_weights=torch.zeros(3))
-    assert empty.item() == info_nce(h, plus, temperature=0.05).item()
+    assert empty.item() == pytest.approx(info_nce(h, plus, temperature=0.05).item(), rel=1e-12)
 
 
 def test_one_row_is_zero_with_zero_gradient():

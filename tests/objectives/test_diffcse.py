@@ -22,6 +22,8 @@ def test_a_loop_gives_the_same():
     replaced, attended = torch.rand(3, 5) < 0.4, torch.rand(3, 5) < 0.8
     found = replaced_tokens(logits, replaced, attended)
     assert found.item() == pytest.approx(slow(logits, replaced, attended), rel=1e-12)
+    total = replaced_tokens(logits, replaced, attended, reduction="sum")
+    assert total.item() == pytest.approx(slow(logits, replaced, attended) * int(attended.sum()), rel=1e-12)
     assert gradcheck(lambda x: replaced_tokens(x, replaced, attended), [logits.requires_grad_()])
 
 
@@ -36,5 +38,6 @@ def test_nothing_attended_and_half_precision():
     loss = replaced_tokens(logits, torch.zeros(2, 3, dtype=torch.bool), torch.zeros(2, 3))
     assert loss.dtype == torch.float32
     assert loss.item() == 0
+    assert replaced_tokens(logits, torch.zeros(2, 3), torch.zeros(2, 3), reduction="sum").item() == 0
     loss.backward()
     assert logits.grad.abs().sum() == 0

@@ -27,6 +27,7 @@ def test_equals_the_loop(rows, vocabulary, seed):
     expected = sum(losses) / len(losses) if losses else 0.0
     value = masked_lm(logits, targets).item()
     assert value == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert masked_lm(logits, targets, reduction="sum").item() == pytest.approx(sum(losses), rel=1e-9, abs=1e-12)
     assert masked_lm(logits + 9, targets).item() == pytest.approx(value, rel=1e-9, abs=1e-12)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from st_contrastive.objectives import twins_margin
+from st_contrastive.objectives import forgetting_weights, fused_embeddings, twins_margin, twins_margin_of_cosines
 
 
 def draw(rows, width, seed):
@@ -39,6 +39,54 @@ def test_equals_the_loop(rows, width, input_width, seed):
     scaled = twins_margin(*(3 * part for part in (*outputs, *inputs)))
     assert permuted.item() == pytest.approx(found.item(), rel=1e-9, abs=1e-12)
     assert scaled.item() == pytest.approx(found.item(), rel=1e-9, abs=1e-12)
+
+
+def test_of_cosines_it_is_the_same():
+    sims = [2 * torch.rand(5, dtype=torch.float64) - 1 for _ in range(4)]
+    each = [abs(math.exp(a) - math.exp(b) - (math.exp(c) - math.exp(d))) for a, b, c, d in zip(*sims, strict=True)]
+    assert twins_margin_of_cosines(*sims).item() == pytest.approx(sum(each) / 5, rel=1e-12)
+    ones = torch.ones(5, dtype=torch.float64)  # of all rows, or as one number
+    expected = twins_margin_of_cosines(sims[0], sims[1], ones, sims[3])
+    assert twins_margin_of_cosines(sims[0], sims[1], 1.0, sims[3]).item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+@given(st.integers(1, 4), st.integers(1, 6), st.sampled_from([0, 0.3, 0.8, 1]), st.booleans(), st.integers(0, 10**6))
+def test_fusion_is_that_of_a_loop(count, width, epsilon, full, seed):
+    """Equation 3, position by position; a language whose share is 0 has no token."""
+    y, y_f = draw(count * width, 3, seed).view(count, width, 3), draw(count * width, 3, seed + 1).view(count, width, 3)
+    masks = (torch.rand(2, count, width, generator=torch.Generator().manual_seed(seed)) < 0.6).long()
+    fused, mask = fused_embeddings(y, masks[0], y_f, masks[1], epsilon=epsilon, full_where_unpaired=full)
+    assert mask.dtype == masks.dtype
+    for row in range(count):
+        for place in range(width):
+            mine = bool(masks[0, row, place]) and epsilon > 0
+            theirs = bool(masks[1, row, place]) and epsilon < 1
+            assert mask[row, place] == (mine or theirs)
+            own, other = y[row, place], y_f[row, place]
+            if mine and theirs:
+                expected = epsilon * own + (1 - epsilon) * other
+            elif mine:
+                expected = own if full else epsilon * own
+            else:
+                expected = theirs * (other if full else (1 - epsilon) * other)
+            torch.testing.assert_close(fused[row, place], expected, rtol=1e-12, atol=1e-14)
+
+
+def test_fused_embeddings_carry_gradients_and_half_precision():
+    parts = [draw(6, 3, seed).view(2, 3, 3).requires_grad_() for seed in (0, 1)]
+    masks = torch.tensor([[1, 1, 0], [1, 0, 0]]), torch.tensor([[1, 0, 0], [1, 1, 0]])
+
+    def fuse(y, y_f):
+        return fused_embeddings(y, masks[0], y_f, masks[1], epsilon=0.7, full_where_unpaired=False)[0]
+
+    assert gradcheck(fuse, parts)
+    assert fuse(*(part.bfloat16() for part in parts)).dtype == torch.bfloat16
+
+
+def test_forgetting_by_hand():
+    """Equation 4: 1, 2 and 4 batches ago."""
+    assert forgetting_weights(torch.tensor([1.0, 2.0, 4.0]), 0.2).tolist() == pytest.approx([0.8, 0.6, 0.2])
+    assert forgetting_weights(torch.tensor([3.0]), 0.0).tolist() == [1.0]
 
 
 def test_by_hand():
