@@ -214,6 +214,27 @@ def test_weights_in_half_precision(build, sentences, name):
         build_loss(name, build().half())
 
 
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+@each_loss
+def test_what_a_loss_owns_is_in_the_encoders_type_and_not_in_torchs_default(build, sentences, name, default):
+    """Layers of its own start from N(0, 0.02) with a bias of 0, as in the authors' code."""
+    for dtype in (torch.float32, torch.float64):
+        model = build("bert-mlm").to(dtype)
+        torch.set_default_dtype(default)
+        try:
+            loss = build_loss(name, model)
+            loss(columns(model, sentences, name)).backward()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        tensors = {**dict(loss.named_parameters()), **dict(loss.named_buffers())}
+        assert {key for key, tensor in tensors.items() if tensor.is_floating_point() and tensor.dtype != dtype} == set()
+        new = ("head.", "predictor.", "classifier", "detector.classifier")
+        for key, layer in loss.named_modules():
+            if isinstance(layer, torch.nn.Linear) and key.startswith(new):
+                assert layer.weight.std().item() == pytest.approx(0.02, rel=0.5), key
+                assert layer.bias is None or not layer.bias.any(), key
+
+
 @pytest.mark.long
 @each_loss
 def test_data_parallel_and_compiled(build, sentences, name):
