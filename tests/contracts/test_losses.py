@@ -157,6 +157,7 @@ ODD = {"identical": ["rain falls"] * 4, "empty": ["", "", ""], "one token": ["a"
        "long": ["rain " * 600, "cat", ""], "one": ["rain falls"]}  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:.* was given a batch of one sentence")
 @a_case_of_each_loss
 def test_odd_batches_are_finite(build, sentences, name):
     for odd, texts in ODD.items():

@@ -41,10 +41,10 @@ def encoders(gradients):
     return found
 
 
-def assert_equal(found, expected, factor=1.0, rtol=1e-9, atol=1e-14):
+def assert_equal(found, expected, factor=1.0):
     assert set(found) == set(expected)
     for name, gradient in found.items():
-        torch.testing.assert_close(gradient, factor * expected[name], rtol=rtol, atol=atol)
+        torch.testing.assert_close(gradient, factor * expected[name], rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("head", ["projector", "tanh", None])
@@ -61,29 +61,23 @@ def test_without_its_own_term_it_is_simcse_under_the_same_head(build, sentences,
     assert any(name.startswith("head") and g.abs().sum() > 0 for name, g in reference.items()) == (head is not None)
 
 
-def test_the_weight_scales_the_term_or_its_gradient_into_the_encoder(model, sentences):
+def test_the_weight_scales_the_term_and_all_its_gradients(model, sentences):
+    """Equation 7."""
     weight, found = 0.01, {}
-    for weighting, each in (("loss", weight), ("gradient", weight), ("loss", 1.0)):
+    for each in (weight, 1.0):
         torch.manual_seed(1)
-        loss = InfoCSELoss(model, weighting=weighting, mlm_weight=each, rtd_weight=each)
+        loss = InfoCSELoss(model, mlm_weight=each, rtd_weight=each)
         for name in ("mlm", "rtd"):
-            found[weighting, each, name] = terms_and_gradients(model, loss, sentences, [name])
+            found[each, name] = terms_and_gradients(model, loss, sentences, [name])
     for name, own in (("mlm", "auxiliary.head"), ("rtd", "detector.classifier")):
-        (literal, in_literal), (scaled, in_scaled), (full, in_full) = (
-            found[weighting, w, name] for weighting, w in (("loss", weight), ("gradient", weight), ("loss", 1.0))
-        )
-        assert literal[name] == pytest.approx(weight * full[name], rel=1e-12)
-        assert scaled[name] == pytest.approx(full[name], rel=1e-12)
-        # What the encoder learns from is the same in both.
-        assert_equal(encoders(in_scaled), encoders(in_literal))
-        assert_equal(encoders(in_literal), encoders(in_full), weight)
-        # The networks themselves learn at the full scale, or at the weight's.
+        (scaled, in_scaled), (full, in_full) = found[weight, name], found[1.0, name]
+        assert scaled[name] == pytest.approx(weight * full[name], rel=1e-12)
+        assert_equal(encoders(in_scaled), encoders(in_full), weight)
         keys = [key for key in in_full if key.startswith(own)]
         assert keys
         for key in keys:
             assert in_full[key].abs().sum() > 0
-            torch.testing.assert_close(in_scaled[key], in_full[key], rtol=1e-9, atol=1e-14)
-            torch.testing.assert_close(in_literal[key], weight * in_full[key], rtol=1e-9, atol=1e-14)
+            torch.testing.assert_close(in_scaled[key], weight * in_full[key], rtol=1e-9, atol=1e-14)
 
 
 def test_the_contrastive_weight_scales_its_term_and_0_leaves_the_others(model, sentences):
@@ -111,27 +105,14 @@ def test_without_detaching_the_lower_layers_learn_from_the_masked_text(model, se
     assert not any(key.startswith("auxiliary.network.encoder.layer.0") for key in found[False][1])
 
 
-@pytest.mark.parametrize("family", ["mpnet", "modernbert"])
-def test_without_detaching_every_gradient_into_the_encoder_is_scaled(build, sentences, family):
-    """Relative biases and last norms are shared too."""
-    model, found = build(f"{family}-mlm", dropout=False).double(), {}
-    for weighting in ("loss", "gradient"):
-        torch.manual_seed(1)
-        loss = InfoCSELoss(model, mlm_weight=1e-3, weighting=weighting, detach=False)
-        found[weighting] = encoders(terms_and_gradients(model, loss, sentences, ["mlm"])[1])
-    # ModernBERT's rotary angles are float32.
-    assert_equal(found["gradient"], found["loss"], rtol=1e-5, atol=1e-11)
-
-
 @pytest.mark.parametrize(("vector", "head"), [("encoder", "projector"), ("head", "projector"), ("head", "tanh")])
 def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector, head, monkeypatch):
     loss = InfoCSELoss(model, mlm_weight=0.5, head=head, rtd_weight=0.5, vector=vector).double()
     loss.group_by_length = False
-    given, upper, detect = [], loss.auxiliary.upper, loss.detector.forward
-    monkeypatch.setattr(loss.auxiliary, "upper", lambda low, h, *a, **kw: given.append(h) or upper(low, h, *a, **kw))
-    monkeypatch.setattr(
-        loss.detector, "forward", lambda texts, h, *a, **kw: given.append(h) or detect(texts, h, *a, **kw)
-    )
+    given = []
+    for network in (loss.auxiliary, loss.detector):
+        forward = network.forward
+        monkeypatch.setattr(network, "forward", lambda texts, h, *a, to=forward: given.append(h) or to(texts, h, *a))
     batch = model.preprocess(sentences)
     loss([dict(batch)])
     expected = torch.cat([model(dict(batch))["sentence_embedding"]] * 2)
@@ -144,7 +125,7 @@ def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector
 
 def test_with_detection_alone_it_is_diffcse(model, sentences):
     torch.manual_seed(1)
-    infocse = InfoCSELoss(model, mlm_weight=0, weighting="loss", head="projector", rtd_weight=0.3)
+    infocse = InfoCSELoss(model, mlm_weight=0, head="projector", rtd_weight=0.3)
     diffcse = DiffCSELoss(model, rtd_weight=0.3, vector="encoder")
     diffcse.head, diffcse.detector = infocse.head, infocse.detector
     found, gradients = terms_and_gradients(model, infocse, sentences)
@@ -165,7 +146,7 @@ def test_diffcse_by_hand(model, sentences):
     texts = {key: torch.cat([batch[key]] * 2) for key in ("input_ids", "attention_mask")}
     (edited,) = replaced
     projected = loss.head(torch.cat([model(dict(batch))["sentence_embedding"]] * 2))
-    hidden, found = loss.detector.discriminator, []
+    hidden, found = loss.detector.discriminator.network, []
     for row in range(len(edited)):  # one by one, without padding
         length = int(texts["attention_mask"][row].sum())
         embedded = hidden.embeddings(edited[row : row + 1, :length])
