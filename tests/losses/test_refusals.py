@@ -11,6 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling
+from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoModelForMaskedLM
 
 from st_contrastive import (
@@ -182,13 +183,54 @@ def test_wrong_numbers_of_columns_and_columns_that_are_no_text(build, sentences,
         loss([{"input_ids": empty, "attention_mask": empty}])
 
 
-def test_tokens_without_an_embedding_are_not_drawn(build, sentences):
-    model = build()
+def more_words(tokenizer):
+    tokenizer.add_tokens(["zebra", "yak"])
+
+
+def more_specials(tokenizer):
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[ASPECT]"]})
+
+
+@pytest.mark.parametrize("add", [more_words, more_specials])
+@pytest.mark.parametrize("loss_class", LOSSES)
+def test_tokens_without_an_embedding_are_refused(build, sentences, add, loss_class):
+    model = build("bert-mlm")
     rows = encoder_of(model).get_input_embeddings().num_embeddings
-    model.tokenizer.add_tokens([f"word{number}" for number in range(400)])
-    with pytest.warns(UserWarning, match="resize_token_embeddings"):
-        loss = ConIsILoss(model, strategy="subword")
-    ids = loss.pairs.replacement.ordinary
-    assert len(ids) > 0
-    assert int(ids.max()) < rows
-    assert torch.isfinite(loss([model.preprocess(sentences)]).total)
+    add(model.tokenizer)
+    with pytest.raises(ValueError, match=rf"the encoder has {rows} embeddings.*resize_token_embeddings\(len\("):
+        loss_class(model)
+    model.transformers_model.resize_token_embeddings(len(model.tokenizer))  # the remedy
+    terms = loss_class(model)([model.preprocess([*sentences, "a zebra and a yak", "[ASPECT] rain"])])
+    assert terms.total.isfinite()
+
+
+@pytest.mark.parametrize("rows", [3, 64])
+@pytest.mark.parametrize("loss_class", LOSSES)
+def test_embeddings_that_are_resized_after_the_loss_was_built_are_refused(build, sentences, rows, loss_class):
+    model = build("bert-mlm")
+    loss, batch = loss_class(model), model.preprocess(sentences)
+    loss([dict(batch)])
+    size = len(model.tokenizer)
+    model.transformers_model.resize_token_embeddings(size + rows)
+    for context in (torch.enable_grad, torch.no_grad):
+        with context(), pytest.raises(ValueError, match=rf"{size + rows} token embeddings, and had {size} .*before you"):
+            loss([dict(batch)])
+    assert loss_class(model)([dict(batch)]).total.isfinite()
+
+
+@pytest.mark.parametrize("loss_class", [SimCSELoss, TwinsLoss])
+def test_mini_batches_under_ddp_that_broadcasts_buffers_are_refused(build, sentences, loss_class):
+    """With unequal batches, one process would make a pass more than the others, and wait for them for ever."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        for broadcast, mini_batch_size, refused in ((True, 3, True), (False, 3, False), (True, None, False)):
+            model = build()
+            loss, batch = loss_class(model, mini_batch_size=mini_batch_size), [model.preprocess(sentences)]
+            loss.model = DistributedDataParallel(model, broadcast_buffers=broadcast, find_unused_parameters=True)
+            if refused:
+                with pytest.raises(ValueError, match="mini_batch_size makes several .* broadcast_buffers=False"):
+                    loss(batch)
+            else:
+                assert loss(batch).total.isfinite()
+    finally:
+        torch.distributed.destroy_process_group()
