@@ -25,9 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from benchmarks import RESULTS, device_name
+from benchmarks import RESULTS, provenance
 from benchmarks.baselines import BASELINES
 from benchmarks.scores import all_scores
 from st_contrastive import recipes
@@ -47,18 +45,22 @@ def main() -> None:
     out = args.out or RESULTS / f"{args.plan.stem}.jsonl"
     overrides = {name: recipes.parse(value) for name, _, value in (pair.partition("=") for pair in args.set)}
     lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
-    done = {(line["table"], line["row"], line["seed"]) for line in lines}
+    done = {(line["table"], line.get("encoder"), line["row"], line["seed"]) for line in lines}
     table = plan["table"]
-    if "untrained" in plan and (table, "untrained", 0) not in done:
-        model = recipes.load_model(overrides.get("model", plan["untrained"]))
-        append(out, {"table": table, "row": "untrained", "seed": 0, "scores": all_scores(model, args)})
+    if "untrained" in plan:
+        name = str(overrides.get("model", plan["untrained"]))
+        line = {"table": table, "encoder": Path(name).name, "row": "untrained", "seed": 0}
+        if tuple(line.values()) not in done:
+            append(out, {**line, "scores": all_scores(recipes.load_model(name), args), **provenance()})
     for row, settings in plan["rows"].items():
         if args.rows and row not in args.rows:
             continue
         own = {**plan.get("settings", {}), **settings, **overrides}
         for seed in own.pop("seeds", plan["seeds"]):
-            if (table, row, seed) not in done:
-                append(out, {"table": table, "row": row, "seed": seed, **one_run(own, seed, args)})
+            line = {"table": table, "encoder": Path(str(own["model"])).name if "model" in own else None}
+            line |= {"row": row, "seed": seed}
+            if tuple(line.values()) not in done:
+                append(out, {**line, **one_run(own, seed, args), **provenance()})
 
 
 def one_run(settings: dict[str, Any], seed: int, args: argparse.Namespace) -> dict[str, Any]:
@@ -73,20 +75,23 @@ def one_run(settings: dict[str, Any], seed: int, args: argparse.Namespace) -> di
             record: dict[str, Any] = {}
         else:
             run = recipes.run(settings.pop("recipe"), output_dir=folder, seed=seed, **settings)
-            model = run.trainer.model
-            state = run.trainer.state
-            best = (state.best_model_checkpoint or "").rpartition("-")[2]
-            record = {"steps": state.global_step, "best_step": int(best or state.global_step)}
+            model, state = run.trainer.model, run.trainer.state
+            best = state.best_model_checkpoint
+            if run.saved == "start":  # the row is of what training made, though nobody would take it
+                model = recipes.load_model(best or f"{folder}/checkpoint")
+            step = int(best.rpartition("-")[2]) if best else state.global_step
+            record = {"steps": state.global_step, "best_step": step, "saved": run.saved}
             losses = {entry["step"]: entry["loss"] for entry in state.log_history if "loss" in entry}
             record["losses"] = {step: losses[step] for step in (10, 100) if step in losses}
             scored = [entry for entry in state.log_history if "eval_dev_spearman" in entry]
-            # The last one is of the weights that are kept.
-            record |= {"dev_at": {entry["step"]: round(100 * entry["eval_dev_spearman"], 2) for entry in scored[:-1]}}
+            record |= {"dev_at": {entry["step"]: round(100 * entry["eval_dev_spearman"], 2) for entry in scored}}
         seconds = round(time.perf_counter() - start)
-        machine = {"device": device_name(), "torch": torch.__version__}
-        return {**record, "seconds": seconds, **machine, "scores": all_scores(model, args)}
+        return {**record, "seconds": seconds, "scores": all_scores(model, args)}
     finally:
         shutil.rmtree(folder)
+
+
+_SHOWN = ("encoder", "row", "seed", "scores", "start", "trained", "mixed")
 
 
 def append(out: Path, line: dict[str, Any]) -> None:
@@ -94,8 +99,7 @@ def append(out: Path, line: dict[str, Any]) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
-    dev = line["scores"].get("dev")
-    print(f"{line['table']}, {line['row']}, seed {line['seed']}: dev {dev}", flush=True)
+    print(", ".join(f"{name} {value}" for name, value in line.items() if name in _SHOWN), flush=True)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from benchmarks import device_name
@@ -42,15 +43,20 @@ MNRL = "MultipleNegativesRankingLoss"
 #: long.
 BARE = {"simcse": ((2, 1),), "conisi": ((1, 1), (2, 2)), "twins": ((3, 1),)}
 
+SHAPES: dict[str, dict[str, int]] = {
+    "tiny": {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64},
+    "bert-base": {},
+    "bert-large": {
+        "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096
+    },
+}  # fmt: skip
+
 
 def new_model(shape: str, folder: str) -> SentenceTransformer:
-    """An encoder with random weights, of BERT's base or large shape."""
+    """An encoder with random weights, of one of BERT's shapes."""
     words = [f"w{number}" for number in range(30_517)]
     vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
-    sizes = {} if shape == "bert-base" else {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
-    if shape == "bert-large":
-        sizes["intermediate_size"] = 4096
-    config = BertConfig(vocab_size=len(vocabulary), **sizes)
+    config = BertConfig(vocab_size=len(vocabulary), **SHAPES[shape])
     BertModel(config).save_pretrained(folder)
     BertTokenizer(vocab=vocabulary).save_pretrained(folder)
     encoder = Transformer(folder)
@@ -100,6 +106,52 @@ class BarePasses(nn.Module):
         return total
 
 
+class Operations(TorchDispatchMode):
+    """Counts torch's operations, but for views."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not function.is_view
+        return function(*args, **(kwargs or {}))
+
+
+def print_operations(losses: list[str], folder: str) -> None:
+    """The operations of a step, forward and backward, beyond those of the model's own pass of as many views."""
+    encoder = new_model("tiny", folder)
+    sentences = texts(5, 16, mixed=True)
+
+    def count(step: Callable[[], torch.Tensor], module: nn.Module) -> int:
+        for _ in range(2):  # the first step of a loss does more
+            module.zero_grad(set_to_none=True)
+            with Operations() as counted:
+                step().backward()
+        return counted.count
+
+    for name in losses:
+        model = copy.deepcopy(encoder).train()
+        columns = columns_of(model, name, sentences, "cpu")
+        bare = BarePasses(model, BARE.get(name, BARE["simcse"]))
+        own = count(lambda bare=bare, columns=columns: bare(columns, None), model)
+        loss = MultipleNegativesRankingLoss(model) if name == MNRL else METHODS[name].loss_class(model)
+
+        def step(loss: nn.Module = loss, columns: list[dict[str, Any]] = columns) -> torch.Tensor:
+            value = loss([dict(column) for column in columns], None)
+            return sum(value.values()) if isinstance(value, dict) else value
+
+        print(f"{name:32} {count(step, loss) - own:5} beyond {own} of the passes")
+
+
+def columns_of(model: SentenceTransformer, name: str, sentences: list[str], device: str) -> list[dict[str, Any]]:
+    """The text columns that a loss takes."""
+    second = {"twins": sentences[::-1], MNRL: sentences}
+    columns = [sentences, *([second[name]] if name in second else [])]
+    return [
+        {key: value.to(device) if hasattr(value, "to") else value for key, value in model.preprocess(column).items()}
+        for column in columns
+    ]
+
+
 def peak_memory(device: str) -> float:
     """The most memory that the process has held until now, on the device, in GB."""
     if device.startswith("cuda"):
@@ -110,7 +162,7 @@ def peak_memory(device: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="an encoder")
-    parser.add_argument("--shape", choices=("bert-base", "bert-large"), help="in place of --model: random weights")
+    parser.add_argument("--shape", choices=SHAPES, help="in place of --model: random weights")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--mixed", action="store_true", help="texts of mixed lengths")
@@ -120,8 +172,13 @@ def main() -> None:
     parser.add_argument("--losses", nargs="+", default=[*METHODS, MNRL], choices=[*METHODS, MNRL])
     parser.add_argument("--loss-arg", action="append", default=[], metavar="NAME=VALUE", help="of every loss of ours")
     parser.add_argument("--json", help="append a JSON line to this file")
+    parser.add_argument("--operations", action="store_true", help="count the operations of a step of a tiny BERT")
     args = parser.parse_args()
     folder = TemporaryDirectory()  # of the encoder of --shape, which a loss may read again
+
+    if args.operations:
+        print_operations(args.losses, folder.name)
+        return
 
     def autocast() -> Any:
         bf16 = args.precision == "bf16"
@@ -142,9 +199,9 @@ def main() -> None:
     steps: dict[str, Callable[[], None]] = {}
     for name in args.losses:
         model = fresh()
-        columns = [{k: v.to(args.device) if hasattr(v, "to") else v for k, v in model.preprocess(sentences).items()}]
+        columns = columns_of(model, name, sentences, args.device)
         loss = MultipleNegativesRankingLoss(model) if name == MNRL else METHODS[name].loss_class(model, **options)
-        steps[name] = step_of(loss, columns * 2 if name in ("twins", MNRL) else columns, autocast)
+        steps[name] = step_of(loss, columns, autocast)
         if name in BARE and not single:
             steps[f"{name}, bare passes"] = step_of(BarePasses(fresh(), BARE[name]), columns, autocast)
     before = peak_memory(args.device)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import html
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -12,39 +14,62 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 #: Files outside of docs/ that the site has, under the same path or the one given.
-MOVED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "README.md": "index.md"}
-SHOWN = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "examples/*.py", "CITATION.cff")
+MOVED = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "README.md": "index.md",
+    "LICENSE": "LICENSE.txt",
+    ".github/workflows/ci.yml": "ci.yml",
+}
+SHOWN = (*MOVED, "benchmarks/README.md", "examples/*.py", "CITATION.cff", "pyproject.toml")
 EQUATION = re.compile(r'<(div|span) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL)
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
+#: A picture or a link in HTML, which mkdocs neither follows nor checks.
+TAG = re.compile(r"""(\b(?:src|href)=["'])([^"'#\s:]+)((?:#[^"'\s]*)?["'])""")
+log = logging.getLogger("mkdocs.hooks")  # whose warnings fail a strict build
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the repository's files to the site."""
+    """Add the repository's files to the site, and a page that lists the examples."""
     for pattern in SHOWN:
         for path in sorted(ROOT.glob(pattern)):
             name = path.relative_to(ROOT).as_posix()
             files.append(File.generated(config, MOVED.get(name, name), abs_src_path=str(path)))
+    examples = {path.name: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.glob("examples/*.py"))}
+    lines = [
+        f"- [{name}]({name}): {(ast.get_docstring(tree) or '').partition(chr(10))[0]}"
+        for name, tree in examples.items()
+    ]
+    files.append(File.generated(config, "examples/index.md", content="\n".join(["# Examples", "", *lines])))
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     """Point links at where the site has the file: docs/ is the root there."""
-    uri = page.file.src_uri
-    # Where the page stands in the repository.
-    own = {moved: name for name, moved in MOVED.items() if name != "README.md"}.get(uri)
-    folder = (ROOT / own).parent if own else ROOT if uri.startswith("benchmarks/") else ROOT / "docs"
-    folder = folder / Path(uri).parent if uri.startswith("benchmarks/") else folder
-    depth = len(Path(uri).parts) - 1
+    if page.file.abs_src_path is None:  # a page that is made here
+        return markdown
+    folder = Path(page.file.abs_src_path).parent
+    depth = len(Path(page.file.src_uri).parts) - 1
+
+    def place(target: str) -> str | None:
+        path = (folder / target).resolve()
+        if not path.is_relative_to(ROOT) or not path.exists():
+            return None
+        name = path.relative_to(ROOT).as_posix() + ("/index.md" if path.is_dir() else "")
+        return MOVED.get(name, name).removeprefix("docs/")
 
     def moved(found: re.Match[str]) -> str:
-        target = (folder / found[2]).resolve()
-        if not target.is_relative_to(ROOT) or not target.exists():
-            return found[0]
-        name = target.relative_to(ROOT).as_posix()
-        name = MOVED.get(name, name).removeprefix("docs/")
-        return f"{found[1]}{'../' * depth}{name}{found[3]}"
+        name = place(found[2])
+        return found[0] if name is None else f"{found[1]}{'../' * depth}{name}{found[3]}"
 
-    return LINK.sub(moved, markdown)
+    def moved_tag(found: re.Match[str]) -> str:
+        file = files.get_file_from_path(place(found[2]) or "")
+        if file is None:
+            log.warning(f"{page.file.src_uri} has {found[0]}, and the site has no such file.")
+            return found[0]
+        return f"{found[1]}{file.url_relative_to(page.file)}{found[3]}"
+
+    return TAG.sub(moved_tag, LINK.sub(moved, markdown))
 
 
 def on_page_content(content: str, **_: Any) -> str:

@@ -15,11 +15,13 @@ from st_contrastive.training import ContrastiveTrainer
 name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
 dataset = conisi_dataset(load_sentences(corpus)["sentence"][:], AntonymReplacement())
-print(dataset[0])
-loss = ConIsILoss(model, strategy="given")
+without = sum(row["sentence"] == row["constructed"] for row in dataset)
+print(f"{without} of {len(dataset)} sentences have no antonym, and take another sentence of their batch")
+print(next((row for row in dataset if row["sentence"] != row["constructed"]), "No sentence has one."))
 args = SentenceTransformerTrainingArguments(
     f"{output}-run", num_train_epochs=1, per_device_train_batch_size=64, learning_rate=3e-5, report_to="none"
 )
-ContrastiveTrainer(model, args, dataset, loss=loss).train()
-print(f"{loss.fallback_share:.0%} of the last batch had no antonym and took another sentence")
+trainer = ContrastiveTrainer(model, args, dataset, loss=ConIsILoss(model, strategy="given"))
+trainer.train()
 model.save_pretrained(output)
+print(f"{output}: trained for {trainer.state.global_step} steps")

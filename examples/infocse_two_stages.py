@@ -29,5 +29,7 @@ stage1.save_auxiliary(f"{output}-stage1")
 # Stage 2 continues from both; learning rate and epochs are those of the infocse-bert-base recipe.
 args = SentenceTransformerTrainingArguments(f"{output}-stage2-run", num_train_epochs=2, learning_rate=7e-6, **common)
 loss = InfoCSELoss(model, auxiliary=f"{output}-stage1")  # mlm_weight=1e-5, as in the paper
-ContrastiveTrainer(model, args, dataset, loss=loss).train()
+trainer = ContrastiveTrainer(model, args, dataset, loss=loss)
+trainer.train()
 model.save_pretrained(output)
+print(f"{output}: trained for {trainer.state.global_step} steps after stage 1, whose network is in {output}-stage1")

@@ -1,4 +1,7 @@
-"""SimCSE through ``SentenceTransformer.fit``: python examples/quickstart_fit.py MODEL corpus.txt out."""
+"""SimCSE through ``SentenceTransformer.fit``: python examples/quickstart_fit.py MODEL corpus.txt out.
+
+MODEL is a trained sentence encoder, such as sentence-transformers/all-MiniLM-L6-v2.
+"""
 
 import sys
 
@@ -12,7 +15,9 @@ name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
 sentences = load_sentences(corpus)["sentence"][:]
 loader = DataLoader(text_examples(sentences), batch_size=64, shuffle=True)
-loss = SimCSELoss(model, temperature=0.05)
+loss = SimCSELoss(model, head=None)  # a language model, such as BERT, takes the head: SimCSELoss(model)
 model.fit([(loader, loss)], epochs=1, warmup_steps=0, optimizer_params={"lr": 3e-5}, output_path=output)
 
-print(SentenceTransformer(output).encode(["A cat sleeps.", "It rains."]).shape)
+trained = SentenceTransformer(output)  # a plain model, which loads without this package
+vectors = trained.encode(["A cat sleeps.", "The cat is asleep.", "It rains in Oslo."])
+print("'A cat sleeps.' and two others:", trained.similarity(vectors[:1], vectors[1:]).tolist()[0])

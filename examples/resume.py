@@ -28,4 +28,5 @@ trainer = ContrastiveTrainer(model, args, load_sentences(corpus), loss=loss)
 begun = any(Path(args.output_dir).glob("checkpoint-*"))
 trainer.train(resume_from_checkpoint=begun)
 model.save_pretrained(output)
-print("resumed" if begun else "from the start", trainer.state.global_step, len(loss.queue))
+begin = "resumed" if begun else "from the start"
+print(f"{begin}: {trainer.state.global_step} steps, {len(loss.queue)} vectors in the queue")

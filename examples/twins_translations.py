@@ -22,5 +22,7 @@ dataset = twins_dataset(pairs["sentence"][:], pairs["translation"][:], fraternal
 args = SentenceTransformerTrainingArguments(
     f"{output}-run", num_train_epochs=1, per_device_train_batch_size=64, learning_rate=3e-5, report_to="none"
 )
-ContrastiveTrainer(model, args, dataset, loss=TwinsLoss(model, fraternal=fraternal)).train()
+trainer = ContrastiveTrainer(model, args, dataset, loss=TwinsLoss(model, fraternal=fraternal))
+trainer.train()
 model.save_pretrained(output)
+print(f"{output}: trained on {len(dataset)} pairs in {trainer.state.global_step} steps")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         TwinsLoss,
     )
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.3.0"
 
 __all__ = [
     "AuxiliaryMLMPretrainingLoss",

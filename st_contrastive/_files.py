@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
+import lzma
 import os
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
+from typing import IO
 
 
 def is_path(name: str | os.PathLike[str]) -> bool:
@@ -71,35 +74,67 @@ _BEGINNINGS: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
     (b"version https://git-lfs", "a Git LFS pointer. Fetch the file itself with `git lfs pull`", ()),
     (b"<!doctype html", "a web page. Download the file itself, not the page that shows it", (".html", ".htm")),
     (b"<html", "a web page. Download the file itself, not the page that shows it", (".html", ".htm")),
-    (b"pk\x03\x04", "a zip archive. Unpack it", (".zip", ".bin", ".pt", ".pth", ".npz")),
-    (b"\x1f\x8b", "compressed by gzip. Let its name end in .gz, or unpack it", (".gz", ".tgz")),
-    (b"bzh", "compressed by bzip2. Unpack it", (".bz2",)),
-    (b"\xfd7zxz", "compressed by xz. Unpack it", (".xz",)),
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd. Unpack it", (".zst",)),
+    (b"pk\x03\x04", "a zip archive. Let its name end in .zip, or unpack it", (".zip", ".bin", ".pt", ".pth", ".npz")),
+    (b"\x1f\x8b", "compressed by gzip. Let its name end in .gz, or unpack it", (".gz",)),
+    (b"bzh", "compressed by bzip2. Let its name end in .bz2, or unpack it", (".bz2",)),
+    (b"\xfd7zxz", "compressed by xz. Let its name end in .xz, or unpack it", (".xz",)),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd. Let its name end in .zst, or unpack it", (".zst",)),
     (b"par1", "a Parquet table. Let its name end in .parquet", (".parquet",)),
     (b"%pdf-", "a PDF document. Extract its text", (".pdf",)),
     (b"\xff\xfe", "UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`", ()),
     (b"\xfe\xff", "UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`", ()),
 )
+#: The module that opens a compressed file, by its ending.
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma", ".zst": "zstandard", ".zip": "zipfile"}
+_NOT_TEXT = (".parquet", ".safetensors", ".bin", ".pt", ".pth", ".npz", *COMPRESSIONS)
 
 
 def require_plain_file(path: str | os.PathLike[str]) -> None:
-    """Refuse a file whose first bytes, or those of what a .gz holds, are not of what its name says.
+    """Refuse a file whose first bytes, or those of what a compressed one holds, are not of what its name says.
 
     Raises:
         ValueError: it is empty, or something else stands in its place; the message names what, and the remedy.
         OSError: it can't be read.
     """
     path = Path(path)
-    name = path.name.lower()
     with path.open("rb") as file:
+        _require_beginning(path, file.read(512), path.name.lower())
+    with unpacked(path) as (name, file):
         _require_beginning(path, file.read(512), name)
-    if name.endswith(".gz"):
-        try:
-            with gzip.open(path) as file:
-                _require_beginning(path, file.read(512), name.removesuffix(".gz"))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"{path} is not a whole gzip file ({error}). Fetch or compress it again.") from error
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """The name, in lower case, and the bytes of what a compressed file or a zip archive of one file holds.
+
+    Any other file is opened as it is.
+
+    Raises:
+        ValueError: it is damaged, a zip archive of several files, or needs a package.
+    """
+    name, ending = os.path.splitext(path.name.lower())
+    try:
+        if ending == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                names = [name for name in archive.namelist() if not name.endswith("/") and "__MACOSX/" not in name]
+                if len(names) != 1:
+                    raise ValueError(f"{path} is a zip archive of {len(names)} files. Unpack it, and name one of them.")
+                with archive.open(names[0]) as file:
+                    yield Path(names[0]).name.lower(), file
+        elif ending in COMPRESSIONS:
+            try:
+                module = import_module(COMPRESSIONS[ending])
+            except ImportError:
+                raise ValueError(f"{path}: to read it, `pip install {COMPRESSIONS[ending]}`, or unpack it.") from None
+            with module.open(path, "rb") as file:
+                yield name, file
+        else:
+            with path.open("rb") as file:
+                yield path.name.lower(), file
+    except (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ValueError(f"{path} is not a whole {ending} file ({error}). Fetch or compress it again.") from error
 
 
 def _require_beginning(path: Path, start: bytes, name: str) -> None:
@@ -110,5 +145,8 @@ def _require_beginning(path: Path, start: bytes, name: str) -> None:
     for beginning, kind, endings in _BEGINNINGS:
         if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(beginning) and not name.endswith(endings or ("?",)):
             raise ValueError(f"{path} is {kind}.")
-    if name.endswith((".txt", ".csv", ".tsv", ".json", ".jsonl")) and start.count(0) > len(start) / 4:
-        raise ValueError(f"{path} is UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`.")
+    if 0 in start and not name.endswith(_NOT_TEXT):
+        even, odd = start[::2].count(0), start[1::2].count(0)
+        if max(even, odd) > len(start) / 8 and min(even, odd) < max(even, odd) / 4:
+            raise ValueError(f"{path} is UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`.")
+        raise ValueError(f"{path} is not text: it holds zero bytes. Fetch it again, or extract its text.")

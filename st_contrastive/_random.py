@@ -12,7 +12,7 @@ import torch
 def fixed_draws() -> Iterator[None]:
     """While open, PyTorch draws the numbers of seed 0, on every device. Then all go on as before."""
     accelerator = torch.accelerator.current_accelerator()
-    kind = "cuda" if accelerator is None else accelerator.type
-    with torch.random.fork_rng(range(torch.accelerator.device_count()), device_type=kind):
+    device_type = "cuda" if accelerator is None else accelerator.type
+    with torch.random.fork_rng(range(torch.accelerator.device_count()), device_type=device_type):
         torch.manual_seed(0)
         yield

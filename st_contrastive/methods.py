@@ -43,7 +43,9 @@ class Method:
     @property
     def loss_class(self) -> type[Any]:
         """The loss itself."""
-        return _attribute(f"losses.{self.name}", self.loss)  # type: ignore[no-any-return]
+        module, colon, _ = self.name.partition(":")
+        place = import_module(module if colon else f"st_contrastive.losses.{self.name}")
+        return getattr(place, self.loss)  # type: ignore[no-any-return]
 
     @property
     def examples(self) -> Callable[..., Any]:
@@ -58,6 +60,24 @@ class Method:
 
 def _attribute(room: str, name: str) -> Any:
     return getattr(import_module(f"st_contrastive.{room}"), name)
+
+
+def find_method(name: str) -> Method:
+    """The method of that name. "my_module:MyLoss" names a loss of one's own, whose first argument is the model.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if isinstance(name, str) and name in METHODS:
+        return METHODS[name]
+    if not isinstance(name, str) or ":" not in name:
+        raise ValueError(f"loss must be one of {', '.join(METHODS)}, or my_module:MyLoss; got {name!r}.")
+    own = Method(name, loss := name.partition(":")[2], loss, columns=_PAIR)
+    try:
+        own.loss_class  # noqa: B018  # found now, or never
+    except (AttributeError, ImportError, ValueError) as error:
+        raise ValueError(f"loss {name} can't be imported: {error}.") from error
+    return own
 
 
 _PAIR, _CONSTRUCTED, _TRANSLATED = ("sentence", "other"), ("sentence", "constructed"), ("sentence", "translation")

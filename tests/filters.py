@@ -8,4 +8,6 @@ TRAINING = (
     pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:train_dataset has .* sentences are their own negatives"),  # of ten sentences
+    pytest.mark.filterwarnings("ignore:train_dataset has .* sentences are their own negatives"),  # of ten sentences
 )

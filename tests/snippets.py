@@ -19,13 +19,17 @@ def python_blocks(page: Path) -> list[str]:
 
 
 def commands(page: Path) -> list[str]:
-    """The commands of this package in a page's blocks, and those between backquotes that have options."""
-    text = page.read_text(encoding="utf-8")
+    """The commands of this package in a page's blocks, and those between backquotes that have options.
+
+    Lines that a backslash continues are joined, and a variable of the shell is 1.
+    """
+    text = re.sub(r"\$\w+", "1", re.sub(r" *\\\n *", " ", page.read_text(encoding="utf-8")))
     lines = [
         line.split(" #")[0].strip() for kind, code in FENCE.findall(text) if not kind for line in code.splitlines()
     ]
     inline = [code for code in INLINE.findall(FENCE.sub("", text)) if " --" in code]
-    return [line for line in (*lines, *inline) if line.startswith("st-contrastive ")]
+    starts = re.compile(r"(?:torchrun .*? -m st_contrastive|st-contrastive) ")
+    return [starts.sub("st-contrastive ", line) for line in (*lines, *inline) if starts.match(line)]
 
 
 def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
@@ -34,13 +38,21 @@ def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
+def write_documents(path: Path, count: int) -> None:
+    """A table of titles and bodies, each with sentences that no other has."""
+    words = [f"{first}{second}" for first in "bdfgklmnprstvw" for second in ("ato", "emi", "iru", "ola", "una", "ipo")]
+    rows = (
+        f"{number},About {words[number % 84]},A {words[number % 84]} sleeps {words[number * 5 % 83]}. "
+        f"It rains on the {words[number * 7 % 83]} {words[number % 84]}. The {words[number % 84]} sings.\n"
+        for number in range(count)
+    )
+    path.write_text("id,title,body\n" + "".join(rows), encoding="utf-8")
+
+
 def write_files(folder: Path, sentences: list[str]) -> None:
     """Write what the pages call corpus.txt, articles.csv, pairs.tsv, dev.jsonl and data/."""
     (folder / "corpus.txt").write_text("\n".join(sentences), encoding="utf-8")
-    articles = [f"{text.capitalize()}. {other.capitalize()} {number}." for number, (text, other) in enumerate(
-        zip(sentences * 3, sentences[1:] * 3 + sentences[:3], strict=True)
-    )]  # fmt: skip
-    (folder / "articles.csv").write_text("id,body\n" + "".join(f"{n},{a}\n" for n, a in enumerate(articles)))
+    write_documents(folder / "articles.csv", 70)
     pairs = zip(sentences, foreign.GERMAN, strict=True)
     (folder / "pairs.tsv").write_text(
         "sentence\ttranslation\n" + "".join(f"{one}\t{two}\n" for one, two in pairs), encoding="utf-8"
@@ -52,6 +64,18 @@ def write_files(folder: Path, sentences: list[str]) -> None:
     write_rows(folder / "dev.jsonl", rows)
     for split in ("dev", "test"):
         write_rows(folder / "data" / "sts" / "stsb" / f"{split}.jsonl", rows)
+
+
+HUB = re.compile(
+    r'"(sentence-transformers/all-MiniLM-L6-v2|bert-base-uncased|stefan-it/albert-large-german-cased|deepset/gbert-base)"'
+)
+
+
+def local(code: str) -> str:
+    """The code with local data under the hub's names, and few steps."""
+    code = HUB.sub('"tiny"', code).replace('STSEvaluator("stsb")', 'STSEvaluator("dev.jsonl")')
+    code = code.replace('"sentence-transformers/wiki1m-for-simcse"', '"corpus.txt"')
+    return re.sub(r"(max_steps|eval_steps|save_steps|num_train_epochs)=\d+", r"\1=1", code)
 
 
 def run_block(code: str, page: Path, names: dict[str, object]) -> None:

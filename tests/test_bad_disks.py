@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import TwinsLoss, text_dataset
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
+from st_contrastive.inputs import load_sentences
 from st_contrastive.training import ContrastiveTrainer, load_loss_state, save_loss_state
 from tests.filters import TRAINING
 
@@ -55,6 +56,14 @@ def test_a_full_disk_under_save_auxiliary(checkpoint, tmp_path, there):
         assert everything(tmp_path) == before
     save_auxiliary(auxiliary, place, tokenizer, "the new one")
     assert load_auxiliary(place, encoder, tokenizer).extra_layers == 1
+
+
+def test_a_full_disk_under_the_cache_of_the_corpus(tmp_path):
+    path = tmp_path / "c.txt"
+    path.write_text("".join(f"sentence {n}\n" for n in range(5000)))
+    with room(10_000), pytest.raises(OSError, match=r"^The cache .* can't be written.*too large.*HF_DATASETS_CACHE"):
+        load_sentences(path)
+    assert len(load_sentences(path)) == 5000
 
 
 def test_a_full_disk_under_a_loss_state(build, sentences, tmp_path):

@@ -6,20 +6,26 @@ import re
 import shlex
 
 import pytest
+import torch
+from datasets import load_dataset
 from sentence_transformers import SentenceTransformer
 
 from benchmarks import tables
 from st_contrastive import cli, recipes
 from st_contrastive.methods import METHODS
 from tests.filters import TRAINING
-from tests.snippets import ROOT, commands, python_blocks, run_block, write_files
+from tests.snippets import ROOT, commands, local, python_blocks, run_block, write_files
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", *DOCS]
 WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 COMMANDS = sorted({command for page in PAGES for command in commands(page)})
 
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")]
+pytestmark = [
+    *TRAINING,
+    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
+    pytest.mark.filterwarnings("ignore:max_length is 96"),  # the tiny encoder reads 64 tokens
+]
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
@@ -29,17 +35,31 @@ def test_the_python_runs(page, checkpoint, build, sentences, tmp_path, monkeypat
     write_files(tmp_path, sentences)
     build(pooling="mean").save_pretrained("tiny")
     monkeypatch.setattr(recipes._build, "load_model", lambda *_, **__: SentenceTransformer("tiny", device="cpu"))
+    articles = load_dataset("csv", data_files="articles.csv", split="train", streaming=True)
+    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: articles.rename_column("body", "text"))
     names: dict[str, object] = {}
     for block in python_blocks(page):
-        code = re.sub(
-            r'"(sentence-transformers/all-MiniLM-L6-v2|bert-base-uncased|stefan-it/albert-large-german-cased)"',
-            '"tiny"',
-            block,
-        )
-        code = code.replace('STSEvaluator("stsb")', 'STSEvaluator("dev.jsonl")')
-        code = re.sub(r"(max_steps|eval_steps|save_steps|num_train_epochs)=\d+", r"\1=1", code)
-        run_block(code, page, names)
+        run_block(local(block), page, names)
     assert names
+
+
+def test_the_losses_of_the_extending_page_learn(build, sentences, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in python_blocks(ROOT / "docs" / "extending.md"):
+        run_block(block, ROOT / "docs" / "extending.md", names)
+    for own in (names["GaussianLoss"], names["SigmoidLoss"]):
+        loss = own(build(pooling="mean").train())
+        optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-3)
+        batch = [loss.model.preprocess(sentences)]
+        values = []
+        for _ in range(8):
+            optimizer.zero_grad()
+            terms = loss([{**features} for features in batch])
+            terms.backward()
+            optimizer.step()
+            values.append(terms.total.item())
+        assert values[-1] < values[0]
 
 
 def test_there_are_commands():

@@ -116,7 +116,7 @@ def test_trains_or_says_why_not(checkpoint, tmp_path, row, name):
     for key, parameter in parameters.items():
         assert parameter.isfinite().all(), key
         # The momentum encoder's copies move as what they follow, without a gradient.
-        followed = key.replace("momentum_encoder.copies.0.", "model.0.").replace("momentum_encoder.head.", "head.")
+        followed = key.replace("momentum_encoder.copies.0.", "model.0.").replace("momentum_encoder.copies.2.", "head.")
         # No pooling asks for the pooler; the bias cancels in the difference of two scores.
         trained = parameters[followed].requires_grad and not re.search(r"model\.pooler\.|classifier\.bias$", key)
         assert "classifier.bias" in key or torch.equal(parameter, before[key]) != trained, key

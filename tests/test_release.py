@@ -8,7 +8,13 @@ from st_contrastive import __version__
 from tests.snippets import ROOT
 
 #: Every file that has the repository's address, and how many times at least.
-ADDRESSES = {"pyproject.toml": 5, "CITATION.cff": 1, "mkdocs.yml": 1}
+ADDRESSES = {
+    "pyproject.toml": 5,
+    "CITATION.cff": 1,
+    "mkdocs.yml": 1,
+    "README.md": 1,
+    "st_contrastive/training/card.py": 1,
+}
 
 
 def text(name):

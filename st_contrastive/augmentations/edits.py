@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 from st_contrastive._checks import require_number
 from st_contrastive.augmentations._words import core, join, space_before, split
@@ -45,26 +44,17 @@ class RandomDeletion:
 
 
 class RandomInsertion:
-    """Inserts a synonym of a random word at a random place, several times (Wei and Zou, EMNLP 2019).
+    """Inserts max(1, int(rate * words)) synonyms of random words at random places (Wei and Zou, EMNLP 2019)."""
 
-    Args:
-        rate: of n words, max(1, int(rate * n)) are added.
-        words: words to insert in place of WordNet's synonyms, for other languages than English.
-    """
-
-    def __init__(self, rate: float = 0.1, words: Sequence[str] | None = None) -> None:
+    def __init__(self, rate: float = 0.1) -> None:
         require_number("rate", rate, most=1)
-        if words is None:
-            require_wordnet()
-        elif isinstance(words, (str, set)) or not words or not all(len(split(word)) == 1 for word in words):
-            raise TypeError(f"words must be a sequence of single words, got {words!r:.80}.")
+        require_wordnet()
         self.rate = rate
-        self.words = words
 
     def __call__(self, text: str, rng: random.Random) -> str:
         pieces = split(text)
-        pools = [self.words] if self.words else [names for _, names in _with_synonyms(pieces)]
-        if not pieces or not pools:
+        pools = [names for _, names in _with_synonyms(pieces)]
+        if not pools:
             return text
         for _ in range(max(1, int(self.rate * len(pieces)))):
             word = rng.choice(rng.choice(pools))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, redirect_stdout
@@ -12,13 +13,14 @@ from io import TextIOWrapper
 from st_contrastive import __version__
 
 # None of these imports torch, which takes seconds: commands import it when they run, and --help does not need it.
-from st_contrastive.cli import evaluate, recipes, train, translate
+from st_contrastive.cli import describe, evaluate, recipes, train, translate
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._quiet import quiet
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line."""
+    """The options of a command line. ``--batch-size`` is ``--batch_size``, and so for every option."""
+    argv = [re.sub(r"^--[^=]+", lambda name: f"--{name[0][2:].replace('-', '_')}", word) for word in argv]
     if argv[:1] == ["train"] and not {"-h", "--help"} & set(argv):
         return train.parse(argv[1:])
     parser = argparse.ArgumentParser(
@@ -29,7 +31,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (train, evaluate, recipes, translate):
+    for command in (train, describe, evaluate, recipes, translate):
         command.add_parser(commands)
     return parser.parse_args(argv)
 
@@ -53,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("st-contrastive: stopped", file=sys.stderr)
             return 130
         except UserError as error:
-            if first:
-                print(f"st-contrastive: {error}", file=sys.stderr)
+            # Of several processes, one alone may fail.
+            rank = "" if first else f" (process {os.environ['RANK']})"
+            print(f"st-contrastive{rank}: {error}", file=sys.stderr, flush=True)
             return 2
     return code

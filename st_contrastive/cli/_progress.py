@@ -52,7 +52,3 @@ class Progress(TrainerCallback):
         text = self.line(state, logs or {})
         if text and self.has_begun and state.is_world_process_zero:
             print(text, flush=True)
-
-    def on_train_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Print no score of what is evaluated later."""
-        self.metric = None

@@ -23,8 +23,8 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
 def quiet(*, warnings_shown: bool = True) -> Iterator[None]:
     """Switch off the libraries' progress bars and log messages, and print warnings as one line.
 
-    A Python warning is shown as "Warning: " and its message. Warnings of coming
-    versions, and that pinned memory has no GPU, are left out. Everything is set back afterwards.
+    A Python warning is shown as "Warning: " and its message. Warnings of coming versions, that pinned memory has no
+    GPU, and that MTEB has a newer task are left out. Everything is set back afterwards.
     """
     import datasets
     import huggingface_hub.utils
@@ -51,7 +51,7 @@ def quiet(*, warnings_shown: bool = True) -> Iterator[None]:
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
         restore.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
         warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
-        warnings.filterwarnings("ignore", message=".*pin_memory.*")
+        warnings.filterwarnings("ignore", message=".*pin_memory.*|.*is superseded by")
         warnings.filterwarnings("ignore", category=FutureWarning)  # of a library about another library
         if not warnings_shown:
             warnings.simplefilter("ignore")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,44 +25,36 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "evaluate",
         help="score models, and compare them",
-        description="Score one model, or several side by side with their differences from the first. Without an option "
-        "of what to score: --mteb STSBenchmark.",
+        description="Score one model, or compare several with the first. If you don't say what to score, it is MTEB's "
+        "STSBenchmark.",
+        epilog="PAIRS are graded pairs of sentences: a table (csv, tsv, jsonl, parquet) with the columns sentence1, "
+        "sentence2 and score, a data set on the hub, such as sentence-transformers/stsb, or the word stsb.",
     )
     parser.add_argument("models", nargs="+", type=path, metavar="MODEL", help="folder or hub name")
     group = parser.add_argument_group("what to score")
-    group.add_argument("--sts", type=path, metavar="DIR", help="sets, as DIR/stsb/test.jsonl.gz")
-    group.add_argument("--splits", type=names, default=["dev", "test"], metavar="A,B", help="of --sts: dev,test")
+    group.add_argument("--sts", type=path, metavar="DIR", help="STS sets: a folder with stsb/test.jsonl.gz, ...")
     group.add_argument(
-        "--transfer",
-        type=path,
-        metavar="DIR",
-        help="SentEval's tasks, as DIR/mr/all.jsonl, DIR/trec/train.jsonl",
+        "--splits", type=names, default=["dev", "test"], metavar="A,B", help="of --sts; default: dev,test"
     )
-    group.add_argument("--folds", type=several, default=10, metavar="N", help="of --transfer; default: 10")
-    group.add_argument(
-        "--in-domain", type=path, metavar="FILE", help="retrieval among scored pairs, such as sts/stsb/test.jsonl.gz"
-    )
-    group.add_argument(
-        "--geometry", type=path, metavar="FILE", help="alignment, uniformity, mutual information of scored pairs"
-    )
-    group.add_argument("--corpus", type=path, metavar="FILE", help="documents, no labels: find a sentence's own")
-    group.add_argument("--column", metavar="NAME", help="of --corpus, if it is a table")
-    group.add_argument("--language", metavar="CODE", default="en", help="of --corpus, such as de; default: en")
-    group.add_argument("--mteb", type=names, metavar="A,B", help="MTEB's tasks, such as SciFact; from the hub")
+    group.add_argument("--transfer", type=path, metavar="DIR", help="SentEval's tasks: a folder with mr/all.jsonl.gz")
+    group.add_argument("--folds", type=several, default=10, metavar="N", help="folds of --transfer; default: 10")
+    group.add_argument("--in_domain", type=path, metavar="PAIRS", help="does a sentence find the other of its pair?")
+    group.add_argument("--geometry", type=path, metavar="PAIRS", help="alignment, uniformity, mutual information")
+    group.add_argument("--corpus", type=path, metavar="FILE", help="does a sentence find its own document?")
+    group.add_argument("--column", metavar="NAME", help="column of --corpus, or two: title,body")
+    group.add_argument("--language", metavar="CODE", default="en", help="language of --corpus; default: en")
+    group.add_argument("--mteb", type=names, metavar="A,B", help="MTEB's tasks from the hub, such as SciFact")
     group = parser.add_argument_group("how to encode")
     poolings = (*POOLINGS, "keep")  # its own
-    group.add_argument("--pooling", choices=poolings, default="keep", metavar="NAME", help=", ".join(poolings))
-    group.add_argument("--max-length", type=whole, metavar="N", help="tokens per text; default: the model's")
-    group.add_argument("--batch-size", type=whole, default=64, metavar="N", help="texts encoded at a time; default: 64")
+    group.add_argument(
+        "--pooling", choices=poolings, default="keep", metavar="NAME", help="cls, mean, lasttoken; default: its own"
+    )
+    group.add_argument("--max_length", type=whole, metavar="N", help="tokens per text; default: the model's")
+    group.add_argument("--batch_size", type=whole, default=64, metavar="N", help="texts encoded at a time; default: 64")
     group = parser.add_argument_group("output")
     group.add_argument("--json", type=path, metavar="FILE", help="also write the scores to this file")
-    group.add_argument(
-        "--plot",
-        type=path,
-        metavar="FILE",
-        help="draw each model's similarities against the gold scores of --geometry or of the STS Benchmark in --sts, "
-        "and the curves of a MODEL that is the folder of a run",
-    )
+    drawn = "draw similarities against gold scores, of --geometry or else of --sts"
+    group.add_argument("--plot", type=path, metavar="FILE", help=drawn)
     add_verbose(parser)
     parser.set_defaults(run=run)
 
@@ -80,13 +72,15 @@ def names(text: str) -> list[str]:
 def run(args: argparse.Namespace) -> int:
     """Score the models, print the scores and write them."""
     from st_contrastive.cli._models import load_model
-    from st_contrastive.evaluation import EvaluationDataError, Report, compare, write
+    from st_contrastive.evaluation import EvaluationDataError, Report, compare, plot, write
+    from st_contrastive.evaluation.report import short_names
 
     for option in ("json", "plot"):
         _require_writable(f"--{option}", getattr(args, option))
     if not any((args.sts, args.transfer, args.in_domain, args.geometry, args.corpus, args.mteb, args.plot)):
         args.mteb = ["STSBenchmark"]
     suites = _suites(args)  # bad data is found before a model is loaded
+    plotted = _plotted_pairs(args) if args.plot else None
     reports, models, failed = [], {}, []
     for model_name in args.models:
         model = load_model(model_name, pooling=args.pooling, max_length=args.max_length)
@@ -107,8 +101,11 @@ def run(args: argparse.Namespace) -> int:
                 write(reports, args.json)
     if any(report.scores for report in reports):
         print(compare(reports), flush=True)
-    if args.plot:
-        _plot(args, models)
+    if plotted is not None:
+        with user_error(ImportError, OSError, prefix="--plot: "):
+            named = dict(zip(short_names([*models]), models.values(), strict=True))
+            plot(args.plot, named, plotted, batch_size=args.batch_size)
+        print(f"Drawn in {args.plot}.")
     if failed:
         raise UserError(" ".join(dict.fromkeys(failed)))
     return 0
@@ -116,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _suites(args: argparse.Namespace) -> dict[str, _Score]:
     """A function that scores a model, by the option that asks for it. The data is read or looked for now."""
-    from st_contrastive import evaluation
+    from st_contrastive import evaluation, recipes
 
     common: dict[str, Any] = {"batch_size": args.batch_size}
     suites: dict[str, _Score] = {}
@@ -133,21 +130,23 @@ def _suites(args: argparse.Namespace) -> dict[str, _Score]:
             model, args.transfer, name=name, folds=args.folds, progress=True, **common
         )
     if args.in_domain:
-        searched = _pairs("--in-domain", args.in_domain)
-        suites["--in-domain"] = lambda model, name: evaluation.evaluate_in_domain_retrieval(
-            model, searched, name=name, task=_set_name(args.in_domain), **common
+        searched = _pairs("--in_domain", args.in_domain)
+        suites["--in_domain"] = lambda model, name: evaluation.evaluate_in_domain_retrieval(
+            model, searched, name=name, **_named(args.in_domain), **common
         )
     if args.geometry:
-        scored = _pairs("--geometry", args.geometry)
-        own = {"task": _set_name(args.geometry), "split": Path(args.geometry).name.split(".")[0], **common}
+        scored, own = _pairs("--geometry", args.geometry), {**_named(args.geometry), **common}
         suites["--geometry"] = lambda model, name: evaluation.evaluate_geometry(model, scored, name=name, **own)
-        if max(scored.scores) >= 5:
+        if len(scored.same()[1]) > 1:
             suites["--geometry (information)"] = lambda model, name: evaluation.evaluate_information(
                 model, scored, name=name, **own
             )
     if args.corpus:
-        evaluator = _corpus(args)
-        suites["--corpus"] = lambda model, name: _judged(evaluator, model, name)
+        with user_error(OSError, TypeError, ValueError, prefix=f"--corpus {args.corpus}: "):
+            rows = recipes.read_texts(args.corpus, args.column)
+            documents = ["\n\n".join(row.values()) for row in rows]  # a title and a body are one
+            evaluator = evaluation.CorpusEvaluator(documents, language=args.language, batch_size=args.batch_size)
+        suites["--corpus"] = lambda model, name: _judged(evaluator, model, name, **_named(args.corpus, "train"))
     if args.mteb:
         suites["--mteb"] = lambda model, name: evaluation.evaluate_mteb(model, args.mteb, name=name, **common)
     return suites
@@ -160,26 +159,21 @@ def _pairs(option: str, file: str) -> STSPairs:
         return read_sts(file)
 
 
-def _set_name(file: str) -> str:
-    """``stsb`` of ``sts/stsb/dev.jsonl.gz``."""
-    return Path(file).resolve().parent.name
+def _named(source: str, on_hub: str = "dev") -> dict[str, Any]:
+    """The set and the split: stsb and dev of ``sts/stsb/dev.jsonl.gz``; of another file, its name and "all"."""
+    place = Path(source).resolve()
+    stem = place.name.partition(".")[0]
+    split = {"validation": "dev", "trial": "dev"}.get(stem, stem)
+    if place.exists() and split not in ("train", "dev", "test"):
+        return {"task": stem, "split": "all"}
+    return {"task": place.parent.name, "split": split} if place.exists() else {"task": stem, "split": on_hub}
 
 
-def _corpus(args: argparse.Namespace) -> Any:
-    from st_contrastive.evaluation import CorpusEvaluator
-    from st_contrastive.inputs import load_sentences
-
-    with user_error(OSError, TypeError, ValueError, prefix=f"--corpus {args.corpus}: "):
-        documents = load_sentences(args.corpus, column=args.column)["sentence"]
-        return CorpusEvaluator(documents, language=args.language, batch_size=args.batch_size)
-
-
-def _judged(evaluator: Any, model: Any, model_name: str) -> Report:
+def _judged(evaluator: Any, model: Any, model_name: str, task: str, split: str) -> Report:
     from st_contrastive.evaluation import Report, Score
 
-    value = evaluator(model)[evaluator.primary_metric]
-    note = f"corpus: a difference below {100 * evaluator.margin:.1f} is no difference."
-    score = Score("corpus", "held out", "ndcg@10", float(value), len(evaluator.queries))
+    score = Score(task, split, "ndcg@10", evaluator(model)[evaluator.primary_metric], len(evaluator.queries))
+    note = f"{task} {split}: a difference of less than {100 * evaluator.margin:.1f} is not measurable."
     return Report(model_name, (score,), {"suite": "corpus", "documents": len(evaluator.answers)}, (note,))
 
 
@@ -193,18 +187,13 @@ def _require_writable(option: str, file: str | None) -> None:
         raise UserError(f"--plot {file}: the name must end in .png, .pdf or .svg.")
 
 
-def _plot(args: argparse.Namespace, models: Mapping[str, Any]) -> None:
-    from st_contrastive.evaluation import EvaluationDataError, plot, read_curves, sts_sets
-    from st_contrastive.evaluation.report import short_names
+def _plotted_pairs(args: argparse.Namespace) -> STSPairs:
+    from st_contrastive.evaluation import sts_sets
 
-    with user_error(EvaluationDataError, ImportError, OSError, prefix="--plot: "):
-        pairs = None
-        if args.geometry:
-            pairs = _pairs("--geometry", args.geometry)
-        elif args.sts:
-            sets = sts_sets(args.sts, args.splits)
-            pairs = sets.get(("stsb", "dev")) or sets.get(("stsb", "test"))
-        names = dict(zip(models, short_names([*models]), strict=True))
-        curves = {names[folder]: read_curves(folder) for folder in models if Path(folder).is_dir()}
-        plot(args.plot, {names[key]: model for key, model in models.items()}, pairs, curves)
-    print(f"Drawn in {args.plot}.")
+    if args.geometry:
+        return _pairs("--geometry", args.geometry)
+    sets = sts_sets(args.sts, args.splits) if args.sts else {}
+    pairs = sets.get(("stsb", "dev")) or sets.get(("stsb", "test"))
+    if pairs is None:
+        raise UserError("--plot draws graded pairs: name them with --geometry, or an --sts folder that holds stsb.")
+    return pairs

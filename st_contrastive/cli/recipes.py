@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import user_error
+from st_contrastive.cli._arguments import name, user_error
 
 if TYPE_CHECKING:
     from st_contrastive.recipes import Recipe
@@ -17,10 +17,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "recipes",
         help="list the recipes, or print one",
-        description="A recipe holds the settings of one row of a paper's table; those named mini- are for a laptop. "
-        "With NAME, print its settings and their sources, in the form that st-contrastive train reads.",
+        description="A recipe holds the settings of one row of a paper's table; own-text is for documents of your own, "
+        "and mini- for a laptop. With NAME, print its settings and their sources, as st-contrastive train reads them.",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="name of a recipe")
+    parser.add_argument("name", nargs="?", type=name, metavar="NAME", help="name of a recipe")
     parser.set_defaults(run=run)
 
 
@@ -39,7 +39,8 @@ def as_yaml(recipe: Recipe) -> Iterator[str]:
     """The lines of a file of settings, each value beside its source."""
     yield f"# {recipe.title}"
     yield from (f"# Reported: {text}" for text in [recipe.reported] if text)
-    yield from (f"# Differs: {text}" for text in recipe.differs)
+    for heading, texts in (("Notes", recipe.notes), ("Differs from the paper", recipe.differs)):
+        yield from (f"# {text}" for text in ([f"{heading}:", *(f"- {text}" for text in texts)] if texts else ()))
     yield f"loss: {recipe.loss}"
     yield from _lines(recipe.settings, recipe.sources)
     if recipe.stage1 is not None:
@@ -48,7 +49,6 @@ def as_yaml(recipe: Recipe) -> Iterator[str]:
 
 
 def _lines(settings: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
-    import yaml
+    from st_contrastive.recipes import dump
 
-    for name, value in settings.items():
-        yield f"{yaml.safe_dump({name: value}, allow_unicode=True).strip():40}  # {sources[name]}"
+    return (f"{line:40}  # {sources[name]}" for name, line in zip(settings, dump(settings), strict=True))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from st_contrastive.cli._arguments import user_error
+from st_contrastive.cli._arguments import name, user_error, whole
+from st_contrastive.cli._quiet import add_verbose
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -14,10 +15,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="translate a corpus, for training Twins on two languages",
         description="Translate a corpus with a sequence-to-sequence model. If interrupted, run it again to continue.",
     )
-    parser.add_argument("--model", required=True, metavar="NAME", help="translation model: a folder or a hub name")
-    parser.add_argument("--data", required=True, metavar="FILE", help="as for train")
-    parser.add_argument("--column", metavar="NAME", help="column of --data that holds the texts")
-    parser.add_argument("--output", required=True, metavar="FILE", help="a .jsonl file")
+    parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")
+    parser.add_argument("--data", required=True, type=name, metavar="FILE", help="the corpus, as train takes it")
+    parser.add_argument("--column", type=name, metavar="NAME", help="column of --data that holds the texts")
+    parser.add_argument("--output", required=True, type=name, metavar="FILE", help="a .jsonl file")
     parser.add_argument(
         "--languages",
         nargs=2,
@@ -25,10 +26,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="source and target as the model names them, such as en de or eng_Latn deu_Latn",
     )
     parser.add_argument("--prefix", metavar="TEXT", help="text that the model expects before each sentence")
-    parser.add_argument("--batch_size", type=int, default=32, metavar="N", help="sentences at a time; default: 32")
-    parser.add_argument("--max_length", type=int, default=128, metavar="N", help="tokens per sentence; default: 128")
-    parser.add_argument("--beams", type=int, default=1, metavar="N", help="beam width; default: 1")
-    parser.add_argument("--verbose", action="store_true", help="show all that the libraries print")
+    parser.add_argument("--batch_size", type=whole, default=32, metavar="N", help="sentences at a time; default: 32")
+    parser.add_argument("--max_length", type=whole, default=128, metavar="N", help="tokens per sentence; default: 128")
+    parser.add_argument("--beams", type=whole, default=1, metavar="N", help="beam width; default: 1")
+    add_verbose(parser)
     parser.set_defaults(run=run)
 
 

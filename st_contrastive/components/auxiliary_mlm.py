@@ -35,7 +35,7 @@ class AuxiliaryMLM(PartialEncoder):
     ) -> None:
         super().__init__(network, split_layer, "an auxiliary network")
         self.head, self.lower_dropout = head, lower_dropout
-        self.split_layer, self.extra_layers = split_layer, len(self.layers) - split_layer
+        self.extra_layers = len(self.layers) - split_layer
         self.network.requires_grad_(False)
         self.layers[split_layer:].requires_grad_(True)
         self.train(True)
@@ -95,7 +95,7 @@ class AuxiliaryMLM(PartialEncoder):
         """As in PyTorch, but the frozen part stays in evaluation mode unless ``lower_dropout`` is set."""
         super().train(mode)
         self.network.train(mode and self.lower_dropout)
-        self.layers[self.split :].train(mode)
+        self.layers[self.split_layer :].train(mode)
         return self
 
     def logits(self, states: Tensor, encoder: PreTrainedModel | None = None) -> Tensor:

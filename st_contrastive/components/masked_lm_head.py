@@ -108,11 +108,11 @@ class MaskedLMHead(nn.Module):
     def forward(self, hidden: Tensor, matrix: Tensor | None = None) -> Tensor:
         """Logits (M, V) of hidden states (M, d), with the embedding matrix (V, e) if the head is tied."""
         # The encoder may have been cast since, as by the Trainer's bf16_full_eval.
-        kind = next(self.network.parameters()).dtype
+        dtype = next(self.network.parameters()).dtype
         weights = {}
         if self.tied:
-            weights = {f"{self._decoder_name}.weight": cast(Tensor, matrix).to(kind)}
-        output = functional_call(self.network, weights, kwargs={"inputs_embeds": hidden.to(kind)[None]})
+            weights = {f"{self._decoder_name}.weight": cast(Tensor, matrix).to(dtype)}
+        output = functional_call(self.network, weights, kwargs={"inputs_embeds": hidden.to(dtype)[None]})
         return cast(Tensor, output.logits[0])
 
 

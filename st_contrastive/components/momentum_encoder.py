@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from st_contrastive.encoder.copies import plain_copy
 from st_contrastive.encoder.passes import Encoded, run_modules
 from st_contrastive.encoder.rows import Rows
+
+#: The steps of each optimizer. Tensors have versions, but a fused AdamW, the Trainer's default, does not raise them.
+_steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+
+
+def _count_step(optimizer: Optimizer, *_: object) -> None:
+    _steps[optimizer] = _steps.get(optimizer, 0) + 1
+
+
+register_optimizer_step_post_hook(_count_step)
 
 
 class MomentumEncoder(nn.Module):
@@ -19,7 +33,8 @@ class MomentumEncoder(nn.Module):
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
     They are never trained, and always in evaluation mode, without dropout, as in ESimCSE. They move once for each
-    change of the followed weights, so that batches whose gradients are accumulated share one step. Half precision would
+    change of the followed weights, by an optimizer or in place, so that batches whose gradients are accumulated share
+    one step. Half precision would
     round small steps away: the copies are in float32 at least, and stay so when the loss is cast.
 
     Args:
@@ -34,13 +49,14 @@ class MomentumEncoder(nn.Module):
         self.copies = nn.ModuleList(plain_copy(module) for module in model).requires_grad_(False)
         self.head = None if head is None else plain_copy(head).requires_grad_(False)
         self._apply(lambda tensor: tensor)  # widens them
-        self._seen: Tensor | None = None
+        self._seen: tuple[int, ...] | None = None
         self.train(False)
 
     @torch.no_grad()
     def follow(self, model: Sequence[nn.Module], head: nn.Module | None = None) -> None:
-        """Move the copies' weights towards those of the modules if these have changed since the last call, and copy
-        the modules' buffers.
+        """Move the copies' weights towards those of the modules, and copy the modules' buffers.
+
+        Does nothing if the modules' weights have not changed since the last call.
 
         Raises:
             ValueError: the modules have other weights, or weights of other shapes, than those that were copied.
@@ -48,6 +64,9 @@ class MomentumEncoder(nn.Module):
         copies = self.copies if self.head is None else nn.ModuleList([*self.copies, self.head])
         modules = nn.ModuleList([*model, *([] if self.head is None or head is None else [head])])
         averages, weights = dict(copies.named_parameters()), dict(modules.named_parameters())
+        changes = _changes(list(weights.values()))
+        if changes == self._seen:
+            return
         shapes = ({(name, tuple(p.shape)) for name, p in own.items()} for own in (averages, weights))
         if different := sorted(set.symmetric_difference(*shapes)):
             name, shape = different[0]
@@ -55,14 +74,9 @@ class MomentumEncoder(nn.Module):
                 f"The encoder's weights are not those that were copied: {name!r} of shape {shape} is in one of the two "
                 "alone. Build the loss after adapters, layers or tokens were added or removed."
             )
-        # Fused optimizers leave no trace but the values; looked at on the device, so that nothing waits for it.
+        self._seen = changes
         current = [weights[name].to(average.dtype) for name, average in averages.items()]
-        norms = torch.stack(torch._foreach_norm(current))
-        changed = norms.new_ones(()) if self._seen is None else (norms != self._seen.to(norms.device)).any()
-        self._seen = norms
-        share = (1 - self.momentum) * changed.to(norms.dtype)
-        for average, weight in zip(averages.values(), current, strict=True):
-            average.lerp_(weight, share.to(average.dtype))
+        get_ema_multi_avg_fn(self.momentum)(list(averages.values()), current, 0)  # type: ignore[no-untyped-call]
         for copy, buffer in zip(copies.buffers(), modules.buffers(), strict=True):
             copy.copy_(buffer)
 
@@ -85,3 +99,12 @@ class MomentumEncoder(nn.Module):
 
         super()._apply(widened, *args, **kwargs)  # type: ignore[no-untyped-call]
         return self
+
+
+def _changes(weights: Sequence[Tensor]) -> tuple[int, ...]:
+    """The steps of all optimizers that hold one of the weights, and the weights' versions."""
+    ids = {id(weight) for weight in weights}
+    held = (
+        count for each, count in _steps.items() if any(id(p) in ids for g in each.param_groups for p in g["params"])
+    )
+    return (sum(held), *(weight._version for weight in weights))

@@ -126,7 +126,7 @@ class PairComposer(nn.Module):
 
     def _source_types(self, widths: tuple[int, int]) -> Tensor:
         prefix, middle, suffix = (self.get_buffer(f"{name}_types") for name in _SPECIALS)
-        first, second = (prefix.new_full((w,), kind) for w, kind in zip(widths, self.content_types, strict=True))
+        first, second = (prefix.new_full((w,), type_id) for w, type_id in zip(widths, self.content_types, strict=True))
         return torch.cat([prefix, first, middle, second, suffix, prefix.new_full((1,), self.pad_type)])
 
 
@@ -143,11 +143,11 @@ def _template(tokenizer: PreTrainedTokenizerBase, *texts: str) -> tuple[list[lis
     types = encoded.get("token_type_ids", [0] * len(ids))
     specials: list[list[tuple[int, int]]] = [[]]
     content_types: list[int] = []
-    for token, kind, part in zip(ids, types, encoded.sequence_ids(0), strict=True):
+    for token, type_id, part in zip(ids, types, encoded.sequence_ids(0), strict=True):
         if part is None:
-            specials[-1].append((token, kind))
+            specials[-1].append((token, type_id))
         elif part == len(content_types):
-            content_types.append(kind)
+            content_types.append(type_id)
             specials.append([])
     if len(content_types) != len(texts):
         raise ValueError(f"The tokenizer {type(tokenizer).__name__} gave no usable template for {len(texts)} text(s).")

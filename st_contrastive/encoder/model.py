@@ -154,8 +154,8 @@ def reads_first_token(model: nn.Module) -> bool:
 
 def ignores_padding(model: nn.Module) -> bool:
     """Whether the vectors of a text are known not to depend on the padding behind it, nor on the other texts."""
-    kinds = [type(module) for module in unwrap(model)][1:]
-    known = bool(kinds) and kinds[0] is Pooling and all(kind.__name__ in _BEHIND_POOLING for kind in kinds[1:])
+    behind = [type(module) for module in unwrap(model)][1:]
+    known = bool(behind) and behind[0] is Pooling and all(part.__name__ in _BEHIND_POOLING for part in behind[1:])
     return known and encoder_of(model).config.model_type in _IGNORE_PADDING
 
 
@@ -176,5 +176,5 @@ def run_precision(model: nn.Module) -> AbstractContextManager[Any]:
     """Autocast for what a loss computes, as accelerate opens it around the model's own forward pass alone."""
     inner = unwrap(model)
     precision = AcceleratorState().mixed_precision if is_initialized() and hasattr(inner, "_original_forward") else "no"
-    kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    return torch.autocast(inner.device.type, kinds[precision]) if precision in kinds else nullcontext()
+    dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    return torch.autocast(inner.device.type, dtypes[precision]) if precision in dtypes else nullcontext()

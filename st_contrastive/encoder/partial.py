@@ -24,16 +24,16 @@ class PartialEncoder(nn.Module):
 
     Args:
         network: the encoder; it is not copied.
-        split: the layer, from 0, that the edited states enter.
+        split_layer: the layer, from 0, that the edited states enter.
         purpose: what the network is, for errors.
 
     Raises:
         ValueError: the family does not work so.
     """
 
-    def __init__(self, network: PreTrainedModel, split: int, purpose: str) -> None:
+    def __init__(self, network: PreTrainedModel, split_layer: int, purpose: str) -> None:
         super().__init__()
-        self.network, self.split = network, split
+        self.network, self.split_layer = network, split_layer
         self._stack = layer_stack(network)
         self._try_once(purpose)
 
@@ -55,15 +55,15 @@ class PartialEncoder(nn.Module):
         def insert(hidden: Tensor) -> Tensor:
             return torch.cat([vectors.to(hidden.dtype)[:, None], hidden[:, 1:]], dim=1)
 
-        with editing_input(self.layers[self.split], insert):
+        with editing_input(self.layers[self.split_layer], insert):
             return self._run(texts, live or {})
 
     def upper(self, states: Tensor, texts: dict[str, Any], live: dict[str, Tensor]) -> Tensor:
         """The last states (N, L, d) from states (N, L, d) at the branching point, without running the layers below."""
-        above = self.layers[self.split :]
-        skipped = [_SkippedLayer(layer, self._outputs) for layer in self.layers[: self.split]]
-        kind = next(above.parameters()).dtype
-        with self._with_layers(nn.ModuleList([*skipped, *above])), editing_input(above[0], lambda _: states.to(kind)):
+        above = self.layers[self.split_layer :]
+        skipped = [_SkippedLayer(layer, self._outputs) for layer in self.layers[: self.split_layer]]
+        states = states.to(self.network.dtype)
+        with self._with_layers(nn.ModuleList([*skipped, *above])), editing_input(above[0], lambda _: states):
             return self._run(texts, live)
 
     def live_weights(self, encoder: PreTrainedModel, *, lower: bool) -> dict[str, Tensor]:
@@ -79,7 +79,7 @@ class PartialEncoder(nn.Module):
                 "the adapter with model.add_adapter(config) instead."
             )
         weights = dict(encoder.named_parameters())
-        excluded = {id(p) for p in self.layers[self.split if lower else 0 :].parameters()}
+        excluded = {id(p) for p in self.layers[self.split_layer if lower else 0 :].parameters()}
         names = [name for name, p in self.network.named_parameters() if id(p) not in excluded]
         if missing := [name for name in names if name not in weights]:
             raise ValueError(
@@ -102,8 +102,8 @@ class PartialEncoder(nn.Module):
         arguments = {**accepted_by(self.network, texts), "return_dict": True}
         if not live:
             return cast(Tensor, self.network(**arguments).last_hidden_state)
-        kind = next(self.layers.parameters()).dtype  # the encoder may have been cast since, as by bf16_full_eval
-        live = {name: weight.to(kind) for name, weight in live.items()}
+        dtype = self.network.dtype  # the encoder may have been cast since, as by bf16_full_eval
+        live = {name: weight.to(dtype) for name, weight in live.items()}
         return cast(Tensor, functional_call(self.network, live, kwargs=arguments).last_hidden_state)
 
     @contextmanager
@@ -128,9 +128,9 @@ class PartialEncoder(nn.Module):
             self._outputs = 0 if isinstance(output, Tensor) else len(output)
 
         self.eval()
-        handle = self.layers[self.split].register_forward_hook(record)
+        handle = self.layers[self.split_layer].register_forward_hook(record)
         with trial_pass(self.network, purpose):
-            with capturing_states(self.network, self.split) as states:
+            with capturing_states(self.network, self.split_layer) as states:
                 whole = self._run(texts, {})
             handle.remove()
             parts = self(texts, states[0][:, 0]), self.upper(states[0], texts, {})

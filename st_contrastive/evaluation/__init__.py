@@ -6,7 +6,7 @@ from st_contrastive.evaluation.corpus import CorpusEvaluator
 from st_contrastive.evaluation.geometry import evaluate_geometry
 from st_contrastive.evaluation.information import evaluate_information
 from st_contrastive.evaluation.mteb_tasks import evaluate_mteb
-from st_contrastive.evaluation.plots import plot, read_curves
+from st_contrastive.evaluation.plots import plot
 from st_contrastive.evaluation.report import Report, Score, compare, write
 from st_contrastive.evaluation.retrieval import evaluate_in_domain_retrieval
 from st_contrastive.evaluation.sts import STSEvaluator, STSPairs, evaluate_sts, read_sts, sts_sets, sts_spearman
@@ -15,5 +15,5 @@ from st_contrastive.evaluation.transfer import evaluate_transfer, read_transfer
 __all__ = [
     "CorpusEvaluator", "Encoder", "EvaluationDataError", "Report", "STSEvaluator", "STSPairs", "Score", "compare",
     "evaluate_geometry", "evaluate_in_domain_retrieval", "evaluate_information", "evaluate_mteb", "evaluate_sts",
-    "evaluate_transfer", "plot", "read_curves", "read_sts", "read_transfer", "sts_sets", "sts_spearman", "write",
+    "evaluate_transfer", "plot", "read_sts", "read_transfer", "sts_sets", "sts_spearman", "write",
 ]  # fmt: skip

@@ -1,15 +1,56 @@
-"""Alignment and uniformity of a model's embeddings on scored pairs."""
+"""Alignment and uniformity of a model's embeddings on graded pairs."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
-from st_contrastive.objectives import alignment, uniformity
+
+_ROWS_AT_ONCE = 1024
+
+
+def alignment(first: Tensor, second: Tensor) -> Tensor:
+    r"""Mean squared distance of two views of the same item, (N, d) each; smaller is closer, from 0 to 4.
+
+    .. math:: \mathbb{E}\, \lVert f(x) - f(x^+) \rVert^2
+
+    with unit vectors f; eq. 1 of Wang and Isola (2020).
+
+    Example:
+        >>> round(alignment(torch.eye(2), torch.eye(2).flip(0)).item(), 4)  # the squared distance of right angles
+        2.0
+    """
+    distances: Tensor = F.normalize(first, dim=-1) - F.normalize(second, dim=-1)
+    return distances.square().sum(dim=1).mean()
+
+
+def uniformity(vectors: Tensor) -> Tensor:
+    r"""How evenly embeddings, (N, d), are spread over the sphere; smaller is more even, from -8 to 0.
+
+    .. math:: \log\, \mathbb{E}_{x \ne y}\; e^{-2 \lVert f(x) - f(y) \rVert^2}
+
+    over all pairs of distinct rows; eq. 2 of Wang and Isola (2020).
+
+    Example:
+        >>> round(uniformity(torch.eye(2)).item(), 4)  # log(e^(-2 * 2))
+        -4.0
+    """
+    count, unit, sums = len(vectors), F.normalize(vectors, dim=-1), []
+    for start in range(0, count, _ROWS_AT_ONCE):
+        part = unit[start : start + _ROWS_AT_ONCE]
+        exponents = 2 * (2 * part @ unit.T - 2)
+        own = torch.arange(start, start + len(part), device=unit.device)[:, None]
+        exponents = exponents.scatter(1, own, -math.inf)  # a row and itself do not count
+        sums.append(exponents.flatten().logsumexp(dim=0))
+    return torch.stack(sums).logsumexp(dim=0) - math.log(count * (count - 1))
 
 
 def evaluate_geometry(
@@ -19,21 +60,23 @@ def evaluate_geometry(
     name: str = "model",
     task: str = "stsb",
     split: str = "dev",
-    above_score: float = 4.0,
+    above_score: float | None = None,
     batch_size: int = 64,
 ) -> Report:
     """Alignment of the pairs that mean the same, and uniformity of all sentences, as SimCSE measures them.
 
     Args:
         pairs: the set; SimCSE uses the STS Benchmark's dev split.
-        above_score: pairs with a higher gold score mean the same; 4 in SimCSE.
+        above_score: pairs with a higher gold score mean the same; by default four fifths of the highest, which is
+            SimCSE's 4 of 5.
 
     Raises:
         EvaluationDataError: no pair has a higher score.
     """
-    same = [row for row, score in enumerate(pairs.scores) if score > above_score]
+    threshold = 0.8 * max(pairs.scores) if above_score is None else above_score
+    same = [row for row, score in enumerate(pairs.scores) if score > threshold + 1e-6]  # 0.8 in float32 is above 0.8
     if not same:
-        raise EvaluationDataError(f"No pair has a gold score above above_score={above_score}: scale them to 0 to 5.")
+        raise EvaluationDataError(f"No pair has a gold score above above_score={threshold}: lower it.")
     sentences = list(dict.fromkeys((*pairs.first, *pairs.second)))
     array = encoded(model, sentences, batch_size=batch_size)
     vectors, rows = torch.from_numpy(array.astype(np.float64)), {text: row for row, text in enumerate(sentences)}
@@ -42,6 +85,5 @@ def evaluate_geometry(
         Score(task, split, "alignment", float(alignment(first, second)), len(same)),
         Score(task, split, "uniformity", float(uniformity(vectors)), len(sentences)),
     )
-    return Report(
-        name, scores, {"suite": "geometry", "above_score": above_score}, collapse_notes(f"{task} {split}", array)
-    )
+    settings = {"suite": "geometry", "above_score": threshold}
+    return Report(name, scores, settings, collapse_notes(f"{task} {split}", array))

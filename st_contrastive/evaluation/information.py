@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,7 @@ from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
-from st_contrastive.objectives import mutual_information
+from st_contrastive.objectives import info_nce
 
 
 def evaluate_information(
@@ -26,7 +27,7 @@ def evaluate_information(
     loss: Any = None,
     translated: tuple[Sequence[str], Sequence[str]] | None = None,
     temperature: float = 0.05,
-    min_score: float = 5.0,
+    min_score: float | None = None,
     name: str = "model",
     task: str = "stsb",
     split: str = "dev",
@@ -39,7 +40,7 @@ def evaluate_information(
 
     Eq. 10 of the Twins paper, at most log N; compare only values of equal N. Metrics, the columns of its Table 4:
 
-    - "task-information": the two sentences of each pair with "the highest similarity score 5.0".
+    - "task-information": the two sentences of each pair with the highest score.
     - "identical-information": h and h+, a sentence under two dropout masks. Only with dropout.
     - "fraternal-information": h and h-, a sentence fused with its translation. Only with ``loss``.
 
@@ -50,7 +51,8 @@ def evaluate_information(
         translated: sentences and their translations; the first N make the twins, N the number of pairs. Without it the
             pairs' first sentences make the identical twins.
         temperature: tau. The paper states none; the default is SimCSE's.
-        min_score: lowest score of a pair that means the same.
+        min_score: lowest score of a pair that means the same; by default the highest of the set, which is the paper's
+            "highest similarity score 5.0" on the STS Benchmark.
 
     Raises:
         EvaluationDataError: no pair has the score, or there are fewer translations than such pairs.
@@ -59,9 +61,7 @@ def evaluate_information(
     require_number("temperature", temperature, above=0)
     if (loss is None) != (translated is None):
         raise ValueError("loss makes the fraternal twins from translated: give both, or neither.")
-    same = [row for row, score in enumerate(pairs.scores) if score >= min_score]
-    if not same:
-        raise EvaluationDataError(f"No pair has a score of min_score={min_score} or more: lower it.")
+    least, same = pairs.same(min_score)
     first, second = ([side[row] for row in same] for side in (pairs.first, pairs.second))
     columns = [first] if translated is None else [list(side[: len(same)]) for side in translated]
     if min(map(len, columns)) < len(same):
@@ -76,11 +76,11 @@ def evaluate_information(
             for kind, twin in zip(("identical", "fraternal"), twins, strict=False)
             if not torch.equal(anchor, twin)  # equal without dropout
         }
-    scores = [
-        Score(task, split, metric, float(mutual_information(*both, temperatures=(temperature,))), len(same))
-        for metric, both in views.items()
-    ]
-    settings = {"suite": "information", "temperature": temperature, "min_score": min_score}
+    scores = []
+    for metric, (rows, others) in views.items():
+        value = math.log(len(same)) - float(info_nce(rows, others, temperature=temperature))
+        scores.append(Score(task, split, metric, value, len(same)))
+    settings = {"suite": "information", "temperature": temperature, "min_score": least}
     return Report(name, tuple(scores), settings, collapse_notes(f"{task} {split}", vectors))
 
 

@@ -22,8 +22,13 @@ def evaluate_mteb(
 
     Raises:
         ImportError: mteb is not installed.
-        EvaluationDataError: mteb has no task of a name.
+        TypeError: ``tasks`` is a string.
+        EvaluationDataError: there is no task, or mteb has none of a name.
     """
+    if isinstance(tasks, str):  # whose letters would be taken for names
+        raise TypeError(f"tasks must be a sequence, such as [{tasks!r}], got {tasks!r}.")
+    if not tasks:
+        raise EvaluationDataError("tasks is empty: name one or more of mteb's tasks, such as 'STSBenchmark'.")
     try:
         import mteb
     except ImportError as error:

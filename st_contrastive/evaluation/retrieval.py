@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded, unit
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
@@ -17,8 +16,9 @@ def evaluate_in_domain_retrieval(
     pairs: STSPairs,
     *,
     name: str = "model",
-    task: str = "stsb retrieval",
-    min_score: float = 5.0,
+    task: str = "stsb",
+    split: str = "test",
+    min_score: float | None = None,
     batch_size: int = 64,
 ) -> Report:
     """Recall at 1, 5 and 10 among the set's own sentences: the first of two that mean the same must find the second.
@@ -29,14 +29,12 @@ def evaluate_in_domain_retrieval(
 
     Args:
         pairs: the set.
-        min_score: lowest score of a pair that means the same.
+        min_score: lowest score of a pair that means the same; by default the highest of the set, InfoCSE's 5.
 
     Raises:
         EvaluationDataError: no pair has that score.
     """
-    positive = [row for row, score in enumerate(pairs.scores) if score >= min_score]
-    if not positive:
-        raise EvaluationDataError(f"No pair has a gold score of min_score={min_score} or more: scale them to 0 to 5.")
+    least, positive = pairs.same(min_score)
     texts = np.asarray((*pairs.first, *pairs.second), dtype=object)
     vectors = encoded(model, list(texts), batch_size=batch_size)
     units = unit(vectors)
@@ -48,8 +46,8 @@ def evaluate_in_domain_retrieval(
         rank = 1.0 + (cosines[others] >= cosines[wanted]).sum()
         ranks.append(rank if np.isfinite(cosines[wanted]) else math.inf)
     scores = tuple(
-        Score(task, "test", f"recall@{cut}", float(np.mean([rank <= cut for rank in ranks])), len(ranks))
+        Score(task, split, f"recall@{cut}", float(np.mean([rank <= cut for rank in ranks])), len(ranks))
         for cut in (1, 5, 10)
     )
-    settings = {"suite": "in-domain retrieval", "min_score": min_score, "sentences": len(texts)}
-    return Report(name, scores, settings, collapse_notes(task, vectors))
+    settings = {"suite": "in-domain retrieval", "min_score": least, "sentences": len(texts)}
+    return Report(name, scores, settings, collapse_notes(f"{task} {split}", vectors))

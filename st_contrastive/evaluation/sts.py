@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from datasets import Dataset
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
-from st_contrastive._checks import first_line, warn
-from st_contrastive.evaluation._data import EvaluationDataError, number, read_rows, set_folders, split_file, text
+from st_contrastive._checks import warn
+from st_contrastive.evaluation._data import EvaluationDataError, reading, set_folders, split_file
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded, unit
 from st_contrastive.evaluation.report import Report, Score
+from st_contrastive.inputs import load_graded_pairs
 
 #: The seven sets of the papers' tables in their order, with the number of test pairs in SentEval's versions.
 PAPERS_SETS = {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186, "stsb": 1379, "sickr": 4927}
@@ -35,22 +37,31 @@ class STSPairs:
     def __len__(self) -> int:
         return len(self.scores)
 
+    def same(self, min_score: float | None = None) -> tuple[float, list[int]]:
+        """The score from which on a pair means the same, by default the highest, and the rows of those pairs."""
+        least = max(self.scores) if min_score is None else min_score
+        rows = [row for row, score in enumerate(self.scores) if score >= least]
+        if not rows:
+            raise EvaluationDataError(f"No pair has a gold score of min_score={least} or more: lower it.")
+        return least, rows
 
-def read_sts(path: str | Path) -> STSPairs:
-    """Read pairs, one JSON object a line: ``sentence1``, ``sentence2``, ``score``. "stsb" is MTEB's dev split, online.
+
+def read_sts(source: str | Path | Dataset) -> STSPairs:
+    """Graded pairs: the columns ``sentence1``, ``sentence2`` and ``score``, on any scale.
+
+    Args:
+        source: a .csv, .tsv, .json, .jsonl or .parquet file, also compressed; a Dataset; a name on the hub, such as
+            "sentence-transformers/stsb", whose split "validation" is read; or "stsb", MTEB's copy of the same.
 
     Raises:
-        EvaluationDataError: the file can't be read, a line has another form, or all scores are equal.
+        EvaluationDataError: the source can't be read, lacks a column, or all scores are equal.
     """
-    if path == "stsb":
-        return _stsb_from_hub()
-    rows = [
-        (text(row, "sentence1", where), text(row, "sentence2", where), number(row, "score", where))
-        for row, where in read_rows(Path(path).expanduser(), "sentence1", "sentence2", "score")
-    ]
-    if len({score for *_, score in rows}) < 2:
-        raise EvaluationDataError(f"{path} holds {len(rows)} pair(s) of one gold score: a correlation needs two.")
-    return STSPairs(*zip(*rows, strict=True))
+    with reading():
+        rows = load_graded_pairs(_STSB_ON_HUB if source == "stsb" else source)
+    pairs = STSPairs(tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(rows["score"]))
+    if len(set(pairs.scores)) < 2:
+        raise EvaluationDataError(f"{source} holds {len(pairs)} pair(s) of one gold score: a correlation needs two.")
+    return pairs
 
 
 def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> tuple[NDArray[np.float32], NDArray[Any]]:
@@ -73,23 +84,11 @@ def _spearman(cosines: NDArray[np.float32], pairs: STSPairs) -> float:
     return float(spearmanr(cosines, gold).statistic)
 
 
-def _stsb_from_hub() -> STSPairs:
-    from datasets import load_dataset
-
-    try:
-        rows = load_dataset(_STSB_ON_HUB, split="validation")
-    except Exception as error:  # the network's, the hub's or a file's
-        raise EvaluationDataError(
-            f"{_STSB_ON_HUB} can't be loaded from the hub ({first_line(error)}): name a local file instead."
-        ) from error
-    return STSPairs(tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(map(float, rows["score"])))
-
-
 def sts_sets(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[str, str], STSPairs]:
     """The pairs under ``folder`` by set and split, the papers' sets first.
 
     Args:
-        folder: one folder per set with a file per split, such as ``stsb/test.jsonl.gz``.
+        folder: one folder per set with a file per split, such as ``stsb/test.jsonl.gz`` or ``mine/dev.csv``.
         splits: which are wanted. The file of "dev" may also be called validation or trial.
 
     Raises:
@@ -157,7 +156,7 @@ class STSEvaluator(SentenceEvaluator):
         EvaluationDataError: the file can't be used.
     """
 
-    def __init__(self, pairs: STSPairs | str | Path, name: str = "stsb-dev", *, batch_size: int = 64) -> None:
+    def __init__(self, pairs: STSPairs | str | Path | Dataset, name: str = "stsb-dev", *, batch_size: int = 64) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.pairs = pairs if isinstance(pairs, STSPairs) else read_sts(pairs)
         self.name, self.batch_size = name, batch_size

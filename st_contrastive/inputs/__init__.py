@@ -8,11 +8,12 @@ from st_contrastive.inputs.builders import (
     twins_dataset,
     twins_examples,
 )
-from st_contrastive.inputs.readers import load_sentences, load_translations
+from st_contrastive.inputs.readers import load_graded_pairs, load_pairs, load_sentences, load_translations
 from st_contrastive.inputs.report import DataReport, describe
 from st_contrastive.inputs.translation import Translator, translate_corpus
 
 __all__ = [
-    "DataReport", "Translator", "conisi_dataset", "conisi_examples", "describe", "load_sentences", "load_translations",
+    "DataReport", "Translator", "conisi_dataset", "conisi_examples", "describe", "load_graded_pairs", "load_pairs",
+    "load_sentences", "load_translations",
     "text_dataset", "text_examples", "translate_corpus", "twins_dataset", "twins_examples",
 ]  # fmt: skip

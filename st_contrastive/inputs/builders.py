@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, Features, Value
 from sentence_transformers.sentence_transformer.readers import InputExample
 
-from st_contrastive._checks import require_count, require_texts, warn
+from st_contrastive._checks import require_count, require_encodable, require_string, require_texts, warn
+from st_contrastive.inputs._tables import unformatted
 
 #: Strings, or a Dataset with the column ``sentence``.
 Sentences: TypeAlias = Iterable[str] | Dataset
@@ -22,7 +24,7 @@ def text_examples(sentences: Sentences, other: Second | None = None, *, seed: in
     """Examples for ``model.fit``, for all losses that need nothing but sentences.
 
     Args:
-        sentences: the sentences, or a Dataset with the column ``sentence``.
+        sentences: the sentences, or a Dataset with the column ``sentence`` and perhaps the second one.
         other: another form of each sentence, for SimCSELoss and MomentumContrastLoss; or a function that makes it, such
             as ESimCSE's ``WordRepetition()``. Without it, dropout makes the two views differ.
         seed: with the row's number, seeds the random generator that the function gets.
@@ -34,17 +36,17 @@ def text_examples(sentences: Sentences, other: Second | None = None, *, seed: in
         >>> text_examples(["A cat sleeps."], lambda text, rng: text + " Sleeps.")[0].texts
         ['A cat sleeps.', 'A cat sleeps. Sleeps.']
     """
-    return _examples(_columns(sentences, "other", other, seed))
+    return _examples(_data(sentences, "other", other, seed))
 
 
 def text_dataset(sentences: Sentences, other: Second | None = None, *, seed: int = 42) -> Dataset:
-    """A Dataset for the Trainer, in memory, with the columns ``sentence`` and, if given, ``other``.
+    """A Dataset for the Trainer with the columns ``sentence`` and, if given, ``other``.
 
-    The arguments are those of :func:`text_examples`. What does not fit into memory gets its column by ``Dataset.map``;
+    The arguments are those of :func:`text_examples`. What a function makes of a Dataset that is on disk is on disk too.
     ``dataset.set_transform(lambda rows: {**rows, "other": [augment(text, rng) for text in rows["sentence"]]})`` makes
     it anew in each epoch.
     """
-    return _dataset(_columns(sentences, "other", other, seed), sentences)
+    return _data(sentences, "other", other, seed)
 
 
 def conisi_examples(sentences: Sentences, constructed: Second | None = None, *, seed: int = 42) -> list[InputExample]:
@@ -57,12 +59,12 @@ def conisi_examples(sentences: Sentences, constructed: Second | None = None, *, 
             batch. With None the loss constructs the sentences itself.
         seed: with the row's number, seeds the random generator that the function gets.
     """
-    return _examples(_columns(sentences, "constructed", constructed, seed))
+    return _examples(_data(sentences, "constructed", constructed, seed))
 
 
 def conisi_dataset(sentences: Sentences, constructed: Second | None = None, *, seed: int = 42) -> Dataset:
     """As :func:`text_dataset`, with the column ``constructed``; the arguments are those of :func:`conisi_examples`."""
-    return _dataset(_columns(sentences, "constructed", constructed, seed), sentences)
+    return _data(sentences, "constructed", constructed, seed)
 
 
 def twins_examples(
@@ -76,71 +78,80 @@ def twins_examples(
         fraternal: the FraternalEmbedding of the loss. It tokenises the translations here, once, into the label of each
             example. With None they are a second text column, which the model's own tokenizer reads.
     """
-    columns = _twins_columns(sentences, translations, fraternal)
+    data = _twins_data(sentences, translations, fraternal)
     if fraternal is None:
-        return _examples(columns)
-    return [InputExample(texts=[text], label=label) for text, label in zip(*columns.values(), strict=True)]
+        return _examples(data)
+    labels: Iterable[Any] = map(np.array, data["label"])
+    return [InputExample(texts=[text], label=label) for text, label in zip(data["sentence"], labels, strict=True)]
 
 
 def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = None, *, fraternal: Any = None) -> Dataset:
-    """A Dataset for the Trainer, in memory, with the columns ``sentence`` and, if given, ``translation``.
+    """A Dataset for the Trainer with the columns ``sentence`` and, if given, ``translation``.
 
     With ``fraternal``, ``label`` holds the token ids of the translation instead. The arguments are those of
     :func:`twins_examples`.
     """
-    return _dataset(_twins_columns(sentences, translations, fraternal), sentences)
+    return _twins_data(sentences, translations, fraternal)
 
 
-def texts_of(sentences: Sentences) -> Iterable[str]:
-    """The sentences, checked one by one."""
+def texts_of(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
+    """The sentences, or another column of theirs, checked one by one."""
+    name = "sentences" if column == "sentence" else column
     if not isinstance(sentences, Dataset):
-        return require_texts("sentences", sentences)
-    if "sentence" not in sentences.column_names:
+        return require_texts(name, sentences)
+    if column not in sentences.column_names:
         known = ", ".join(sentences.column_names)
-        raise ValueError(f"sentences has no column 'sentence', only {known}: load_sentences takes one of them.")
-    return require_texts("sentences", sentences["sentence"])
+        raise ValueError(f"sentences has no column {column!r}, only {known}: load_sentences takes one of them.")
+    batches = unformatted(sentences).select_columns([column]).iter(1000)
+    return require_texts(name, (text for batch in batches for text in batch[column]))
 
 
-def _columns(sentences: Sentences, name: str, second: Second | None, seed: int = 0) -> dict[str, Any]:
-    """The columns by name. Every text is checked; empty ones, which a loss would take for sentences, are warned of."""
+def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0) -> Dataset:
+    """The columns. Every text is checked; empty ones, which a loss would take for sentences, are warned of."""
     require_count("seed", seed, least=0)
-    columns = {"sentence": list(texts_of(sentences))}
+    texts = texts_of(sentences)
+    if isinstance(sentences, Dataset):
+        has_second = second is None and name in sentences.column_names
+        data = unformatted(sentences).select_columns(["sentence", name] if has_second else ["sentence"])
+    else:
+        data = Dataset.from_dict({"sentence": list(texts)})
     if callable(second):
-        rows = enumerate(columns["sentence"])
-        second = [second(sentence, random.Random(f"{seed} {index}")) for index, sentence in rows]
-    if second is not None:
-        columns[name] = list(require_texts(name, second))
-    lengths = [len(column) for column in columns.values()]
-    if len(set(lengths)) > 1:
-        raise ValueError(f"The columns must be equally long: sentences has {lengths[0]} rows, {name} has {lengths[1]}.")
-    empty = [index for index, row in enumerate(zip(*columns.values(), strict=True)) if not all(map(str.strip, row))]
+        make = partial(_made, name=name, second=second, seed=seed)
+        options = {"with_indices": True, "batched": True, "load_from_cache_file": False, "desc": f"make {name}"}
+        data = data.map(make, features=Features({**data.features, name: Value("string")}), **options)
+    elif second is not None:
+        column = list(require_texts(name, second))
+        if len(column) != len(data):
+            both = f"sentences has {len(data)} rows, {name} has {len(column)}"
+            raise ValueError(f"The columns must be equally long: {both}.")
+        data = data.add_column(name, column)
+    rows = zip(*(texts_of(data, column) for column in data.column_names), strict=True)
+    empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]
     if empty:
-        warn(f"{len(empty):,} of {lengths[0]:,} rows have an empty text, the first of them row {empty[0]}.")
-    return columns
+        warn(f"{len(empty):,} of {len(data):,} rows have an empty text, the first of them row {empty[0]}.")
+    return data
 
 
-def _twins_columns(sentences: Sentences, translations: Iterable[str] | None, fraternal: Any) -> dict[str, Any]:
-    if translations is None and isinstance(sentences, Dataset) and "translation" in sentences.column_names:
-        translations = sentences["translation"]
-    if fraternal is not None and (translations is None or not hasattr(fraternal, "labels")):
+def _made(batch: dict[str, list[str]], rows: list[int], *, name: str, second: Any, seed: int) -> dict[str, list[str]]:
+    texts = []
+    for row, sentence in zip(rows, batch["sentence"], strict=True):
+        require_string(f"sentences[{row}]", sentence)
+        texts.append(second(sentence, random.Random(f"{seed} {row}")))
+        require_string(f"{name}[{row}]", texts[-1])
+        require_encodable(f"{name}[{row}]", texts[-1])
+    return {name: texts}
+
+
+def _twins_data(sentences: Sentences, translations: Iterable[str] | None, fraternal: Any) -> Dataset:
+    data = _data(sentences, "translation", translations)
+    if fraternal is None:
+        return data
+    if "translation" not in data.column_names or not hasattr(fraternal, "labels"):
         kind = type(fraternal).__name__
         raise ValueError(f"fraternal must be a FraternalEmbedding, which needs translations=... too; got {kind}.")
-    columns = _columns(sentences, "translations", translations)
-    if fraternal is not None:
-        texts = columns.pop("translations")
-        batches = [texts[start : start + 1000] for start in range(0, len(texts), 1000)]
-        columns["label"] = np.concatenate([fraternal.labels(batch) for batch in batches])
-    elif translations is not None:
-        columns["translation"] = columns.pop("translations")
-    return columns
+    labels = [fraternal.labels(batch["translation"]) for batch in data.iter(1000)]
+    return data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
 
 
-def _examples(columns: dict[str, Any]) -> list[InputExample]:
-    return [InputExample(texts=list(row)) for row in zip(*columns.values(), strict=True)]
-
-
-def _dataset(columns: dict[str, Any], sentences: Sentences) -> Dataset:
-    data = Dataset.from_dict(columns)
-    if isinstance(sentences, Dataset):  # what a reader noted for describe()
-        data.info.description = sentences.info.description
-    return data
+def _examples(data: Dataset) -> list[InputExample]:
+    return [InputExample(texts=list(row)) for batch in data.iter(1000) for row in zip(*batch.values(), strict=True)]

@@ -1,36 +1,43 @@
-"""Sentences, or sentences with translations, from any source; each row is accounted for."""
+"""Sentences, pairs and translations from any source; each row is accounted for."""
 
 from __future__ import annotations
 
+import copy
 import json
+import math
 import os
 from collections import Counter
-from collections.abc import Iterator
-from itertools import islice
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from datasets import Dataset, Features, IterableDataset, Value
 
-from st_contrastive._checks import require_flag, require_languages, warn
-from st_contrastive.inputs._tables import Source, is_text_file, naming, read_table, text_column, text_columns
-from st_contrastive.inputs.sentences import language_of, split_sentences
+from st_contrastive._checks import require_choice, require_flag, require_languages, warn
+from st_contrastive.inputs._tables import Source, naming, read_table, text_column, text_columns
+from st_contrastive.inputs.sentences import language_of, require_language, split_sentences
 
-_FEATURES = Features({"sentence": Value("string")})
-_PAIRS = Features({"sentence": Value("string"), "translation": Value("string")})
+_Rows: TypeAlias = list[tuple[str, ...]]
+_TITLE_BODY, _PAIR, _TRANSLATED = ("title", "body"), ("sentence", "other"), ("sentence", "translation")
+_GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
 
-def load_sentences(source: Source, *, column: str | None = None, split: str = "lines", streaming: bool = False) -> Any:
+def load_sentences(
+    source: Source, *, column: str | None = None, split: str = "lines", repeats: bool = False, streaming: bool = False
+) -> Any:
     """A Dataset with the column ``sentence`` from a file, a hub name, a Dataset or a sequence of strings.
 
     White space at both ends of a text is removed. Empty texts and exact repeats are left out and counted;
     :func:`describe` shows the counts. No text is left out for its length.
 
     Args:
-        source: a .csv, .tsv, .json, .jsonl, .parquet or text file, or a .gz of it; a folder of files of one kind; a
-            name on the hub, whose split "train" is read; a Dataset; or a sequence of strings.
+        source: a .csv, .tsv, .json, .jsonl, .parquet or text file, also compressed (.gz, .bz2, .xz, .zst, .zip of one
+            file); a folder of files of one kind, or of a Dataset's ``save_to_disk``; a name on the hub, whose split
+            "train" is read; a Dataset; or a sequence of strings.
         column: the column of text; needed where there are several. A field of objects is "doc.body".
         split: "lines" takes each row as it is; "sentences" cuts it into sentences, for documents, by rules for English,
             and a language's code, such as "de", by rules for that language.
+        repeats: keep exact repeats, as the papers do.
         streaming: read the rows when training asks for them, and return an IterableDataset. The counts come as a
             warning at the end of each pass.
 
@@ -43,29 +50,63 @@ def load_sentences(source: Source, *, column: str | None = None, split: str = "l
         ['A cat sleeps.', 'It rains.', 'It snows.']
     """
     language = language_of(split)
-    require_flag("streaming", streaming)
-    table = read_table(source, () if column is None else (column,), streaming=streaming)
-    table = table.flatten() if isinstance(table, Dataset) else table  # fields of objects as columns
-    name = str(source) if isinstance(source, (str, os.PathLike)) else "source"
-    with naming(name):
-        columns, start = text_columns(table), list(islice(table, 100))
-    column = text_column(columns, column, name)
-    if is_text_file(source) and 2 * sum("\t" in row[column] for row in start) > len(start):
+    require_flag("repeats", repeats)
+    if column is not None and not isinstance(column, str):
+        raise ValueError(f"column={column!r}: name one column. load_pairs(source, columns=...) makes pairs of two.")
+    name, table, known = _table(source, () if column is None else (column,), streaming)
+    column = text_column(known, column, name)
+    return _cleaned(table, Cleaning(name, [column], ("sentence",), language, repeats))
+
+
+def load_pairs(
+    source: Source,
+    *,
+    columns: str | Sequence[str] = _TITLE_BODY,
+    pairs: str = "columns",
+    language: str = "en",
+    streaming: bool = False,
+) -> Any:
+    """A Dataset with the columns ``sentence`` and ``other``, for SimCSELoss: two texts that belong together.
+
+    White space at both ends of a text is removed. Rows with an empty text, pairs of equal texts and repeated pairs are
+    left out and counted; :func:`describe` shows the counts.
+
+    Args:
+        source: as for :func:`load_sentences`.
+        columns: the two columns of text, also as "title,body".
+        pairs: "first" pairs the first sentence of each document with the rest of it, for documents without titles.
+            ``columns`` then names the one column of documents, and may be left out where there is only one of text.
+            Documents of one sentence are left out and counted.
+        language: by whose rules "first" finds the sentence.
+        streaming: as for :func:`load_sentences`.
+
+    Raises:
+        OSError, ValueError: the source can't be read, lacks a column, or has no pair.
+
+    Example:
+        >>> load_pairs(["Cats sleep. They dream, too."], pairs="first")[0]
+        {'sentence': 'Cats sleep.', 'other': 'They dream, too.'}
+    """
+    require_choice("pairs", pairs, ("columns", "first"))
+    names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else list(columns)
+    if pairs == "columns" and (len(names) != 2 or len({*names}) != 2):
         raise ValueError(
-            f"{name} has tabs on most lines, so it is a table or a file of pairs: let its name end in .tsv, with a "
-            "heading, and say with column=... which column holds the sentences. load_translations reads pairs."
+            f'columns must be two names, such as ("title", "body"), got {columns!r}. To pair the first sentence of the '
+            'documents of one column with the rest, add pairs="first".'
         )
-    if isinstance(table, IterableDataset):
-        options = {"table": table, "name": name, "column": column, "language": language}
-        return IterableDataset.from_generator(_stream, _FEATURES, gen_kwargs=options)
-    cleaning = _Cleaning(name, column, language)
-    data = table.map(
-        cleaning, batched=True, remove_columns=table.column_names, features=_FEATURES, load_from_cache_file=False
-    )
-    cleaning.require_most()
-    has_names = not is_text_file(source) and column != "sentence"
-    data.info.description = json.dumps({**cleaning.counts, "column": column if has_names else None})
-    return data
+    name, table, known = _table(source, names, streaming)
+    if pairs == "first":
+        if len(names) > 1 and (columns is not _TITLE_BODY or len(known) > 1):
+            have = f"{name} has the text columns {', '.join(known)}"
+            raise ValueError(f'columns={columns!r}: pairs="first" takes one column of documents, and {have}. Name one.')
+        column = text_column(known, names[0] if len(names) == 1 else None, name)
+        return _cleaned(table, Cleaning(name, [column], _PAIR, require_language("language", language)))
+    if missing := [column for column in names if column not in known]:
+        raise ValueError(
+            f"columns={columns!r}: {name} has no column of text {missing[0]!r}, only {', '.join(known) or '(none)'}. "
+            'Name two of them; for documents without titles, name their column and add pairs="first".'
+        )
+    return _cleaned(table, Cleaning(name, names, _PAIR))
 
 
 def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de")) -> Dataset:
@@ -84,23 +125,34 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
         OSError, ValueError: the source can't be read, lacks a column, or no row has both texts.
     """
     require_languages(languages)
-    name = str(source) if isinstance(source, (str, os.PathLike)) else "source"
-    table = read_table(source, languages)
+    name, table, known = _table(source, languages, False, False)
     if not isinstance(table, Dataset):
         raise TypeError(f"source must be read whole, got a {type(table).__name__}.")
-    table = table.flatten()
-    first, second = _fields(table, languages, name)
-    table = table.map(
-        lambda batch: {"sentence": list(map(strip, batch[first])), "translation": list(map(strip, batch[second]))},
-        batched=True,
-        remove_columns=table.column_names,
-        features=_PAIRS,
-    )
-    pairs = table.filter(lambda batch: [bool(a and b) for a, b in zip(*batch.values(), strict=True)], batched=True)
-    if not len(pairs):
-        raise ValueError(f"{name}: none of {len(table):,} rows has both {first!r} and {second!r}.")
-    pairs.info.description = json.dumps({"rows": len(table), "unpaired": len(table) - len(pairs)})
-    return pairs
+    fields = _fields(known, languages, name)
+    return _cleaned(table, Cleaning(name, fields, _TRANSLATED, repeats=True))
+
+
+def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
+    """A Dataset with the columns ``sentence1``, ``sentence2`` and ``score``, of every row.
+
+    Args:
+        source: as for :func:`load_sentences`, with these columns.
+        split: the split to read of a name on the hub.
+
+    Raises:
+        OSError, ValueError: the source can't be read, lacks a column, a text is empty or a score no finite number.
+    """
+    name = _name(source)
+    table = read_table(source, list(_GRADED)[:2], numbers=("score",), split=split)
+    if missing := [column for column in _GRADED if column not in table.column_names]:
+        raise ValueError(f"{name} has no column {missing[0]!r}, only {', '.join(table.column_names)}.")
+    with naming(name):
+        table = table.select_columns(list(_GRADED)).cast(_GRADED)
+    for number, row in enumerate(table):
+        for column, value in row.items():
+            if value is None or not (strip(value) if isinstance(value, str) else math.isfinite(value)):
+                raise ValueError(f"{name}, row {number}: {column!r} is {value!r}. Mend the row or leave it out.")
+    return table
 
 
 def strip(text: str | None) -> str:
@@ -109,68 +161,112 @@ def strip(text: str | None) -> str:
     return text if text.isprintable() or any(c.isprintable() and not c.isspace() for c in text) else ""
 
 
-class _Cleaning:
-    """Leaves out empty and repeated rows of batches, and counts them."""
-
-    def __init__(self, name: str, column: str, language: str | None) -> None:
-        self.name, self.column, self.language = name, column, language
-        self.counts = Counter(rows=0, empty=0, repeated=0)
-        self._seen: set[int] = set()
-
-    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[str]]:
-        texts = [strip(text) for text in batch[self.column]]
-        self.counts["rows"] += len(texts)
-        self.counts["empty"] += texts.count("")
-        texts = self._new([text for text in texts if text], "repeated")
-        if self.language is not None:
-            parts = [part for text in texts for part in split_sentences(text, self.language)]
-            texts = self._new(parts, "repeated sentences")
-        return {"sentence": texts}
-
-    def _new(self, texts: list[str], kind: str) -> list[str]:
-        new = []
-        for text in texts:
-            before = len(self._seen)
-            self._seen.add(hash((kind, text)))
-            if len(self._seen) > before:
-                new.append(text)
-        self.counts[kind] += len(texts) - len(new)
-        return new
-
-    def require_most(self) -> None:
-        """Refuse a source that has lost most of its rows."""
-        rows, empty, repeated = (self.counts[kind] for kind in ("rows", "empty", "repeated"))
-        if 2 * (empty + repeated) > rows or not rows:
-            raise ValueError(
-                f"{self.name}: of {rows:,} rows, {empty:,} are empty and {repeated:,} repeat another. Is column="
-                f"{self.column!r} the right one? If it is, leave them out first, with pandas for example."
-            )
+def _name(source: Source) -> str:
+    return str(source) if isinstance(source, (str, os.PathLike)) else "source"
 
 
-def _stream(table: Any, name: str, column: str, language: str | None) -> Iterator[dict[str, str]]:
-    cleaning = _Cleaning(name, column, language)
-    batches = table.iter(1000)
+def _table(source: Source, columns: Sequence[str], streaming: bool, heading: bool = True) -> tuple[str, Any, list[str]]:
+    """The source's name, its table with fields of objects as columns, and the columns of text."""
+    require_flag("streaming", streaming)
+    name = _name(source)
+    table = read_table(source, columns, heading=heading, streaming=streaming)
+    table = table.flatten() if isinstance(table, Dataset) else table
+    with naming(name):
+        return name, table, text_columns(table)
+
+
+def _cleaned(table: Any, cleaning: Cleaning) -> Any:
+    """The rows of a table that are right, and the counts of the others."""
+    features = Features({name: Value("string") for name in cleaning.names})
+    if isinstance(table, IterableDataset):
+        return IterableDataset.from_generator(_stream, features, gen_kwargs={"table": table, "cleaning": cleaning})
+    options = {"batched": True, "remove_columns": table.column_names, "desc": f"read {cleaning.source}"}
+    with naming(cleaning.source):
+        data = table.map(cleaning, features=features, load_from_cache_file=False, **options)
+    cleaning.require_rows(len(data))
+    named = [] if cleaning.columns in (["text"], ["sentence"]) else cleaning.columns  # a text file has no names
+    data.info.description = json.dumps({**cleaning.counts, "columns": named})
+    return data
+
+
+def _stream(table: Any, cleaning: Cleaning) -> Iterator[dict[str, str]]:
+    cleaning = copy.deepcopy(cleaning)  # which no other pass has used
+    batches, count = table.iter(1000), 0
     while True:
-        with naming(name):
+        with naming(cleaning.source):
             batch = next(batches, None)
         if batch is None:
             break
-        texts = cleaning(batch)["sentence"]
+        made = cleaning(batch)
+        rows = [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
+        count += len(rows)
         if cleaning.counts["rows"] <= 1000:
-            cleaning.require_most()
-        yield from ({"sentence": text} for text in texts)
-    cleaning.require_most()
-    counts = ", ".join(f"{count:,} {kind}" for kind, count in cleaning.counts.items())
-    warn(f"{name} was read once: {counts}; empty and repeated ones were left out.")
+            cleaning.require_rows(count)
+        yield from rows
+    cleaning.require_rows(count)
+    warn(f"{cleaning.source} was read once: {cleaning}, which are left out.")
 
 
-def _fields(table: Dataset, languages: tuple[str, str], name: str) -> tuple[str, str]:
+@dataclass
+class Cleaning:
+    """Makes rows of batches, and leaves out and counts those that are empty, repeated or equal.
+
+    With a language, each text is cut into its sentences or, for a pair, into the first and the rest.
+    """
+
+    source: str
+    columns: list[str]
+    names: tuple[str, ...]
+    language: str | None = None
+    repeats: bool = False  #: are kept
+    counts: Counter[str] = field(default_factory=lambda: Counter(rows=0, empty=0))
+    seen: set[int] = field(default_factory=set)
+
+    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[str]]:
+        rows: _Rows = list(zip(*(map(strip, batch[column]) for column in self.columns), strict=True))
+        self.counts["rows"] += len(rows)
+        rows = self._kept("empty", rows, all)
+        if self.names == _PAIR:
+            if self.language is not None:
+                parts = [split_sentences(text, self.language) for (text,) in rows]
+                rows = self._kept("of one sentence", [(first, " ".join(rest)) for first, *rest in parts], all)
+            rows = self._kept("of equal texts", rows, lambda row: row[0] != row[1])
+        rows = self._kept("repeated", rows, self._is_new)
+        if len(self.names) == 1 and self.language is not None:
+            rows = [(part,) for (text,) in rows for part in split_sentences(text, self.language)]
+            rows = self._kept("repeated sentences", rows, lambda row: self._is_new((*row, "sentence")))
+        return {name: [row[place] for row in rows] for place, name in enumerate(self.names)}
+
+    def _kept(self, fault: str, rows: _Rows, is_right: Callable[[tuple[str, ...]], bool]) -> _Rows:
+        kept = [row for row in rows if is_right(row)]
+        self.counts[fault] += len(rows) - len(kept)
+        return kept
+
+    def _is_new(self, row: tuple[str, ...]) -> bool:
+        before = len(self.seen)
+        self.seen.add(hash(row))
+        return self.repeats or len(self.seen) > before
+
+    def require_rows(self, count: int) -> None:
+        """Refuse a source that has lost most of its sentences, or all of its pairs."""
+        lost = self.counts["empty"] + self.counts["repeated"]
+        if not count or (len(self.names) == 1 and 2 * lost > self.counts["rows"]):
+            columns = f"column={self.columns[0]!r}" if len(self.columns) == 1 else f"columns={tuple(self.columns)}"
+            remedy = " If it is, leave them out first, with pandas for example." if count else ""
+            raise ValueError(
+                f"{self.source}: of {self}, {'few' if count else 'none'} are left. Is {columns} right?{remedy}"
+            )
+
+    def __str__(self) -> str:
+        return ", ".join(f"{number:,} {kind}" for kind, number in self.counts.items())
+
+
+def _fields(columns: list[str], languages: tuple[str, str], name: str) -> list[str]:
     """The columns of the sentence and of the translation."""
-    columns = text_columns(table)
     nested = tuple(f"translation.{language}" for language in languages)
-    for first, second in (languages, nested, tuple(_PAIRS)):
+    for first, second in (languages, nested, _TRANSLATED):
         if first in columns and second in columns:
-            return first, second
+            return [first, second]
     known = ", ".join(column.removeprefix("translation.") for column in columns) or "(none)"
     raise ValueError(
         f"languages={languages!r}: {name} has the text columns {known}. Name the sentence's and the translation's; a "

@@ -4,98 +4,121 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from datasets import IterableDataset
+from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerBase
 
 from st_contrastive._checks import require_room
 from st_contrastive.inputs._tables import Source, read_table, text_column, text_columns
-from st_contrastive.inputs.readers import strip
+from st_contrastive.inputs.readers import Cleaning
 
-_SAMPLE, _STREAMED = 10_000, 1_000
+#: Texts of a column that are tokenised at most, their characters at most, and the rows that are read of a stream.
+_SAMPLE, _CHARACTERS, _STREAMED = 10_000, 5_000_000, 1_000
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 
 
 @dataclass(frozen=True)
-class DataReport:
-    """What :func:`describe` finds; ``str`` gives it in four lines."""
+class ColumnReport:
+    """What :func:`describe` finds in a column of texts; ``str`` gives it in one line."""
 
-    rows: int | None  #: of the source; None of a stream
-    column: str | None  #: that was read, where the source names it
-    texts: int  #: to train on
-    faults: dict[str, int]  #: number of rows that are empty, repeated, unpaired
-    left_out: bool  #: whether these are left out
-    sampled: int  #: texts that were tokenised
+    name: str
+    texts: int
+    sampled: int  #: texts that were tokenised, evenly spaced
     longer: int  #: of them, those with more than ``limit`` tokens
-    limit: int | None  #: the model's ``max_seq_length``
-    cut: float  #: the share of the sample's tokens beyond the limit
-    with_tags: int  #: of the sample, texts with HTML tags
-    examples: tuple[str, ...]  #: the first, the middle and the last text
+    limit: int | None  #: tokens that are read of a text
+    cut: float  #: the share of their tokens beyond the limit
+    with_tags: int  #: of them, texts with HTML tags
 
     def __str__(self) -> str:
-        column = f" from the column {self.column!r}" if self.column else ""
+        if self.limit is None:
+            line = "the model sets no limit"
+        else:
+            texts = "sampled texts" if self.sampled < self.texts else "texts"
+            line = f"{self.longer:,} of {self.sampled:,} {texts} are longer than {self.limit} tokens"
+            line += f", which cuts away {self.cut:.1%} of the tokens" if self.longer else ""
+        return line + (f"; {self.with_tags:,} of {self.sampled:,} hold HTML tags" if self.with_tags else "")
+
+
+@dataclass(frozen=True)
+class DataReport:
+    """What :func:`describe` finds; ``str`` gives it in a few lines."""
+
+    rows: int | None  #: of the source; None of a stream
+    source_columns: tuple[str, ...]  #: that were read, where the source names them
+    texts: int  #: or pairs, to train on
+    faults: dict[str, int]  #: number of rows that are empty, repeated, of equal texts
+    left_out: bool  #: whether these are left out
+    columns: tuple[ColumnReport, ...]  #: of texts
+    examples: tuple[tuple[str, ...], ...]  #: the first, the middle and the last row
+
+    def __str__(self) -> str:
         faults = ", ".join(f"{count:,} {kind}" for kind, count in self.faults.items() if count) or "none"
         if faults != "none" and not self.left_out:
-            faults += "; still there: load_sentences leaves them out"
-        length = f"{self.longer:,} of {self.sampled:,} texts are longer than max_seq_length {self.limit}"
-        if self.limit is None:
-            length = "the model sets no limit"
-        elif self.longer:
-            length += f", which cuts away {self.cut:.1%} of the tokens"
-        if self.cut > 0.1 and "repeated sentences" not in self.faults:
-            length += '; split="sentences" keeps them'
-        if self.with_tags:
-            length += f"; {self.with_tags:,} hold HTML tags"
-        examples = " | ".join(repr(text if len(text) <= 80 else text[:77] + "...") for text in self.examples)
-        rows = f"{self.rows or 0:,} read{column}, {self.texts:,} texts to train on"
+            faults += "; still there: load_sentences and load_pairs leave them out"
+        what = {1: "texts", 2: "pairs"}.get(len(self.columns), "rows")
+        source = f" from {', '.join(map(repr, self.source_columns))}" if self.source_columns else ""
+        rows = f"{self.rows or 0:,} read{source}, {self.texts:,} {what} to train on"
         if self.rows is None:
-            rows, faults = f"a stream, whose first {self.texts:,} texts are looked at", "said when the stream ends"
-        return f"Rows: {rows}.\nLeft out: {faults}.\nLength: {length}.\nExamples: {examples}"
+            rows, faults = f"a stream, whose first {self.texts:,} {what} are looked at", "said when the stream ends"
+        report = f"Rows: {rows}.\nLeft out: {faults}."
+        for column in self.columns:
+            of = f" of {column.name!r}" if len(self.columns) > 1 else ""
+            whole = of or column.cut <= 0.1 or "repeated sentences" in self.faults
+            keeps = "" if whole else '; split="sentences" reads the whole texts'
+            report += f"\nLength{of}: {column}{keeps}."
+        shown = [[text if len(text) <= 80 else text[:77] + "..." for text in row] for row in self.examples]
+        return report + "\nExamples: " + " | ".join(" / ".join(map(repr, row)) for row in shown)
 
 
-def describe(dataset: Source, model: Any, *, prompt: str | None = None) -> DataReport:
+def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_length: int | None = None) -> DataReport:
     """Rows read and left out, texts too long for the model, and three examples.
 
-    Lengths are those of at most 10,000 texts, evenly spaced, with the prompt and special tokens. Of a stream, its first
-    1,000 texts are looked at.
+    Lengths and HTML tags are those of at most 10,000 texts of a column and 5 million characters, evenly spaced; the
+    report says so. Lengths count the prompt and special tokens. Of a stream, its first 1,000 rows are looked at.
 
     Args:
-        dataset: what :func:`load_sentences` or a builder returns, a Dataset with one column of text or a column
-            ``sentence``, or a sequence of strings.
+        dataset: what :func:`load_sentences`, :func:`load_pairs` or a builder returns, a Dataset with columns of text,
+            or a sequence of strings.
         model: the SentenceTransformer to train.
-        prompt: the text that training puts before each sentence.
+        prompt: the text that training puts before each text.
+        max_length: the tokens that training reads of a text; None for the model's ``max_seq_length``.
 
     Raises:
-        ValueError: the prompt leaves no room for a text.
+        ValueError: the prompt leaves no room for a text, or there is no text.
     """
-    limit = _limit(model, prompt)
+    limit = _limit(model, prompt, max_length)
     table = read_table(dataset)
-    column = "sentence" if "sentence" in text_columns(table) else text_column(text_columns(table), None, "dataset")
+    names = text_columns(table) or [text_column([], None, "dataset")]
     streamed = isinstance(table, IterableDataset)
-    texts = [row[column] for row in islice(table, _STREAMED)] if streamed else table[column]
-    if not len(texts):
+    if streamed:
+        table = Dataset.from_list(list(islice(table, _STREAMED)))
+    if not len(table):
         raise ValueError("dataset has no row.")
-    noted = _noted(table)
-    rows, source_column = noted.pop("rows", None if streamed else len(texts)), noted.pop("column", None)
+    noted = {} if streamed else _noted(table)
+    rows, source_columns = noted.pop("rows", None if streamed else len(table)), tuple(noted.pop("columns", ()))
+    shown = source_columns if len(source_columns) == len(names) else names
+    columns = [_column(own, table[name], model, limit, prompt) for own, name in zip(shown, names, strict=True)]
+    places = sorted({0, len(table) // 2, len(table) - 1})
+    examples = tuple(tuple(table[place][name] or "" for name in names) for place in places)
+    faults = noted or _faults(table, names)
+    return DataReport(rows, source_columns, len(table), faults, bool(noted), tuple(columns), examples)
+
+
+def _column(name: str, texts: Any, model: Any, limit: int | None, prompt: str | None) -> ColumnReport:
     sample = [text or "" for text in texts[:: -(-len(texts) // _SAMPLE)]]
+    sample = sample[:: -(-sum(map(len, sample)) // _CHARACTERS) or 1]
     lengths = [] if limit is None else _lengths(model, sample, prompt)
     beyond = [length - limit for length in lengths if limit is not None and length > limit]
-    cut = sum(beyond) / max(1, sum(lengths))
-    with_tags = sum(bool(_TAG.search(text)) for text in sample)
-    examples = tuple(texts[place] or "" for place in sorted({0, len(texts) // 2, len(texts) - 1}))
-    faults = noted or _faults(texts)
-    return DataReport(
-        rows, source_column, len(texts), faults, bool(noted), len(sample), len(beyond), limit, cut, with_tags, examples
-    )
+    cut, with_tags = sum(beyond) / max(1, sum(lengths)), sum(bool(_TAG.search(text)) for text in sample)
+    return ColumnReport(name, len(texts), len(sample), len(beyond), limit, cut, with_tags)
 
 
-def _limit(model: Any, prompt: str | None) -> int | None:
-    """The model's max_seq_length, if it has one and a tokenizer that counts; checked against the prompt."""
-    limit = getattr(model, "max_seq_length", None)
+def _limit(model: Any, prompt: str | None, limit: int | None) -> int | None:
+    """The limit or the model's own, if it has one and a tokenizer that counts; checked against the prompt."""
+    limit = getattr(model, "max_seq_length", None) if limit is None else limit
     if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
         return None
     if prompt:
@@ -117,6 +140,9 @@ def _noted(table: Any) -> dict[str, Any]:
     return noted if isinstance(noted, dict) and "rows" in noted else {}
 
 
-def _faults(texts: Sequence[str | None]) -> dict[str, int]:
-    visible = [text for text in map(strip, texts) if text]
-    return {"empty": len(texts) - len(visible), "repeated": len(visible) - len(set(visible))}
+def _faults(table: Any, names: list[str]) -> dict[str, int]:
+    """What a reader would leave out."""
+    cleaning = Cleaning("dataset", names, tuple(names))
+    for batch in table.iter(1000):
+        cleaning(batch)
+    return {kind: count for kind, count in cleaning.counts.items() if kind != "rows"}

@@ -13,9 +13,14 @@ def language_of(split: str) -> str | None:
     """
     if split in ("lines", "sentences"):
         return "en" if split == "sentences" else None
-    if not re.fullmatch("[a-z]{2,3}", str(split)):
-        raise ValueError(f'split must be "lines", "sentences" or the code of a language, such as "de"; got {split!r}.')
-    return split
+    return require_language("split", split, '"lines", "sentences" or ')
+
+
+def require_language(name: str, code: str, others: str = "") -> str:
+    """Require the code of a language, and return it."""
+    if not re.fullmatch("[a-z]{2,3}", str(code)):
+        raise ValueError(f'{name} must be {others}the code of a language, such as "de"; got {code!r}.')
+    return code
 
 
 def split_sentences(text: str, language: str = "en") -> list[str]:

@@ -94,7 +94,7 @@ class TextLoss(nn.Module, ABC):
     - What the loss owns (heads, queues, networks) changes where ``self.step.is_learning`` is True:
       sentence-transformers leaves a loss in training mode while it evaluates.
     - A mean over this process's rows is multiplied by ``self.step.rank_weight``, a mean over other things by
-      :meth:`rank_weight`. The terms then average over the processes to those of one process with all rows. The
+      :meth:`count_weight`. The terms then average over the processes to those of one process with all rows. The
       parameters of the loss start as rank 0's, and their gradients are averaged in the backward pass, since DDP knows
       the encoder only.
 
@@ -215,11 +215,12 @@ class TextLoss(nn.Module, ABC):
                 "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
                 "before training; in an evaluation, call the loss under torch.no_grad()."
             )
-        if is_learning and not self.has_negatives(rows):
+        # self.step is still the previous one: an epoch's last batch alone may have one sentence.
+        if is_learning and not self.has_negatives(rows) and self.step.row_counts == (1,):
             self.warn_once(
-                f"{name} was given a batch of one sentence, which has no other to be contrasted with: its contrastive "
-                "loss is 0. Give a batch size of 2 or more; the batch sampler no_duplicates makes batches of one where "
-                "most texts are equal: remove repeated texts."
+                f"{name} was given two batches of one sentence, which has no other to be contrasted with: their loss "
+                "is 0. Give a batch size of 2 or more; the batch sampler no_duplicates makes batches of one where most "
+                "texts are equal: remove repeated texts."
             )
         if replays_outputs(self.model) or replays_outputs(self.model, layers=True):
             has_one_width = bool(self.owned_modules()) or self.mini_batch_size is not None
@@ -260,7 +261,11 @@ class TextLoss(nn.Module, ABC):
 
     def encode(self, *views: Rows) -> tuple[Tensor, ...]:
         """The sentence vectors (N, d) of each view, all in one pass."""
-        return self.by_rows(lambda *part: tuple(view.sentences for view in run_model(self.model, part)), *views)
+
+        def encode_rows(*views: Rows) -> tuple[Tensor, ...]:
+            return tuple(view.sentences for view in run_model(self.model, views))
+
+        return self.by_rows(encode_rows, *views)
 
     def by_rows(self, function: RowFunction, *inputs: RowInput) -> tuple[Tensor, ...]:
         """``function(*inputs)``, whose results have an entry for each row, in mini-batches or groups of similar length.
@@ -274,11 +279,11 @@ class TextLoss(nn.Module, ABC):
     def mean_over(self, function: RowFunction, *inputs: RowInput) -> tuple[Tensor, ...]:
         """The means of what ``function(*inputs)`` gives as sums and a count, in groups of rows as in :meth:`by_rows`.
 
-        They are multiplied by :meth:`rank_weight`, and 0 where there is nothing to count.
+        They are multiplied by :meth:`count_weight`, and 0 where there is nothing to count.
         """
         groups, _ = self.step.grouping.run(function, inputs)
         *sums, count = (torch.stack(column).sum() for column in zip(*groups, strict=True))
-        return tuple(self.rank_weight(count) * total / count.clamp(min=1) for total in sums)
+        return tuple(self.count_weight(count) * total / count.clamp(min=1) for total in sums)
 
     def project(self, *views: Tensor) -> tuple[Tensor, ...]:
         """The views after the head, in one call of it: their rows share its BatchNorm statistics."""
@@ -325,7 +330,7 @@ class TextLoss(nn.Module, ABC):
         counts = self.step.row_counts
         return vectors if len(counts) == 1 else distributed.gather_rows(vectors, counts)
 
-    def rank_weight(self, count: Tensor) -> Tensor | float:
+    def count_weight(self, count: Tensor) -> Tensor | float:
         """As ``step.rank_weight``, for a mean over ``count`` other things, such as masked tokens."""
         return 1.0 if len(self.step.row_counts) == 1 else distributed.count_weight(count)
 

@@ -25,14 +25,14 @@ class ConditionedLoss(TextLoss):
     def two_views(self, rows: Rows) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Both dropout views: what is contrasted, and the vectors (N, d) that the networks are given."""
 
-        def encode(rows: Rows) -> tuple[Tensor, ...]:
-            views = run_model(self.model, (rows, rows))
-            pooled = [pool_as_model(self.model, view) for view in views] if self.vector == "encoder" else []
-            return (*(view.sentences for view in views), *pooled)
+        def encode_rows(rows: Rows) -> tuple[Tensor, ...]:
+            first, second = run_model(self.model, (rows, rows))
+            pooled = (pool_as_model(self.model, view) for view in (first, second))
+            return (first.sentences, second.sentences, *pooled)
 
-        first, second, *pooled = self.by_rows(encode, rows)
+        first, second, *pooled = self.by_rows(encode_rows, rows)
         contrasted = self.project(first, second)
-        return contrasted, tuple(pooled) or contrasted
+        return contrasted, tuple(pooled) if self.vector == "encoder" else contrasted
 
     def replaced_token_detection(
         self, detector: ReplacedTokenDetector, rows: Rows, masked: CorruptedTokens, vectors: Tensor
@@ -67,10 +67,10 @@ def masking_for(model: SentenceTransformer, rate: float) -> TokenCorruption:
 
 
 def masked_lm_sums(
-    logits: Callable[[Tensor], Tensor], rows: Rows, masked: CorruptedTokens, *states: Tensor
+    to_logits: Callable[[Tensor], Tensor], rows: Rows, masked: CorruptedTokens, *states: Tensor
 ) -> tuple[Tensor, ...]:
     """Summed cross-entropy of the masked tokens from each of the states (N, L, d), and the number of these tokens."""
     places = masked.places()
     targets = rows.ids.flatten()[places]
-    sums = (masked_lm(logits(part.flatten(0, 1)[places]), targets, reduction="sum") for part in states)
-    return (*sums, torch.tensor(len(places), device=places.device))
+    sums = (masked_lm(to_logits(part.flatten(0, 1)[places]), targets, reduction="sum") for part in states)
+    return (*sums, torch.full((), len(places), device=places.device))

@@ -122,7 +122,7 @@ class ConIsILoss(TextLoss):
             terms["contrastive"] = (1 - self.interaction_weight) * self.contrast(x, y)
         if self.classifier is not None:
             interactive = interaction(*self.classifier(torch.cat([y, *z])).chunk(2), valid=distinct)
-            terms["interactive"] = self.interaction_weight * (self.rank_weight(distinct.sum()) * interactive)
+            terms["interactive"] = self.interaction_weight * (self.count_weight(distinct.sum()) * interactive)
         return terms
 
 

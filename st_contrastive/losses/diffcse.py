@@ -97,8 +97,8 @@ class DiffCSELoss(ConditionedLoss):
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         if self.detector is None:
             return {"contrastive": self.contrast(*self.project(*self.encode(columns[0], columns[0])))}
-        twice = columns[0].repeated(2)
-        masked = twice.corrupted(self.detector.masking)
+        both = columns[0].repeated(2)  # view by view, as the vectors are
+        to_fill = both.corrupted(self.detector.masking)
         contrasted, vectors = self.two_views(columns[0])
-        rtd = self.replaced_token_detection(self.detector, twice, masked, torch.cat(vectors))
+        rtd = self.replaced_token_detection(self.detector, both, to_fill, torch.cat(vectors))
         return {"contrastive": self.contrast(*contrasted), "rtd": self.rtd_weight * rtd}

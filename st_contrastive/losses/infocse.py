@@ -154,19 +154,19 @@ class InfoCSELoss(ConditionedLoss):
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         copies = 1 if self.masked_views == "first" else 2
-        once, twice = columns[0].repeated(copies), columns[0].repeated(2)
-        # Random tokens are drawn before any pass.
-        masked = None if self.auxiliary is None else once.corrupted(self.masking)
-        edited = None if self.detector is None else twice.corrupted(self.detector.masking)
+        # Copies view by view, as the vectors are. Random tokens are drawn before any pass.
+        of_network, of_detector = columns[0].repeated(copies), columns[0].repeated(2)
+        masked = None if self.auxiliary is None else of_network.corrupted(self.masking)
+        to_fill = None if self.detector is None else of_detector.corrupted(self.detector.masking)
         contrasted, vectors = self.two_views(columns[0])  # (N, d) each
         terms = {}
         if self.contrastive_weight > 0:
             terms["contrastive"] = self.contrastive_weight * self.contrast(*contrasted)
         if masked is not None:
-            mlm = self.mean_over(self._masked_lm, once, masked, torch.cat(vectors[:copies]))[0]
+            mlm = self.mean_over(self._masked_lm, of_network, masked, torch.cat(vectors[:copies]))[0]
             terms["mlm"] = self.mlm_weight * mlm
-        if self.detector is not None and edited is not None:
-            rtd = self.replaced_token_detection(self.detector, twice, edited, torch.cat(vectors))
+        if self.detector is not None and to_fill is not None:
+            rtd = self.replaced_token_detection(self.detector, of_detector, to_fill, torch.cat(vectors))
             terms["rtd"] = self.rtd_weight * rtd
         return terms
 

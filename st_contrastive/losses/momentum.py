@@ -75,6 +75,7 @@ class MomentumContrastLoss(TextLoss):
         if repetition_rate > 0:
             self.columns = {1: "sentences"}
             self.columns_hint = "Of two columns, the second is another form of each sentence: take repetition_rate=0."
+            self.dropout_only = False
             self.repetition = TokenRepetition(repetition_rate, learned_positions(encoder_of(model)))
         self.queue: NegativeQueue | None = None
         if queue_size > 0:

@@ -94,7 +94,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         """Summed cross-entropy of the masked tokens from the encoder and from the network, and their number."""
         encoder, network = encoder_of(self.model), self.network
         masked_rows = rows.with_ids(masked.input_ids)
-        with capturing_states(encoder, network.split) as captured:
+        with capturing_states(encoder, network.split_layer) as captured:
             encoded = run_model(self.model, [masked_rows], hooked=True)[0]
         lower, vector = captured[0], pool_as_model(self.model, encoded)  # (N, L, d) and (N, d)
         states = torch.cat([vector.to(lower.dtype)[:, None], lower[:, 1:]], dim=1)
@@ -108,6 +108,12 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
     def chance_levels(self, batch_size: int) -> dict[str, float]:
         """None: nothing is contrasted."""
         return {}
+
+    @property
+    def derived_tensors(self) -> list[str]:
+        """What no checkpoint holds: the network's frozen part, where training reads the encoder's own tensors."""
+        frozen = [name for name, weight in self.network.named_parameters() if not weight.requires_grad]
+        return [f"network.{name}" for name in frozen]
 
     @property
     def auxiliary(self) -> AuxiliaryMLM:

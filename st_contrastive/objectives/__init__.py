@@ -3,7 +3,6 @@
 from st_contrastive.objectives.conisi import interaction
 from st_contrastive.objectives.contrast import info_nce, info_nce_of_cosines
 from st_contrastive.objectives.diffcse import replaced_tokens
-from st_contrastive.objectives.geometry import alignment, mutual_information, uniformity
 from st_contrastive.objectives.infocse import masked_lm
 from st_contrastive.objectives.twins import (
     forgetting_weights,
@@ -13,16 +12,13 @@ from st_contrastive.objectives.twins import (
 )
 
 __all__ = [
-    "alignment",
     "forgetting_weights",
     "fused_embeddings",
     "info_nce",
     "info_nce_of_cosines",
     "interaction",
     "masked_lm",
-    "mutual_information",
     "replaced_tokens",
     "twins_margin",
     "twins_margin_of_cosines",
-    "uniformity",
 ]

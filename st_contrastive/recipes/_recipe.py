@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
+from os import fspath
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -23,16 +25,10 @@ _Loader.add_implicit_resolver(
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of a training run.
+    """The settings of a training run, by the names that :func:`trainer` takes, and what to know before it.
 
-    Args:
-        name: as :func:`load` takes it.
-        loss: a name of ``METHODS``.
-        settings: overrides of :func:`trainer`, by their names.
-        sources: of each setting: a table or section of a paper, a file of its authors' code, or "ours".
-        stage1: settings of a first stage, under the loss "pretraining", that differ from those of the second.
-        stage1_sources: their sources.
-        title: what it is about; with ``reported``, the paper's result, and ``differs``, differences from the paper.
+    Each has its source: a table or section of a paper, a file of its authors' code, or "ours". ``stage1`` holds what
+    differs in a first stage, under the loss "pretraining". ``reported`` is the paper's result.
     """
 
     name: str
@@ -43,7 +39,8 @@ class Recipe:
     stage1_sources: Mapping[str, str] = field(default_factory=dict)
     title: str = ""
     reported: str = ""
-    differs: tuple[str, ...] = ()
+    differs: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 def names() -> list[str]:
@@ -52,52 +49,42 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Recipe:
-    """The recipe of that name.
-
-    Raises:
-        ValueError: there is none; the message lists all names.
-
-    Example:
-        >>> recipe = load("infocse-bert-base")
-        >>> recipe.settings["mlm_weight"], recipe.sources["mlm_weight"]
-        (1e-05, 'InfoCSE, section 5.4 and table 8')
-    """
+    """The recipe of that name; a ValueError names all."""
     if name not in _recipes():
         raise ValueError(f"there is no recipe {name!r}; there are {', '.join(_recipes())}.")
     return _recipes()[name]
 
 
 def parse(text: str) -> Any:
-    """YAML text as a value.
-
-    Raises:
-        ValueError: it is not YAML.
-
-    Example:
-        >>> parse("3e-5"), parse("true"), parse("tanh")
-        (3e-05, True, 'tanh')
-    """
+    """YAML text as a value; a ValueError if it is not YAML."""
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {' '.join(str(error).split())}") from error
 
 
+def dump(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Lines of YAML that :func:`parse` reads as these settings; a comment in place of what no file can hold."""
+    for name, value in settings.items():
+        try:
+            plain = json.loads(json.dumps(value, default=fspath))  # of a tuple, a path or a name of transformers
+            yield yaml.safe_dump({name: plain}, allow_unicode=True, sort_keys=False).strip()
+        except TypeError:
+            yield f"# {name}: given in Python, so name a file here."
+
+
 @cache
 def _recipes() -> Mapping[str, Recipe]:
-    folder = resources.files("st_contrastive.recipes")
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
-    entries = [entry for file in files for entry in parse(file.read_text(encoding="utf-8")).items()]
-    return {name: _recipe(name, entry) for name, entry in entries if name != "_shared"}
-
-
-def _recipe(name: str, entry: dict[str, Any]) -> Recipe:
-    settings, sources = _merged(entry.pop("settings"))
-    stage1 = entry.pop("stage1", None)
-    of_stage1: dict[str, Any] = (
-        {} if stage1 is None else dict(zip(("stage1", "stage1_sources"), _merged(stage1), strict=True))
-    )
-    return Recipe(name, settings=settings, sources=sources, differs=tuple(entry.pop("differs")), **of_stage1, **entry)
+    recipes = {}
+    for file in sorted(Path(__file__).parent.glob("*.yaml"), key=lambda file: (file.stem != "mini", file.stem)):
+        for name, entry in parse(file.read_text(encoding="utf-8")).items():
+            if name == "_shared":
+                continue
+            for settings, sources in (("settings", "sources"), ("stage1", "stage1_sources")):
+                if settings in entry:
+                    entry[settings], entry[sources] = _merged(entry[settings])
+            recipes[name] = Recipe(name, **entry)
+    return recipes
 
 
 def _merged(groups: list[Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -105,8 +92,11 @@ def _merged(groups: list[Any]) -> tuple[dict[str, Any], dict[str, str]]:
     settings: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for group in groups:
-        nested = _merged(group) if isinstance(group, list) else None
-        values = nested[0] if nested else {name: value for name, value in group.items() if name != "source"}
+        if isinstance(group, list):
+            values, own = _merged(group)
+        else:
+            values = {name: value for name, value in group.items() if name != "source"}
+            own = dict.fromkeys(values, group["source"])
         settings |= values
-        sources |= nested[1] if nested else dict.fromkeys(values, group["source"])
+        sources |= own
     return settings, sources

@@ -1,4 +1,4 @@
-"""A model card that quotes no training text."""
+"""A model card that names this package and quotes no training text."""
 
 from __future__ import annotations
 
@@ -6,20 +6,49 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 
+TAG = "st-contrastive"
+_TRAINED_WITH = "Trained with [st_contrastive](https://github.com/OWNER/st_contrastive)"
+
 
 class _Card(SentenceTransformerModelCardData):
+    quotes_examples = False
+    #: Markdown, as of a recipe, its settings and its scores.
+    run = ""
+
     def set_widget_examples(self, dataset: Any) -> None:
-        """Take none."""
+        """None, unless examples were asked for."""
+        if self.quotes_examples:
+            super().set_widget_examples(dataset)
 
     def compute_dataset_metrics(self, *args: Any, **options: Any) -> Any:
-        """Without the samples."""
+        """Without the samples, unless they were asked for."""
         metrics = super().compute_dataset_metrics(*args, **options)
-        return {name: value for name, value in metrics.items() if name not in ("examples", "examples_table")}
+        hidden = () if self.quotes_examples else ("examples", "examples_table")
+        return {name: value for name, value in metrics.items() if name not in hidden}
+
+    def to_dict(self) -> dict[str, Any]:
+        """With the run, and the package's name, behind the first paragraph."""
+        values = super().to_dict()
+        # The template has no place for a paragraph. It ends its first one with the task, and a full stop.
+        task, run = values["task_name"], f"{self.run}\n\n" if self.run else ""
+        values["task_name"] = f"{task}.\n\n{run}{_TRAINED_WITH}"
+        return values
 
 
-def without_examples(model: SentenceTransformer) -> None:
-    """Let the model's card quote no text, unless the card is of a class of the user's own."""
+def prepare_card(model: SentenceTransformer, *, examples: bool) -> None:
+    """Let the model's card name the package, and quote texts with ``examples`` alone.
+
+    A card of a class of the user's own gets the tag alone.
+    """
+    model.model_card_data.add_tags(TAG)
     if type(model.model_card_data) is SentenceTransformerModelCardData:
-        card = _Card()
-        vars(card).update(vars(model.model_card_data))
-        model.model_card_data = card
+        values, model.model_card_data = vars(model.model_card_data), _Card()
+        vars(model.model_card_data).update(values)
+    if isinstance(model.model_card_data, _Card):
+        model.model_card_data.quotes_examples = examples
+
+
+def add_to_card(model: SentenceTransformer, text: str) -> None:
+    """Show markdown behind the first paragraph of the card of a model that a ContrastiveTrainer has trained."""
+    if isinstance(model.model_card_data, _Card):
+        model.model_card_data.run = text

@@ -2,57 +2,76 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.data_collator import BaseDataCollator
 from torch import Tensor, nn
 
 from st_contrastive import distributed
 from st_contrastive._checks import require_room, warn
+from st_contrastive.components import NegativeQueue
 from st_contrastive.encoder.model import unwrap
 from st_contrastive.encoder.requirements import require_trainable
 from st_contrastive.losses._owned import owned_state, trained
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.training.loss_state import each
+from st_contrastive.training.loss_state import Losses, distinct_losses
 
-#: A word with a digit, such as "doc-12", or an address.
-_ID = re.compile(r"\s*(?=\S*(\d|://))\S+\s*")
-#: How many rows of each training dataset are looked at, and what share of blank or repeated ones is worth a warning.
+#: How many rows of each training dataset are looked at, and what share of useless ones is worth a warning.
 ROWS, SHARE = 1000, 0.01
+#: A column with a value for each so many rows, all of so few characters, holds languages, sources or labels.
+_REPEATS, _SHORT = 10, 40
+#: How pandas names an index that it writes.
+_INDEX = ("__index_level_", "Unnamed: ")
 
 
-def check_rows(trainer: Any, data: Any) -> None:
-    """Look at the first rows of the training data.
+def check_arguments(trainer: Any) -> None:
+    """The checks of the constructor's arguments."""
+    given, length, own = trainer.given["loss"], trainer.max_length, trainer.model.max_seq_length
+    if trainer.args.auto_find_batch_size:
+        raise ValueError(
+            "auto_find_batch_size changes the batch that sentences are contrasted in, and a queue outlives each try. "
+            "Leave it out; the loss's mini_batch_size saves memory without changing the gradient."
+        )
+    owning = any(trained(owned_state(loss)) for loss in distinct_losses(trainer.loss))
+    if trainer.args.fsdp or trainer.is_fsdp_enabled or (trainer.is_deepspeed_enabled and owning):
+        raise ValueError(
+            f"{'DeepSpeed' if trainer.is_deepspeed_enabled else 'FSDP'} shards the encoder: the loss's parameters are "
+            "neither averaged nor clipped, and checkpoints not resumed. Train under plain DDP (torchrun)."
+        )
+    for loss in distinct_losses(given) if isinstance(given, (nn.Module, dict)) and trainer.model_init else ():
+        if isinstance(loss, nn.Module) and (text_losses(loss) or owned_state(loss)):
+            raise ValueError(
+                "loss was made for another model than model_init makes for each run. Give a function of the model: "
+                f"loss=lambda model: {type(loss).__name__}(model)."
+            )
+    if length is not None and own is not None and length > own:
+        raise ValueError(f"max_length is {length}, and model.max_seq_length {own}: give that or less.")
+    if length is not None and not isinstance(trainer.data_collator, BaseDataCollator):
+        raise ValueError(f"max_length {length} would not cut the texts: your data_collator reads them. Cut them there.")
 
-    Raises:
-        ValueError: a cell that is to be a text is none, or there is one row.
-    """
-    for name, part in data.items() if isinstance(data, dict) else [("", data)]:
-        loss = trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss
-        text_losses, where = _text_losses([loss]), f"train_dataset[{name!r}]" if name else "train_dataset"
-        if isinstance(part, Dataset) and text_losses:  # a stream is read once
-            if len(part) == 1 and not all(own.has_negatives(1) for own in text_losses):
-                raise ValueError(f"{where} has one row, and no other to contrast it with: give more sentences.")
-            _check_rows(trainer, part, where)
+
+def check_data(trainer: Any) -> None:
+    """Look at the prompts and the first rows of the training data."""
+    if text_losses(trainer.loss):
+        _check_prompts(trainer)
+    for where, part, losses in _parts(trainer):
+        if len(part) == 1 and not all(loss.has_negatives(1) for loss in losses):
+            raise ValueError(f"{where} has one row, and no other to contrast it with: give more sentences.")
+        _check_rows(trainer, part, where)
 
 
 def check_run(trainer: Any) -> None:
-    """The checks of model, losses, optimizer and batches, when all are there.
-
-    Raises:
-        ValueError: names the value and the remedy.
-    """
-    losses, args = each(trainer.loss), trainer.args
+    """The checks of model, losses, optimizer and batches, when all are there."""
+    args, losses = trainer.args, distinct_losses(trainer.loss)
     wrapped = any(hasattr(part, "merge_and_unload") for part in trainer.model.modules())
     if wrapped and args.save_strategy != "no":
         raise ValueError(
             "The encoder is in PEFT's get_peft_model, which sentence-transformers saves under other names than it "
-            "loads: checkpoints could not be resumed from. Add the adapter with model.add_adapter(config), or set "
-            "save_strategy='no'."
+            "loads. Add the adapter with model.add_adapter(config), or set save_strategy='no'."
         )
     if 0 < args.max_steps < trainer.state.global_step:
         raise ValueError(
@@ -63,13 +82,15 @@ def check_run(trainer: Any) -> None:
     _check_model(trainer.model, losses)
     _check_optimizer(trainer, owned)
     _check_processes(trainer, losses, owned)
-    _check_batches(args, losses, evaluates=trainer.eval_dataset is not None and args.eval_strategy != "no")
-    _check_metric(trainer, losses)
-    if _text_losses(losses):
+    _check_batches(trainer)
+    _check_metric(trainer)
+    if text_losses(trainer.loss):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the constructor has warned
             require_trainable(trainer.model)  # which may have been changed since
-        _check_prompt(trainer)
+        for where, part, _ in _parts(trainer):
+            _check_tokens(trainer, where, _texts(trainer, part))
+        _check_queues(trainer)
 
 
 def text_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
@@ -78,34 +99,127 @@ def text_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
     return [name for name in columns if name not in labels and name not in ("dataset_name", "return_loss")]
 
 
-def _text_losses(losses: list[nn.Module]) -> list[TextLoss]:
-    return [part for loss in losses for part in loss.modules() if isinstance(part, TextLoss)]
+def text_losses(losses: Losses) -> list[TextLoss]:
+    """The losses of this package, those in other losses included."""
+    return [part for loss in distinct_losses(losses) for part in loss.modules() if isinstance(part, TextLoss)]
+
+
+def _texts(trainer: Any, data: Dataset) -> dict[str, list[str]]:
+    """The first rows of each text column."""
+    rows = data[:ROWS]
+    return {column: rows[column] for column in text_columns(trainer, rows)}
+
+
+def _by_name(data: Any) -> dict[str, Any]:
+    """Datasets by name; the name of a single one is empty."""
+    return dict(data) if isinstance(data, dict) else {"": data}
+
+
+def _parts(trainer: Any) -> Iterator[tuple[str, Dataset, list[TextLoss]]]:
+    """Each training dataset that losses of this package read, as messages name it, and these; no stream, read once."""
+    for name, part in _by_name(trainer.train_dataset).items():
+        losses = text_losses(trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss)
+        if isinstance(part, Dataset) and losses:
+            yield f"train_dataset[{name!r}]" if name else "train_dataset", part, losses
+
+
+def _check_prompts(trainer: Any) -> None:
+    given, model, columns = trainer.args.prompts, trainer.model, set()
+    for data in (trainer.train_dataset, trainer.eval_dataset):
+        for name, part in _by_name(data).items():
+            columns |= {name, *text_columns(trainer, getattr(part, "column_names", None) or ())} - {""}
+    prompts = [("", given)] if isinstance(given, str) else list((given or {}).items())
+    for name, prompt in prompts:
+        prompts += prompt.items() if isinstance(prompt, dict) else ()
+        if name and name not in columns:  # sentence-transformers leaves it out
+            raise ValueError(
+                f"prompts has {name!r}, which is no column: {', '.join(sorted(columns))}. Name one of these, or give "
+                "one prompt for all, prompts='...'."
+            )
+        if isinstance(prompt, str):
+            tokens = len(model.tokenizer(prompt, verbose=False)["input_ids"])
+            require_room(prompt, tokens, trainer.max_length or model.max_seq_length)
+    prompt = model.prompts.get(model.default_prompt_name or "")
+    if prompt and given is None:
+        warn(
+            f"model.encode puts its default prompt {prompt!r:.80} before each text, and the training data has none. "
+            "Give the arguments prompts=model.prompts[model.default_prompt_name]."
+        )
 
 
 def _check_rows(trainer: Any, data: Dataset, name: str) -> None:
     batch = trainer.args.train_batch_size * distributed.world_size()
     if trainer.args.dataloader_drop_last and len(data) < batch:
         raise ValueError(f"dataloader_drop_last leaves no batch: {name} has {len(data)} rows, and a batch {batch}.")
-    rows = data[:ROWS]
-    columns = text_columns(trainer, rows)
-    for column in columns:
-        for index, text in enumerate(rows[column]):
+    texts = _texts(trainer, data)
+    for column, cells in texts.items():
+        for index, text in enumerate(cells):
             if not isinstance(text, str):
                 raise ValueError(
                     f"{name}[{index}][{column!r}] must be a text, got {text!r:.80}. Leave such rows or columns out: "
                     "dataset.filter(...), dataset.select_columns(...)."
                 )
-        if sum(bool(_ID.fullmatch(text)) for text in rows[column]) > 0.9 * len(rows[column]):
-            warn(f"The column {column!r} of {name} holds ids or addresses, which the loss reads as text. Leave it out.")
-    texts = list(zip(*(rows[column] for column in columns), strict=True))
-    blank = sum(any(not text.strip() for text in row) for row in texts)
-    repeated = len(texts) - len(set(texts))
-    if max(blank, repeated) > SHARE * len(texts):
+        if len(texts) > 1:
+            _check_column(name, column, cells, [other for other in data.column_names if other != column])
+    whole = list(zip(*texts.values(), strict=True))
+    blank = sum(any(not text.strip() for text in row) for row in whole)
+    repeated = len(whole) - len(set(whole))
+    if max(blank, repeated) > SHARE * len(whole):
         warn(
-            f"Of the first {len(texts)} rows of {name}, {blank / len(texts):.1%} have a blank text and "
-            f"{repeated / len(texts):.1%} repeat an earlier row; they are each other's negatives. Leave them out: "
+            f"Of the first {len(whole)} rows of {name}, {blank / len(whole):.1%} have a blank text and "
+            f"{repeated / len(whole):.1%} repeat an earlier row; they are each other's negatives. Leave them out: "
             "st_contrastive.inputs.load_sentences(dataset) does."
         )
+
+
+def _check_column(name: str, column: str, cells: list[str], others: list[str]) -> None:
+    """No index, language or source: the loss would read it as another form of the text."""
+    values, column_of = set(cells), f"The column {column!r} of {name}"
+    remedy = f"and would be read as another form of the text: leave it out, dataset.select_columns({others})."
+    if column.startswith(_INDEX):
+        raise ValueError(f"{column_of} is an index of pandas, {remedy}")
+    if len(values) == 1 and len(cells) > 2:
+        raise ValueError(f"{column_of} is {cells[0]!r:.80} in all rows, {remedy}")
+    if len(values) * _REPEATS <= len(cells) and max(map(len, values)) <= _SHORT:
+        warn(f"{column_of} has {len(values)} values alone, such as {cells[0]!r}, {remedy}")
+
+
+def _check_tokens(trainer: Any, name: str, texts: dict[str, list[str]]) -> None:
+    """Find different texts that are the same to the model, which reads no more than their beginning."""
+    limit = trainer.max_length or trainer.model.max_seq_length
+    if not isinstance(trainer.data_collator, BaseDataCollator) or limit is None:
+        return
+    setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
+    remedy = f"Raise {setting} above {limit}, or leave out what the texts begin with."
+    batch = trainer.data_collator([dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)])
+    for column, cells in texts.items():
+        if f"{column}_attention_mask" not in batch:
+            continue
+        first: dict[bytes, str] = {}  # the first text with these tokens
+        lengths = batch[f"{column}_attention_mask"].sum(dim=1).tolist()
+        rows = zip(cells, batch[f"{column}_input_ids"].numpy(), lengths, strict=True)
+        equal = sum(first.setdefault(ids.tobytes(), text) != text for text, ids, length in rows if length >= limit)
+        if equal > SHARE * len(cells):
+            rows_of = f"{equal / len(cells):.0%} of the first {len(cells)} rows of {name}"
+            message = f"In {rows_of}, {column!r} is cut to the same tokens as another text before it. {remedy}"
+            if equal == len(cells) - 1:
+                raise ValueError(message)
+            trainer.remedy = remedy
+            warn(message)
+
+
+def _check_queues(trainer: Any) -> None:
+    """Warn where a sentence is still in the queue when its turn comes again."""
+    batch = trainer.args.train_batch_size * distributed.world_size()
+    rows = sum(len(part) for _, part, _ in _parts(trainer))
+    for loss in text_losses(trainer.loss) if trainer.state.num_train_epochs > 1 else ():
+        queue = getattr(loss, "queue", None)
+        kept = queue.size or (queue.batches or 0) * batch if isinstance(queue, NegativeQueue) else 0
+        if kept and 0 < rows <= kept + batch:
+            warn(
+                f"train_dataset has {rows} rows, and {type(loss).__name__}'s queue and a batch {kept + batch}: from "
+                "the second epoch on, sentences are their own negatives. Take a shorter queue, or one epoch."
+            )
 
 
 def _check_model(model: nn.Module, losses: list[nn.Module]) -> None:
@@ -133,15 +247,9 @@ def _check_optimizer(trainer: Any, owned: list[tuple[str, Tensor]]) -> None:
 
 
 def _check_processes(trainer: Any, losses: list[nn.Module], owned: list[tuple[str, Tensor]]) -> None:
-    if owned and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-        raise ValueError(
-            f"{'FSDP' if trainer.is_fsdp_enabled else 'DeepSpeed'} shards the encoder's parameters but not the loss's, "
-            "which would be neither averaged over the devices nor clipped. Train under plain DDP (torchrun, or "
-            "accelerate launch without it), or take a loss without parameters, such as TwinsLoss."
-        )
     if distributed.world_size() == 1:
         return
-    texts = _text_losses(losses)
+    texts = text_losses(trainer.loss)
     averaged = {id(weight) for text in texts for weight in trained(owned_state(text))}
     foreign = [name for name, weight in owned if id(weight) not in averaged]
     gathers = any(text.gather_across_devices for text in texts)
@@ -156,46 +264,30 @@ def _check_processes(trainer: Any, losses: list[nn.Module], owned: list[tuple[st
             f"The gradient of the loss's parameter {foreign[0]} would not be averaged over the "
             f"{distributed.world_size()} devices: train on one, or take a loss of st_contrastive."
         )
-    if trainer.model_wrapped is trainer.model and not trainer.is_fsdp_enabled:
+    if trainer.model_wrapped is trainer.model:
         raise ValueError(
             "The trainer has not wrapped the model for several devices, because evaluate() was called before train(): "
             "its gradients would not be averaged. Evaluate after, set eval_on_start=True, or make a new trainer."
         )
 
 
-def _check_batches(args: Any, losses: list[nn.Module], *, evaluates: bool) -> None:
-    sizes = {"per_device_train_batch_size": args.per_device_train_batch_size}
-    if evaluates:
-        sizes["per_device_eval_batch_size"] = args.per_device_eval_batch_size
-    for name, size in sizes.items():
-        if not all(loss.has_negatives(size) for loss in _text_losses(losses)):
+def _check_batches(trainer: Any) -> None:
+    for phase, data in (("train", trainer.train_dataset), ("eval", trainer.eval_dataset)):
+        size = getattr(trainer.args, f"per_device_{phase}_batch_size")
+        used = phase == "train" or (data is not None and trainer.args.eval_strategy != "no")
+        if used and not all(loss.has_negatives(size) for loss in text_losses(trainer.loss)):
             raise ValueError(
-                f"{name} {size} leaves no other sentence to contrast with, so that the loss is 0: give 2 or more, and "
-                "leave repeated texts out."
+                f"per_device_{phase}_batch_size {size} leaves no other sentence to contrast with, so that the loss is "
+                "0: give 2 or more, and leave repeated texts out."
             )
 
 
-def _check_metric(trainer: Any, losses: list[nn.Module]) -> None:
-    metric, data = str(trainer.args.metric_for_best_model).removeprefix("eval_"), trainer.eval_dataset
-    parts = {f"{name}_loss": part for name, part in data.items()} if isinstance(data, dict) else {"loss": data}
-    if getattr(parts.get(metric), "column_names", None) is None:
-        return
-    if len(text_columns(trainer, parts[metric].column_names)) == 1 and any(
-        getattr(loss, "dropout_only", False) for loss in _text_losses(losses)
-    ):
+def _check_metric(trainer: Any) -> None:
+    metric = str(trainer.args.metric_for_best_model).removeprefix("eval_")
+    data = {f"{name}_loss".lstrip("_"): part for name, part in _by_name(trainer.eval_dataset).items()}.get(metric)
+    columns = text_columns(trainer, getattr(data, "column_names", None) or ())
+    if len(columns) == 1 and any(getattr(loss, "dropout_only", False) for loss in text_losses(trainer.loss)):
         warn(
             f"metric_for_best_model is {trainer.args.metric_for_best_model!r}, and an evaluation has no dropout: the "
             "loss compares each vector with itself there, and prefers the last step. Take an evaluator's metric."
-        )
-
-
-def _check_prompt(trainer: Any) -> None:
-    given, model = trainer.args.prompts, unwrap(trainer.model)
-    if given and isinstance(given, str):
-        require_room(given, len(model.tokenizer(given, verbose=False)["input_ids"]), model.max_seq_length)
-    prompt = model.prompts.get(model.default_prompt_name or "")
-    if prompt and given is None:
-        warn(
-            f"model.encode puts its default prompt {prompt!r:.80} before each text, and the training data has none. "
-            "Give the arguments prompts=model.prompts[model.default_prompt_name]."
         )

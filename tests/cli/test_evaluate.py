@@ -8,11 +8,15 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from datasets import Dataset
 from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import evaluation
-from st_contrastive.cli import main
+from st_contrastive.cli import main, parse
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._models import load_model
 from st_contrastive.evaluation import evaluate_sts
@@ -38,7 +42,8 @@ def data(tmp_path, sentences):
     write(folder / "sts" / "sts12" / "test.jsonl.gz", pairs)
     texts = [{"text": text, "label": len(text) % 2} for text in sentences for _ in range(2)]
     write(folder / "transfer" / "mr" / "all.jsonl", texts)
-    documents = [f"{first.capitalize()}. {second.capitalize()}." for first in sentences for second in sentences[:3]]
+    words = [one + other for one in "bcd" for other in ("at", "est", "ilk")]
+    documents = [f"The {word} is here: {text}. Where {text}, a {word} is not." for text in sentences for word in words]
     (folder / "corpus.txt").write_text("\n".join(documents))
     return folder
 
@@ -118,41 +123,72 @@ def test_how_the_model_is_read(data, model, build, tmp_path):
     assert len(set(values.values())) == 4
 
 
-def test_a_picture_of_a_run(data, model, tmp_path, monkeypatch, capsys):
+def test_a_picture(data, model, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
-    run = tmp_path / "model" / "checkpoint-2"
-    run.mkdir()
-    (run / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "loss": 0.5}]}))
-    assert main(["evaluate", model, "--plot", str(tmp_path / "curves.png")]) == 0
-    assert main(["evaluate", model, "--sts", str(data / "sts"), "--plot", str(tmp_path / "all.png")]) == 0
-    sizes = [(tmp_path / name).stat().st_size for name in ("curves.png", "all.png")]
-    assert 0 < sizes[0] < sizes[1]
+    stsb = str(data / "sts" / "stsb" / "dev.jsonl.gz")
+    for words in (["--sts", str(data / "sts")], ["--geometry", stsb]):
+        assert main(["evaluate", model, *words, "--plot", str(tmp_path / "one.png")]) == 0
+        assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
     drawn = []
-    monkeypatch.setattr(evaluation, "plot", lambda path, models, *rest: drawn.append([*models]))
+    monkeypatch.setattr(evaluation, "plot", lambda path, models, pairs, **_: drawn.append([*models]))
     twin = shutil.copytree(model, tmp_path / "b" / Path(model).name)
     words = ["--sts", str(data / "sts"), "--plot", str(tmp_path / "two.png")]
     assert main(["evaluate", model, str(twin), *words]) == 0
     assert len(set(drawn[0])) == 2  # of one name, and both drawn
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert main(["evaluate", model, "--plot", str(tmp_path / "none.png")]) == 2
+    assert main(["evaluate", model, "--sts", str(data / "sts"), "--plot", str(tmp_path / "none.png")]) == 2
     assert "plots" in capsys.readouterr().err
+
+
+def test_what_was_scored_has_its_name(data, model, tmp_path):
+    """A set and a split by the folder and the file; another file is all of itself."""
+    pairs = Dataset.from_list(
+        [{"sentence1": "a cat", "sentence2": f"the dog {n}", "score": n / 4} for n in (4, 4, 1, 0, 3)]
+    )
+    pairs.to_csv(str(tmp_path / "mine.v1.csv"))
+    documents = (data / "corpus.txt").read_text().splitlines()
+    table = Dataset.from_dict({"title": [f"Number {n}" for n, _ in enumerate(documents)], "body": documents})
+    table.to_csv(str(tmp_path / "table.csv"))
+    path, folder = tmp_path / "scores.json", data / "sts" / "stsb"
+    (folder / "dev.jsonl.gz").rename(folder / "validation.jsonl.gz")
+    for option, file, metric, expected in (
+        ("--in-domain", folder / "test.jsonl.gz", "recall@1", ("stsb", "test")),
+        ("--in_domain", folder / "validation.jsonl.gz", "recall@1", ("stsb", "dev")),
+        ("--in_domain", tmp_path / "mine.v1.csv", "recall@1", ("mine", "all")),
+        ("--geometry", tmp_path / "mine.v1.csv", "alignment", ("mine", "all")),
+        ("--corpus", data / "corpus.txt", "ndcg@10", ("corpus", "all")),
+        ("--corpus", tmp_path / "table.csv", "ndcg@10", ("table", "all")),
+    ):
+        column = ["--column", "title,body"] if file.name == "table.csv" else []
+        assert main(["evaluate", model, option, str(file), "--json", str(path), *column]) == 0
+        assert {(task, split) for task, split, _ in scores(path)[0]} == {expected}
+        assert (*expected, metric) in scores(path)[0]
+
+
+def test_a_name_on_the_hub_is_its_dev_split(data, model, tmp_path, monkeypatch):
+    path, pairs = tmp_path / "scores.json", evaluation.read_sts(data / "sts" / "stsb" / "dev.jsonl.gz")
+    monkeypatch.setattr(evaluation, "read_sts", lambda name: pairs if name == "sentence-transformers/stsb" else None)
+    assert main(["evaluate", model, "--geometry", "sentence-transformers/stsb", "--json", str(path)]) == 0
+    assert {key[:2] for key in scores(path)[0]} == {("stsb", "dev")}
+
+
+def test_both_spellings_of_every_option():
+    for words in (
+        ["evaluate", "m", "--{}", "7"],
+        ["translate", "--model", "m", "--data=a-b_c", "--output=o", "--{}=7"],
+    ):
+        for name in ("batch_size", "max_length"):
+            parsed = [parse([word.format(own) for word in words]) for own in (name, name.replace("_", "-"))]
+            assert vars(parsed[0]) == vars(parsed[1])
+            assert getattr(parsed[0], name) == 7
+    assert parsed[0].data == "a-b_c"
 
 
 def test_the_home_folder(data, model, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["evaluate", "~/model", "--sts=~/data/sts", "--json=~/scores.json"]) == 0
     assert scores(tmp_path / "scores.json")
-
-
-def test_nan_is_explained(data, model, tmp_path, capsys):
-    weights = load_file(tmp_path / "model" / "model.safetensors")
-    broken = {name: tensor * float("nan") if "LayerNorm" in name else tensor for name, tensor in weights.items()}
-    save_file(broken, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
-    assert main(["evaluate", model, "--sts", str(data / "sts")]) == 0
-    output = capsys.readouterr().out
-    assert "nan" in output
-    assert "sts12 test: the model's vectors are not finite" in output
 
 
 @pytest.mark.filterwarnings("always::UserWarning")
@@ -164,42 +200,56 @@ def test_weights_that_are_not_there_are_said(checkpoint, tmp_path):
     renamed = {f"student.{name}" if "layer.1." in name else name: tensor for name, tensor in weights.items()}
     save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.warns(UserWarning, match=r"lacks 16 of its encoder's weights, such as encoder\.layer\.1\."):
-        load_model(str(folder))
+        load_model(str(folder), pooling="cls")
+    for family in ("bert", "roberta", "bert-mlm"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            load_model(str(checkpoint(family)), pooling="cls")
+
+
+@pytest.mark.filterwarnings("always::UserWarning")
+def test_a_pooling_that_was_not_saved_is_said(checkpoint, model):
+    """A paper's checkpoint is a plain one, and its figures are those of [CLS]."""
+    for family, used in (("bert", "mean"), ("bert-mlm", "mean")):
+        with pytest.warns(UserWarning, match=f"without a pooling.*{used}.*--pooling cls"):
+            load_model(str(checkpoint(family)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        load_model(str(checkpoint("bert")))
+        load_model(model)
+        load_model(str(checkpoint("bert")), pooling="mean")
+
+
+def test_the_remedy_for_a_pickle_adds_no_pooling(checkpoint, tmp_path):
+    folder = shutil.copytree(checkpoint("bert"), tmp_path / "pickled")
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"AutoModel\..*AutoTokenizer\.") as error:
+        load_model(str(folder))
+    code = str(error.value).partition("transformers: ")[2].rstrip(".").replace("FOLDER", repr(str(tmp_path / "new")))
+    exec(code, {"AutoModel": AutoModel, "AutoTokenizer": AutoTokenizer})
+    assert not (tmp_path / "new" / "modules.json").exists()
+    texts = ["the cat sleeps", "rain"]
+    vectors = [load_model(str(place), pooling="cls").encode(texts) for place in (tmp_path / "new", checkpoint("bert"))]
+    np.testing.assert_array_equal(*vectors)
 
 
 @pytest.mark.parametrize(
     ("file", "content", "message"),
-    [
-        ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS"),
-        ("config.json", b"\n<!DOCTYPE html><html></html>", "web page"),
-        ("tokenizer.json", b"PK\x03\x04 archive", "zip"),
-        ("modules.json", b"", "empty"),
-    ],
-)
-def test_what_stands_in_a_models_place(model, tmp_path, file, content, message):
+    [("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS"),
+     ("config.json", b"\n<!DOCTYPE html><html></html>", "web page"), ("modules.json", b"", "empty")],
+)  # fmt: skip
+def test_what_is_no_model(model, tmp_path, file, content, message):
     (tmp_path / "model" / file).write_bytes(content)
-    with pytest.raises(UserError, match=message) as error:
+    with pytest.raises(UserError, match=f"{file}.*{message}"):
         load_model(model)
-    assert file in str(error.value)
-
-
-def test_what_is_no_model(model, tmp_path):
     (tmp_path / "model.html").write_bytes(b"<html>")
-    (tmp_path / "weights.bin").write_bytes(b"PK\x03\x04 archive")
-    (tmp_path / "pointer").write_bytes(b"version https://git-lfs.github.com/spec/v1")
-    for name, message in (
-        ("model.html", "a file"),
-        ("weights.bin", "unpack"),
-        ("pointer", "Git LFS"),
-        ("./none", "no"),
-    ):
-        path = str(tmp_path / name) if name[0] != "." else name
-        with pytest.raises(UserError, match=message):
-            load_model(path)
-    with pytest.raises(UserError, match="--max-length 999"):
+    for name in (str(tmp_path / "model.html"), "./none"):
+        with pytest.raises(UserError, match="a file" if "html" in name else "no"):
+            load_model(name)
+
+
+def test_a_length_beyond_the_models(model):
+    with pytest.raises(UserError, match="--max_length 999"):
         load_model(model, max_length=999)
 
 
@@ -227,6 +277,8 @@ def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
         (["--json", "DATA"], "--json"),
         (["--plot", "/none/p.png"], "--plot"),
         (["--plot", "p.txt"], ".png"),
+        (["--plot", "p.png"], "--geometry"),
+        (["--in-domain", "DATA/corpus.txt"], "--in_domain: "),
     ],
 )
 def test_bad_input(data, model, capsys, words, message):

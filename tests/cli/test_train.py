@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -73,7 +74,7 @@ def test_options_of_the_loss_and_of_the_trainer(words, tmp_path, capsys, trainer
     assert trainer.loss.temperature == 0.2
     assert (trainer.args.gradient_accumulation_steps, trainer.args.bf16) == (2, True)
     assert trainer.args.lr_scheduler_type == "cosine"
-    assert trainer.model.max_seq_length > 9  # given back
+    assert trainer.max_length == 9 < trainer.model.max_seq_length
     output = capsys.readouterr().out
     assert "12 read" in output
     assert "1 empty, 1 repeated" in output
@@ -100,39 +101,113 @@ def test_a_file_of_settings_is_the_same_run(words, corpus, checkpoint, tmp_path,
     assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
 
 
-def test_a_printed_recipe_is_a_file_of_settings(words, tmp_path, capsys, trainers):
-    assert main(["recipes", "mini-conisi"]) == 0
-    (tmp_path / "mine.yaml").write_text(capsys.readouterr().out)
-    assert main(["train", str(tmp_path / "mine.yaml"), *words[1:]]) == 0
-    settings = recipes.load("mini-conisi").settings
-    assert trainers[0].args.learning_rate == settings["learning_rate"]
-    assert trainers[0].loss.temperature == settings["temperature"]
-
-
 def test_a_recipe_gives_way(words, tmp_path, capsys, trainers):
-    more = ["--recipe", "conisi-s-bert-base", "--loss-arg", "interaction_weight=0.3", "--dev", "none"]
-    assert main([*words, *more, "--learning_rate", "1e-3"]) == 0
+    more = ["--recipe", "conisi-s-bert-base", "--loss-arg", "interaction_weight=0.3", "--learning_rate", "1e-3"]
+    assert main([*words, *more, "--dev", "none", "--repeats", "false"]) == 0
     (trainer,) = trainers
     assert trainer.evaluator is None
     assert (trainer.args.learning_rate, trainer.loss.interaction_weight) == (1e-3, 0.3)
     output = capsys.readouterr().out
     assert all(text in output for text in recipes.load("conisi-s-bert-base").differs)
+    assert "No dev" in output.splitlines()[-3]
 
 
-def test_stage_1_then_stage_2_by_hand(words, checkpoint, tmp_path, trainers):
-    words[words.index("--model") + 1] = str(checkpoint("bert-mlm"))
-    assert main([*words, "--loss", "pretraining"]) == 0
-    stage1 = str(tmp_path / "out")
-    assert (tmp_path / "out" / "auxiliary.safetensors").is_file()
-    more = ["--model", stage1, "--auxiliary", stage1, "--output_dir", str(tmp_path / "second")]
-    assert main([*words, "--loss", "infocse", *more]) == 0
-    assert len(trainers) == 2
+@pytest.mark.parametrize("rate", ["0", "3e-2"])
+def test_a_dev_gives_a_verdict(words, sts, tmp_path, capsys, trainers, rate):
+    more = ["--loss", "simcse", "--dev", str(sts / "tiny" / "test.jsonl"), "--eval_steps", "1", "--mix", "0.5"]
+    assert main([*words, *more, "--learning_rate", rate]) == 0
+    log = [entry["eval_dev_spearman"] for entry in trainers[0].state.log_history if "eval_dev_spearman" in entry]
+    lines = capsys.readouterr().out.splitlines()
+    said = [line for line in lines if "score" in line.lower()]
+    assert [re.search(r"[-\d.]+$", line)[0] for line in said[:3]] == [f"{100 * score:.2f}" for score in log]
+    assert lines.index(said[0]) < lines.index(said[1])  # before the first step
+    scores, saved, following = lines[-3:]
+    before, after, mixed = map(float, re.findall(r"-?\d+\.\d+", scores))
+    assert (before, after) == (round(100 * log[0], 2), round(100 * max(log[1:]), 2))
+    best = max(before, after, mixed)
+    kind = "started from" if best == before else "the trained weights," if best == after else "the mixture"
+    assert kind in saved
+    assert str(tmp_path / "out") in saved
+    assert ("learning_rate" if best == before else "evaluate") in following
 
 
-def test_a_dev_gives_a_verdict(words, sts, tmp_path, capsys):
-    more = ["--loss", "simcse", "--dev", str(sts / "tiny" / "test.jsonl"), "--eval_steps", "1"]
-    assert main([*words, *more, "--learning_rate", "0"]) == 0
-    assert "the saved model is the one you started from" in capsys.readouterr().out
+def test_run_yaml_makes_the_run_again(words, tmp_path, trainers):
+    more = ["--recipe", "own-text", "--augment", "repetition=0.5", "--seed", "7", "--max_length", "20"]
+    assert main([*words, *more, "--learning_rate", "1e-2"]) == 0
+    assert main(["train", str(tmp_path / "out" / "run.yaml"), "--output_dir", str(tmp_path / "again")]) == 0
+    saved = [load_file(tmp_path / name / "model.safetensors") for name in ("out", "again")]
+    assert saved[0].keys() == saved[1].keys()
+    assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
+    assert trainers[1].train_dataset.column_names == ["sentence", "other"]
+    assert main(["train", str(tmp_path / "out" / "run.yaml")]) == 2  # the folder is another run's
+    assert main(["train", str(tmp_path / "out" / "run.yaml"), "--resume_from_checkpoint", "true"]) == 0
+
+
+def test_pairs_of_columns(words, corpus, tmp_path, capsys, trainers):
+    rows = [{"title": f"{text} {number}", "body": text} for number, text in enumerate(SENTENCES)]
+    corpus.with_suffix(".jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in [*rows, {"title": "", "body": "b"}])
+    )
+    words[words.index("--data") + 1] = str(corpus.with_suffix(".jsonl"))
+    words[words.index("--column") + 1] = "title,body"
+    assert main([*words, "--loss", "simcse"]) == 0
+    assert trainers[0].train_dataset[:] == {
+        name: [row[k] for row in rows] for name, k in (("sentence", "title"), ("other", "body"))
+    }
+    assert "1 empty" in capsys.readouterr().out
+    config = tmp_path / "config.yaml"
+    config.write_text("loss: simcse\ncolumn: [title, body]\n")
+    assert main(["train", str(config), *words[1:3], *words[3:5], "--output_dir", str(tmp_path / "b"), *words[-4:]]) == 0
+    assert trainers[1].train_dataset[:] == trainers[0].train_dataset[:]
+    for loss in ("conisi", "twins", "infocse"):
+        assert main([*words, "--loss", loss, "--output_dir", str(tmp_path / loss)]) == 2
+        assert "column=" in capsys.readouterr().err
+
+
+def test_describe(checkpoint, corpus, capsys):
+    words = ["describe", str(corpus), "--model", str(checkpoint("bert"))]
+    assert main([*words, "--column", "body"]) == 0
+    assert "12 read" in capsys.readouterr().out
+    assert main([*words, "--column", "body", "--prompt", "we " * 70]) == 2
+    assert "prompt" in capsys.readouterr().err
+    assert main([*words, "--column", "id,body"]) == 0
+    assert "'id', 'body'" in capsys.readouterr().out
+    for more in (["--column", "text"], ["--column", "body,text"], ["--column", "id,body", "--pairs", "first"]):
+        assert main([*words, *more]) == 2
+        assert more[-1] in capsys.readouterr().err
+
+
+def test_a_loss_in_the_current_folder(words, tmp_path, monkeypatch, trainers):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_loss_of_mine.py").write_text("from tests.losses_of_ones_own import Shrinking as Mine\n")
+    assert main([*words, "--loss", "a_loss_of_mine:Mine", "--loss-arg", "factor=0.25"]) == 0
+    assert trainers[0].loss.factor == 0.25
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_refused(words, tmp_path, monkeypatch, name, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("mine")
+    before = sorted(tmp_path.iterdir())
+    (tmp_path / "empty.yaml").write_text(f"loss: simcse\noutput_dir: '{name}'\n")
+    translate = ["translate", "--model", "m", "--data", "d", "--output", "o.jsonl"]
+    options = ("--output_dir", "--data", "--model", "--dev", "--column", "--auxiliary")
+    lines = [([*words, "--loss", "simcse", option, name], option[2:]) for option in options]
+    lines += [(["train", str(tmp_path / "empty.yaml"), *words[1:7]], "output_dir"), (["train", name], "name is empty")]
+    lines += [([*translate, option, name], "name is empty") for option in ("--model", "--data", "--output", "--column")]
+    lines += [(["recipes", name], "name is empty"), (["describe", name, "--model", "m"], "name is empty")]
+    for line, match in lines:
+        assert code(line) == 2
+        assert match in capsys.readouterr().err
+    (tmp_path / "empty.yaml").unlink()
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_another_processs_error_is_printed(words, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "3")
+    assert main([*words, "--loss", "bert"]) == 2
+    assert re.search("process 3.*'bert'", capsys.readouterr().err)
 
 
 @pytest.mark.filterwarnings("ignore:.*NaN")
@@ -158,7 +233,16 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--data", "/no/such.csv"], "/no/such.csv"),
         (["--loss", "simcse", "--model", "/no/such"], "model /no/such"),
         (["--loss", "simcse", "--dev", "/no/such.jsonl"], "/no/such.jsonl"),
-        (["--loss", "simcse", "--antonyms"], "antonyms"),
+        (["--loss", "simcse", "--augment", "antonyms"], "antonyms"),
+        (["--loss", "simcse", "--augment", "noise"], "repetition"),
+        (["--loss", "simcse", "--mix", "2"], "mix"),
+        (["--loss", "simcse", "--mix", "half"], "--mix"),
+        (["--loss", "simcse", "--repeats", "1"], "repeats"),
+        (["--loss", "simcse", "--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs"),
+        (["--loss", "simcse", "--temperature", "0.1"], "--loss_arg temperature=VALUE"),
+        (["--loss", "simcse", "--mask-rate=0.1"], "--loss_arg mask_rate=VALUE"),
+        (["--loss", "simcse", "--report_to", "tensorboard"], "TensorBoard"),
+        (["--loss", "no.such.module:Loss"], "no.such"),
         (["--loss", "simcse", "--per_device_train_batch_size", "1"], "per_device_train_batch_size"),
         (["/no/such.yaml"], "/no/such.yaml"),
     ],
@@ -167,15 +251,6 @@ def test_bad_input_is_one_line(words, capsys, more, match):
     assert code([*words, *more]) == 2
     error = [line for line in capsys.readouterr().err.splitlines() if "st-contrastive" in line][-1]
     assert match in error
-
-
-def test_another_runs_folder_is_left_alone(words, tmp_path, capsys):
-    assert main([*words, "--loss", "simcse"]) == 0
-    before = (tmp_path / "out" / "model.safetensors").read_bytes()
-    assert main([*words, "--loss", "simcse"]) == 2
-    assert "output_dir" in capsys.readouterr().err
-    assert main([*words, "--loss", "simcse", "--resume_from_checkpoint", "true"]) == 0
-    assert (tmp_path / "out" / "model.safetensors").read_bytes() == before
 
 
 def test_the_home_directory_and_a_name_that_the_terminal_can_not_print(words, tmp_path, monkeypatch):
@@ -201,24 +276,14 @@ def test_help_needs_no_torch():
 @pytest.mark.long
 def test_two_processes(words, sts, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29587"]
-    words = [
-        *words,
-        "--loss",
-        "simcse",
-        "--save_steps",
-        "1",
-        "--eval_steps",
-        "1",
-        "--use_cpu",
-        "--dev",
-        str(sts / "tiny" / "test.jsonl"),
-    ]
+    words += ["--loss", "simcse", "--save_steps", "1", "--eval_steps", "1", "--use_cpu"]
+    words += ["--dev", str(sts / "tiny" / "test.jsonl")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
         [*command, "-m", "st_contrastive", *words], capture_output=True, text=True, env=environment, timeout=300
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("Saved to") == 1
+    assert ended.stdout.count("Saved in") == 1
     assert SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(["rain"]).shape == (1, 32)
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
     assert state["global_step"] == 2
@@ -227,8 +292,24 @@ def test_two_processes(words, sts, tmp_path):
 def test_recipes_are_listed(capsys):
     assert main(["recipes"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == recipes.names()
+    assert main(["recipes", "mini-conisi"]) == 0
+    lines, recipe = capsys.readouterr().out.splitlines(), recipes.load("mini-conisi")
+    notes, differs = lines.index("# Notes:"), lines.index("# Differs from the paper:")
+    assert [line[4:] for line in lines[notes + 1 : differs]] == list(recipe.notes)
+    assert [line[4:] for line in lines[differs + 1 :] if line.startswith("# -")] == list(recipe.differs)
     assert main(["recipes", "none"]) == 2
     assert "'none'" in capsys.readouterr().err
+
+
+def test_without_wordnet(words, monkeypatch, capsys):
+    def absent(*args):
+        raise LookupError("NLTK finds no whole WordNet.")
+
+    monkeypatch.setattr("st_contrastive.augmentations.antonym.require_wordnet", absent)
+    monkeypatch.setattr("st_contrastive.recipes._build.load_model", lambda *args: pytest.fail("a model is loaded"))
+    for more in (["--loss", "conisi", "--augment", "antonyms"], ["--recipe", "conisi-o2-bert-base", "--dev", "none"]):
+        assert main([*words, *more]) == 2
+        assert "WordNet" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("ignore:Of 10 translations")

@@ -157,7 +157,6 @@ ODD = {"identical": ["rain falls"] * 4, "empty": ["", "", ""], "one token": ["a"
        "long": ["rain " * 600, "cat", ""], "one": ["rain falls"]}  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:.* was given a batch of one sentence")
 @a_case_of_each_loss
 def test_odd_batches_are_finite(build, sentences, name):
     for odd, texts in ODD.items():
@@ -213,27 +212,6 @@ def test_weights_in_half_precision(build, sentences, name):
     assert all(term.isfinite() for term in terms.values())
     with pytest.raises(ValueError, match=r"model has float16 weights: .* model\.float\(\)"):
         build_loss(name, build().half())
-
-
-@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
-@each_loss
-def test_what_a_loss_owns_is_in_the_encoders_type_and_not_in_torchs_default(build, sentences, name, default):
-    """Layers of its own start from N(0, 0.02) with a bias of 0, as in the authors' code."""
-    for dtype in (torch.float32, torch.float64):
-        model = build("bert-mlm").to(dtype)
-        torch.set_default_dtype(default)
-        try:
-            loss = build_loss(name, model)
-            loss(columns(model, sentences, name)).backward()
-        finally:
-            torch.set_default_dtype(torch.float32)
-        tensors = {**dict(loss.named_parameters()), **dict(loss.named_buffers())}
-        assert {key for key, tensor in tensors.items() if tensor.is_floating_point() and tensor.dtype != dtype} == set()
-        new = ("head.", "predictor.", "classifier", "detector.classifier")
-        for key, layer in loss.named_modules():
-            if isinstance(layer, torch.nn.Linear) and key.startswith(new):
-                assert layer.weight.std().item() == pytest.approx(0.02, rel=0.5), key
-                assert layer.bias is None or not layer.bias.any(), key
 
 
 @pytest.mark.long

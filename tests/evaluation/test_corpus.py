@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from st_contrastive.evaluation import CorpusEvaluator
+from st_contrastive.evaluation import CorpusEvaluator, corpus
 from st_contrastive.inputs.sentences import split_sentences
 from tests.evaluation.test_sts import trained
 from tests.filters import TRAINING
 
 pytestmark = [*TRAINING]
 WORDS = (
-    "cat dog rain man book garden sun bread milk train birds child house door station lake winter chair river sleeps"
+    "cat dog rain man book garden sun bread milk train birds child house door station lake winter chair river sleeps "
+    "morning window field shoe bridge"
 )
 
 
@@ -46,34 +47,52 @@ def test_ndcg_by_hand(build, texts):
     assert list(scores) == [evaluator.primary_metric] == ["corpus_ndcg@10"]
     assert scores["corpus_ndcg@10"] == pytest.approx(by_hand(model, evaluator), abs=1e-6)
     assert 0.1 < scores["corpus_ndcg@10"] < 1
-    assert evaluator.margin == pytest.approx(0.02 * (400 / 40) ** 0.5)
+    assert evaluator.margin == pytest.approx(0.02 * (400 / 50) ** 0.5)
+
+
+def sentences_of(evaluator):
+    """Those of each document: its questions and its answer."""
+    found = {key: split_sentences(answer) for key, answer in evaluator.answers.items()}
+    for key, query in evaluator.queries.items():
+        found[key.split("-")[0]].append(query)
+    return sorted(sorted(own) for own in found.values())
 
 
 def test_questions_and_answers_are_of_one_document_and_share_no_sentence(texts):
     short = [f"The {word} sings. I like the {word}." for word in WORDS.split()]
     evaluator = CorpusEvaluator([*texts, *short])
-    for key, query in evaluator.queries.items():
-        answer = evaluator.answers[key.split("-")[0]]
-        (document,) = [text for text in [*texts, *short] if query in text]
-        assert answer
-        assert set(split_sentences(answer)) == set(split_sentences(document)) - {
-            own for other, own in evaluator.queries.items() if other.split("-")[0] == key.split("-")[0]
-        }
+    assert sentences_of(evaluator) == sorted(sorted(split_sentences(text)) for text in [*texts, *short])
     assert len(evaluator.queries) == 2 * len(texts) + len(short)  # one of two sentences remains
+
+
+@pytest.mark.parametrize("shared", ["All rights reserved.", "ALL rights reserved.", "Copyright {}. Page {} of 90."])
+def test_what_several_documents_say_is_neither_asked_nor_an_answer(texts, shared):
+    """Nor is what differs in case or in numbers alone; one sentence beside it is too few."""
+    marked = [f"{text} {shared.format(2000 + place, place)}" for place, text in enumerate(texts)]
+    evaluator = CorpusEvaluator([*marked, *texts[:5], f"{shared.format(1, 1)} Only this is its own."])
+    assert sentences_of(evaluator) == sorted(sorted(split_sentences(text)) for text in texts[5:])
+
+
+def test_only_as_many_documents_are_split_as_are_needed(texts, monkeypatch):
+    seen = []
+    monkeypatch.setattr(corpus, "split_sentences", lambda text, language: seen.append(text) or split_sentences(text))
+    many = [text.replace("old", f"old {place}").replace("now", place) for place in WORDS.split() for text in texts]
+    evaluator = CorpusEvaluator([*many, *["Too short."] * 10], limit=30)
+    assert len(evaluator.answers) == 30
+    assert 30 <= len(seen) < 100
 
 
 def test_the_same_seed_asks_the_same(texts):
     assert CorpusEvaluator(texts).queries == CorpusEvaluator(texts).queries != CorpusEvaluator(texts, seed=1).queries
-    many = [f"{text} It is number {place}." for place in range(3) for text in texts]
-    assert len(CorpusEvaluator(many, limit=30).answers) == 30
 
 
-def test_what_is_left_out(texts):
-    evaluator = CorpusEvaluator([*texts, "One sentence.", "Twice. Twice.", texts[0]])
-    assert evaluator.left_out == 3
-    assert len(evaluator.answers) == len(texts)
-    with pytest.raises(ValueError, match=r"texts holds 19 .* of 21"):
-        CorpusEvaluator([*texts[:19], "One.", "Two."])
+def test_what_is_too_little(texts):
+    evaluator = CorpusEvaluator([*texts[:20], "One sentence.", "Twice. Twice.", texts[0]])
+    assert len(evaluator.answers) == CorpusEvaluator.fewest == 20
+    # The message names what is needed, of few documents and of many without sentences.
+    for given, match in ((texts[:15], r"of 15 texts, 15 .* 20 "), (["One."] * 150, r"of 150 texts, 0 .* 20 ")):
+        with pytest.raises(ValueError, match=match):
+            CorpusEvaluator(given)
     for given, error in (("a text. of one", TypeError), ([], ValueError)):
         with pytest.raises(error, match="texts"):
             CorpusEvaluator(given)

@@ -37,6 +37,8 @@ def test_the_tasks_information_by_hand(temperature):
     (score,) = report.scores  # an encoder of vectors alone has no dropout
     assert (*score.key, score.size) == ("stsb", "dev", "task-information", 2)
     assert score.value == pytest.approx(math.log(2) + sum(logs) / 2, abs=1e-6)
+    unit = STSPairs(pairs.first, pairs.second, tuple(score / 5 for score in pairs.scores))
+    assert evaluate_information(Letters(), unit, temperature=temperature).scores == report.scores
     letters = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0]]), np.array([[2, 1, 0], [1, 1, 0], [0, 0, 1]])
     lower = evaluate_information(Letters(), pairs, min_score=4.5, temperature=temperature)
     assert lower.value("stsb", "dev") == pytest.approx(by_hand(*letters, temperature), abs=1e-6)

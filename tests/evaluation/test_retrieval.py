@@ -29,6 +29,15 @@ def test_in_domain_retrieval_by_hand():
         recalls(Letters(), pairs, min_score=6)
 
 
+@pytest.mark.parametrize("scale", [0.2, 1, 20])
+def test_the_pairs_of_the_highest_score_on_any_scale(scale):
+    scores = tuple(scale * score for score in (5.0, 5.0, 1.0, 5.0))
+    pairs = STSPairs(("a", "ab", "b", "c"), ("aa", "abb", "c", "c"), scores)
+    report = evaluate_in_domain_retrieval(Letters(), pairs, task="mine", split="dev")
+    assert {(score.task, score.split, score.size) for score in report.scores} == {("mine", "dev", 3)}
+    assert report.settings["min_score"] == 5 * scale
+
+
 @pytest.mark.parametrize("value", [math.nan, 0.0, 1.0])
 def test_an_encoder_that_collapsed_finds_nothing(value):
     first = tuple(f"a sentence {number}" for number in range(20))

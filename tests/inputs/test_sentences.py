@@ -110,8 +110,15 @@ def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
     with pytest.raises(ValueError, match=r"holds no file of \.txt"):
         load_sentences(tmp_path / "empty")
     Dataset.from_dict({"body": TEXTS}).save_to_disk(tmp_path / "saved")
-    with pytest.raises(ValueError, match="load_from_disk"):
-        load_sentences(tmp_path / "saved")
+    assert load_sentences(tmp_path / "saved")["sentence"][:] == TEXTS
+    with pytest.warns(UserWarning, match="4 rows"):
+        assert texts_of(load_sentences(tmp_path / "saved", streaming=True)) == TEXTS
+    splits = {"test": Dataset.from_dict({"body": ["t"]}), "validation": Dataset.from_dict({"body": ["v"]})}
+    DatasetDict(splits).save_to_disk(tmp_path / "splits")
+    with pytest.raises(ValueError, match=r"splits holds the splits test, validation: .*splits/test"):
+        load_sentences(tmp_path / "splits")
+    DatasetDict({**splits, "train": Dataset.from_dict({"body": TEXTS})}).save_to_disk(tmp_path / "train")
+    assert load_sentences(tmp_path / "train")["sentence"][:] == TEXTS
 
 
 def test_sources_that_are_no_files(tmp_path):
@@ -141,7 +148,7 @@ def test_counts_are_made_anew_each_time(tmp_path):
     stream = load_sentences(path, streaming=True)
     for _ in range(2):
         assert json.loads(load_sentences(path).info.description) == {
-            "rows": 5, "empty": 1, "repeated": 1, "column": None
+            "rows": 5, "empty": 1, "repeated": 1, "columns": []
         }  # fmt: skip
         with pytest.warns(UserWarning, match="5 rows, 1 empty, 1 repeated"):
             assert texts_of(stream) == ["a", "b", "c"]
@@ -184,7 +191,7 @@ WRONG = {
     "z.txt": (b"PK\x03\x04 a", "zip"),
     "g.txt": (gzip.compress(b"a\nb\n", mtime=0), "gzip.*end in .gz"),
     "page.txt.gz": (gzip.compress(b"<html>"), "web page"),
-    "plain.txt.gz": (b"plain", "not a whole gzip"),
+    "plain.txt.gz": (b"plain", r"not a whole \.gz file"),
     "cut.txt.gz": (gzip.compress(bytes(range(256)).hex().encode() * 99, mtime=0)[:-30], "Fetch or compress it again"),
     "u.txt": ("Grüße\nab\n".encode("utf-16"), "UTF-16.*iconv -f utf-16"),
     "u.csv": ("text\nab\n".encode("utf-16-le"), "UTF-16"),
@@ -202,8 +209,8 @@ WRONG = {
     "wide.tsv": (b"en\tde\nx\ty\tCC-BY\n", "first row has 3 fields, and its heading 2"),
     "ids.jsonl": (b'{"data": [1, 2]}\n', "no column of text"),
     "heading.csv": (b"a,b\n", "can't be read"),
-    "blank.txt": (b"\n\n\na\n", "of 4 rows, 3 are empty"),
-    "same.txt": (b"a\na\na\nb\na\n", "3 repeat"),
+    "blank.txt": (b"\n\n\na\n", "4 rows, 3 empty.*column='text'"),
+    "same.txt": (b"a\na\na\nb\na\n", "3 repeated"),
 }
 
 
@@ -248,7 +255,7 @@ def test_streams_name_what_is_wrong_when_they_come_to_it(tmp_path):
     with pytest.raises(ValueError, match="not UTF-8"):
         texts_of(load_sentences(path, streaming=True))
     same = load_sentences(write(tmp_path / "s.txt", b"a\n" * 9), streaming=True)
-    with pytest.raises(ValueError, match="8 repeat"):
+    with pytest.raises(ValueError, match="8 repeated"):
         next(iter(same))
 
 
@@ -264,15 +271,16 @@ def test_the_report_of_a_new_users_csv(tmp_path, build):
     data = load_sentences(path, column="body")
     report = describe(data, model)
     lengths = [len(model.tokenizer(text)["input_ids"]) for text in data["sentence"]]
-    assert (report.rows, report.texts, report.column) == (120, 116, "body")
+    assert (report.rows, report.texts, report.source_columns) == (120, 116, ("body",))
     assert report.faults == {"empty": 2, "repeated": 2}
-    assert (report.longer, report.sampled, report.limit, report.with_tags) == (116, 116, 32, 1)
-    assert report.cut == pytest.approx(sum(length - 32 for length in lengths) / sum(lengths))
-    assert report.examples == (data["sentence"][0], data["sentence"][58], data["sentence"][115])
+    (column,) = report.columns
+    assert (column.name, column.longer, column.sampled, column.limit, column.with_tags) == ("body", 116, 116, 32, 1)
+    assert column.cut == pytest.approx(sum(length - 32 for length in lengths) / sum(lengths))
+    assert report.examples == tuple((data["sentence"][place],) for place in (0, 58, 115))
     lines = str(report).splitlines()
     assert len(lines) == 4
     for line, part in zip(
-        lines, ("120 read", "2 empty, 2 repeated", "32, which cuts away 8", "0 the cat"), strict=True
+        lines, ("120 read", "2 empty, 2 repeated", "32 tokens, which cuts away 8", "0 the cat"), strict=True
     ):
         assert part in line
 
@@ -288,7 +296,7 @@ def test_the_report_of_what_did_not_come_from_load_sentences(build, tmp_path):
     report = describe(stream, model)
     assert (report.rows, report.texts) == (None, 1000)
     pairs = Dataset.from_dict({"sentence": ["a"], "translation": ["b"]})
-    assert describe(pairs, model).examples == ("a",)
+    assert describe(pairs, model).examples == (("a", "b"),)
     with pytest.raises(ValueError, match="no row"):
         describe(pairs.select([]), model)
 
@@ -299,7 +307,7 @@ def test_a_prompt_that_fills_the_length_is_refused(build):
     for words, fits in ((2, True), (5, True), (6, False), (30, False)):
         prompt = "cat " * words
         if fits:
-            assert describe(["dog runs along the river"], model, prompt=prompt).longer == (words + 2 + 5 > 8)
+            assert describe(["dog runs along the river"], model, prompt=prompt).columns[0].longer == (words + 2 + 5 > 8)
         else:
             with pytest.raises(ValueError, match=rf"prompt 'cat .*{words + 2} tokens.*max_seq_length is 8"):
                 describe(["dog"], model, prompt=prompt)

@@ -57,8 +57,8 @@ def test_unpaired_rows_are_left_out_and_counted(build):
     data = load_translations(Dataset.from_dict({"en": [en for en, _ in rows], "de": [de for _, de in rows]}))
     assert data.to_dict() == {"sentence": ENGLISH, "translation": GERMAN}
     report = describe(data, build())
-    assert (report.rows, report.texts, report.faults) == (6, 3, {"unpaired": 3})
-    with pytest.raises(ValueError, match="none of 2 rows"):
+    assert (report.rows, report.texts, report.faults) == (6, 3, {"empty": 3, "repeated": 0})
+    with pytest.raises(ValueError, match="2 rows, 2 empty"):
         load_translations(Dataset.from_dict({"en": ["a", ""], "de": ["", "b"]}))
 
 

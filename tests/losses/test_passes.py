@@ -15,11 +15,9 @@ from sentence_transformers.sentence_transformer.modules import CNN, Pooling
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, SimCSELoss, TwinsLoss, text_dataset
-from st_contrastive.encoder import grouping
+from st_contrastive.encoder import grouping, passes
 from st_contrastive.encoder.grouping import cheapest_groups
-from st_contrastive.encoder.passes import run_model
 from st_contrastive.encoder.rows import CorruptedTokens
-from st_contrastive.losses import base, conditioned, pretraining, simcse, twins
 from tests.conftest import Standardised, switch_off_dropout
 from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss, columns
 from tests.filters import TRAINING
@@ -67,9 +65,11 @@ def test_value_gradient_and_state_are_the_plain_paths(build, sentences, no_pass_
     # Tokens that are sampled are drawn as the passes come.
     loss = build_loss(name, model, **({"sampling": False} if name == "diffcse-sampling" else {})).double()
     switch_off_dropout(loss)
-    count = []
-    for module in (base, conditioned, pretraining, simcse, twins):
-        monkeypatch.setattr(module, "run_model", lambda *args, **kw: count.append(1) or run_model(*args, **kw))
+    count, original = [], passes.run_model
+    for module in ("base", "conditioned", "pretraining", "simcse", "twins"):
+        monkeypatch.setattr(
+            f"st_contrastive.losses.{module}.run_model", lambda *args, **kw: count.append(1) or original(*args, **kw)
+        )
     batch = columns(model, [*sentences, *LONG], name)
     start = {key: value.clone() for key, value in loss.state_dict().items()}
     loss.group_by_length = False

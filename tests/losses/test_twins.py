@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-from unittest import mock
 
 import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from st_contrastive import FraternalEmbedding, TwinsLoss, twins_dataset
-from st_contrastive.encoder.passes import run_model
+from st_contrastive.encoder import passes
 from st_contrastive.encoder.rows import Rows
-from st_contrastive.losses.base import Step
-from st_contrastive.losses.twins import Views
-from st_contrastive.objectives import info_nce, twins_margin
+from st_contrastive.losses import twins as twins_module
 from tests import foreign
 
 pytestmark = [
@@ -75,51 +72,6 @@ def cosine(a, b):
     return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
 
 
-def views_of(loss, monkeypatch):
-    """The list of the views that the terms are made of."""
-    seen, terms = [], loss._terms
-    monkeypatch.setattr(loss, "_terms", lambda views: seen.append(views) or terms(views))
-    return seen
-
-
-@pytest.mark.parametrize("gathered", [False, True])
-@pytest.mark.parametrize("queue_batches", [0, 2])
-@pytest.mark.parametrize("margin_from", ["tokens", "embeddings"])
-def test_one_product_gives_what_each_objective_gives_by_itself(build, queue_batches, gathered, margin_from):
-    options = {"identical_weight": 0.5, "fraternal_weight": 2.0, "twins_weight": 3.0, "margin_from": margin_from}
-    loss = TwinsLoss(build(), temperature=0.1, queue_batches=queue_batches, forgetting_rate=0.3, **options).double()
-    for rows in (3, 2) if queue_batches else ():
-        loss.queue.push(torch.randn(rows, 32))
-    vectors = [torch.randn(4, 32, dtype=torch.float64).requires_grad_(number < 3) for number in range(6)]
-    if margin_from == "tokens":
-        vectors[4] = None
-    h, identical, fraternal, x, x_identical, x_fraternal = vectors
-    others, rank_weight = torch.randn(2, 32, dtype=torch.float64), 1.0
-    if gathered:  # the second of two processes, the first with two rows
-        loss.step, rank_weight = Step(row_counts=(2, 4)), 4 * 2 / 6
-        loss.gather = lambda vectors: torch.cat([others, vectors])
-    with mock.patch("st_contrastive.distributed.rank", lambda: 1):
-        terms = loss._terms(Views(*vectors))
-    past, weights = loss.queue.entries() if queue_batches else (None, None)
-    assert past is None or weights.tolist() == pytest.approx([0.7] * 2 + [0.4] * 3)
-    place = {"temperature": 0.1, "offset": 2 if gathered else 0}
-    twins, frat = (torch.cat([others, part]) if gathered else part for part in (identical, fraternal))
-    expected = {
-        "identical": 0.5 * info_nce(h, twins, negatives=past, negative_weights=weights, **place),
-        "fraternal": 2 * info_nce(h, frat, **place),
-        "twins": 3 * twins_margin(h, identical, fraternal, x, x if x_identical is None else x_identical, x_fraternal),
-    }
-    assert terms.keys() == expected.keys()
-    for name, value in expected.items():
-        assert terms[name].item() == pytest.approx(rank_weight * value.item(), rel=1e-12)
-        reached = [h, *([identical] if name != "fraternal" else []), *([fraternal] if name != "identical" else [])]
-        found, wanted = (torch.autograd.grad(t, reached, retain_graph=True) for t in (terms[name], rank_weight * value))
-        for one, other in zip(found, wanted, strict=True):
-            assert other.abs().sum() > 1e-6
-            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-13)
-
-
-@pytest.mark.filterwarnings("ignore:TwinsLoss was given a batch of one sentence")
 def test_margin_of_tokens_by_hand(build):
     """All tokens have the embedding e1, one has e2: y is e1, and the fused mean (2 + 0.8, 0.2) / 3."""
     model = build(dropout=False)
@@ -130,6 +82,8 @@ def test_margin_of_tokens_by_hand(build):
         matrix[model.tokenizer.convert_tokens_to_ids("river")] = torch.eye(32)[1]
     loss = TwinsLoss(model, queue_batches=0, fusion_rate=0.8, identical_weight=0).double()
     columns = [model.preprocess(["cat"]), model.preprocess(["river"])]
+    several = [model.preprocess(["cat", "river"]), model.preprocess(["river", "cat"])]
+    loss(fresh(several))  # one sentence is an epoch's last batch
     margin = math.e - math.exp(2.8 / math.sqrt(2.8**2 + 0.2**2))
     assert margin == pytest.approx(0.0069, abs=1e-4)
     h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
@@ -140,6 +94,7 @@ def test_margin_of_tokens_by_hand(build):
     columns = [model.preprocess(["cat"]), model.preprocess(["river cat"])]
     for unpaired, along in (("full", 3.8), ("weighted", 3.0)):
         loss.unpaired_tokens = unpaired
+        loss(fresh(several))
         margin = math.e - math.exp(along / math.hypot(along, 0.2))
         h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
         expected = abs(math.e - math.exp(cosine(h, fraternal)) - margin)
@@ -150,14 +105,13 @@ def test_margin_of_tokens_by_hand(build):
 def test_margin_of_tokens_is_that_of_a_loop(made, monkeypatch, route, unpaired):
     """Position by position, number by number; dropout is on, and M knows nothing of it."""
     loss, columns, labels = made(route, dropout=True, fusion_rate=0.7, unpaired_tokens=unpaired)
-    seen = views_of(loss, monkeypatch)
-    terms = loss(fresh(columns), labels)
+    seen, terms = [], loss._terms
+    monkeypatch.setattr(loss, "_terms", lambda views: seen.append(views) or terms(views))
+    loss(fresh(columns), labels)
     (views,) = seen
     x, x_fraternal = views.anchor_embedding, views.fraternal_embedding
     assert not torch.allclose(views.anchor, views.identical)
-    assert views.identical_embedding is None  # it is the anchor's: sim(emb, emb+) is 1
-    expected = twins_margin(views.anchor, views.identical, views.fraternal, x, x, x_fraternal)
-    assert terms["twins"].item() == pytest.approx(expected.item(), rel=1e-12)
+    assert views.identical_embedding is None  # the anchor's tokens
     assert not any(part.requires_grad for part in (x, x_fraternal))
     lookup = loss.model.transformers_model.get_input_embeddings().weight.tolist()
     translations, foreign_rows = columns[-1], lookup
@@ -241,13 +195,13 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
     whole = loss(fresh(columns), labels)
     other, _, _ = made(route, queue_batches=2, **{f"{name}_weight": 0 for name in zeros})
     other.group_by_length = False
-    seen = []
+    seen, original = [], passes.run_model
     monkeypatch.setattr(
         "st_contrastive.losses.twins.run_model",
-        lambda model, rows, **kw: seen.append(rows) or run_model(model, rows, **kw),
+        lambda model, rows, **kw: seen.append(rows) or original(model, rows, **kw),
     )
     if "twins" in zeros:
-        monkeypatch.setattr("st_contrastive.losses.twins.twins_margin_of_cosines", None)
+        monkeypatch.setattr(twins_module, "twins_margin_of_cosines", None)
     terms = other(fresh(columns), labels)
     assert [len(rows) for rows in seen] == [views]
     assert ["inputs_embeds" in view.texts for view in seen[0]] == [names != ["identical"]] * views
@@ -335,9 +289,11 @@ def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, 
     loss = TwinsLoss(model, train_pooling="mean", queue_batches=0, margin_from=margin_from).double()
     columns = [model.preprocess(list(pair), prompt="the red ") for pair in (("a man reads", "it"), ("rain falls", "a"))]
     length = int(columns[0]["prompt_length"])
-    seen = views_of(loss, monkeypatch)
+    seen, terms = [], loss._terms
+    monkeypatch.setattr(loss, "_terms", lambda views: seen.append(views) or terms(views))
     loss(fresh(columns))
-    anchor, fused = loss._fused_rows(*(Rows.of(column) for column in columns))
+    texts = [Rows.of(column) for column in columns]
+    anchor, fused = loss._fused_rows(*texts)
     for view, means in ((anchor, seen[0].anchor_embedding), (fused, seen[0].fraternal_embedding)):
         embedded = view.texts["inputs_embeds"]
         if margin_from == "embeddings":
@@ -349,7 +305,7 @@ def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, 
 # The queue's keys.
 
 
-def plain_info_nce(anchors, positives, keys):
+def info_nce(anchors, positives, keys):
     """Plain InfoNCE over the batch and the keys, row by row."""
     total = 0.0
     for row, anchor in enumerate(anchors):
@@ -375,12 +331,12 @@ def test_a_queue_without_forgetting_is_plain_info_nce(build, sentences, key_mome
             keys = (model if key_momentum is None else slow)(dict(columns[0]))["token_embeddings"][:, 0]
         kept = [key for batch in past[-2:] for key in batch]
         assert loss.queue.entries()[1].tolist() == [1.0] * len(kept)
-        expected = plain_info_nce(h, identical, kept)
+        expected = info_nce(h, identical, kept)
         gradients = torch.autograd.grad(expected, model[0].model.encoder.parameters(), retain_graph=True)
         terms = loss(fresh(columns))
         assert terms["identical"].item() == pytest.approx(expected.item(), rel=1e-9)
         # The fraternal twin meets no queue (eq. 7).
-        assert terms["fraternal"].item() == pytest.approx(plain_info_nce(h, fraternal, []).item(), rel=1e-9, abs=1e-12)
+        assert terms["fraternal"].item() == pytest.approx(info_nce(h, fraternal, []).item(), rel=1e-9, abs=1e-12)
         found = torch.autograd.grad(terms["identical"], model[0].model.encoder.parameters(), retain_graph=True)
         for one, other in zip(found, gradients, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)

@@ -151,21 +151,12 @@ READERS = {
 }
 
 
-TOKENS = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
-CHANGES = {
-    "Dense": (lambda: Dense(32, 16, **TOKENS), 16),
-    "WeightedLayerPooling": (lambda: WeightedLayerPooling(32, num_hidden_layers=4, layer_start=1), 32),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", READERS)
-def test_token_vectors_that_are_changed_before_pooling_are_not_read(build, name, change):
+def test_token_vectors_that_are_changed_before_pooling_are_not_read(build, name):
     model = build()
-    module, width = CHANGES[change][0](), CHANGES[change][1]
-    changed = SentenceTransformer(modules=[model[0], module, Pooling(width, "cls")], device="cpu")
-    remedy = "behind the Pooling" if change == "Dense" else "take it out"
-    with pytest.raises(ValueError, match=f"reads the encoder's own token vectors, and {change} changes them.*{remedy}"):
+    kinds = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+    changed = SentenceTransformer(modules=[model[0], Dense(32, 16, **kinds), Pooling(16, "cls")], device="cpu")
+    with pytest.raises(ValueError, match="reads the encoder's own token vectors, and Dense changes them"):
         READERS[name](changed)
     READERS[name](SentenceTransformer(modules=[model[0], Pooling(32, "cls"), Dense(32, 16)], device="cpu"))
 

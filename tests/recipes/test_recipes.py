@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from transformers.trainer_utils import IntervalStrategy
 
 from st_contrastive import recipes
 from st_contrastive.cli.recipes import as_yaml
@@ -22,6 +25,7 @@ def test_names():
     assert {name for name in ALL if name.startswith("mini-")} == {
         f"mini-{loss}" for loss in ("simcse", "conisi", "twins", "infocse")
     }
+    assert "own-text" in ALL
     with pytest.raises(ValueError, match=r"no recipe 'simcse'.*simcse-bert-base"):
         recipes.load("simcse")
 
@@ -30,15 +34,17 @@ def test_names():
 def test_each_setting_has_a_source_and_is_taken(name):
     recipe = ALL[name]
     assert recipe.title
-    assert recipe.differs
+    assert recipe.differs or recipe.notes
     assert recipe.sources.keys() == recipe.settings.keys() >= {"model", "learning_rate", "per_device_train_batch_size"}
     assert all(isinstance(source, str) and source for source in recipe.sources.values())
     assert [setting for setting in recipe.settings if not takes(recipe, setting)] == []
     if recipe.stage1 is not None:
         assert recipe.stage1_sources.keys() == recipe.stage1.keys() >= {"learning_rate", "mask_rate"}
         assert settings_of(Recipe("", "pretraining", {}), recipe.stage1)
-    if name.startswith("mini-"):  # a finished encoder keeps its pooling
+    if name.startswith("mini-"):  # a trained encoder keeps its pooling
         assert "pooling" not in recipe.settings
+    else:  # of the papers, which read every line
+        assert recipe.settings.get("repeats", False) == (recipe.loss != "twins" and name != "own-text")
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -52,11 +58,11 @@ def test_what_is_printed_reads_as_the_same_settings(name):
 NUMBERS = [
     ("simcse-bert-base", {"learning_rate": 3e-5, "per_device_train_batch_size": 64, "temperature": 0.05}),
     ("simcse-roberta-base", {"learning_rate": 1e-5, "per_device_train_batch_size": 512}),
-    ("esimcse-bert-base", {"momentum": 0.995, "queue_size": 160, "repetition": 0.32}),
+    ("esimcse-bert-base", {"momentum": 0.995, "queue_size": 160}),
     ("conisi-s-bert-base", {"interaction_weight": 0.8, "max_length": 32, "strategy": "other"}),
     ("conisi-s-bert-large", {"interaction_weight": 0.1, "max_length": 28}),
     ("conisi-o1-roberta-base", {"interaction_weight": 0.1, "strategy": "subword", "model": "roberta-base"}),
-    ("conisi-o2-bert-base", {"interaction_weight": 0.8, "strategy": "given", "antonyms": True}),
+    ("conisi-o2-bert-base", {"interaction_weight": 0.8, "strategy": "given", "augment": "antonyms"}),
     ("twins-bert-base", {"eval_steps": 151, "pooling": "mean", "train_pooling": "cls"}),
     ("twins-chinese", {"model": "bert-base-multilingual-uncased", "fraternal": "denpa92/bert-base-cantonese"}),
     ("infocse-bert-base", {"learning_rate": 7e-6, "num_train_epochs": 2, "mlm_weight": 1e-5, "mask_rate": 0.4}),
@@ -71,16 +77,8 @@ def test_the_papers_numbers(name, numbers):
 
 def test_the_first_stage():
     for name in ("infocse-bert-base", "infocse-bert-large"):
-        stage1 = {"learning_rate": 1e-4, "warmup_steps": 0.1, "num_train_epochs": 1}
+        stage1 = {"learning_rate": 1e-4, "warmup_steps": 0.1, "weight_decay": 0.01, "num_train_epochs": 1}
         assert ALL[name].stage1 == {**stage1, "mask_rate": 0.15, "auxiliary_weight": 1.0}
-
-
-def test_which_rows_a_table_covers():
-    sources = {name: recipe.sources for name, recipe in ALL.items() if name.startswith("conisi-")}
-    assert len(sources) == 7
-    for name, source in sources.items():
-        assert source["interaction_weight"].startswith("ConIsI, table 3")
-        assert ("does not cover" in source["interaction_weight"]) == (not name.startswith("conisi-s-"))
 
 
 def test_numbers_without_a_dot_are_numbers():
@@ -91,10 +89,49 @@ def test_numbers_without_a_dot_are_numbers():
         recipes.parse("a: [")
 
 
+def test_a_file_of_settings_holds_what_yaml_can_hold():
+    given = {
+        "learning_rate": 3e-5, "column": ("title", "body"), "model": Path("my encoder"), "head": None,
+        "eval_strategy": IntervalStrategy.STEPS, "prompts": {"sentence": "query: "}, "fraternal": object(),
+    }  # fmt: skip
+    read = recipes.parse("\n".join(recipes.dump(given)))
+    assert read == {
+        **{name: value for name, value in given.items() if name != "fraternal"},
+        "column": ["title", "body"], "model": "my encoder", "eval_strategy": "steps",
+    }  # fmt: skip
+
+
+def test_nothing_to_train_is_refused():
+    for given in ({"num_train_epochs": 0}, {"max_steps": 0}, {"num_train_epochs": -1, "max_steps": -1}):
+        with pytest.raises(ValueError, match=r"max_steps .* num_train_epochs"):
+            settings_of("mini-simcse", given)
+    assert settings_of("mini-simcse", {"max_steps": -1, "num_train_epochs": 0.5})["num_train_epochs"] == 0.5
+
+
+@pytest.mark.parametrize("name", ["output_dir", "dev", "model", "augment", "run_name"])
+def test_an_empty_name_is_refused(name):
+    for empty in ("", " "):
+        with pytest.raises(ValueError, match=f"{name} is empty"):
+            settings_of("mini-simcse", {name: empty})
+    assert settings_of("mini-simcse", {"prompts": ""})["prompts"] == ""
+
+
+def test_a_loss_of_ones_own():
+    recipe = Recipe("", "tests.losses_of_ones_own:Shrinking", {})
+    assert takes(recipe, "factor")
+    assert not takes(recipe, "temperature")
+    passing = Recipe("", "tests.losses_of_ones_own:Passing", {})  # takes its base's arguments as **options
+    assert all(takes(passing, name) for name in ("bias", "temperature", "gather_across_devices"))
+    assert not takes(passing, "options")
+    for name, match in (("no_such_module:Loss", "no_such_module"), ("tests.conftest:Loss", "Loss"), ("os:", "os:")):
+        with pytest.raises(ValueError, match=match):
+            settings_of(Recipe("", name, {}), {})
+
+
 def test_what_is_given_goes_first():
     settings = settings_of("diffcse-bert-base", {"learning_rate": 1.0, "generator": None, "dev": None, "head": None})
     assert settings["learning_rate"] == 1.0
-    assert settings["head"] is None  # which the loss takes, and is no setting taken away
+    assert settings["head"] is None  # which the loss takes
     assert not {"generator", "dev"} & settings.keys()
     assert "max_steps" not in settings_of("mini-simcse", {"num_train_epochs": 2})
     assert settings_of("mini-simcse", {"num_train_epochs": 2, "max_steps": 9})["max_steps"] == 9

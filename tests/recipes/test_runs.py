@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
+import random
+import shutil
 from itertools import pairwise, product
+from types import SimpleNamespace
 
 import pytest
 import torch
+from datasets import Dataset
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from benchmarks import run as benchmark
 from st_contrastive import recipes
 from st_contrastive.evaluation import STSEvaluator
-from st_contrastive.recipes import Recipe, _build
-from tests.conftest import SENTENCES
+from st_contrastive.recipes import Recipe, _build, _run
+from tests.conftest import SENTENCES, WORDS
 from tests.filters import TRAINING
 
 pytestmark = [
@@ -72,12 +78,12 @@ def test_a_trainer_has_the_recipes_settings(checkpoint, pairs, tmp_path, name):
         data = {"translations": pairs, "fraternal": encoder}
     trainer = recipes.trainer(recipe, output_dir=tmp_path / "out", **data, **given)
     assert trainer.args.learning_rate == recipe.settings["learning_rate"]
-    assert trainer.model.max_seq_length == 12
+    assert trainer.max_length == 12 < trainer.model.max_seq_length
     config = trainer.loss.get_config_dict()
     compared = recipe.settings.keys() & config.keys() - given.keys() - data.keys()
     assert {setting: config[setting] for setting in compared} == {s: recipe.settings[s] for s in compared}
     assert "temperature" in compared
-    assert len(trainer.train_dataset.column_names) == (2 if "repetition" in recipe.settings or len(data) == 2 else 1)
+    assert len(trainer.train_dataset.column_names) == (2 if "augment" in recipe.settings or len(data) == 2 else 1)
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     assert trainer.train().global_step == 2
     assert not equal(before, trainer.model.state_dict())
@@ -124,18 +130,7 @@ def test_two_stages_are_measured_from_the_encoder_before_both(checkpoint, tmp_pa
     assert run.before != evaluator(model)["dev_spearman"]
     assert run.before != run.after
     saved = SentenceTransformer(str(tmp_path / "out"), device="cpu").state_dict()
-    assert equal(saved, start) != run.helped
-
-
-def test_a_second_stage_that_is_not_there(tmp_path):
-    with pytest.raises(TypeError, match="mini-infocse has one"):
-        recipes.run("mini-infocse", data=SENTENCES, output_dir=tmp_path, stage1={"max_steps": 3})
-
-
-@pytest.mark.parametrize("length", [0, -3, "long"])
-def test_a_length_that_leaves_no_token(checkpoint, tmp_path, length):
-    with pytest.raises(ValueError, match="max_length must be a whole number of at least 3"):
-        recipes.run("mini-simcse", data=SENTENCES, output_dir=tmp_path, model=checkpoint("bert-mlm"), max_length=length)
+    assert equal(saved, start) == (run.saved == "start")
 
 
 def test_what_is_wrong_with_stage_2_is_said_before_stage_1(checkpoint, tmp_path):
@@ -146,15 +141,6 @@ def test_what_is_wrong_with_stage_2_is_said_before_stage_1(checkpoint, tmp_path)
         )  # fmt: skip
 
 
-def test_the_same_seed_gives_the_same_run(checkpoint, tmp_path):
-    model = str(checkpoint("bert"))
-    for name, seed in (("first", 1), ("second", 1), ("third", 2)):
-        recipes.run("simcse-bert-base", data=SENTENCES, output_dir=tmp_path / name, model=model, seed=seed, **SMALL)
-        torch.rand(9)
-    assert equal(weights(tmp_path / "first"), weights(tmp_path / "second"))
-    assert not equal(weights(tmp_path / "first"), weights(tmp_path / "third"))
-
-
 class Scripted(SentenceEvaluator):
     """Scores of a list, one a call."""
 
@@ -163,50 +149,106 @@ class Scripted(SentenceEvaluator):
         self.name, self.primary_metric, self.scores, self.margin = "dev", "dev_spearman", list(scores), margin
 
     def __call__(self, model, output_path=None, epoch=-1, steps=-1):
-        return {"dev_spearman": self.scores.pop(0)}
+        metrics = {"dev_spearman": self.scores.pop(0)}
+        self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
+        return metrics
 
 
 @pytest.mark.parametrize(
-    ("scores", "margin", "helped"),
-    [([0.5, 0.4, 0.7, 0.6, 0.7], 0.1, True), ([0.5, 0.4, 0.7, 0.6, 0.7], 0.3, False),
-     ([0.5, 0.4, 0.3, 0.2, 0.4], 0.0, False), ([0.5, *[float("nan")] * 4], 0.0, False)],
+    ("scores", "margin", "saved"),
+    [([0.5, 0.4, 0.7, 0.6, 0.7], 0.1, "trained"), ([0.5, 0.4, 0.7, 0.6, 0.7], 0.3, "start"),
+     ([0.5, 0.4, 0.3, 0.2, 0.4], 0.0, "start"), ([0.5, *[float("nan")] * 4], 0.0, "start"),
+     ([0.5, 0.4, 0.7, 0.6, 0.7, 0.8], 0.1, "mixture"), ([0.5, 0.4, 0.7, 0.6, 0.7, 0.65], 0.1, "trained"),
+     ([0.5, 0.4, 0.4, 0.3, 0.4, 0.55], 0.1, "start"), ([0.5, 0.4, 0.4, 0.3, 0.4, 0.7], 0.1, "mixture"),
+     ([0.5, *[float("nan")] * 4, 0.6], 0.0, "mixture"), ([0.5, 0.4, 0.7, 0.6, 0.7, float("nan")], 0.1, "trained")],
 )  # fmt: skip
-def test_the_saved_weights_are_the_best_or_the_starting_ones(checkpoint, tmp_path, monkeypatch, scores, margin, helped):
-    monkeypatch.setattr(_build, "_evaluator", lambda dev: Scripted(*scores, margin=margin))
-    model = str(checkpoint("bert"))
-    given = {**SMALL, "max_steps": 3, "eval_steps": 1, "dev": "x", "learning_rate": 1e-2}
-    run = recipes.run("simcse-bert-base", data=SENTENCES, output_dir=tmp_path / "out", model=model, **given)
-    assert (run.before, run.helped) == (0.5, helped)
-    start = weights(checkpoint("bert"))
-    assert equal(weights(tmp_path / "out"), start) == (not helped)
-    if helped:
-        assert run.after == 0.7
-        assert equal(weights(tmp_path / "out"), weights(tmp_path / "out" / "checkpoint-2"))
-
-
-def test_a_dev_file_is_scored_before_and_after(checkpoint, dev, tmp_path):
-    given = {**SMALL, "dev": dev, "eval_steps": 2, "learning_rate": 0.0}
+def test_the_best_of_start_trained_and_mixture_is_saved(checkpoint, tmp_path, monkeypatch, scores, margin, saved):
+    monkeypatch.setattr(_build, "STSEvaluator", lambda *_: Scripted(*scores, margin=margin))
+    given = {**SMALL, "max_steps": 3, "eval_steps": 1, "dev": "x", "learning_rate": 1e-2, "logging_steps": 1}
+    given |= {"mix": 0.25} if len(scores) == 6 else {}
+    model, heard = str(checkpoint("bert")), []
     run = recipes.run(
-        "simcse-bert-base", data=SENTENCES, output_dir=tmp_path / "out", model=str(checkpoint("bert")), **given
+        "simcse-bert-base", data=SENTENCES, output_dir=tmp_path / "out", model=model, on_score=heard.append, **given
     )
-    assert run.before == run.after
-    assert -1 <= run.before <= 1
-    assert run.helped is False
-    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
-    scored = [(entry["step"], entry["eval_dev_spearman"]) for entry in state["log_history"] if "eval_runtime" in entry]
-    assert [(0, run.before)] == [(entry["step"], entry["eval_dev_spearman"]) for entry in state["log_history"][:1]]
-    assert scored
-    assert set(scored) == {(2, run.after)}
+    assert (heard, run.before, run.saved, run.helped) == ([0.5], 0.5, saved, saved != "start")
+    assert run.mixed == (pytest.approx(scores[5], nan_ok=True) if len(scores) == 6 else None)
+    assert not run.trainer.evaluator.scores  # each was asked for
+    best = 3 if math.isnan(scores[3]) else 1 + max(range(3), key=lambda step: scores[1 + step])
+    start, out = weights(checkpoint("bert")), weights(tmp_path / "out")
+    trained = weights(tmp_path / "out" / f"checkpoint-{best}")
+    mixture = {name: 0.75 * start[name] + 0.25 * trained[name] for name in start}
+    expected = {"start": start, "trained": trained, "mixture": mixture}[saved]
+    assert all(torch.allclose(out[name], expected[name], rtol=0, atol=1e-6) for name in expected)
+    assert not equal(start, trained)
+    # Each score stands at its own step, and the model card has that of the weights that are saved.
+    log = json.loads((tmp_path / "out" / "trainer_state.json").read_text())["log_history"]
+    logged = [(entry["step"], entry["eval_dev_spearman"]) for entry in log if "eval_dev_spearman" in entry]
+    assert logged == [(step, pytest.approx(score, nan_ok=True)) for step, score in enumerate(scores[:4])]
+    card = run.trainer.model.model_card_data
+    assert [row["Step"] for row in card.training_logs] == [0, 1, 2, 3]
+    (metrics,) = card.eval_results_dict.values()
+    assert metrics == {"dev_spearman": {"start": 0.5, "trained": run.after, "mixture": run.mixed}[saved]}
 
 
-def test_a_collapsed_run_saves_no_model(checkpoint, tmp_path):
-    with pytest.warns(UserWarning, match="The run collapsed"):
-        run = recipes.run(
-            "simcse-bert-base", data=SENTENCES, output_dir=tmp_path / "out", model=str(checkpoint("bert")),
-            **{**SMALL, "max_steps": 4, "learning_rate": 1e30, "logging_steps": 1},
-        )  # fmt: skip
-    assert run.collapsed
-    assert not (tmp_path / "out" / "modules.json").exists()
+@pytest.mark.parametrize("gain", [0.1, -0.1])
+def test_a_benchmarks_row_is_of_trained_weights(checkpoint, tmp_path, monkeypatch, gain):
+    monkeypatch.setattr(_build, "STSEvaluator", lambda *_: Scripted(0.5, 0.3, 0.5 + gain, 0.2, 0.5 + gain))
+    scored = []
+    monkeypatch.setattr(benchmark, "all_scores", lambda model, args: scored.append(model.state_dict()) or {})
+    kept = []  # the folder is deleted
+    monkeypatch.setattr(benchmark, "shutil", SimpleNamespace(rmtree=kept.append))
+    settings = {**SMALL, "max_steps": 3, "eval_steps": 1, "dev": "x", "learning_rate": 1e-2, "recipe": "mini-simcse"}
+    arguments = SimpleNamespace(data=SENTENCES, sets=tmp_path)
+    record = benchmark.one_run({**settings, "model": str(checkpoint("bert"))}, 1, arguments)
+    assert (record["saved"], record["best_step"]) == ("trained" if gain > 0 else "start", 2)
+    assert record["dev_at"] == {0: 50.0, 1: 30.0, 2: 50 + 100 * gain, 3: 20.0}
+    names = {name: name.removeprefix("0.model.") for name in scored[0]}
+    trained = weights(kept[0] / "checkpoint-2")
+    assert equal({names[name]: weight for name, weight in scored[0].items()}, trained)
+    assert not equal(trained, weights(checkpoint("bert")))
+    shutil.rmtree(kept[0])
+
+
+def test_without_a_dev_the_mixture_is_saved(checkpoint, tmp_path):
+    given = {**SMALL, "data": SENTENCES, "model": str(checkpoint("bert")), "learning_rate": 1e-2}
+    runs = {}
+    for share in (1.0, 0.5):
+        runs[share] = recipes.run("simcse-bert-base", output_dir=tmp_path / str(share), mix=share, **given)
+        assert (runs[share].saved, runs[share].before, runs[share].helped) == ("mixture", None, None)
+    start, trained, half = (weights(path) for path in (checkpoint("bert"), tmp_path / "1.0", tmp_path / "0.5"))
+    assert all(torch.allclose(half[name], (start[name] + trained[name]) / 2, rtol=0, atol=1e-6) for name in start)
+    assert not equal(start, trained)
+
+
+def test_what_can_not_be_mixed_is_refused_before_training(checkpoint, tmp_path, monkeypatch):
+    load = _build.load_model
+
+    def with_a_quantised_layer(*args):
+        model = load(*args)
+        model[0].model.is_quantized = True
+        return model
+
+    monkeypatch.setattr(_build, "load_model", with_a_quantised_layer)
+    monkeypatch.setattr(_run.ContrastiveTrainer, "train", lambda *_, **__: pytest.fail("training began"))
+    with pytest.raises(ValueError, match="quantised weights"):
+        recipes.run(
+            "simcse-bert-base", data=SENTENCES, output_dir=tmp_path, model=str(checkpoint("bert")), mix=0.5, **SMALL
+        )
+
+
+class FirstNumber(Scripted):
+    """The first number of a vector, in every digit."""
+
+    def __call__(self, model, output_path=None, epoch=-1, steps=-1):
+        return {"dev_spearman": float(model.encode(SENTENCES)[0, 0])}
+
+
+def test_scores_before_and_after_are_of_one_precision(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(_build, "STSEvaluator", lambda *_: FirstNumber())
+    given = {**SMALL, "dev": "x", "eval_steps": 2, "learning_rate": 0.0, "bf16": True, "model": str(checkpoint("bert"))}
+    run = recipes.run("simcse-bert-base", data=SENTENCES, output_dir=tmp_path, **given)
+    log = [entry["eval_dev_spearman"] for entry in run.trainer.state.log_history if "eval_dev_spearman" in entry]
+    assert run.before == run.after == log[0] != log[1]
 
 
 def test_a_run_goes_on_from_its_newest_checkpoint(checkpoint, tmp_path):
@@ -228,23 +270,13 @@ def test_a_run_goes_on_from_its_newest_checkpoint(checkpoint, tmp_path):
     with pytest.raises(KilledError):
         recipes.run("simcse-bert-base", output_dir=tmp_path / "out", on_trainer=kill, **given)
     with pytest.raises(ValueError, match=r"output_dir .*out.*resume_from_checkpoint"):
-        recipes.run("simcse-bert-base", output_dir=tmp_path / "out", **given)
+        recipes.run("simcse-bert-base", output_dir=tmp_path / "out", resume_from_checkpoint="false", **given)
     run = recipes.run("simcse-bert-base", output_dir=tmp_path / "out", resume_from_checkpoint="true", **given)
     assert run.trainer.state.global_step == 4
     assert equal(weights(tmp_path / "out"), weights(tmp_path / "whole"))
     # Killed before its first checkpoint, it starts from the beginning.
     recipes.run("simcse-bert-base", output_dir=tmp_path / "new", resume_from_checkpoint="true", **given)
     assert equal(weights(tmp_path / "new"), weights(tmp_path / "whole"))
-
-
-def test_the_card_has_no_training_text_unless_asked(checkpoint, tmp_path):
-    given = {**SMALL, "model": str(checkpoint("bert")), "data": SENTENCES}
-    for asked in (False, True):
-        out = tmp_path / str(asked)
-        recipes.run("simcse-bert-base", output_dir=out, card_examples=asked, **given)
-        card = (out / "README.md").read_text(encoding="utf-8")
-        assert any(sentence in card for sentence in SENTENCES) == asked
-        assert "SimCSELoss" in card
 
 
 @pytest.mark.parametrize(
@@ -264,36 +296,38 @@ def test_a_saved_model_keeps_its_pooling_and_length(build, tmp_path):
     given = {**SMALL, "model": str(tmp_path / "model"), "data": SENTENCES, "max_length": 8}
     run = recipes.run("simcse-bert-base", output_dir=tmp_path / "out", **given)
     assert run.trainer.args.prompts == "we "
+    assert run.trainer.max_length == 8
     again = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     assert (again.max_seq_length, again[1].pooling_mode) == (40, "mean")
     run = recipes.run("simcse-bert-base", output_dir=tmp_path / "cls", pooling="cls", **given)
     assert run.trainer.model[1].pooling_mode == "cls"
 
 
-def test_several_visible_devices_keep_the_batch(checkpoint, tmp_path, monkeypatch):
-    visible = property(lambda self: 1 if self._n_gpu == 1 else 2)
-    monkeypatch.setattr(SentenceTransformerTrainingArguments, "n_gpu", visible)
-    with pytest.warns(UserWarning, match="torchrun"):
-        trainer = recipes.trainer(
-            "simcse-bert-base", data=SENTENCES, output_dir=tmp_path, model=str(checkpoint("bert")), **SMALL
-        )
-    assert trainer.args.train_batch_size == 4
-
-
 @pytest.mark.parametrize(
     ("recipe", "given", "match"),
     [
         ("mini-simcse", {"data": None}, "data"),
+        ("mini-simcse", {"stage1": {"max_steps": 3}}, "stage1 is no argument"),
+        ("mini-simcse", {"max_length": "long"}, "max_length must be a whole number of at least 3"),
+        ("mini-simcse", {"max_length": 0}, "max_length must be a whole number of at least 3"),
+        ("mini-simcse", {"mix": 1.5}, "mix must be a number above 0"),
+        ("mini-simcse", {"mix": 0}, "mix must be a number above 0"),
+        ("mini-simcse", {"column": "title,text", "data": Dataset.from_dict({"title": ["a"], "body": ["b"]})}, "'text'"),
         ("mini-simcse", {"model": "/no/such"}, "model /no/such"),
         ("mini-simcse", {"pooling": "max"}, "pooling.*'max'"),
-        ("mini-simcse", {"antonyms": True}, "antonyms.*conisi.*simcse"),
-        ("mini-conisi", {"repetition": 0.2}, "repetition.*simcse, momentum.*conisi"),
+        ("mini-simcse", {"augment": "antonyms"}, "augment='antonyms'.*conisi.*simcse"),
+        ("mini-conisi", {"augment": "repetition=0.2"}, "augment='repetition=0.2'.*simcse, momentum.*conisi"),
+        ("mini-simcse", {"augment": "noise"}, "augment .*repetition.*'noise'"),
+        ("mini-simcse", {"pairs": "last"}, "pairs.*'last'"),
+        ("mini-simcse", {"prompts": {"title": "query: "}}, "prompts.*title"),
+        ("mini-simcse", {"data": " "}, "data is empty"),
         ("mini-simcse", {"dev": "/no/such"}, "/no/such"),
         ("mini-twins", {"translations": "x.tsv"}, "translations.*data"),
         ("twins-bert-base", {}, "translations"),
         (Recipe("", "simcse", {}), {"model": None}, "model"),
         (Recipe("", ["simcse"], {}), {}, "loss must be one of"),
         ("mini-simcse", {"max_steps": "two"}, "max_steps must be of type int.*'two'"),
+        ("mini-simcse", {"max_steps": None}, "max_steps must be of type int.*None"),
         ("mini-simcse", {"learning_rate": "fast"}, "learning_rate must be of type float"),
     ],
 )
@@ -301,17 +335,136 @@ def test_bad_input(checkpoint, tmp_path, recipe, given, match):
     arguments = {**SMALL, "model": str(checkpoint("bert")), "data": SENTENCES, **given}
     if "fraternal" in getattr(recipe, "settings", recipes.load(recipe).settings if isinstance(recipe, str) else {}):
         arguments["fraternal"] = str(checkpoint("bert"))
-    with pytest.raises((OSError, ValueError), match=match):
+    with pytest.raises((OSError, TypeError, ValueError), match=match):
         recipes.trainer(recipe, output_dir=tmp_path, **arguments)
 
 
-def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path):
-    documents = [f"Here {a}. Then {b}. Number {row}." for row, (a, b) in enumerate(product(SENTENCES * 3, SENTENCES))]
-    given = {**SMALL, "dev": "corpus", "eval_steps": 1, "model": str(checkpoint("bert"))}
-    run = recipes.run("simcse-bert-base", data=documents, output_dir=tmp_path / "out", split="sentences", **given)
-    assert run.before is not None
-    assert run.helped == (run.after - run.before > run.margin)
+def _documents():
+    """Documents of two sentences, with titles; each sentence is in one document alone."""
+    draw, rows, words = random.Random(0), range(150), [word for word in WORDS if len(word) > 2]
+    first, second = (iter({" ".join(draw.sample(words, 4)): None for _ in range(200)}) for _ in range(2))
+    return {
+        "title": [" ".join(draw.sample(words, 3)) for _ in rows],
+        "body": [f"{next(first).capitalize()}. {next(second).capitalize()}." for _ in rows],
+    }
+
+
+TABLE = _documents()
+
+
+@pytest.mark.filterwarnings("ignore:.*repeat an earlier row")  # which the recipe keeps
+@pytest.mark.parametrize("given", [{"column": "body"}, {"column": "title,body"}, {"column": "body", "pairs": "first"}])
+@pytest.mark.parametrize("split", [{}, {"split": "en"}])
+def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, split):
+    given = {**SMALL, **given, **split, "dev": "corpus", "eval_steps": 1, "model": str(checkpoint("bert"))}
+    # Each document stands there twice, under two titles.
+    data = Dataset.from_dict({"title": TABLE["title"] + TABLE["title"][::-1], "body": TABLE["body"] * 2})
+    run = recipes.run("simcse-bert-base", data=data, output_dir=tmp_path / "out", **given)
+    assert run.saved == ("trained" if run.after - run.before > run.margin else "start")
     assert run.margin == run.trainer.evaluator.margin > 0
-    trained = set(run.trainer.train_dataset["sentence"])
-    held_out = [document for document in documents if f"Number {document.split()[-1]}" not in trained]
-    assert len(held_out) == len(documents) // 10
+    dataset = run.trainer.train_dataset
+    trained = " ".join(text for row in dataset for text in row.values())
+    asked = {text for text in run.trainer.evaluator.queries.values() if text not in TABLE["title"]}
+    held_out = [body for body in TABLE["body"] if any(text in body for text in asked)]
+    assert len(held_out) >= 40
+    assert not any(part in trained for body in held_out for part in body.split(". "))
+    counts = json.loads(dataset.info.description)
+    parts = 2 if dataset.column_names == ["sentence"] and split else 1  # of a document
+    assert counts["rows"] - counts.get("repeated", 0) - counts["held out"] == len(dataset) / parts
+
+
+@pytest.mark.filterwarnings("ignore:Of the first")
+@pytest.mark.parametrize("split", [{}, {"split": "en"}])
+def test_the_first_stage_trains_on_no_held_out_document(checkpoint, tmp_path, split):
+    stages = []
+    recipes.run(
+        "infocse-bert-base", data=TABLE["body"], output_dir=tmp_path, on_trainer=stages.append,
+        **{**SMALL, **split, "dev": "corpus", "model": str(checkpoint("bert-mlm"))},
+    )  # fmt: skip
+    texts = [set(trainer.train_dataset["sentence"]) for trainer in stages]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == (200 if split else 100)
+
+
+def test_two_columns_are_pairs(checkpoint, tmp_path):
+    given = {**SMALL, "model": str(checkpoint("bert")), "data": Dataset.from_dict(TABLE), "output_dir": tmp_path}
+    for column in ("title,body", "title, body", ("title", "body"), ["title", "body"]):
+        trainer = recipes.trainer("simcse-bert-base", column=column, **given)
+        assert list(trainer.train_dataset[0].values()) == [TABLE["title"][0], TABLE["body"][0]]
+    trainer = recipes.trainer("simcse-bert-base", column="body", pairs="first", **given)
+    assert list(trainer.train_dataset[0].values()) == TABLE["body"][0].replace(". ", ".|", 1).split("|")
+    with_comma = {**given, "data": Dataset.from_dict({"a": TABLE["title"], "a,b": TABLE["body"], "b": TABLE["title"]})}
+    trainer = recipes.trainer("simcse-bert-base", column="a,b", **with_comma)
+    assert trainer.train_dataset.column_names == ["sentence"]
+    for loss, column in product(("conisi", "twins", "infocse"), ("title,body", ("title", "body"))):
+        with pytest.raises(ValueError, match=f"column=.*simcse, momentum.*{loss}"):
+            recipes.trainer(f"mini-{loss}", column=column, **given)
+    for more, match in (
+        ({"column": "title,body", "augment": "repetition"}, "augment"),
+        ({"column": "title,body", "split": "de"}, "split"),
+        ({"column": ("title", "body", "title")}, "two names"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            recipes.trainer("simcse-bert-base", **more, **given)
+
+
+def test_a_prompt_by_the_name_of_the_users_column(checkpoint, tmp_path):
+    given = {**SMALL, "model": str(checkpoint("bert")), "data": Dataset.from_dict(TABLE), "output_dir": tmp_path}
+    given |= {"column": "body", "prompts": {"body": "query: "}}
+    assert recipes.trainer("mini-simcse", **given).args.prompts == {"sentence": "query: "}
+    prompts = recipes.trainer("mini-simcse", augment="repetition", **given).args.prompts
+    assert prompts == {"sentence": "query: ", "other": "query: "}
+
+
+def test_steps_end_at_the_epochs_that_are_given_beside_them(checkpoint, tmp_path):
+    given = {"model": str(checkpoint("bert")), "data": SENTENCES, "output_dir": tmp_path, "max_length": 8}
+    for size, epochs, steps, expected in ((4, 2, 150, 6), (4, 2, 5, 5), (5, 1.5, 150, 3)):
+        more = {"per_device_train_batch_size": size, "num_train_epochs": epochs, "max_steps": steps}
+        assert recipes.trainer("own-text", **more, **given).args.max_steps == expected
+
+
+def test_what_is_warned_of(checkpoint, tmp_path, monkeypatch):
+    given = {**SMALL, "data": SENTENCES, "output_dir": tmp_path, "model": str(checkpoint("bert"))}
+    with pytest.warns(UserWarning, match="max_length is 96.* 64 tokens"):
+        assert recipes.trainer("own-text", **given).max_length == 64
+    visible = property(lambda self: 1 if self._n_gpu == 1 else 2)
+    monkeypatch.setattr(SentenceTransformerTrainingArguments, "n_gpu", visible)
+    with pytest.warns(UserWarning, match="torchrun"):
+        assert recipes.trainer("simcse-bert-base", **given).args.train_batch_size == 4
+
+
+def test_a_folder_with_a_file_of_the_users_is_left_alone(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(ValueError, match=r"output_dir .* README\.md"):
+        recipes.run("mini-simcse", data=SENTENCES, output_dir=".", model=str(checkpoint("bert")), **SMALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_run_yaml_holds_the_settings_of_both_stages(checkpoint, tmp_path):
+    given = {**SMALL, "model": str(checkpoint("bert-mlm")), "seed": 5, "hub_token": "secret", "mask_rate": 0.25}
+    given |= {"data": SENTENCES, "stage1": {"max_steps": 1}}
+    recipes.run("infocse-bert-base", output_dir=tmp_path / "out", **given)
+    texts = [(tmp_path / "out" / place / "run.yaml").read_text() for place in (".", "stage1")]
+    assert all("# data: given in Python" in text for text in texts)
+    assert not any(word in text for word in ("secret", *SENTENCES) for text in texts)
+    settings = recipes.parse(texts[0])
+    assert settings.pop("loss") == "infocse"
+    assert "dev" not in settings
+    torch.rand(9)  # which changes nothing
+    again = Recipe("", "infocse", {}, stage1=settings.pop("stage1"))
+    recipes.run(again, **{**settings, "data": SENTENCES, "output_dir": tmp_path / "again"})
+    assert equal(weights(tmp_path / "out"), weights(tmp_path / "again"))
+
+
+def test_the_card_names_the_recipe_its_settings_and_scores(checkpoint, dev, tmp_path):
+    given = {**SMALL, "dev": str(dev), "eval_steps": 2, "model": str(checkpoint("bert")), "mix": 0.5}
+    run = recipes.run("mini-simcse", data=SENTENCES, output_dir=tmp_path / "out", **given)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert all(text in card for text in ("`mini-simcse`", "mix: 0.5", "dev: dev.jsonl", str(run), "SimCSELoss"))
+    assert f"{100 * run.mixed:.2f}" in str(run)
+    assert str(tmp_path) not in card
+    assert not any(sentence in card for sentence in SENTENCES)
+    given |= {"card_examples": True, "dev": None}
+    recipes.run("mini-simcse", data=SENTENCES, output_dir=tmp_path / "asked", **given)
+    assert any(sentence in (tmp_path / "asked" / "README.md").read_text(encoding="utf-8") for sentence in SENTENCES)

@@ -26,7 +26,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import TrainerCallback
 
 from st_contrastive.training import ContrastiveTrainer
-from st_contrastive.training.resuming import missing
+from st_contrastive.training.resuming import missing_files
 from tests.conftest import SENTENCES
 from tests.methods import every_method, method_of
 from tests.training.conftest import arguments_of
@@ -94,7 +94,7 @@ def life(case, bert, folder, rng=None, operations=0):
             if in_a_step:
                 event = rng.choice(["on_step_begin", "on_pre_optimizer_step", "on_step_end", "on_epoch_begin"])
                 trainer.add_callback(KilledAtStep(rng.randrange(STEPS), event))
-            whole = any(not missing(entry) for entry in folder.glob("checkpoint-*"))
+            whole = any(not missing_files(entry) for entry in folder.glob("checkpoint-*"))
             trainer.train(resume_from_checkpoint=whole or None)
             tensors = {name: tensor.contiguous().clone() for name, tensor in trainer.loss.state_dict().items()}
             save_file(tensors, folder / "end.safetensors")
@@ -122,7 +122,7 @@ def main() -> None:
         ended = life(case, bert, broken, random.Random(rng.random()), expected["operations"])
         assert ended in (0, -signal.SIGKILL), ended
         died += ended != 0
-        cut += any(missing(entry) for entry in broken.glob("checkpoint-*"))
+        cut += any(missing_files(entry) for entry in broken.glob("checkpoint-*"))
         if ended == 0:  # it was through before its point came: back to its end, an earlier checkpoint, or the start
             (broken / "end.json").unlink()
             for newest in sorted(broken.glob("checkpoint-*"))[rng.randrange(3) :]:

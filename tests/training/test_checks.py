@@ -14,6 +14,7 @@ from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, So
 import st_contrastive as stc
 from st_contrastive import distributed
 from st_contrastive.training import ContrastiveTrainer
+from st_contrastive.training.checks import check_arguments
 from tests.filters import TRAINING
 from tests.training.conftest import ByStep, state_of
 
@@ -105,13 +106,12 @@ def test_an_optimizer_without_the_losses_parameters(build, of):
 
 @pytest.mark.filterwarnings("ignore:Of the first")
 def test_a_sampler_that_gives_one_sentence(build, of, sentences):
-    """The last batch of an epoch may have one, and two of them with two datasets."""
+    """The last batch of an epoch may have one."""
     data, options = Dataset.from_dict({"sentence": ["a cat"] * 8}), {"max_steps": 4}
-    with pytest.raises(ValueError, match="batch of one sentence"):
+    with pytest.warns(UserWarning, match="two batches of one sentence"):
         of(stc.SimCSELoss(build()), data=data, batch_sampler="no_duplicates", **options).train()
     five = stc.text_dataset(sentences[:5])
-    for data in (five, {"a": five, "b": five}):
-        assert of(stc.SimCSELoss(build()), data=data, **options).train().global_step == 4
+    assert of(stc.SimCSELoss(build()), data=five, **options).train().global_step == 4
 
 
 @pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
@@ -201,11 +201,20 @@ def test_a_default_prompt_that_training_lacks(build, of, named):
 
 
 def test_sharding_is_refused(build, of, monkeypatch):
-    for name, method in (("is_deepspeed_enabled", "DeepSpeed"), ("is_fsdp_enabled", "FSDP")):
-        trainer = of(stc.SimCSELoss(build()))
-        monkeypatch.setattr(trainer, name, True)
-        with pytest.raises(ValueError, match=f"{method} shards.*plain DDP"):
-            trainer.begin()
+    """FSDP for every loss, DeepSpeed for those that own parameters."""
+    owning, plain = of(stc.SimCSELoss(build())), of(stc.SimCSELoss(build(), head=None))
+    for trainer, name in ((owning, "DeepSpeed"), (owning, "FSDP"), (plain, "FSDP")):
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer, f"is_{name.lower()}_enabled", True)
+            with pytest.raises(ValueError, match=f"{name} shards.*plain DDP"):
+                check_arguments(trainer)
+    monkeypatch.setattr(plain, "is_deepspeed_enabled", True)
+    check_arguments(plain)
+
+
+def test_a_batch_that_is_found_by_trying_is_refused(build, of):
+    with pytest.raises(ValueError, match=r"auto_find_batch_size.*mini_batch_size"):
+        of(stc.SimCSELoss(build()), auto_find_batch_size=True)
 
 
 def test_on_several_processes(build, of, sentences, monkeypatch):
@@ -231,30 +240,81 @@ def test_on_several_processes(build, of, sentences, monkeypatch):
     trainer.begin()
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_the_card_quotes_no_text_unless_asked(build, arguments, sentences, tmp_path, asked):
-    model = build()
-    data = stc.text_dataset(sentences)
-    options = arguments(max_steps=1, save_strategy="no")
-    ContrastiveTrainer(model, options, data, loss=stc.SimCSELoss(model), card_examples=asked).train()
-    model.save_pretrained(str(tmp_path / "out"))
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
-    assert "SimCSELoss" in card
-    assert any(sentence in card for sentence in sentences) == asked
-
-
 def test_a_list_is_no_dataset(build, of, sentences):
     with pytest.raises(TypeError, match=r"train_dataset must be a Dataset, got list: st_contrastive\.text_dataset"):
         of(stc.SimCSELoss(build()), data=sentences)
 
 
-@pytest.mark.parametrize(("cells", "warns"), [("doc-{}", True), ("https://a.b/{}", True), ("word", False)])
-def test_ids_are_no_texts(build, of, sentences, cells, warns):
-    data = Dataset.from_dict({"sentence": sentences, "other": [cells.format(row) for row in range(len(sentences))]})
+@pytest.mark.parametrize(
+    ("column", "cells", "message"),
+    [
+        ("__index_level_0__", "{}", "index of pandas"),
+        ("Unnamed: 0", "{}", "index of pandas"),
+        ("source", "wikipedia", "'wikipedia' in all rows"),
+    ],
+)
+def test_a_column_that_is_another_form_of_no_text(build, of, sentences, column, cells, message):
+    data = Dataset.from_dict({column: [cells.format(row) for row in range(10)], "body": sentences, "label": range(10)})
+    with pytest.raises(
+        ValueError, match=rf"'{column}' of train_dataset is .*{message}.*select_columns.*'body', 'label'"
+    ):
+        of(stc.SimCSELoss(build()), data=data)
+    of(stc.SimCSELoss(build()), data=data.select_columns(["body"]))
+
+
+@pytest.mark.parametrize(("values", "warns"), [(["en", "de"], True), (["a longer text " * 4, "another " * 9], False)])
+def test_a_column_of_few_short_values(build, of, sentences, values, warns):
+    data = Dataset.from_dict({"body": [f"{text} again" for text in sentences * 2], "language": values * 10})
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         of(stc.SimCSELoss(build()), data=data)
-    assert any("column 'other' of train_dataset holds ids" in str(each.message) for each in caught) == warns
+    assert any("'language' of train_dataset has 2 values alone" in str(each.message) for each in caught) == warns
+
+
+@pytest.mark.parametrize("prompts", [{"body": "find: "}, {"sentence": "find: ", "body": ""}, {"a": {"body": "find: "}}])
+def test_a_prompt_of_no_column(build, of, sentences, prompts):
+    data = stc.text_dataset(sentences)
+    data = {"a": data, "b": data} if "a" in prompts else data
+    with pytest.raises(ValueError, match=r"prompts has 'body', which is no column: .*sentence"):
+        of(stc.SimCSELoss(build()), data=data, prompts=prompts)
+    named = {"a": {"sentence": "find: "}} if "a" in prompts else {"sentence": "find: "}
+    of(stc.SimCSELoss(build()), data=data, prompts=named)
+
+
+@pytest.mark.parametrize("method", [stc.SimCSELoss, stc.ConIsILoss])
+@pytest.mark.parametrize("setting", ["max_length", "model.max_seq_length"])
+def test_texts_that_are_cut_to_the_same_tokens(build, arguments, sentences, method, setting):
+    def trainer(share):
+        model, begin = build(), "the cat sleeps on the warm chair "
+        model.max_seq_length = 8 if setting == "model.max_seq_length" else 64
+        texts = [(begin if row < 10 * share else "") + text for row, text in enumerate(sentences)]
+        options = {} if model.max_seq_length == 8 else {"max_length": 8}
+        data = stc.text_dataset(texts)
+        return ContrastiveTrainer(
+            model, arguments(max_steps=1, save_strategy="no"), data, loss=method(model), **options
+        )
+
+    with pytest.raises(ValueError, match=f"90% of the first 10 rows of train_dataset, 'sentence'.*{setting} above 8"):
+        trainer(1).train()
+    run = trainer(0.5)
+    with pytest.warns(UserWarning, match=f"In 40% of the first 10 rows.*Raise {setting} above 8"):
+        run.train()
+    assert setting in run.remedy
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer(0.1).train()
+
+
+def test_a_corpus_that_the_queue_holds_whole(build, of, sentences):
+    for loss in (stc.TwinsLoss, stc.MomentumContrastLoss):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "TwinsLoss was given one column")
+            held = 16 if loss is stc.TwinsLoss else 164
+            with pytest.warns(UserWarning, match=f"has 10 rows, and {loss.__name__}'s queue and a batch {held}: from"):
+                of(loss(build()), max_steps=4).train()
+            warnings.simplefilter("error", UserWarning)
+            warnings.filterwarnings("ignore", "TwinsLoss was given one column")
+            of(loss(build()), max_steps=2).train()  # one epoch
 
 
 def test_a_dataset_smaller_than_the_only_batch(build, of, sentences):

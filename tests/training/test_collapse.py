@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from transformers import TrainerCallback
 
+from st_contrastive import SimCSELoss, text_dataset
+from st_contrastive.training import ContrastiveTrainer
+from st_contrastive.training.collapse import collapse_of
 from tests.filters import TRAINING
 
-pytestmark = [*TRAINING]
+pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
 
 
 class After(TrainerCallback):
@@ -29,6 +34,47 @@ def test_learning_rate_50(trainer):
         run.train()
     assert "50" in run.collapsed
     assert sum("collapsed" in str(warning.message) for warning in caught) == 1
+
+
+@pytest.mark.parametrize("method", ["simcse", "conisi", "twins", "infocse", "diffcse", "momentum", "pretraining"])
+def test_a_term_that_ends_where_equal_vectors_have_it(made, arguments, method):
+    """Weights and the queue are counted; what is not contrasted is not watched."""
+    options = {"twins": {"identical_weight": 8.0, "fraternal_weight": 0.1}, "infocse": {"contrastive_weight": 8.0}}
+    loss, data = made(method, **options.get(method, {}))
+    loss([loss.model.preprocess(data[name][:4]) for name in data.column_names if name != "label"])  # fills a queue
+    run = ContrastiveTrainer(loss.model, arguments(), data, loss=loss)
+    levels = loss.chance_levels(4)
+    assert bool(levels) == (method != "pretraining")
+    for name, level in levels.items():
+        run.state.log_history = [{"loss": 1.0, name: round(level, 4)}] * 12
+        with pytest.warns(UserWarning, match=f"its {name} loss ends at .*learning_rate"):
+            assert collapse_of(run)
+        run.state.log_history = [{"loss": 1.0, name: 0.95 * level}] * 12
+        assert collapse_of(run) is None
+        run.state.log_history = [{"loss": 1.0, name: level}] * 3  # too early to tell
+        assert collapse_of(run) is None
+
+
+class Own(SimCSELoss):
+    """A user's loss with a term of its own name."""
+
+    def compute_terms(self, columns, labels):
+        return {"mine": 8 * super().compute_terms(columns, labels)["contrastive"]}
+
+    def chance_levels(self, batch_size):
+        return {"mine": 8 * self.chance_level(batch_size)}
+
+
+@pytest.mark.parametrize("rate", [1e-3, 50.0])
+def test_a_loss_of_ones_own_is_watched(build, arguments, sentences, rate):
+    loss = Own(build())
+    options = arguments(learning_rate=rate, max_steps=20, lr_scheduler_type="constant", save_strategy="no")
+    run = ContrastiveTrainer(loss.model, options, text_dataset(sentences), loss=loss)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The run collapsed")
+        run.train()
+    assert (run.collapsed is not None) == (rate > 1)
+    assert rate < 1 or "mine" in run.collapsed
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])

@@ -40,6 +40,21 @@ def test_by_hand():
     assert model.weight.tolist() == [2.0, 0.0]
 
 
+def test_tied_weights_are_mixed_once():
+    model, start = models()
+    model.again, start.again = model.weight, start.weight  # as the embeddings of T5
+    mix_weights(model, start, 0.25)
+    assert model.weight.tolist() == [1.0, 1.0]
+
+
+def test_the_start_as_a_state():
+    model, start = models()
+    mix_weights(model, {name: weight.clone() for name, weight in start.state_dict().items()}, 0.25)
+    assert model.weight.tolist() == [1.0, 1.0]
+    with pytest.raises(ValueError, match="missing in start"):
+        mix_weights(model, {}, 0.25)
+
+
 def test_an_encoder(build, tmp_path):
     model, start = build(), build()
     expected = {name: weight.clone() + 0.5 for name, weight in start.named_parameters()}

@@ -1,0 +1,34 @@
+"""``st-contrastive describe``: what a file looks like to a model, before training."""
+
+from __future__ import annotations
+
+import argparse
+
+from st_contrastive.cli._arguments import name, user_error
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "describe",
+        help="report on a file before training",
+        description="Print how many rows train would read and leave out, how many texts are longer than the model "
+        "reads, and three examples.",
+    )
+    parser.add_argument("data", type=name, metavar="FILE", help="as --data of train")
+    parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")
+    for option in ("column", "pairs", "split"):
+        parser.add_argument(f"--{option}", type=name, metavar="NAME", help="as for train")
+    parser.add_argument("--prompt", metavar="TEXT", help="text that training puts before each text")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the file as train does, and print the report."""
+    from st_contrastive import inputs, recipes
+
+    options = {option: getattr(args, option) for option in ("column", "pairs", "split") if getattr(args, option)}
+    with user_error(OSError, TypeError, ValueError):
+        texts = recipes.read_texts(args.data, **options)
+        print(inputs.describe(texts, recipes.load_model(args.model), prompt=args.prompt))
+    return 0

@@ -1,0 +1,37 @@
+"""Vectors as encoders give them: order, copies, half precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from st_contrastive.evaluation import STSPairs, evaluate_geometry, sts_spearman
+from st_contrastive.evaluation._encoding import encoded
+from st_contrastive.evaluation.transfer import TransferSplit, features
+from tests.evaluation.encoders import Letters
+
+
+class Half(Letters):
+    """Vectors so long that float16 can't hold their squares."""
+
+    def encode(self, sentences, **options):
+        return (300 * super().encode(sentences, **options)).astype(np.float16)
+
+
+def test_each_text_is_encoded_once_and_in_its_place():
+    assert encoded(Letters(), ["b", "a", "b"]).tolist() == [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
+
+
+def test_half_precision_is_widened():
+    vectors = encoded(Half(), ["aab", "b"])
+    assert vectors.dtype == np.float32
+    assert (vectors @ vectors.T).tolist() == [[450_000, 90_000], [90_000, 90_000]]
+    assert features(Half(), TransferSplit((("aa",), ("ab",)), ("0",))).tolist() == [[300, 300, 0, 180_000, 0, 0]]
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_of_half_precision_are_those_of_full():
+    pairs = STSPairs(("a", "ab", "ab", "aac"), ("aa", "a", "c", "b"), (5.0, 3.0, 0.0, 1.0))
+    assert sts_spearman(Half(), pairs) == sts_spearman(Letters(), pairs)
+    values = [[score.value for score in evaluate_geometry(model, pairs).scores] for model in (Half(), Letters())]
+    assert values[0] == pytest.approx(values[1])

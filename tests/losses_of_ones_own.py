@@ -1,0 +1,24 @@
+"""A loss of a user's, which no registry knows."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from st_contrastive import SimCSELoss
+
+
+class Shrinking(nn.Module):
+    def __init__(self, model, factor=0.5):
+        super().__init__()
+        self.model, self.factor = model, factor
+
+    def forward(self, sentence_features, labels=None):
+        return self.factor * self.model(sentence_features[0])["sentence_embedding"].norm(dim=1).mean()
+
+
+class Passing(SimCSELoss):
+    """Its other arguments are its base's."""
+
+    def __init__(self, model, bias=0.5, **options):
+        super().__init__(model, **options)
+        self.bias = bias

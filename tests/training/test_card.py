@@ -1,0 +1,53 @@
+"""The card of a saved model names the package and quotes no text."""
+
+from __future__ import annotations
+
+import pytest
+from huggingface_hub import ModelCard
+from sentence_transformers import SentenceTransformer
+
+import st_contrastive as stc
+from st_contrastive.training import ContrastiveTrainer
+from st_contrastive.training.card import add_to_card
+from tests.conftest import without_the_package
+from tests.filters import TRAINING
+
+pytestmark = [*TRAINING]
+
+
+@pytest.fixture
+def saved(build, arguments, sentences, tmp_path):
+    """``saved(**options)``: folder of a model that was trained for a step."""
+
+    def save(text="", **options):
+        model, data = build(), stc.text_dataset(sentences)
+        loss = stc.SimCSELoss(model)
+        ContrastiveTrainer(model, arguments(max_steps=1, save_strategy="no"), data, loss=loss, **options).train()
+        add_to_card(model, text)
+        model.save_pretrained(str(tmp_path / "out"))
+        return tmp_path / "out"
+
+    return save
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_card_quotes_no_text_unless_asked(saved, sentences, asked):
+    card = (saved(card_examples=asked) / "README.md").read_text(encoding="utf-8")
+    assert "SimCSELoss" in card
+    assert any(sentence in card for sentence in sentences) == asked
+
+
+def test_the_card_names_the_package(saved):
+    folder = saved("| setting | value |\n|---|---|\n| recipe | own-text |")
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.library_name == "sentence-transformers"
+    assert "st-contrastive" in card.data.tags
+    paragraphs = card.text.split("\n\n")
+    first = next(index for index, text in enumerate(paragraphs) if text.startswith("This is a"))
+    assert paragraphs[first].endswith(".")
+    assert paragraphs[first + 1].endswith("| recipe | own-text |")
+    assert paragraphs[first + 2].startswith("Trained with [st_contrastive](https://")
+    assert not any("trust_remote_code" in path.read_text(encoding="utf-8") for path in folder.glob("*.json"))
+    with without_the_package():
+        SentenceTransformer(str(folder), device="cpu").save_pretrained(str(folder / "again"))
+    assert ModelCard.load(folder / "again" / "README.md").text == card.text
