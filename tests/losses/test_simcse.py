@@ -137,6 +137,18 @@ def test_of_two_columns_both_are_masked(build, sentences, monkeypatch, longer):
     assert found.item() == pytest.approx(0.5 * torch.cat(scores).mean().item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("prompts", [("the red ", "a blue "), (None, "the red "), ("the red ", None)])
+def test_the_prompt_of_each_column_is_left_whole(build, sentences, monkeypatch, prompts):
+    model = build("bert-mlm")
+    loss, seen = SimCSELoss(model, mlm_weight=0.1, mask_rate=1.0), []
+    masking = loss.masking.forward
+    monkeypatch.setattr(loss.masking, "forward", lambda *args: seen.append(masking(*args)) or seen[-1])
+    loss([model.preprocess(sentences[:2], **({} if prompt is None else {"prompt": prompt})) for prompt in prompts])
+    for chosen, prompt in zip(seen[0].chosen.chunk(2), prompts, strict=True):
+        assert chosen[:, 3].all()
+        assert chosen[:, 1:3].any() == chosen[:, 1:3].all() == (prompt is None)
+
+
 def test_pairs_without_a_head_are_sentence_transformers_loss(build, sentences):
     model = build(dropout=False)
     batch = [model.preprocess(part) for part in (sentences, sentences[::-1])]
