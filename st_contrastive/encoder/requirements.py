@@ -163,8 +163,9 @@ def require_plain_tokens(model: nn.Module, reader: str) -> None:
     for module in list(unwrap(model))[1:]:
         if isinstance(module, Pooling):
             break
-        if type(module).__name__ in ("Dense", "CNN", "LSTM", "WordWeights", "WeightedLayerPooling"):
-            change = f"{type(module).__name__} changes them before the model pools them: put it behind the Pooling"
+        if (kind := type(module).__name__) in ("Dense", "CNN", "LSTM", "WordWeights", "WeightedLayerPooling"):
+            remedy = "put it behind the Pooling" if kind == "Dense" else "take it out"
+            change = f"{kind} changes them before the model pools them: {remedy}"
     if change:
         raise ValueError(
             f"{reader} reads the encoder's own token vectors, and {change}, or take a loss that reads sentence vectors "

@@ -111,10 +111,14 @@ class Rows:
         """A new dict for a SentenceTransformer, which writes into the one that it is given."""
         return {**self.constants, **self.per_row, **self.texts}
 
+    @property
+    def behind_prompt(self) -> Tensor:
+        """``attention_mask`` (N, L) without a prompt."""
+        return self.mask * (torch.arange(self.width, device=self.mask.device) >= self.prompt_length)
+
     def corrupted(self, corruption: Callable[[Tensor, Tensor], CorruptedTokens]) -> CorruptedTokens:
         """The tokens after a corruption, which leaves a prompt whole."""
-        behind_prompt = torch.arange(self.width, device=self.mask.device) >= self.prompt_length
-        return corruption(self.ids, self.mask * behind_prompt)
+        return corruption(self.ids, self.behind_prompt)
 
     def with_ids(self, input_ids: Tensor) -> Rows:
         """The rows with other tokens in the same places."""

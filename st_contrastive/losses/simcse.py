@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from st_contrastive.components import MaskedLMHead
 from st_contrastive.encoder.model import encoder_of
 from st_contrastive.encoder.passes import run_model
 from st_contrastive.encoder.requirements import require_plain_tokens
-from st_contrastive.encoder.rows import CorruptedTokens, Rows
+from st_contrastive.encoder.rows import CorruptedTokens, Rows, padded
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.conditioned import masked_lm_sums, masking_for
 
@@ -79,7 +80,8 @@ class SimCSELoss(TextLoss):
         both = masked = None
         if self.mlm_head is not None:  # random tokens are drawn before any pass
             both = first.followed_by(second)
-            masked = both.corrupted(self.masking)
+            behind_prompts = [padded(part.behind_prompt, both.width) for part in (first, second)]  # may differ
+            masked = self.masking(both.ids, torch.cat(behind_prompts))
         anchors, positives = self.project(*self.encode(first, second))  # (N, d) each
         terms = {"contrastive": self.contrast(anchors, positives)}
         if both is not None and masked is not None:

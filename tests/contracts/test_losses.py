@@ -214,6 +214,22 @@ def test_weights_in_half_precision(build, sentences, name):
         build_loss(name, build().half())
 
 
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+@each_loss
+def test_what_a_loss_owns_is_in_the_encoders_type_and_not_in_torchs_default(build, sentences, name, default):
+    """Heads, classifiers, networks and queues."""
+    for dtype in (torch.float32, torch.float64):
+        model = build("bert-mlm").to(dtype)
+        torch.set_default_dtype(default)
+        try:
+            loss = build_loss(name, model)
+            loss(columns(model, sentences, name)).backward()
+        finally:
+            torch.set_default_dtype(torch.float32)
+        tensors = {**dict(loss.named_parameters()), **dict(loss.named_buffers())}
+        assert {key for key, tensor in tensors.items() if tensor.is_floating_point() and tensor.dtype != dtype} == set()
+
+
 @pytest.mark.long
 @each_loss
 def test_data_parallel_and_compiled(build, sentences, name):

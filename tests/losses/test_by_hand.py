@@ -109,6 +109,10 @@ def test_conisi_constructs_what_it_says(double, sentences, strategy):
         return compose(first, second)
 
     loss.pairs.composer.forward = spy
+    replaced = []
+    if strategy == "subword":
+        replace = loss.pairs.replacement.forward
+        loss.pairs.replacement.forward = lambda *args: replaced.append(replace(*args)) or replaced[-1]
     terms = loss(features(model, sentences))
     ((firsts, seconds),) = composed  # all pairs at once: each with itself, then each with what was constructed
     rows = range(len(sentences))
@@ -121,9 +125,12 @@ def test_conisi_constructs_what_it_says(double, sentences, strategy):
     if strategy == "other":
         assert all(c in originals for c in made)
     else:
-        own = [c for c, x in zip(made, originals, strict=True) if c not in originals]
-        assert len(own) > 0
-        assert all(len(c) == len(x) for c, x in zip(made, originals, strict=True) if c in own)
+        (corrupted,) = replaced
+        edited = [corrupted.input_ids[i, 1 : 1 + len(x)].tolist() for i, x in enumerate(originals)]
+        assert edited != originals
+        # Where no subword was replaced, another sentence stands.
+        for c, e, x in zip(made, edited, originals, strict=True):
+            assert c == e if e != x else c in originals
     tokenizer, head = model.tokenizer, loss.predictor
     pairs = [(x, x) for x in originals] + list(zip(originals, made, strict=True))
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id

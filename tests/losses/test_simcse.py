@@ -109,17 +109,44 @@ def test_a_checkpoint_with_a_matrix_of_its_own_keeps_it(checkpoint, sentences, t
     assert decoder.grad.abs().sum() > 0
 
 
-def test_both_columns_are_masked(build, sentences, monkeypatch):
-    model = build("bert-mlm")
-    loss, seen = SimCSELoss(model, mlm_weight=0.1), []
+@pytest.mark.parametrize("longer", [0, 1])
+def test_of_two_columns_both_are_masked(build, sentences, monkeypatch, longer):
+    model = build("bert-mlm", dropout=False)
+    loss, seen = SimCSELoss(model, mlm_weight=0.5), []
+    loss.mlm_head.eval()
     masking = loss.masking.forward
-    monkeypatch.setattr(loss.masking, "forward", lambda ids, mask: seen.append(ids) or masking(ids, mask))
-    first, second = model.preprocess(sentences), model.preprocess([f"{text} rain" for text in sentences])
-    loss([dict(first), dict(second)])
-    assert len(seen) == 1
-    masked, ids = seen[0].split(len(sentences)), (first["input_ids"], second["input_ids"])
-    for part, own in zip(masked, ids, strict=True):
-        assert torch.equal(part[:, : own.shape[1]], own)
+    monkeypatch.setattr(loss.masking, "forward", lambda *args: seen.append((*args, masking(*args))) or seen[-1][2])
+    texts = [sentences[:4], sentences[4:8]]
+    texts[longer] = [f"{text} rain falls and rain falls again" for text in texts[longer]]
+    batch = [model.preprocess(column) for column in texts]
+    assert batch[longer]["input_ids"].shape[1] > batch[1 - longer]["input_ids"].shape[1]
+    found = loss([dict(column) for column in batch])["mlm"]
+    ((ids, mask, masked),) = seen
+    assert len(ids) == 8
+    scores = []
+    for column, rows in zip(batch, (range(4), range(4, 8)), strict=True):
+        width = column["input_ids"].shape[1]
+        assert torch.equal(ids[rows, :width], column["input_ids"])
+        assert torch.equal(mask[rows, :width], column["attention_mask"])
+        assert not mask[rows, width:].any()
+        states = model({**column, "input_ids": masked.input_ids[rows, :width]})["token_embeddings"]
+        chosen = masked.chosen[rows, :width]
+        assert chosen.any()
+        assert not masked.chosen[rows, width:].any()
+        scores.append(F.cross_entropy(loss.mlm_head(states[chosen]), column["input_ids"][chosen], reduction="none"))
+    assert found.item() == pytest.approx(0.5 * torch.cat(scores).mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("prompts", [("the red ", "a blue "), (None, "the red "), ("the red ", None)])
+def test_the_prompt_of_each_column_is_left_whole(build, sentences, monkeypatch, prompts):
+    model = build("bert-mlm")
+    loss, seen = SimCSELoss(model, mlm_weight=0.1, mask_rate=1.0), []
+    masking = loss.masking.forward
+    monkeypatch.setattr(loss.masking, "forward", lambda *args: seen.append(masking(*args)) or seen[-1])
+    loss([model.preprocess(sentences[:2], **({} if prompt is None else {"prompt": prompt})) for prompt in prompts])
+    for chosen, prompt in zip(seen[0].chosen.chunk(2), prompts, strict=True):
+        assert chosen[:, 3].all()
+        assert chosen[:, 1:3].any() == chosen[:, 1:3].all() == (prompt is None)
 
 
 def test_pairs_without_a_head_are_sentence_transformers_loss(build, sentences):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -13,6 +14,9 @@ from st_contrastive import FraternalEmbedding, TwinsLoss, twins_dataset
 from st_contrastive.encoder import passes
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses import twins as twins_module
+from st_contrastive.losses.base import Step
+from st_contrastive.losses.twins import Views
+from st_contrastive.objectives import info_nce, twins_margin
 from tests import foreign
 
 pytestmark = [
@@ -70,6 +74,43 @@ def vectors(loss, columns, labels=None):
 def cosine(a, b):
     dot = sum(x * y for x, y in zip(a, b, strict=True))
     return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+@pytest.mark.parametrize("queue_batches", [0, 2])
+@pytest.mark.parametrize("margin_from", ["tokens", "embeddings"])
+def test_one_product_gives_what_each_objective_gives_by_itself(build, queue_batches, gathered, margin_from):
+    options = {"identical_weight": 0.5, "fraternal_weight": 2.0, "twins_weight": 3.0, "margin_from": margin_from}
+    loss = TwinsLoss(build(), temperature=0.1, queue_batches=queue_batches, forgetting_rate=0.3, **options).double()
+    for rows in (3, 2) if queue_batches else ():
+        loss.queue.push(torch.randn(rows, 32))
+    vectors = [torch.randn(4, 32, dtype=torch.float64).requires_grad_(number < 3) for number in range(6)]
+    if margin_from == "tokens":
+        vectors[4] = None
+    h, identical, fraternal, x, x_identical, x_fraternal = vectors
+    others, rank_weight = torch.randn(2, 32, dtype=torch.float64), 1.0
+    if gathered:  # the second of two processes, the first with two rows
+        loss.step, rank_weight = Step(row_counts=(2, 4)), 4 * 2 / 6
+        loss.gather = lambda vectors: torch.cat([others, vectors])
+    with mock.patch("st_contrastive.distributed.rank", return_value=1):
+        terms = loss._terms(Views(*vectors))
+    past, weights = loss.queue.entries() if queue_batches else (None, None)
+    assert past is None or weights.tolist() == pytest.approx([0.7] * 2 + [0.4] * 3)
+    place = {"temperature": 0.1, "offset": 2 if gathered else 0}
+    twins, frat = (torch.cat([others, part]) if gathered else part for part in (identical, fraternal))
+    expected = {
+        "identical": 0.5 * info_nce(h, twins, negatives=past, negative_weights=weights, **place),
+        "fraternal": 2 * info_nce(h, frat, **place),
+        "twins": 3 * twins_margin(h, identical, fraternal, x, x if x_identical is None else x_identical, x_fraternal),
+    }
+    assert terms.keys() == expected.keys()
+    for name, value in expected.items():
+        assert terms[name].item() == pytest.approx(rank_weight * value.item(), rel=1e-12)
+        reached = [h, *([identical] if name != "fraternal" else []), *([fraternal] if name != "identical" else [])]
+        found, wanted = (torch.autograd.grad(t, reached, retain_graph=True) for t in (terms[name], rank_weight * value))
+        for one, other in zip(found, wanted, strict=True):
+            assert other.abs().sum() > 1e-6
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-13)
 
 
 def test_margin_of_tokens_by_hand(build):
@@ -305,7 +346,7 @@ def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, 
 # The queue's keys.
 
 
-def info_nce(anchors, positives, keys):
+def plain_info_nce(anchors, positives, keys):
     """Plain InfoNCE over the batch and the keys, row by row."""
     total = 0.0
     for row, anchor in enumerate(anchors):
@@ -331,12 +372,12 @@ def test_a_queue_without_forgetting_is_plain_info_nce(build, sentences, key_mome
             keys = (model if key_momentum is None else slow)(dict(columns[0]))["token_embeddings"][:, 0]
         kept = [key for batch in past[-2:] for key in batch]
         assert loss.queue.entries()[1].tolist() == [1.0] * len(kept)
-        expected = info_nce(h, identical, kept)
+        expected = plain_info_nce(h, identical, kept)
         gradients = torch.autograd.grad(expected, model[0].model.encoder.parameters(), retain_graph=True)
         terms = loss(fresh(columns))
         assert terms["identical"].item() == pytest.approx(expected.item(), rel=1e-9)
         # The fraternal twin meets no queue (eq. 7).
-        assert terms["fraternal"].item() == pytest.approx(info_nce(h, fraternal, []).item(), rel=1e-9, abs=1e-12)
+        assert terms["fraternal"].item() == pytest.approx(plain_info_nce(h, fraternal, []).item(), rel=1e-9, abs=1e-12)
         found = torch.autograd.grad(terms["identical"], model[0].model.encoder.parameters(), retain_graph=True)
         for one, other in zip(found, gradients, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)

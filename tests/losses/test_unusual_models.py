@@ -151,12 +151,16 @@ READERS = {
 }
 
 
+@pytest.mark.parametrize(("kind", "remedy"), [("Dense", "behind the Pooling"), ("WeightedLayerPooling", "take it out")])
 @pytest.mark.parametrize("name", READERS)
-def test_token_vectors_that_are_changed_before_pooling_are_not_read(build, name):
+def test_token_vectors_that_are_changed_before_pooling_are_not_read(build, name, kind, remedy):
     model = build()
     kinds = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
-    changed = SentenceTransformer(modules=[model[0], Dense(32, 16, **kinds), Pooling(16, "cls")], device="cpu")
-    with pytest.raises(ValueError, match="reads the encoder's own token vectors, and Dense changes them"):
+    changing, width = WeightedLayerPooling(32, num_hidden_layers=4, layer_start=1), 32
+    if kind == "Dense":
+        changing, width = Dense(32, 16, **kinds), 16
+    changed = SentenceTransformer(modules=[model[0], changing, Pooling(width, "cls")], device="cpu")
+    with pytest.raises(ValueError, match=f"reads the encoder's own token vectors, and {kind} changes them.*{remedy}"):
         READERS[name](changed)
     READERS[name](SentenceTransformer(modules=[model[0], Pooling(32, "cls"), Dense(32, 16)], device="cpu"))
 
