@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,12 +17,14 @@ from st_contrastive.encoder.copies import plain_copy
 from st_contrastive.encoder.passes import Encoded, run_modules
 from st_contrastive.encoder.rows import Rows
 
-#: The steps of each optimizer. Tensors have versions, but a fused AdamW, the Trainer's default, does not raise them.
+#: The last step of each optimizer among those of all. Tensors have versions, but a fused AdamW, the Trainer's default,
+#: does not raise them.
 _steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+_count = itertools.count(1)
 
 
 def _count_step(optimizer: Optimizer, *_: object) -> None:
-    _steps[optimizer] = _steps.get(optimizer, 0) + 1
+    _steps[optimizer] = next(_count)
 
 
 register_optimizer_step_post_hook(_count_step)
@@ -33,9 +36,9 @@ class MomentumEncoder(nn.Module):
     .. math:: \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q
 
     They are never trained, and always in evaluation mode, without dropout, as in ESimCSE. They move once for each
-    change of the followed weights, by an optimizer or in place, so that batches whose gradients are accumulated share
-    one step. Half precision would
-    round small steps away: the copies are in float32 at least, and stay so when the loss is cast.
+    change of the followed weights, by an optimizer's step or in place (not through ``.data``), so that batches whose
+    gradients are accumulated share one step. Half precision would round small steps away: the copies are in float32 at
+    least, and stay so when the loss is cast.
 
     Args:
         model: the modules of the trained model.
@@ -102,9 +105,7 @@ class MomentumEncoder(nn.Module):
 
 
 def _changes(weights: Sequence[Tensor]) -> tuple[int, ...]:
-    """The steps of all optimizers that hold one of the weights, and the weights' versions."""
+    """The last step of an optimizer that holds one of the weights, and the weights' versions."""
     ids = {id(weight) for weight in weights}
-    held = (
-        count for each, count in _steps.items() if any(id(p) in ids for g in each.param_groups for p in g["params"])
-    )
-    return (sum(held), *(weight._version for weight in weights))
+    held = (step for each, step in _steps.items() if any(id(p) in ids for g in each.param_groups for p in g["params"]))
+    return (max(held, default=0), *(weight._version for weight in weights))

@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 POOLING_MODES: tuple[str, ...] = tuple(Pooling.POOLING_MODES)
@@ -170,6 +171,13 @@ def is_compiled(model: nn.Module) -> bool:
     """Whether the model or its encoder is under torch.compile."""
     parts = [*wrapper_chain(model), encoder_of(model)]
     return any(vars(part).get("_compiled_call_impl") or "_orig_mod" in vars(part)["_modules"] for part in parts)
+
+
+def broadcasts_buffers(model: nn.Module) -> bool:
+    """Whether DistributedDataParallel sends the encoder's buffers before each forward pass: all processes must make
+    the same number of passes."""
+    wrappers = [part for part in wrapper_chain(model) if isinstance(part, DistributedDataParallel)]
+    return any(part.broadcast_buffers and next(part.buffers(), None) is not None for part in wrappers)
 
 
 def run_precision(model: nn.Module) -> AbstractContextManager[Any]:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
 from st_contrastive.encoder.model import (
+    broadcasts_buffers,
     dropout_setting,
     encoder_of,
     has_dropout,
@@ -141,17 +142,12 @@ def warn_without_dropout(model: nn.Module, name: str) -> None:
 
 def require_single_broadcast(model: nn.Module, argument: str) -> None:
     """Refuse DistributedDataParallel that sends the encoder's buffers before each forward pass."""
-    for wrapper in wrapper_chain(model):
-        if (
-            isinstance(wrapper, DistributedDataParallel)
-            and wrapper.broadcast_buffers
-            and next(wrapper.buffers(), None) is not None
-        ):
-            raise ValueError(
-                f"{argument} makes several forward passes a step, before each of which DistributedDataParallel would "
-                "broadcast the encoder's buffers: a process with fewer of them would let the others wait for ever. "
-                "Wrap the model with broadcast_buffers=False."
-            )
+    if broadcasts_buffers(model):
+        raise ValueError(
+            f"{argument} makes several forward passes a step, before each of which DistributedDataParallel would "
+            "broadcast the encoder's buffers: a process with fewer of them would let the others wait for ever. "
+            "Wrap the model with broadcast_buffers=False."
+        )
 
 
 def require_plain_tokens(model: nn.Module, reader: str) -> None:

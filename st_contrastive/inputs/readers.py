@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from datasets import Dataset, Features, IterableDataset, Value
 
-from st_contrastive._checks import require_choice, require_languages, warn
+from st_contrastive._checks import require_choice, require_flag, require_languages, warn
 from st_contrastive.inputs._tables import Source, naming, read_table, text_column, text_columns
 
 _Rows: TypeAlias = list[tuple[str, ...]]
@@ -31,9 +31,9 @@ def load_sentences(
     :func:`describe` shows the counts. No text is left out for its length.
 
     Args:
-        source: a .csv, .tsv, .json, .jsonl, .parquet or text file, also compressed (.gz, .bz2, .xz, .zst, .zip of one
-            file); a folder of files of one kind, or of a Dataset's ``save_to_disk``; a name on the hub, whose split
-            "train" is read; a Dataset; or a sequence of strings.
+        source: a .csv, .tsv, .json, .jsonl, .parquet or text file, also compressed (.gz, .bz2, .xz, .zip of one file);
+            a folder of files of one kind, or of a Dataset's ``save_to_disk``; a name on the hub, whose split "train" is
+            read; a Dataset; or a sequence of strings.
         column: the column of text; needed where there are several. A field of objects is "doc.body".
         split: "lines" takes each row as it is; "sentences" cuts it into sentences, for documents, by rules for English,
             and a language's code, such as "de", by rules for that language.
@@ -49,6 +49,7 @@ def load_sentences(
         >>> load_sentences(["A cat sleeps.", "", "It rains.", "A cat sleeps.", "It snows."])["sentence"][:]
         ['A cat sleeps.', 'It rains.', 'It snows.']
     """
+    require_flag("repeats", repeats)
     language = language_of(split)
     if column is not None and not isinstance(column, str):
         raise ValueError(f"column={column!r}: name one column. load_pairs(source, columns=...) makes pairs of two.")

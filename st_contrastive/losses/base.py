@@ -26,6 +26,7 @@ from st_contrastive._random import fixed_draws
 from st_contrastive.components.heads import HEADS
 from st_contrastive.encoder.grouping import Grouping, RowFunction, RowInput, in_order
 from st_contrastive.encoder.model import (
+    broadcasts_buffers,
     embedding_width,
     encoder_of,
     ignores_padding,
@@ -193,7 +194,9 @@ class TextLoss(nn.Module, ABC):
         # A loaded SentenceTransformer is in training mode while the encoder in it is not.
         is_learning = self.model.training and encoder.training and torch.is_grad_enabled()
         self._check_step(encoder, len(rows), is_learning)
-        by_length = self.group_by_length and may_cut and rows.mask.device.type == "cpu" and not is_compiled(self.model)
+        on_cpu = rows.mask.device.type == "cpu" and not is_compiled(self.model)
+        # Processes may have different numbers of groups.
+        by_length = self.group_by_length and may_cut and on_cpu and not broadcasts_buffers(self.model)
         gathers = self.gather_across_devices and distributed.world_size() > 1
         row_counts = distributed.row_counts(len(rows), rows.mask.device) if gathers else (len(rows),)
         is_first = is_learning and not self._has_learned
@@ -221,9 +224,9 @@ class TextLoss(nn.Module, ABC):
         # self.step is still the previous one: an epoch's last batch alone may have one sentence.
         if is_learning and not self.has_negatives(rows) and self.step.row_counts == (1,):
             self.warn_once(
-                f"{name} was given two batches of one sentence, which has no other to be contrasted with: their loss "
-                "is 0. Give a batch size of 2 or more; the batch sampler no_duplicates makes batches of one where most "
-                "texts are equal: remove repeated texts."
+                f"{name} was given two batches of one sentence, which has no other to be contrasted with: their "
+                "contrastive loss is 0. Give a batch size of 2 or more; the batch sampler no_duplicates makes batches "
+                "of one where most texts are equal: remove repeated texts."
             )
         if replays_outputs(self.model) or replays_outputs(self.model, layers=True):
             has_one_width = bool(self.owned_modules()) or self.mini_batch_size is not None
@@ -388,6 +391,8 @@ class TextLoss(nn.Module, ABC):
         for part in self.owned_modules():
             part.to(unwrap(self.model).device)
             require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
+        for tensor in (*self.parameters(recurse=False), *self.buffers(recurse=False)):
+            tensor.data = tensor.data.to(unwrap(self.model).device)
         if self.dropout_only:
             warn_without_dropout(self.model, type(self).__name__)
 

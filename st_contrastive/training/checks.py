@@ -62,7 +62,7 @@ def check_data(trainer: Any) -> None:
 
 
 def check_run(trainer: Any) -> None:
-    """The checks of model, losses and batches, when all are there."""
+    """The checks of model, losses, optimizer and batches, when all are there."""
     args, losses = trainer.args, distinct_losses(trainer.loss)
     wrapped = any(hasattr(part, "merge_and_unload") for part in trainer.model.modules())
     if wrapped and args.save_strategy != "no":
@@ -76,6 +76,8 @@ def check_run(trainer: Any) -> None:
             "earlier checkpoint, or allow more steps."
         )
     _check_model(trainer.model, losses)
+    if trainer.has_users_optimizer:
+        _check_optimizer(trainer, losses)
     _check_processes(trainer, losses)
     _check_batches(trainer)
     _check_metric(trainer)
@@ -211,6 +213,17 @@ def _check_model(model: nn.Module, losses: list[nn.Module]) -> None:
                     f"The {name} of {type(loss).__name__} is another object than the trainer's model, so that neither "
                     "would be trained. Build the loss with the model that the trainer gets."
                 )
+
+
+def _check_optimizer(trainer: Any, losses: list[nn.Module]) -> None:
+    stepped = {id(weight) for group in trainer.optimizer.param_groups for weight in group["params"]}
+    state = {name: weight for loss in losses for name, weight in owned_state(loss).items() if weight.requires_grad}
+    if absent := [name for name, weight in state.items() if id(weight) not in stepped]:
+        raise ValueError(
+            f"optimizers: the optimizer lacks {len(absent)} parameter(s) of the loss, such as {absent[0]}, which would "
+            "never be trained. Build it of [p for p in loss.parameters() if p.requires_grad], which has the model's "
+            "too, or leave the optimizer to the trainer."
+        )
 
 
 def _check_processes(trainer: Any, losses: list[nn.Module]) -> None:

@@ -59,6 +59,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self.max_length, self.card_examples = max_length, card_examples
         super().__init__(*args, **kwargs)
         loss = args[4] if len(args) > 4 else kwargs.get("loss")
+        self.has_users_optimizer = self.optimizer is not None
         self.given = {**kwargs, "loss": self.loss if loss is None else loss}
         self._resumed_from: Path | None = None
         self._resumed_sums: dict[str, Tensor] = {}

@@ -212,5 +212,6 @@ def test_ddp_that_broadcasts_buffers_before_each_mini_batch(build, sentences):
                         loss([model.preprocess(sentences)])
                 else:
                     assert loss([model.preprocess(sentences)]).total.isfinite()
+                    assert loss.step.grouping.by_length is not refused
     finally:
         dist.destroy_process_group()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 import pytest
+import torch
 from datasets import Dataset
 from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
@@ -14,6 +15,7 @@ from st_contrastive import distributed
 from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.checks import check_arguments
 from tests.filters import TRAINING
+from tests.training.conftest import state_of
 
 pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
 
@@ -76,6 +78,21 @@ def test_a_loss_of_another_model(build, of, sentences):
     datasets = {name: stc.text_dataset(sentences) for name in losses}
     with pytest.raises(ValueError, match="model of TwinsLoss is another object"):
         of(losses, model, datasets).train()
+
+
+def test_an_optimizer_without_the_losses_parameters(build, of):
+    loss = stc.SimCSELoss(build())
+    optimizer = torch.optim.AdamW(loss.model.parameters())
+    with pytest.raises(ValueError, match=r"lacks 2 parameter\(s\) of the loss, such as head\..*loss.parameters"):
+        of(loss, optimizers=(optimizer, None)).train()
+    before = state_of(loss)
+    whole = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad])
+    of(loss, optimizers=(whole, None)).train()
+    assert not torch.equal(before["head.linear.weight"], loss.head.linear.weight)
+    plain = stc.TwinsLoss(build())  # owns no parameter
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TwinsLoss was given one column")
+        assert of(plain, optimizers=(torch.optim.AdamW(plain.model.parameters()), None)).train().global_step == 1
 
 
 @pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
