@@ -388,11 +388,12 @@ class TextLoss(nn.Module, ABC):
         Raises:
             ValueError: what the loss would train is float16, as a copy of a frozen encoder that was loaded so.
         """
+        device = unwrap(self.model).device
         for part in self.owned_modules():
-            part.to(unwrap(self.model).device)
+            part.to(device)
             require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
         for tensor in (*self.parameters(recurse=False), *self.buffers(recurse=False)):
-            tensor.data = tensor.data.to(unwrap(self.model).device)
+            tensor.data = tensor.data.to(device)
         if self.dropout_only:
             warn_without_dropout(self.model, type(self).__name__)
 

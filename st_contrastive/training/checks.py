@@ -1,4 +1,4 @@
-"""What ContrastiveTrainer refuses before the first step, or warns of: runs that would not train what was meant."""
+"""Checks before the first step: ContrastiveTrainer refuses, or warns of, runs that would not train what was meant."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_arguments(trainer: Any) -> None:
             "auto_find_batch_size changes the batch that sentences are contrasted in, and a queue outlives each try. "
             "Leave it out; the loss's mini_batch_size saves memory without changing the gradient."
         )
-    owning = any(trained(owned_state(loss)) for loss in distinct_losses(trainer.loss))
+    owning = _own_parameters(distinct_losses(trainer.loss))
     if trainer.args.fsdp or trainer.is_fsdp_enabled or (trainer.is_deepspeed_enabled and owning):
         raise ValueError(
             f"{'DeepSpeed' if trainer.is_deepspeed_enabled else 'FSDP'} shards the encoder: the loss's parameters are "
@@ -97,6 +97,11 @@ def text_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
 def text_losses(losses: Losses) -> list[TextLoss]:
     """The losses of this package, those in other losses included."""
     return [part for loss in distinct_losses(losses) for part in loss.modules() if isinstance(part, TextLoss)]
+
+
+def _own_parameters(losses: list[nn.Module]) -> bool:
+    """Whether one of the losses trains parameters beside the encoder's."""
+    return any(trained(owned_state(loss)) for loss in losses)
 
 
 def _texts(trainer: Any, data: Dataset) -> dict[str, list[str]]:
@@ -230,7 +235,7 @@ def _check_processes(trainer: Any, losses: list[nn.Module]) -> None:
     if distributed.world_size() == 1:
         return
     texts = text_losses(trainer.loss)
-    owning = any(trained(owned_state(loss)) for loss in losses)
+    owning = _own_parameters(losses)
     gathers = any(text.gather_across_devices for text in texts)
     if len(losses) > 1 and (owning or gathers or len({type(text) for text in texts}) > 1):  # terms are gathered too
         raise ValueError(

@@ -60,8 +60,8 @@ def fault_of_vectors(trainer: Any) -> str | None:
     trainer.model.train(was_training)
     if not vectors.isfinite().all():
         return "the model's vectors are not finite."
-    cosines = normalize(vectors) @ normalize(vectors).T
-    same = bool((vectors == vectors[0]).all()) or cosines.min().item() > 1 - TOLERANCE
+    units = normalize(vectors)
+    same = bool((vectors == vectors[0]).all()) or (units @ units.T).min().item() > 1 - TOLERANCE
     return f"the vectors of {len(texts)} different texts are equal." if same and len(texts) > 1 else None
 
 
