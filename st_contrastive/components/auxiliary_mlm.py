@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from st_contrastive._checks import require_count
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.encoder.copies import own_copy
 from st_contrastive.encoder.layers import layer_stack, layers_of, set_depth
-from st_contrastive.encoder.model import embedding_matrix
 from st_contrastive.encoder.partial import PartialEncoder
 
 
@@ -97,11 +96,6 @@ class AuxiliaryMLM(PartialEncoder):
         self.network.train(mode and self.lower_dropout)
         self.layers[self.split_layer :].train(mode)
         return self
-
-    def logits(self, states: Tensor, encoder: PreTrainedModel | None = None) -> Tensor:
-        """(M, d) to (M, V). A tied head uses the embedding matrix of ``encoder`` if given, else the frozen copy's."""
-        matrix = embedding_matrix(encoder or self.network) if self.head.tied else None
-        return cast(Tensor, self.head(states, matrix))
 
 
 def require_fit(name: str, properties: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

@@ -39,9 +39,10 @@ class _PassThrough(nn.Module):
 class MaskedLMHead(nn.Module):
     """Vocabulary logits from hidden states, computed by transformers' masked-LM class of the encoder's family.
 
-    The decoder's matrix is the largest part. Either the head owns and trains it, or the head is tied: then each call
-    passes the embedding matrix, and the head owns the rest only. ``source`` is "checkpoint" if the head's weights are
-    trained, "new" if not. Use :meth:`for_encoder`; the constructor removes the encoder of a masked-LM model.
+    The decoder's matrix is the largest part. Either the head owns and trains it, or the head is tied: then it owns the
+    rest only, and takes the embedding matrix of the encoder that a call names. ``source`` is "checkpoint" if the head's
+    weights are trained, "new" if not. Use :meth:`for_encoder`; the constructor removes the encoder of a masked-LM
+    model.
     """
 
     def __init__(self, model: PreTrainedModel, source: Literal["checkpoint", "new"], *, tied: bool) -> None:
@@ -89,7 +90,7 @@ class MaskedLMHead(nn.Module):
         head = cls(model, source, tied=tied)
         try:  # some families' heads read more than last states
             with torch.no_grad():
-                head(matrix.new_zeros(1, encoder.config.hidden_size), matrix)
+                head(matrix.new_zeros(1, encoder.config.hidden_size), encoder)
         except Exception as error:
             raise _no_head(encoder.config) from error
         return head
@@ -105,13 +106,13 @@ class MaskedLMHead(nn.Module):
         decoder = self.network.get_submodule(self._decoder_name)
         decoder.register_parameter("weight", nn.Parameter(matrix.detach().clone()))
 
-    def forward(self, hidden: Tensor, matrix: Tensor | None = None) -> Tensor:
-        """Logits (M, V) of hidden states (M, d), with the embedding matrix (V, e) if the head is tied."""
+    def forward(self, hidden: Tensor, encoder: PreTrainedModel) -> Tensor:
+        """Logits (M, V) of hidden states (M, d); a tied head takes the encoder's embedding matrix."""
         # The encoder may have been cast since, as by the Trainer's bf16_full_eval.
         dtype = next(self.network.parameters()).dtype
         weights = {}
         if self.tied:
-            weights = {f"{self._decoder_name}.weight": cast(Tensor, matrix).to(dtype)}
+            weights = {f"{self._decoder_name}.weight": embedding_matrix(encoder).to(dtype)}
         output = functional_call(self.network, weights, kwargs={"inputs_embeds": hidden.to(dtype)[None]})
         return cast(Tensor, output.logits[0])
 

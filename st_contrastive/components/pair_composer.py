@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from st_contrastive.encoder.requirements import require_padding
+from st_contrastive.encoder.rows import padded
 
 _SPECIALS = ("prefix", "middle", "suffix")
 
@@ -24,18 +25,22 @@ class Content:
         """The rows with these indices."""
         return Content(self.ids[rows], self.lengths[rows])
 
-    def padded(self, width: int) -> Content:
-        """The same sentences in ``width`` columns, at least the present number."""
-        return Content(nn.functional.pad(self.ids, (0, width - self.ids.shape[1])), self.lengths)
-
     def followed_by(self, other: Content) -> Content:
-        """The rows of both, which must have the same width."""
-        return Content(torch.cat([self.ids, other.ids]), torch.cat([self.lengths, other.lengths]))
+        """The rows of both; the shorter ones are padded."""
+        ids = torch.cat(_of_one_width(self.ids, other.ids))
+        return Content(ids, torch.cat([self.lengths, other.lengths]))
 
-    def equal_rows(self, other: Content) -> Tensor:
-        """(N,) bool: which rows are the same sentence in both; the widths must be equal."""
-        beyond = torch.arange(self.ids.shape[1], device=self.ids.device) >= self.lengths[:, None]
-        return (self.lengths == other.lengths) & ((self.ids == other.ids) | beyond).all(dim=1)
+    def unless_equal(self, sentences: Content, others: Content) -> Content:
+        """The rows, but where one is the same as that of ``sentences``, that of ``others``."""
+        mine, theirs, third = _of_one_width(self.ids, sentences.ids, others.ids)
+        beyond = torch.arange(mine.shape[1], device=mine.device) >= self.lengths[:, None]
+        equal = (self.lengths == sentences.lengths) & ((mine == theirs) | beyond).all(dim=1)
+        return Content(torch.where(equal[:, None], third, mine), torch.where(equal, others.lengths, self.lengths))
+
+
+def _of_one_width(*ids: Tensor) -> list[Tensor]:
+    width = max(part.shape[1] for part in ids)
+    return [padded(part, width) for part in ids]
 
 
 class PairComposer(nn.Module):
@@ -90,7 +95,9 @@ class PairComposer(nn.Module):
         """``input_ids``, ``attention_mask`` and, if the tokenizer has them, ``token_type_ids`` of the N pairs."""
         rows, device = first.ids.shape[0], first.ids.device
         widths = first.ids.shape[1], second.ids.shape[1]
-        lengths = self._truncated(first.lengths, second.lengths)
+        lengths = first.lengths, second.lengths
+        if self.max_length is not None and sum(widths) + self.pair_specials > self.max_length:
+            lengths = _truncated(*lengths, self.max_length - self.pair_specials)
         prefix, middle, suffix = (self.get_buffer(f"{name}_ids") for name in _SPECIALS)
         pad = prefix.new_full((1,), self.pad_id)
         parts = (prefix, first.ids, middle, second.ids, suffix, pad)
@@ -111,23 +118,21 @@ class PairComposer(nn.Module):
             pairs["token_type_ids"] = types if self.type_count is None else types.clamp(max=self.type_count - 1)
         return pairs
 
-    def _truncated(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Lengths after truncation as in ``longest_first``: the longer to the shorter's length, then both equally."""
-        if self.max_length is None:
-            return first, second
-        budget = self.max_length - self.pair_specials
-        swapped = first > second
-        short, long = torch.minimum(first, second), torch.maximum(first, second)
-        long = torch.minimum(long, torch.maximum(short, budget - short))
-        over = short + long > budget
-        short = torch.where(over, budget // 2, short)
-        long = torch.where(over, budget // 2 + budget % 2, long)
-        return torch.where(swapped, long, short), torch.where(swapped, short, long)
-
     def _source_types(self, widths: tuple[int, int]) -> Tensor:
         prefix, middle, suffix = (self.get_buffer(f"{name}_types") for name in _SPECIALS)
         first, second = (prefix.new_full((w,), type_id) for w, type_id in zip(widths, self.content_types, strict=True))
         return torch.cat([prefix, first, middle, second, suffix, prefix.new_full((1,), self.pad_type)])
+
+
+def _truncated(first: Tensor, second: Tensor, budget: int) -> tuple[Tensor, Tensor]:
+    """Lengths after truncation as in ``longest_first``: the longer to the shorter's length, then both equally."""
+    swapped = first > second
+    short, long = torch.minimum(first, second), torch.maximum(first, second)
+    long = torch.minimum(long, torch.maximum(short, budget - short))
+    over = short + long > budget
+    short = torch.where(over, budget // 2, short)
+    long = torch.where(over, budget // 2 + budget % 2, long)
+    return torch.where(swapped, long, short), torch.where(swapped, short, long)
 
 
 def _probe_text(tokenizer: PreTrainedTokenizerBase) -> str:

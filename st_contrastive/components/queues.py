@@ -25,7 +25,7 @@ class NegativeQueue(nn.Module):
     """
 
     keys: Tensor  # (n, d)
-    ages: Tensor  # (n,), in batches, 1 for the newest
+    ages: Tensor  # (n,), in batches, 1 for the newest; 1 for all where size limits them
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class NegativeQueue(nn.Module):
         self.batches, self.size, self.forgetting_rate = batches, size, forgetting_rate
         self.register_buffer("keys", torch.zeros(0, width, dtype=dtype))
         self.register_buffer("ages", torch.zeros(0, dtype=torch.long))
-        self._counts: list[int] = []  # rows of each batch that is kept, newest first
+        self._rows: list[int] = []  # of each batch that is kept, newest first; of all together where size limits them
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -48,14 +48,15 @@ class NegativeQueue(nn.Module):
     @torch.no_grad()
     def push(self, vectors: Tensor) -> None:
         """Put a batch (n, d) before the others, and drop what is beyond the limits."""
-        # Under float16 a pass may overflow. The trainer skips that step; zeros have the cosine 0 with everything.
-        finite = torch.where(vectors.isfinite().all(dim=1, keepdim=True), vectors, 0).flip(0)
-        rows = self.size
-        if self.batches is not None:
-            self._counts = [len(finite), *self._counts][: self.batches]
-            rows = sum(self._counts)
-        self.keys = torch.cat([finite.to(self.keys), self.keys])[:rows]
-        self.ages = torch.cat([self.ages.new_ones(len(finite)), self.ages + 1])[:rows]
+        # Under float16 a pass may overflow. The trainer skips that step, and the queue must stay finite.
+        newest_first = vectors.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).flip(0)
+        rows = [len(vectors), *self._rows][: self.batches]
+        if self.size is not None:
+            rows = [min(sum(rows), self.size)]
+        self.keys = torch.cat([newest_first.to(self.keys), self.keys])[: sum(rows)]
+        if rows != self._rows:  # after the first batches they stay the same
+            ages = [age for age, count in enumerate(rows, start=1) for _ in range(count)]
+            self._rows, self.ages = rows, torch.tensor(ages, dtype=torch.long, device=self.keys.device)
 
     def entries(self) -> tuple[Tensor, Tensor]:
         """Keys (n, d) and their weights p (n,)."""
@@ -67,4 +68,4 @@ class NegativeQueue(nn.Module):
             if (saved := state_dict.get(prefix + name)) is not None:
                 setattr(self, name, getattr(self, name).new_zeros(len(saved), *getattr(self, name).shape[1:]))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-        self._counts = torch.unique(self.ages, return_counts=True)[1].tolist()
+        self._rows = torch.unique(self.ages, return_counts=True)[1].tolist()

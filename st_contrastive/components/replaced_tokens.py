@@ -126,8 +126,7 @@ class ReplacedTokenDetector(nn.Module):
     def _fill(self, texts: dict[str, Any], places: Tensor) -> Tensor:
         """The generator's logits at the masked positions, (M, V)."""
         hidden = self.generator(**accepted_by(self.generator, texts), return_dict=True).last_hidden_state
-        matrix = embedding_matrix(self.generator) if self.generator_head.tied else None
-        return cast(Tensor, self.generator_head(hidden.flatten(0, 1)[places], matrix)).float()
+        return cast(Tensor, self.generator_head(hidden.flatten(0, 1)[places], self.generator)).float()
 
     def _try_once(self) -> None:
         """Run the generator on two tokens."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,25 @@ _GROUP_COUNTS = (1, 2, 3, 4, 6, 8)
 
 
 @dataclass(frozen=True)
+class GroupedResults:
+    """What a function gave for each group of rows, and the groups' row numbers; None for one group of all rows."""
+
+    results: list[tuple[Tensor, ...]]
+    numbers: list[Tensor] | None = None
+
+    def in_order(self) -> tuple[Tensor, ...]:
+        """The tensors, which have an entry for each row, put together in the batch's order."""
+        if self.numbers is None:
+            return self.results[0]
+        order = torch.cat(self.numbers).argsort()
+        return tuple(torch.cat(column).index_select(0, order) for column in zip(*self.results, strict=True))
+
+    def sums(self) -> list[Tensor]:
+        """The sums of the tensors, 0-d each, over the groups."""
+        return [functools.reduce(torch.add, column) for column in zip(*self.results, strict=True)]
+
+
+@dataclass(frozen=True)
 class Grouping:
     """How the rows of a batch go through the encoder.
 
@@ -36,35 +56,24 @@ class Grouping:
     may_cut: bool = False
     mini_batch_size: int | None = None
 
-    def run(
-        self, function: RowFunction, inputs: Sequence[RowInput]
-    ) -> tuple[list[tuple[Tensor, ...]], list[Tensor] | None]:
-        """The results of ``function(*inputs)`` for each group of rows, and the groups' row numbers; None stands for one
-        group of all rows in their order."""
+    def run(self, function: RowFunction, inputs: Sequence[RowInput]) -> GroupedResults:
+        """The results of ``function(*inputs)`` for each group of rows."""
         texts = [part for part in inputs if isinstance(part, Rows)]
         recompute = self.mini_batch_size is not None and len(texts[0]) > self.mini_batch_size
         if not (recompute or self.by_length):
-            return [function(*inputs)], None
-        lengths = np.array([part.lengths() for part in texts])
+            return GroupedResults([function(*inputs)])
+        lengths = np.array([part.lengths for part in texts])
         widths = np.array([part.width for part in texts])
         longest = lengths.max(axis=0).tolist()
         groups = _chunks(longest, self.mini_batch_size or 1) if recompute else cheapest_groups(longest)
         if len(groups) < 2 and (lengths.max(axis=1) == widths).all():
-            return [function(*inputs)], None
+            return GroupedResults([function(*inputs)])
         results, numbers = [], [torch.tensor(group, device=texts[0].mask.device) for group in groups]
         for group, rows in zip(groups, numbers, strict=True):
             part = _selected(inputs, rows, lengths[:, group].max(axis=1) if self.may_cut else widths)
             run_twice = recompute and torch.is_grad_enabled()
             results.append(recomputed(function, part) if run_twice else function(*part))
-        return results, numbers
-
-
-def in_order(results: list[tuple[Tensor, ...]], numbers: list[Tensor] | None) -> tuple[Tensor, ...]:
-    """The groups' tensors, which have an entry for each row, put together in the batch's order."""
-    if numbers is None:
-        return results[0]
-    order = torch.cat(numbers).argsort()
-    return tuple(torch.cat(column).index_select(0, order) for column in zip(*results, strict=True))
+        return GroupedResults(results, numbers)
 
 
 def cheapest_groups(lengths: Sequence[int], pass_cost: int = _PASS_COST) -> list[list[int]]:

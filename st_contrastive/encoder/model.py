@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -21,7 +22,7 @@ _IGNORE_PADDING = frozenset({
     "albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta",
 })  # fmt: skip
 #: Modules of sentence-transformers that treat each pooled vector by itself.
-_BEHIND_POOLING = ("Normalize", "Dense", "LayerNorm", "Dropout")
+_BEHIND_POOLING = frozenset({"Normalize", "Dense", "LayerNorm", "Dropout"})
 
 
 def wrapper_chain(model: nn.Module) -> list[nn.Module]:
@@ -130,11 +131,6 @@ def dropout_setting(model: nn.Module) -> str | None:
     return min(names, key=lambda name: "att" in name or "classif" in name, default=None)
 
 
-def pads_right(model: nn.Module) -> bool:
-    """Whether texts are padded at their end, so that each begins in the first column."""
-    return bool(tokenizer_of(model).padding_side == "right")
-
-
 def vocabulary_size(encoder: PreTrainedModel) -> int | None:
     """The number of token embeddings; None where there is no matrix of them."""
     try:
@@ -153,36 +149,76 @@ def reads_first_token(model: nn.Module) -> bool:
     return any(isinstance(m, Pooling) and m.pooling_mode in ("cls", ("cls",), ["cls"]) for m in unwrap(model))
 
 
-def ignores_padding(model: nn.Module) -> bool:
-    """Whether the vectors of a text are known not to depend on the padding behind it, nor on the other texts."""
-    behind = [type(module) for module in unwrap(model)][1:]
-    known = bool(behind) and behind[0] is Pooling and all(part.__name__ in _BEHIND_POOLING for part in behind[1:])
-    return known and encoder_of(model).config.model_type in _IGNORE_PADDING
+@dataclass(frozen=True)
+class ModelState:
+    """The model as it is at a step: it may have been wrapped, compiled or changed since the loss was built.
+
+    Attributes:
+        encoder: the transformers model inside.
+        vocabulary: its number of token embeddings; None where there is no matrix of them.
+        is_training: whether it has dropout on. A SentenceTransformer that was loaded is in training mode while the
+            encoder in it is not.
+        pads_right: whether texts are padded at their end, so that each begins in the first column.
+        ignores_padding: whether the vectors of a text are known not to depend on the padding behind it, nor on the
+            other texts.
+        is_compiled: whether the model or its encoder is under torch.compile.
+        broadcasts_buffers: whether DistributedDataParallel sends the encoder's buffers before each forward pass: all
+            processes must then make the same number of passes.
+        replays_outputs: whether a loss around this one (MatryoshkaLoss) returns the output of an earlier pass for the
+            model's.
+        replays_layers: whether one does so for its first module's (AdaptiveLayerLoss).
+        is_prepared: whether accelerate has prepared the model, and opens autocast in its forward pass.
+    """
+
+    encoder: PreTrainedModel
+    vocabulary: int | None
+    is_training: bool
+    pads_right: bool
+    ignores_padding: bool
+    is_compiled: bool
+    broadcasts_buffers: bool
+    replays_outputs: bool
+    replays_layers: bool
+    is_prepared: bool
+
+    @classmethod
+    def of(cls, model: nn.Module) -> ModelState:
+        """The present state of a model that :func:`text_module` accepts, in its wrappers."""
+        chain = wrapper_chain(model)
+        inner = cast(SentenceTransformer, chain[-1])
+        first, *behind = inner
+        encoder = cast(PreTrainedModel, first.model)
+        names = [type(module).__name__ for module in behind]
+        return cls(
+            encoder,
+            vocabulary=vocabulary_size(encoder),
+            is_training=inner.training and encoder.training,
+            pads_right=tokenizer_of(model).padding_side == "right",
+            ignores_padding=encoder.config.model_type in _IGNORE_PADDING
+            and names[:1] == ["Pooling"]
+            and set(names[1:]) <= _BEHIND_POOLING,
+            is_compiled=any(_is_compiled(module) for module in (*chain, encoder)),
+            broadcasts_buffers=any(_broadcasts_buffers(module) for module in chain),
+            replays_outputs=_is_replayed(inner),
+            replays_layers=_is_replayed(first),
+            is_prepared=hasattr(inner, "_original_forward"),
+        )
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Autocast for what a loss computes, as accelerate opens it around the model's own forward pass alone."""
+        mixed = AcceleratorState().mixed_precision if is_initialized() and self.is_prepared else "no"
+        dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
+        return torch.autocast(self.encoder.device.type, dtypes[mixed]) if mixed in dtypes else nullcontext()
 
 
-def replays_outputs(model: nn.Module, *, layers: bool = False) -> bool:
-    """Whether a loss around this one (MatryoshkaLoss) returns the output of an earlier pass for the model's; with
-    ``layers``, for its first module's (AdaptiveLayerLoss)."""
-    part = unwrap(model)[0] if layers else unwrap(model)
-    return type(vars(part).get("forward")).__module__.startswith("sentence_transformers.")
+def _is_compiled(module: nn.Module) -> bool:
+    return bool(vars(module).get("_compiled_call_impl")) or "_orig_mod" in vars(module)["_modules"]
 
 
-def is_compiled(model: nn.Module) -> bool:
-    """Whether the model or its encoder is under torch.compile."""
-    parts = [*wrapper_chain(model), encoder_of(model)]
-    return any(vars(part).get("_compiled_call_impl") or "_orig_mod" in vars(part)["_modules"] for part in parts)
+def _broadcasts_buffers(module: nn.Module) -> bool:
+    is_ddp = isinstance(module, DistributedDataParallel)
+    return is_ddp and bool(module.broadcast_buffers) and next(module.buffers(), None) is not None
 
 
-def broadcasts_buffers(model: nn.Module) -> bool:
-    """Whether DistributedDataParallel sends the encoder's buffers before each forward pass: all processes must make
-    the same number of passes."""
-    wrappers = [part for part in wrapper_chain(model) if isinstance(part, DistributedDataParallel)]
-    return any(part.broadcast_buffers and next(part.buffers(), None) is not None for part in wrappers)
-
-
-def run_precision(model: nn.Module) -> AbstractContextManager[Any]:
-    """Autocast for what a loss computes, as accelerate opens it around the model's own forward pass alone."""
-    inner = unwrap(model)
-    precision = AcceleratorState().mixed_precision if is_initialized() and hasattr(inner, "_original_forward") else "no"
-    dtypes = {"bf16": torch.bfloat16, "fp16": torch.float16}
-    return torch.autocast(inner.device.type, dtypes[precision]) if precision in dtypes else nullcontext()
+def _is_replayed(module: nn.Module) -> bool:
+    return type(vars(module).get("forward")).__module__.startswith("sentence_transformers.")

@@ -34,8 +34,8 @@ class Encoded:
     @classmethod
     def of(cls, output: dict[str, Any]) -> Encoded:
         """From what a SentenceTransformer returns."""
-        vectors, tokens, mask = (output[key] for key in ("sentence_embedding", "token_embeddings", "attention_mask"))
-        return cls(vectors, tokens, mask, output.get("prompt_length"))
+        mask, length = output["attention_mask"], output.get("prompt_length")
+        return cls(output["sentence_embedding"], output["token_embeddings"], mask, length)
 
 
 def run_model(model: nn.Module, views: Sequence[Rows], *, hooked: bool = False) -> list[Encoded]:
@@ -64,8 +64,9 @@ def run_model(model: nn.Module, views: Sequence[Rows], *, hooked: bool = False) 
         # sentence-transformers hands on a list once for all views, where it is the same in each.
         merged |= {key: value * len(views) for key, value in views[0].per_row.items() if isinstance(value, list)}
         whole = Encoded.of(model(merged))
-    parts = (tensor.chunk(len(views)) for tensor in (whole.sentences, whole.tokens, whole.mask))
-    return [Encoded(s, t, mask, whole.prompt_length) for s, t, mask in zip(*parts, strict=True)]
+    n = len(views)
+    parts = zip(whole.sentences.chunk(n), whole.tokens.chunk(n), whole.mask.chunk(n), strict=True)
+    return [Encoded(*part, whole.prompt_length) for part in parts]
 
 
 def run_modules(modules: Iterable[nn.Module], rows: Rows) -> Encoded:
@@ -84,9 +85,10 @@ def pool(model: nn.Module, encoded: Encoded, mode: str) -> Tensor:
 
 def pool_as_model(model: nn.Module, encoded: Encoded) -> Tensor:
     """The output of the model's own Pooling, (N, d), without the modules behind it; [CLS] where the widths differ."""
-    for module in unwrap(model):
+    modules = list(unwrap(model))
+    for module in modules:
         if isinstance(module, Pooling) and module.get_embedding_dimension() == encoded.tokens.shape[-1]:
-            return _pooled(module, encoded)
+            return encoded.sentences if module is modules[-1] else _pooled(module, encoded)
     return pool(model, encoded, "cls")
 
 

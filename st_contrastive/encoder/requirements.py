@@ -16,14 +16,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
 from st_contrastive.encoder.model import (
-    broadcasts_buffers,
     dropout_setting,
     encoder_of,
     has_dropout,
     is_causal,
     learned_positions,
     reads_first_token,
-    replays_outputs,
     text_module,
     unwrap,
     vocabulary_size,
@@ -115,16 +113,6 @@ def require_independent_rows(model: nn.Module, argument: str) -> None:
         )
 
 
-def require_own_outputs(model: nn.Module, name: str, *, has_one_width: bool) -> None:
-    """Refuse a loss around the loss ``name`` that replays the outputs of one pass for what needs passes of its own."""
-    if (has_one_width and replays_outputs(model)) or replays_outputs(model, layers=True):
-        raise ValueError(
-            f"A loss around {name} cuts the embeddings of one pass, or reads its layers, and {name} has a head, a "
-            "queue or a network of one width, or mini-batches, or hands no layers on. Take MatryoshkaLoss around "
-            "SimCSELoss(model, head=None)."
-        )
-
-
 def warn_without_dropout(model: nn.Module, name: str) -> None:
     """Warn where the encoder has no dropout, which the loss ``name`` takes as its only augmentation."""
     if has_dropout(model):
@@ -138,16 +126,6 @@ def warn_without_dropout(model: nn.Module, name: str) -> None:
         f"{name} takes the encoder's dropout as its only augmentation, and this encoder has none, so that both views "
         f"of a sentence are the same. {remedy}"
     )
-
-
-def require_single_broadcast(model: nn.Module, argument: str) -> None:
-    """Refuse DistributedDataParallel that sends the encoder's buffers before each forward pass."""
-    if broadcasts_buffers(model):
-        raise ValueError(
-            f"{argument} makes several forward passes a step, before each of which DistributedDataParallel would "
-            "broadcast the encoder's buffers: a process with fewer of them would let the others wait for ever. "
-            "Wrap the model with broadcast_buffers=False."
-        )
 
 
 def require_plain_tokens(model: nn.Module, reader: str) -> None:

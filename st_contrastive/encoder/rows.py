@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -114,7 +115,8 @@ class Rows:
     @property
     def behind_prompt(self) -> Tensor:
         """``attention_mask`` (N, L) without a prompt."""
-        return self.mask * (torch.arange(self.width, device=self.mask.device) >= self.prompt_length)
+        prompt = self.prompt_length
+        return self.mask * (torch.arange(self.width, device=self.mask.device) >= prompt) if prompt else self.mask
 
     def corrupted(self, corruption: Callable[[Tensor, Tensor], CorruptedTokens]) -> CorruptedTokens:
         """The tokens after a corruption, which leaves a prompt whole."""
@@ -144,10 +146,12 @@ class Rows:
         }
         return Rows(texts, per_row, self.constants)
 
+    @cached_property
     def lengths(self) -> list[int]:
         """Tokens of each row, up to the last that is attended to."""
-        places = torch.arange(1, self.width + 1, device=self.mask.device)
-        return cast(list[int], ((self.mask != 0) * places).amax(dim=1).tolist())
+        mask = self.mask
+        places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+        return cast(list[int], ((mask != 0) * places).amax(dim=1).tolist())
 
     def take(self, rows: Tensor, width: int) -> Rows:
         """Some rows, by index, cut to ``width`` columns, but to one at least."""

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
-import math
-import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from abc import abstractmethod
+from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 from torch.func import functional_call
-from transformers import PreTrainedModel
 
 from st_contrastive import distributed
 from st_contrastive._checks import require_choice, require_count, require_flag, require_number, warn
 from st_contrastive._random import fixed_draws
 from st_contrastive.components.heads import HEADS
-from st_contrastive.encoder.grouping import Grouping, RowFunction, RowInput, in_order
+from st_contrastive.encoder.grouping import Grouping, RowFunction, RowInput
 from st_contrastive.encoder.model import (
-    broadcasts_buffers,
+    ModelState,
     embedding_width,
     encoder_of,
-    ignores_padding,
-    is_compiled,
-    pads_right,
-    replays_outputs,
-    run_precision,
     text_module,
     unwrap,
     vocabulary_size,
@@ -43,17 +32,62 @@ from st_contrastive.encoder.passes import run_model
 from st_contrastive.encoder.requirements import (
     require_independent_rows,
     require_no_half,
-    require_own_outputs,
-    require_single_broadcast,
     require_text_encoder,
     require_trainable,
     warn_of_training,
     warn_without_dropout,
 )
 from st_contrastive.encoder.rows import Rows
+from st_contrastive.losses._description import DescribedLoss
 from st_contrastive.losses._owned import owned_parameters
-from st_contrastive.losses.terms import LossTerms
 from st_contrastive.objectives import info_nce
+
+
+class LossTerms(dict[str, Tensor]):
+    """Weighted terms of a loss, each 0-d; their sum is the loss.
+
+    The Trainer, and so ``fit``, takes a dict: it adds the terms up and logs each under its name. For what expects a
+    tensor (``old_fit``, ``accelerator.backward``, ``MatryoshkaLoss``, a loop of your own), ``backward``, ``detach``,
+    ``float()``, ``+``, ``*`` and ``/`` are those of the sum. A ``GradScaler`` needs the tensor itself: ``terms.total``.
+
+    Example:
+        >>> import torch
+        >>> terms = LossTerms(contrastive=torch.tensor(2.0), mlm=torch.tensor(0.5))
+        >>> terms.total.item()
+        2.5
+    """
+
+    @property
+    def total(self) -> Tensor:
+        """The loss: the sum of the terms, 0-d."""
+        return torch.stack(list(self.values())).sum()
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """``total.backward``."""
+        self.total.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def item(self) -> float:
+        """The loss as a number."""
+        return float(self.total.item())
+
+    __float__ = item
+
+    def detach(self) -> Tensor:
+        """``total.detach()``."""
+        return self.total.detach()
+
+    def __add__(self, other: float | Tensor | LossTerms) -> Tensor:
+        return self.total + (other.total if isinstance(other, LossTerms) else other)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: float | Tensor) -> Tensor:
+        return self.total * factor
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float | Tensor) -> Tensor:
+        return self.total / divisor
 
 
 @dataclass(frozen=True)
@@ -86,7 +120,7 @@ class Step:
         return self.row_counts[distributed.rank()] * len(self.row_counts) / sum(self.row_counts)
 
 
-class TextLoss(nn.Module, ABC):
+class TextLoss(DescribedLoss):
     """Base of all losses.
 
     **A subclass** calls ``super().__init__``, builds its components, calls :meth:`finish_setup` last, sets
@@ -112,16 +146,11 @@ class TextLoss(nn.Module, ABC):
             whole batch (GradCache, Gao et al., 2021, arXiv 2101.06983). None takes all.
     """
 
-    #: Keys of the papers in citations.bib.
-    cites: tuple[str, ...] = ()
     #: The numbers of text columns that the loss takes, and what the columns are.
     columns: dict[int, str]
     #: Whether a sentence's positive is that sentence under another dropout mask, where there is one column.
     dropout_only = True
     columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
-    #: Arguments that a resumed run may change: they do not alter what is trained, or only name the source of state that
-    #: a checkpoint restores.
-    may_change: tuple[str, ...] = ("mini_batch_size",)
     #: Put rows of similar length through the encoder together: on a CPU, where each pass costs its padding.
     group_by_length = True
 
@@ -163,8 +192,13 @@ class TextLoss(nn.Module, ABC):
         Raises:
             ValueError: the number of columns is wrong, or a column is not tokenised text.
         """
-        columns = self._read_columns(sentence_features)
-        with self._in_step(columns[0]):
+        model = ModelState.of(self.model)
+        self._check_model(model)
+        columns = self._read_columns(sentence_features, aligned=model.pads_right)
+        self._begin_step(model, columns[0].mask)
+        # An evaluation draws the same masks and pairs each time, and training draws on as without it.
+        draws = nullcontext() if model.encoder.training else fixed_draws()
+        with draws, model.precision():
             if self.step.is_learning and dist.is_available() and dist.is_initialized():
                 return self._averaged_terms(columns, labels)
             return LossTerms(self.compute_terms(columns, labels))
@@ -175,9 +209,36 @@ class TextLoss(nn.Module, ABC):
 
     # A step, in the order in which it happens.
 
-    def _read_columns(self, sentence_features: Iterable[dict[str, Any]]) -> list[Rows]:
+    def _check_model(self, model: ModelState) -> None:
+        """Refuse what was done to the model since the loss was built, where the loss can't be computed with it."""
+        name = type(self).__name__
+        if torch.is_grad_enabled() and not model.is_training:
+            self.warn_once(
+                f"{name} was called with gradients and the encoder in evaluation mode, as it is after loading and "
+                "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
+                "before training; in an evaluation, call the loss under torch.no_grad()."
+            )
+        has_one_width = bool(self.owned_modules()) or self.mini_batch_size is not None
+        if model.replays_layers or (model.replays_outputs and has_one_width):
+            raise ValueError(
+                f"A loss around {name} cuts the embeddings of one pass, or reads its layers, and {name} has a head, a "
+                "queue or a network of one width, or mini-batches, or hands no layers on. Take MatryoshkaLoss around "
+                "SimCSELoss(model, head=None)."
+            )
+        if model.vocabulary != self._vocabulary:
+            raise ValueError(
+                f"The encoder has {model.vocabulary} token embeddings, and had {self._vocabulary} when the loss was "
+                "built. Call resize_token_embeddings before you build the loss."
+            )
+        if model.broadcasts_buffers and self.mini_batch_size is not None:
+            raise ValueError(
+                "mini_batch_size makes several forward passes a step, before each of which DistributedDataParallel "
+                "would broadcast the encoder's buffers: a process with fewer of them would let the others wait for "
+                "ever. Wrap the model with broadcast_buffers=False."
+            )
+
+    def _read_columns(self, sentence_features: Iterable[dict[str, Any]], *, aligned: bool) -> list[Rows]:
         """The rows of each text column; the columns are those that the loss takes."""
-        aligned = pads_right(self.model)
         columns = [Rows.of(features, aligned=aligned) for features in sentence_features]
         if len(columns) not in self.columns:
             takes = " or ".join(f"{count} ({what})" for count, what in self.columns.items())
@@ -186,67 +247,38 @@ class TextLoss(nn.Module, ABC):
             )
         return columns
 
-    @contextmanager
-    def _in_step(self, rows: Rows) -> Iterator[None]:
-        """While open, all is set that the terms depend on beside the batch: the step, the modes of what the loss owns,
-        precision and random numbers."""
-        encoder, may_cut = encoder_of(self.model), ignores_padding(self.model)
-        # A loaded SentenceTransformer is in training mode while the encoder in it is not.
-        is_learning = self.model.training and encoder.training and torch.is_grad_enabled()
-        self._check_step(encoder, len(rows), is_learning)
-        on_cpu = rows.mask.device.type == "cpu" and not is_compiled(self.model)
+    def _begin_step(self, model: ModelState, mask: Tensor) -> None:
+        """Set all that the terms depend on beside the batch, whose first column has this mask (N, L): the step, and the
+        modes of what the loss owns."""
+        rows, device = len(mask), mask.device
+        is_learning = model.is_training and torch.is_grad_enabled()
+        # self.step is still the previous one: an epoch's last batch alone may have one sentence.
+        if rows == 1 and is_learning and self.step.row_counts == (1,) and not self.has_negatives(rows):
+            self.warn_once(
+                f"{type(self).__name__} was given two batches of one sentence, which has no other to be contrasted "
+                "with: their contrastive loss is 0. Give a batch size of 2 or more; the batch sampler no_duplicates "
+                "makes batches of one where most texts are equal: remove repeated texts."
+            )
+        on_cpu = device.type == "cpu" and not model.is_compiled
         # Processes may have different numbers of groups.
-        by_length = self.group_by_length and may_cut and on_cpu and not broadcasts_buffers(self.model)
+        by_length = self.group_by_length and model.ignores_padding and on_cpu and not model.broadcasts_buffers
         gathers = self.gather_across_devices and distributed.world_size() > 1
-        row_counts = distributed.row_counts(len(rows), rows.mask.device) if gathers else (len(rows),)
+        row_counts = distributed.row_counts(rows, device) if gathers else (rows,)
         is_first = is_learning and not self._has_learned
-        self.step = Step(is_learning, is_first, Grouping(by_length, may_cut, self.mini_batch_size), row_counts)
+        grouping = Grouping(by_length, model.ignores_padding, self.mini_batch_size)
+        self.step = Step(is_learning, is_first, grouping, row_counts)
         if is_first:
             self._has_learned = True
             distributed.broadcast(owned_parameters(self))
-        self._set_modes()
-        # An evaluation draws the same masks and pairs each time, and training draws on as without it.
-        draws = nullcontext() if encoder.training else fixed_draws()
-        with draws, run_precision(self.model):
-            yield
+        # BatchNorm does not learn from one row, whose variance is 0.
+        for part in self.owned_modules():
+            fixed = row_counts == (1,) and any(isinstance(module, nn.BatchNorm1d) for module in part.modules())
+            mode = is_learning and not fixed
+            if part.training != mode:  # the call walks through all modules
+                part.train(mode)
 
     #: Whether a step of training has been: then all processes have rank 0's parameters.
     _has_learned = False
-
-    def _check_step(self, encoder: PreTrainedModel, rows: int, is_learning: bool) -> None:
-        name = type(self).__name__
-        if torch.is_grad_enabled() and not is_learning:
-            self.warn_once(
-                f"{name} was called with gradients and the encoder in evaluation mode, as it is after loading and "
-                "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
-                "before training; in an evaluation, call the loss under torch.no_grad()."
-            )
-        # self.step is still the previous one: an epoch's last batch alone may have one sentence.
-        if is_learning and not self.has_negatives(rows) and self.step.row_counts == (1,):
-            self.warn_once(
-                f"{name} was given two batches of one sentence, which has no other to be contrasted with: their "
-                "contrastive loss is 0. Give a batch size of 2 or more; the batch sampler no_duplicates makes batches "
-                "of one where most texts are equal: remove repeated texts."
-            )
-        if replays_outputs(self.model) or replays_outputs(self.model, layers=True):
-            has_one_width = bool(self.owned_modules()) or self.mini_batch_size is not None
-            require_own_outputs(self.model, name, has_one_width=has_one_width)
-        if (size := vocabulary_size(encoder)) != self._vocabulary:
-            raise ValueError(
-                f"The encoder has {size} token embeddings, and had {self._vocabulary} when the loss was built. Call "
-                "resize_token_embeddings before you build the loss."
-            )
-        if self.mini_batch_size is not None:
-            require_single_broadcast(self.model, "mini_batch_size")
-
-    def _set_modes(self) -> None:
-        """What the loss owns is in training mode where it learns; BatchNorm not on one row, whose variance is 0."""
-        single = self.step.row_counts == (1,)
-        for part in self.owned_modules():
-            fixed = single and any(isinstance(module, nn.BatchNorm1d) for module in part.modules())
-            mode = self.step.is_learning and not fixed
-            if part.training != mode:  # the call walks through all modules
-                part.train(mode)
 
     def _averaged_terms(self, columns: list[Rows], labels: Tensor | None) -> LossTerms:
         """The terms, through which the gradients of the loss's own parameters are averaged over the processes."""
@@ -280,15 +312,14 @@ class TextLoss(nn.Module, ABC):
             function: treats each row by itself. It may run again in the backward pass.
             inputs: what it is given, each with an entry for each row: at least one of them Rows.
         """
-        return in_order(*self.step.grouping.run(function, inputs))
+        return self.step.grouping.run(function, inputs).in_order()
 
     def mean_over(self, function: RowFunction, *inputs: RowInput) -> tuple[Tensor, ...]:
         """The means of what ``function(*inputs)`` gives as sums and a count, in groups of rows as in :meth:`by_rows`.
 
         They are multiplied by :meth:`count_weight`, and 0 where there is nothing to count.
         """
-        groups, _ = self.step.grouping.run(function, inputs)
-        *sums, count = (torch.stack(column).sum() for column in zip(*groups, strict=True))
+        *sums, count = self.step.grouping.run(function, inputs).sums()
         return tuple(self.count_weight(count) * total / count.clamp(min=1) for total in sums)
 
     def project(self, *views: Tensor) -> tuple[Tensor, ...]:
@@ -340,46 +371,6 @@ class TextLoss(nn.Module, ABC):
         """As ``step.rank_weight``, for a mean over ``count`` other things, such as masked tokens."""
         return 1.0 if len(self.step.row_counts) == 1 else distributed.count_weight(count)
 
-    # What sentence-transformers and the trainer ask.
-
-    def has_negatives(self, batch_size: int) -> bool:
-        """Whether sentences in batches of this size are contrasted with others."""
-        if batch_size > 1 or getattr(self, "queue", None) is not None:
-            return True
-        return self.gather_across_devices and distributed.world_size() > 1
-
-    def chance_levels(self, batch_size: int) -> dict[str, float]:
-        """The value of each contrasted term if all vectors are equal, by its name in the logs; none where nothing is
-        contrasted. Training that ends there has collapsed."""
-        return {"contrastive": self.chance_level(batch_size)}
-
-    def chance_level(self, batch_size: int, *, queue: bool = True) -> float:
-        """InfoNCE of equal vectors: the logarithm of the number of candidates, those of other devices and, with
-        ``queue``, the weights of the queue's included."""
-        candidates = batch_size * (distributed.world_size() if self.gather_across_devices else 1)
-        past = getattr(self, "queue", None) if queue else None
-        return math.log(candidates + (0.0 if past is None else float(past.entries()[1].sum())))
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """The constructor's arguments but for the model: for the model card and for a resumed run."""
-        return dict(vars(self)["_arguments"])
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the papers, for the model card."""
-        entries = resources.files(__package__).joinpath("citations.bib").read_text(encoding="utf-8").split("\n@")
-        return "\n".join(f"@{entry.strip('@')}" for entry in entries if any(f"{{{key}," in entry for key in self.cites))
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Keep the constructor's arguments, for :meth:`get_config_dict`; of a module, its description."""
-        loss = super().__new__(cls)
-        with suppress(TypeError):  # __init__ reports wrong arguments; copying passes none
-            bound = inspect.signature(cls.__init__).bind(loss, *args, **kwargs)
-            bound.apply_defaults()
-            kept = {name: value for name, value in bound.arguments.items() if name not in ("self", "model")}
-            vars(loss)["_arguments"] = {name: described(value) for name, value in kept.items()}
-        return loss
-
     # Set-up.
 
     def finish_setup(self) -> None:
@@ -417,14 +408,3 @@ class _Terms(nn.Module):
 
     def forward(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
         return self.loss.compute_terms(columns, labels)
-
-
-def described(value: Any) -> Any:
-    """An argument as JSON holds it: of numpy's numbers the number, of an object what tells it from others."""
-    if value is None or isinstance(value, (str, int, float, list, tuple, dict)):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return f"{type(value).__name__}({value.extra_repr() if isinstance(value, nn.Module) else ''})"

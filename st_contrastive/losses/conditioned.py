@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
+from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector, TokenCorruption
 from st_contrastive.encoder.model import embedding_matrix, embedding_width, encoder_of, token_width, tokenizer_of
 from st_contrastive.encoder.passes import pool_as_model, run_model
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
@@ -67,10 +66,13 @@ def masking_for(model: SentenceTransformer, rate: float) -> TokenCorruption:
 
 
 def masked_lm_sums(
-    to_logits: Callable[[Tensor], Tensor], rows: Rows, masked: CorruptedTokens, *states: Tensor
+    head: MaskedLMHead, encoder: PreTrainedModel, rows: Rows, masked: CorruptedTokens, *states: Tensor
 ) -> tuple[Tensor, ...]:
-    """Summed cross-entropy of the masked tokens from each of the states (N, L, d), and the number of these tokens."""
+    """Summed cross-entropy of the masked tokens from each of the states (N, L, d), and the number of these tokens.
+
+    A tied head takes the embedding matrix of ``encoder``.
+    """
     places = masked.places()
     targets = rows.ids.flatten()[places]
-    sums = (masked_lm(to_logits(part.flatten(0, 1)[places]), targets, reduction="sum") for part in states)
+    sums = (masked_lm(head(part.flatten(0, 1)[places], encoder), targets, reduction="sum") for part in states)
     return (*sums, torch.full((), len(places), device=places.device))

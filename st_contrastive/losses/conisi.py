@@ -164,8 +164,8 @@ class Pairs(nn.Module):
         first, sentences = self.composer.content(columns[0].ids, columns[0].mask), self._content(columns[0])
         if not interacting:
             return replace(columns[0], texts=self.composer(first, sentences)), None
-        sentences, constructed = self._constructed(columns, sentences)
-        pairs = self.composer(first.followed_by(first), sentences.followed_by(constructed))
+        seconds = sentences.followed_by(self._constructed(columns, sentences))
+        pairs = self.composer(first.followed_by(first), seconds)
         with_itself, with_constructed = pairs["input_ids"].chunk(2)  # as they are after truncation
         return replace(columns[0], texts=pairs), (with_itself != with_constructed).any(dim=1)
 
@@ -173,24 +173,17 @@ class Pairs(nn.Module):
         """The sentences without special tokens and prompt."""
         return self.composer.content(column.ids, column.mask, column.prompt_length)
 
-    def _constructed(self, columns: list[Rows], sentences: Content) -> tuple[Content, Content]:
-        """The sentences and the constructed ones in equal widths."""
+    def _constructed(self, columns: list[Rows], sentences: Content) -> Content:
+        """The constructed sentences. One that is the sentence itself becomes another of the batch."""
         rows, device = sentences.ids.shape[0], sentences.ids.device
         # A uniformly drawn k != i for each row i.
         shift = torch.randint(1, max(rows, 2), (rows,), device=device)
         others = sentences[(torch.arange(rows, device=device) + shift) % rows]
-        constructed = others
+        if self.strategy == "other":
+            return others
         if self.strategy == "subword":
             corrupted = self.replacement(columns[0].ids, columns[0].mask)
             constructed = self.composer.content(corrupted.input_ids, columns[0].mask, columns[0].prompt_length)
-        elif self.strategy == "given":
+        else:
             constructed = self._content(columns[1])
-        width = max(sentences.ids.shape[1], constructed.ids.shape[1])
-        sentences, others, constructed = (part.padded(width) for part in (sentences, others, constructed))
-        if self.strategy != "other":
-            unchanged = constructed.equal_rows(sentences)
-            constructed = Content(
-                torch.where(unchanged[:, None], others.ids, constructed.ids),
-                torch.where(unchanged, others.lengths, constructed.lengths),
-            )
-        return sentences, constructed
+        return constructed.unless_equal(sentences, others)

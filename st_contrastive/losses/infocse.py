@@ -153,20 +153,20 @@ class InfoCSELoss(ConditionedLoss):
         self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
-        copies = 1 if self.masked_views == "first" else 2
-        # Copies view by view, as the vectors are. Random tokens are drawn before any pass.
-        of_network, of_detector = columns[0].repeated(copies), columns[0].repeated(2)
-        masked = None if self.auxiliary is None else of_network.corrupted(self.masking)
-        to_fill = None if self.detector is None else of_detector.corrupted(self.detector.masking)
+        both = columns[0].repeated(2)  # view by view, as the vectors are
+        one_or_both = columns[0] if self.masked_views == "first" else both
+        # Random tokens are drawn before any pass.
+        masked = None if self.auxiliary is None else one_or_both.corrupted(self.masking)
+        to_fill = None if self.detector is None else both.corrupted(self.detector.masking)
         contrasted, vectors = self.two_views(columns[0])  # (N, d) each
         terms = {}
         if self.contrastive_weight > 0:
             terms["contrastive"] = self.contrastive_weight * self.contrast(*contrasted)
         if masked is not None:
-            mlm = self.mean_over(self._masked_lm, of_network, masked, torch.cat(vectors[:copies]))[0]
-            terms["mlm"] = self.mlm_weight * mlm
+            of_rows = vectors[0] if one_or_both is columns[0] else torch.cat(vectors)
+            terms["mlm"] = self.mlm_weight * self.mean_over(self._masked_lm, one_or_both, masked, of_rows)[0]
         if self.detector is not None and to_fill is not None:
-            rtd = self.replaced_token_detection(self.detector, of_detector, to_fill, torch.cat(vectors))
+            rtd = self.replaced_token_detection(self.detector, both, to_fill, torch.cat(vectors))
             terms["rtd"] = self.rtd_weight * rtd
         return terms
 
@@ -175,7 +175,7 @@ class InfoCSELoss(ConditionedLoss):
         assert self.auxiliary is not None
         live = None if self.detach else self.auxiliary.live_weights(encoder_of(self.model), lower=True)
         states = self.auxiliary(rows.with_ids(masked.input_ids).texts, vectors, live)  # (N, L, d)
-        return masked_lm_sums(self.auxiliary.logits, rows, masked, states)
+        return masked_lm_sums(self.auxiliary.head, self.auxiliary.network, rows, masked, states)
 
     def has_negatives(self, batch_size: int) -> bool:
         """As in :class:`TextLoss`; without the contrastive term none are needed."""

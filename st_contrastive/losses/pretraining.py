@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from functools import partial
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -99,7 +98,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         lower, vector = captured[0], pool_as_model(self.model, encoded)  # (N, L, d) and (N, d)
         states = torch.cat([vector.to(lower.dtype)[:, None], lower[:, 1:]], dim=1)
         upper = network.upper(states, masked_rows.texts, network.live_weights(encoder, lower=False))
-        return masked_lm_sums(partial(network.logits, encoder=encoder), rows, masked, encoded.tokens, upper)
+        return masked_lm_sums(network.head, encoder, rows, masked, encoded.tokens, upper)
 
     def has_negatives(self, batch_size: int) -> bool:
         """True: nothing is contrasted."""

@@ -92,4 +92,4 @@ class SimCSELoss(TextLoss):
         """Summed cross-entropy of the masked tokens, from the encoder's own last states, and their number."""
         assert self.mlm_head is not None
         states = run_model(self.model, [rows.with_ids(masked.input_ids)])[0].tokens  # (2 N, L, d)
-        return masked_lm_sums(self.mlm_head, rows, masked, states)
+        return masked_lm_sums(self.mlm_head, encoder_of(self.model), rows, masked, states)

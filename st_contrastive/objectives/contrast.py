@@ -70,8 +70,7 @@ def info_nce_of_cosines(
 
 def cosines(left: Tensor, right: Tensor) -> Tensor:
     """Cosine of each row of ``left`` (N, d) with each row of ``right`` (K, d): (N, K)."""
-    unit = normalized(torch.cat([left, right]))
-    return product(unit[: len(left)], unit[len(left) :])
+    return product(*normalized(torch.cat([left, right])).split([len(left), len(right)]))
 
 
 def normalized(vectors: Tensor) -> Tensor:
@@ -89,15 +88,16 @@ def cosine_blocks(anchors: Tensor, *others: Tensor | None) -> list[Tensor | None
     """Cosines of each anchor (N, d) with each row of the others (K, d) each: (N, K) each, by one normalisation and one
     product. None stays None."""
     present = [anchors, *(rows for rows in others if rows is not None)]
-    unit = normalized(torch.cat(present))
-    whole = product(unit[: len(anchors)], unit[len(anchors) :])
-    blocks = iter(torch.split(whole, [len(rows) for rows in present[1:]], dim=1))
+    counts = [len(rows) for rows in present]
+    whole = product(*normalized(torch.cat(present)).split([counts[0], sum(counts[1:])]))
+    blocks = iter(whole.split(counts[1:], dim=1))
     return [None if rows is None else next(blocks) for rows in others]
 
 
 def cosine_pairs(left: Tensor, right: Tensor) -> Tensor:
     """Cosine of the i-th row of ``left`` with the i-th row of ``right``, both (N, d): (N,)."""
-    return (F.normalize(full_precision(left), dim=-1) * F.normalize(full_precision(right), dim=-1)).sum(dim=-1)
+    left, right = normalized(torch.cat([left, right])).chunk(2)
+    return (left * right).sum(dim=-1)
 
 
 def full_precision(tensor: Tensor) -> Tensor:

@@ -16,8 +16,9 @@ from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
 
 from st_contrastive import distributed
 from st_contrastive._files import complete_file
+from st_contrastive.losses._description import described
 from st_contrastive.losses._owned import owned_state
-from st_contrastive.losses.base import TextLoss, described
+from st_contrastive.losses.base import TextLoss
 
 #: A loss, or one for each of several datasets.
 Losses = nn.Module | Mapping[str, nn.Module]

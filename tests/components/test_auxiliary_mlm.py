@@ -105,7 +105,7 @@ def test_gradients_reach_the_vector_the_extra_layers_and_the_head_alone(checkpoi
     vectors = torch.randn(len(features["input_ids"]), 32, requires_grad=True)
     chosen = features["attention_mask"].bool() & (torch.rand(features["input_ids"].shape) < 0.5)
     states = auxiliary(features, vectors)
-    logits = auxiliary.logits(states[chosen])
+    logits = auxiliary.head(states[chosen], auxiliary.network)
     assert logits.shape == (int(chosen.sum()), len(AutoTokenizer.from_pretrained(checkpoint(family))))
     logits.square().sum().backward()
     assert (vectors.grad.abs().sum(1) > 0).all()
@@ -142,7 +142,7 @@ def test_the_head_is_the_checkpoints_where_it_has_one(checkpoint, batch, family,
     with torch.no_grad():
         hidden = encoder(**features).last_hidden_state[features["attention_mask"].bool()]
         expected = reference(**features).logits[features["attention_mask"].bool()]
-        torch.testing.assert_close(auxiliary.logits(hidden), expected)
+        torch.testing.assert_close(auxiliary.head(hidden, auxiliary.network), expected)
     decoder = [p for p in auxiliary.head.parameters() if p.shape == encoder.get_input_embeddings().weight.shape]
     assert len(decoder) == (0 if tied else 1)
     assert all(p.requires_grad for p in auxiliary.head.parameters())
@@ -160,7 +160,7 @@ def test_a_new_head_starts_as_the_embeddings(checkpoint):
     # Tied to the frozen copy, never to the live matrix: that would be a second way into the encoder.
     tied = AuxiliaryMLM.from_encoder(encoder, tied_head=True)
     assert not any(p.shape == matrix.shape for p in tied.head.parameters())
-    tied.logits(torch.randn(3, 32)).sum().backward()
+    tied.head(torch.randn(3, 32), tied.network).sum().backward()
     assert matrix.grad is tied.network.get_input_embeddings().weight.grad is None
 
 
@@ -205,7 +205,7 @@ def test_added_tokens_leave_the_checkpoints_head(checkpoint, family):
     for tied in (True, False):
         auxiliary = AuxiliaryMLM.from_encoder(encoder, tied_head=tied).eval()
         assert auxiliary.head.source == "checkpoint"
-        logits = auxiliary.logits(hidden)
+        logits = auxiliary.head(hidden, auxiliary.network)
         assert logits.shape == (2, size + 3)
         setattr(reference, reference.base_model_prefix, _PassThrough())
         torch.testing.assert_close(logits[:, :size], reference(inputs_embeds=hidden[None]).logits[0])

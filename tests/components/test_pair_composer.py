@@ -43,12 +43,19 @@ def test_equals_the_tokenizer(tokenizer, sentences, max_length):
 
 
 @pytest.mark.parametrize("tokenizer", FAMILIES, indirect=True)
-def test_rows_are_told_apart(tokenizer):
+def test_rows_that_are_equal_are_replaced(tokenizer):
     composer = PairComposer(tokenizer)
-    single = tokenizer(["rain falls", "rain", "rain falls", ""], padding=True, return_tensors="pt")
-    content = composer.content(single["input_ids"], single["attention_mask"])
-    shifted = content[torch.tensor([2, 0, 1, 3])]
-    assert content.equal_rows(shifted).tolist() == [True, False, False, True]
+
+    def content(*texts):
+        single = tokenizer(list(texts), padding=True, return_tensors="pt")
+        return composer.content(single["input_ids"], single["attention_mask"])
+
+    sentences, others = content("rain falls", "rain", "two dogs", ""), content("two", "dogs", "a small dog", "rain")
+    result = content("rain falls", "rain falls", "dogs", "").unless_equal(sentences, others)
+    expected = content("two", "rain falls", "dogs", "rain")
+    assert result.lengths.tolist() == expected.lengths.tolist()
+    rows = zip(result.ids.tolist(), expected.ids.tolist(), expected.lengths.tolist(), strict=True)
+    assert all(ours[:length] == theirs[:length] for ours, theirs, length in rows)
 
 
 @pytest.mark.parametrize("tokenizer", ["bert"], indirect=True)

@@ -109,7 +109,7 @@ def test_the_auxiliary_term_is_that_of_a_network_with_the_encoders_lower_half(bu
         vectors = model(dict(masked))["token_embeddings"][:, 0]
         auxiliary = loss.auxiliary.eval()
         states = auxiliary(masked, vectors)
-        logits = auxiliary.logits(states[corrupted.chosen])
+        logits = auxiliary.head(states[corrupted.chosen], auxiliary.network)
     expected = F.cross_entropy(logits, batch["input_ids"][corrupted.chosen]).item()
     assert values[3]["auxiliary_mlm"] == pytest.approx(expected, rel=1e-4)
 

@@ -133,7 +133,11 @@ def test_of_two_columns_both_are_masked(build, sentences, monkeypatch, longer):
         chosen = masked.chosen[rows, :width]
         assert chosen.any()
         assert not masked.chosen[rows, width:].any()
-        scores.append(F.cross_entropy(loss.mlm_head(states[chosen]), column["input_ids"][chosen], reduction="none"))
+        scores.append(
+            F.cross_entropy(
+                loss.mlm_head(states[chosen], loss.model[0].model), column["input_ids"][chosen], reduction="none"
+            )
+        )
     assert found.item() == pytest.approx(0.5 * torch.cat(scores).mean().item(), rel=1e-5)
 
 

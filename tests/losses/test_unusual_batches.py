@@ -20,7 +20,7 @@ from st_contrastive import (
     TwinsLoss,
 )
 from st_contrastive.encoder import grouping
-from st_contrastive.encoder.model import ignores_padding
+from st_contrastive.encoder.model import ModelState
 from tests.conftest import SMALL
 
 pytestmark = [
@@ -168,7 +168,7 @@ def test_families_outside_the_list_are_not_grouped(build, sentences, no_pass_cos
     kinds = getattr(model[0].model, "attention_type", None)
     assert kinds in ("block_sparse", None)
     model.train()
-    assert not ignores_padding(model)
+    assert not ModelState.of(model).ignores_padding
     widths = []
     model[0].model.embeddings.register_forward_hook(lambda _, __, output: widths.append(output.shape[1]))
     loss = kind(model)
@@ -187,7 +187,7 @@ def test_families_outside_the_list_are_not_grouped(build, sentences, no_pass_cos
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_padding_changes_no_vector_of_the_families_in_the_list(build, sentences, family, pooling):
     model = build(family, pooling, dropout=False)
-    assert ignores_padding(model)
+    assert ModelState.of(model).ignores_padding
     whole = model(model.preprocess([*sentences, "rain " * 50]))["sentence_embedding"]
     alone = torch.cat([model(model.preprocess([sentence]))["sentence_embedding"] for sentence in sentences])
     torch.testing.assert_close(whole[:-1], alone, rtol=1e-4, atol=1e-5)
