@@ -47,12 +47,11 @@ def gather_rows(tensor: Tensor, rows: Sequence[int]) -> Tensor:
     return torch.cat([part[:count] for part, count in zip(parts, rows, strict=True)])
 
 
-def count_weight(count: Tensor) -> Tensor:
-    """``count`` divided by the mean of all ranks' counts: a mean over ``count`` things, times this, averages over the
-    ranks to the mean over all things."""
+def mean_count(count: Tensor) -> Tensor:
+    """The mean of all ranks' counts: sums that are divided by it average over the ranks to the mean over all things."""
     total = count.detach().to(torch.float32).clone()
     dist.all_reduce(total)
-    return count * world_size() / total.clamp(min=1)
+    return total.clamp(min=1) / world_size()
 
 
 @torch.no_grad()

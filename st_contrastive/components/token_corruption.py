@@ -86,13 +86,14 @@ class TokenCorruption(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> CorruptedTokens:
         """Corrupt a copy of ``input_ids`` (N, L) at positions whose ``attention_mask`` (N, L) is not 0."""
         shape, device = input_ids.shape, input_ids.device
-        chosen = attention_mask.bool() & ~self.special[input_ids] & (torch.rand(shape, device=device) < self.rate)
-        fate = torch.rand(shape, device=device)
+        # Of the tokens whose draw is below the rate, the lowest are masked, and the next become random.
+        draw = torch.rand(shape, device=device)
+        chosen = attention_mask.bool() & ~self.special[input_ids] & (draw < self.rate)
         corrupted = input_ids
         if self.random_share:
-            drawn = self.ordinary[torch.randint(len(self.ordinary), shape, device=device)]
-            to_random = chosen & (fate >= self.mask_share) & (fate < self.mask_share + self.random_share)
-            corrupted = torch.where(to_random, drawn, corrupted)
+            random = self.ordinary[torch.randint(len(self.ordinary), shape, device=device)]
+            changed = chosen & (draw < self.rate * (self.mask_share + self.random_share))
+            corrupted = torch.where(changed, random, corrupted)
         if self.mask_id is not None:
-            corrupted = torch.where(chosen & (fate < self.mask_share), self.mask_id, corrupted)
+            corrupted = torch.where(chosen & (draw < self.rate * self.mask_share), self.mask_id, corrupted)
         return CorruptedTokens(corrupted, chosen)

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from st_contrastive.encoder.rows import CorruptedTokens, Rows
 
 #: What a function of rows is given: rows, or tensors with an entry for each row.
 RowInput = Rows | CorruptedTokens | Tensor
-RowFunction = Callable[..., tuple[Tensor, ...]]
+RowFunction = Callable[..., tuple[Any, ...]]
 
 #: What a pass through an encoder costs beside its tokens, as a number of tokens.
 _PASS_COST = 64
@@ -27,15 +28,16 @@ _GROUP_COUNTS = (1, 2, 3, 4, 6, 8)
 class GroupedResults:
     """What a function gave for each group of rows, and the groups' row numbers; None for one group of all rows."""
 
-    results: list[tuple[Tensor, ...]]
+    results: list[tuple[Any, ...]]
     numbers: list[Tensor] | None = None
 
-    def in_order(self) -> tuple[Tensor, ...]:
-        """The tensors, which have an entry for each row, put together in the batch's order."""
+    def in_order(self) -> tuple[Any, ...]:
+        """The tensors, which have an entry for each row, put together in the batch's order. None stays None."""
         if self.numbers is None:
             return self.results[0]
         order = torch.cat(self.numbers).argsort()
-        return tuple(torch.cat(column).index_select(0, order) for column in zip(*self.results, strict=True))
+        columns = zip(*self.results, strict=True)
+        return tuple(None if part[0] is None else torch.cat(part).index_select(0, order) for part in columns)
 
     def sums(self) -> list[Tensor]:
         """The sums of the tensors, 0-d each, over the groups."""

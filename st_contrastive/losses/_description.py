@@ -14,6 +14,7 @@ import numpy as np
 from torch import nn
 
 from st_contrastive import distributed
+from st_contrastive._checks import warn
 
 
 class DescribedLoss(nn.Module, ABC):
@@ -55,9 +56,16 @@ class DescribedLoss(nn.Module, ABC):
         entries = resources.files(__package__).joinpath("citations.bib").read_text(encoding="utf-8").split("\n@")
         return "\n".join(f"@{entry.strip('@')}" for entry in entries if any(f"{{{key}," in entry for key in self.cites))
 
+    def warn_once(self, message: str) -> None:
+        """Warn of something that one warning is enough for."""
+        if message not in vars(self)["_warned_of"]:
+            vars(self)["_warned_of"].add(message)
+            warn(message)
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Keep the constructor's arguments, for :meth:`get_config_dict`; of a module, its description."""
         loss = super().__new__(cls)
+        vars(loss)["_warned_of"] = set()
         with suppress(TypeError):  # __init__ reports wrong arguments; copying passes none
             bound = inspect.signature(cls.__init__).bind(loss, *args, **kwargs)
             bound.apply_defaults()

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_choice, require_count, require_flag, require_number, warn
+from st_contrastive._checks import require_choice, require_count, require_flag, require_number
 from st_contrastive._random import fixed_draws
 from st_contrastive.components.heads import HEADS
+from st_contrastive.encoder import requirements
 from st_contrastive.encoder.grouping import Grouping, RowFunction, RowInput
 from st_contrastive.encoder.model import (
     ModelState,
@@ -29,14 +30,6 @@ from st_contrastive.encoder.model import (
     weights_dtype,
 )
 from st_contrastive.encoder.passes import run_model
-from st_contrastive.encoder.requirements import (
-    require_independent_rows,
-    require_no_half,
-    require_text_encoder,
-    require_trainable,
-    warn_of_training,
-    warn_without_dropout,
-)
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses._description import DescribedLoss
 from st_contrastive.losses._owned import owned_parameters
@@ -130,8 +123,8 @@ class TextLoss(DescribedLoss):
       rows at a time. It changes no state; random tokens are drawn before it.
     - What the loss owns (heads, queues, networks) changes where ``self.step.is_learning`` is True:
       sentence-transformers leaves a loss in training mode while it evaluates.
-    - A mean over this process's rows is multiplied by ``self.step.rank_weight``, a mean over other things by
-      :meth:`count_weight`. The terms then average over the processes to those of one process with all rows. The
+    - A mean over this process's rows is multiplied by ``self.step.rank_weight``, a sum over other things is divided by
+      :meth:`mean_count`. The terms then average over the processes to those of one process with all rows. The
       parameters of the loss start as rank 0's, and their gradients are averaged in the backward pass, since DDP knows
       the encoder only.
 
@@ -167,12 +160,12 @@ class TextLoss(DescribedLoss):
         require_number("temperature", temperature, above=0)
         require_choice("head", head, (*HEADS, None))
         require_flag("gather_across_devices", gather_across_devices)
-        require_text_encoder(model)
-        require_trainable(model)
-        warn_of_training(model)
+        requirements.require_text_encoder(model)
+        requirements.require_trainable(model)
+        requirements.warn_of_training(model)
         if mini_batch_size is not None:
             require_count("mini_batch_size", mini_batch_size)
-            require_independent_rows(model, f"mini_batch_size={mini_batch_size}")
+            requirements.require_independent_rows(model, f"mini_batch_size={mini_batch_size}")
         text_module(model).can_flatten_inputs = False  # flash attention's flat batches: a loss reads rows
         # The trainer replaces this attribute by its DDP or compiled wrapper.
         self.model = model
@@ -184,7 +177,6 @@ class TextLoss(DescribedLoss):
         #: The present step; of the last one after it.
         self.step = Step()
         self._vocabulary = vocabulary_size(encoder_of(model))
-        self._warned_of: set[str] = set()
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> LossTerms:
         """The terms of one batch. Only TwinsLoss with ``fraternal`` reads the labels.
@@ -253,7 +245,8 @@ class TextLoss(DescribedLoss):
         rows, device = len(mask), mask.device
         is_learning = model.is_training and torch.is_grad_enabled()
         # self.step is still the previous one: an epoch's last batch alone may have one sentence.
-        if rows == 1 and is_learning and self.step.row_counts == (1,) and not self.has_negatives(rows):
+        repeats = self.step.row_counts == (1,) and not model.replays_outputs
+        if rows == 1 and repeats and is_learning and not self.has_negatives(rows):
             self.warn_once(
                 f"{type(self).__name__} was given two batches of one sentence, which has no other to be contrasted "
                 "with: their contrastive loss is 0. Give a batch size of 2 or more; the batch sampler no_duplicates "
@@ -305,11 +298,12 @@ class TextLoss(DescribedLoss):
 
         return self.by_rows(encode_rows, *views)
 
-    def by_rows(self, function: RowFunction, *inputs: RowInput) -> tuple[Tensor, ...]:
-        """``function(*inputs)``, whose results have an entry for each row, in mini-batches or groups of similar length.
+    def by_rows(self, function: RowFunction, *inputs: RowInput) -> tuple[Any, ...]:
+        """``function(*inputs)``, computed in mini-batches or in groups of rows of similar length.
 
         Args:
-            function: treats each row by itself. It may run again in the backward pass.
+            function: treats each row by itself, and gives tensors with an entry for each row, or None. It may run again
+                in the backward pass.
             inputs: what it is given, each with an entry for each row: at least one of them Rows.
         """
         return self.step.grouping.run(function, inputs).in_order()
@@ -317,10 +311,11 @@ class TextLoss(DescribedLoss):
     def mean_over(self, function: RowFunction, *inputs: RowInput) -> tuple[Tensor, ...]:
         """The means of what ``function(*inputs)`` gives as sums and a count, in groups of rows as in :meth:`by_rows`.
 
-        They are multiplied by :meth:`count_weight`, and 0 where there is nothing to count.
+        They are 0 where there is nothing to count.
         """
         *sums, count = self.step.grouping.run(function, inputs).sums()
-        return tuple(self.count_weight(count) * total / count.clamp(min=1) for total in sums)
+        divisor = self.mean_count(count)
+        return tuple(total / divisor for total in sums)
 
     def project(self, *views: Tensor) -> tuple[Tensor, ...]:
         """The views after the head, in one call of it: their rows share its BatchNorm statistics."""
@@ -367,9 +362,10 @@ class TextLoss(DescribedLoss):
         counts = self.step.row_counts
         return vectors if len(counts) == 1 else distributed.gather_rows(vectors, counts)
 
-    def count_weight(self, count: Tensor) -> Tensor | float:
-        """As ``step.rank_weight``, for a mean over ``count`` other things, such as masked tokens."""
-        return 1.0 if len(self.step.row_counts) == 1 else distributed.count_weight(count)
+    def mean_count(self, count: Tensor) -> Tensor:
+        """The divisor of a sum over ``count`` things of this device, such as masked tokens: with
+        ``gather_across_devices`` the mean of all devices' counts."""
+        return count.clamp(min=1) if len(self.step.row_counts) == 1 else distributed.mean_count(count)
 
     # Set-up.
 
@@ -382,21 +378,15 @@ class TextLoss(DescribedLoss):
         device = unwrap(self.model).device
         for part in self.owned_modules():
             part.to(device)
-            require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
+            requirements.require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
         for tensor in (*self.parameters(recurse=False), *self.buffers(recurse=False)):
             tensor.data = tensor.data.to(device)
         if self.dropout_only:
-            warn_without_dropout(self.model, type(self).__name__)
+            requirements.warn_without_dropout(self.model, type(self).__name__)
 
     def owned_modules(self) -> list[nn.Module]:
         """The modules of the loss without the encoder."""
         return [part for name, part in self.named_children() if name != "model"]
-
-    def warn_once(self, message: str) -> None:
-        """Warn of something that one warning is enough for."""
-        if message not in self._warned_of:
-            self._warned_of.add(message)
-            warn(message)
 
 
 class _Terms(nn.Module):

@@ -121,8 +121,8 @@ class ConIsILoss(TextLoss):
         if self.interaction_weight < 1:
             terms["contrastive"] = (1 - self.interaction_weight) * self.contrast(x, y)
         if self.classifier is not None:
-            interactive = interaction(*self.classifier(torch.cat([y, *z])).chunk(2), valid=distinct)
-            terms["interactive"] = self.interaction_weight * (self.count_weight(distinct.sum()) * interactive)
+            interactive = interaction(*self.classifier(torch.cat([y, *z])).chunk(2), valid=distinct, reduction="sum")
+            terms["interactive"] = self.interaction_weight * interactive / self.mean_count(distinct.sum())
         return terms
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -44,8 +44,7 @@ from st_contrastive.objectives import fused_embeddings, info_nce_of_cosines, twi
 from st_contrastive.objectives.contrast import cosine_blocks, cosine_pairs
 
 
-@dataclass(frozen=True)
-class Views:
+class Views(NamedTuple):
     """Vectors (N, d) of the views that the terms need, and the mean embeddings (N, w) of each that the margin is made
     of; None of what is not needed."""
 
@@ -194,7 +193,7 @@ class TwinsLoss(TextLoss):
             translation = self._translations(columns, labels)
         if translation is None:
             self._check_missing_translations()
-        views = self._views(sentence, translation)
+        views = Views(*self.by_rows(self._encode, sentence, *([] if translation is None else [translation])))
         terms = self._terms(views)
         if self.queue is not None and self.step.is_learning:
             self.queue.push(self.gather(self._keys(sentence, views.anchor)))
@@ -233,20 +232,8 @@ class TwinsLoss(TextLoss):
         assert fraternal is not None
         return 1.0 if identical is None else cosine_pairs(anchor, identical), cosine_pairs(anchor, fraternal)
 
-    def _views(self, sentence: Rows, translation: Rows | None) -> Views:
-        names: list[str] = []
-
-        def encode(*rows: Rows) -> tuple[Tensor, ...]:
-            encoded = self._encode(*rows)
-            names[:] = encoded
-            return tuple(encoded.values())
-
-        columns = (sentence,) if translation is None else (sentence, translation)
-        vectors = self.by_rows(encode, *columns)
-        return Views(**dict(zip(names, vectors, strict=True)))
-
-    def _encode(self, sentence: Rows, translation: Rows | None = None) -> dict[str, Tensor]:
-        """What :class:`Views` holds, by name, of the views that the terms need, all in one pass."""
+    def _encode(self, sentence: Rows, translation: Rows | None = None) -> Views:
+        """The views that the terms need, all in one pass."""
         rows = {"anchor": sentence, "identical": sentence}
         if translation is not None:
             anchor, fused = self._fused_rows(sentence, translation)
@@ -268,7 +255,7 @@ class TwinsLoss(TextLoss):
         with torch.no_grad():
             for name, tokens in measured.items():
                 vectors[f"{name}_embedding"] = pool(self.model, replace(views[name], tokens=tokens.detach()), "mean")
-        return vectors
+        return Views(**vectors)
 
     def _fused_rows(self, sentence: Rows, translation: Rows) -> tuple[Rows, Rows]:
         """The anchor and its fraternal twin as ``inputs_embeds`` of one width."""
@@ -301,7 +288,8 @@ class TwinsLoss(TextLoss):
         if encoder is None:
             return anchor.detach()
         encoder.follow(list(unwrap(self.model)))
-        return self.by_rows(lambda rows: (self._pooled(encoder(rows)),), sentence)[0]
+        (keys,) = self.by_rows(lambda rows: (self._pooled(encoder(rows)),), sentence)
+        return cast(Tensor, keys)
 
     def _translations(self, columns: list[Rows], labels: Tensor | None) -> Rows | None:
         """The translations, from the labels or the second column; None where there are none."""

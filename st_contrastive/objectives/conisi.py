@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor
 
 from st_contrastive.objectives.contrast import full_precision
 
 
-def interaction(positive_scores: Tensor, negative_scores: Tensor, *, valid: Tensor | None = None) -> Tensor:
+def interaction(
+    positive_scores: Tensor,
+    negative_scores: Tensor,
+    *,
+    valid: Tensor | None = None,
+    reduction: Literal["mean", "sum"] = "mean",
+) -> Tensor:
     r"""The inter-sentence interaction loss, eq. 8 and 9 of ConIsI (Sun and Huang, CCL 2022).
 
     .. math::
@@ -22,6 +30,7 @@ def interaction(positive_scores: Tensor, negative_scores: Tensor, *, valid: Tens
         negative_scores: r^Z, (N, c), of the sentence paired with the constructed sentence.
         valid: (N,) bool; rows that are False do not count, because their constructed sentence is the sentence itself.
             None counts all rows.
+        reduction: the mean over the rows that count, or their sum.
 
     Returns:
         0-d tensor, at least float32; 0 if no row is valid.
@@ -32,7 +41,7 @@ def interaction(positive_scores: Tensor, negative_scores: Tensor, *, valid: Tens
         0.6931
     """
     rows = F.softplus(full_precision(negative_scores) - full_precision(positive_scores)).mean(dim=1)
-    if valid is None:
-        return rows.mean()
-    counted = valid.to(rows.dtype)
-    return (rows * counted).sum() / counted.sum().clamp(min=1)
+    total = (rows if valid is None else rows * valid).sum()
+    if reduction == "sum":
+        return total
+    return total / (len(rows) if valid is None else valid.sum().clamp(min=1))

@@ -70,7 +70,7 @@ def info_nce_of_cosines(
 
 def cosines(left: Tensor, right: Tensor) -> Tensor:
     """Cosine of each row of ``left`` (N, d) with each row of ``right`` (K, d): (N, K)."""
-    return product(*normalized(torch.cat([left, right])).split([len(left), len(right)]))
+    return product(*torch.split(normalized(torch.cat([left, right])), [len(left), len(right)]))
 
 
 def normalized(vectors: Tensor) -> Tensor:
@@ -89,8 +89,8 @@ def cosine_blocks(anchors: Tensor, *others: Tensor | None) -> list[Tensor | None
     product. None stays None."""
     present = [anchors, *(rows for rows in others if rows is not None)]
     counts = [len(rows) for rows in present]
-    whole = product(*normalized(torch.cat(present)).split([counts[0], sum(counts[1:])]))
-    blocks = iter(whole.split(counts[1:], dim=1))
+    whole = product(*torch.split(normalized(torch.cat(present)), [counts[0], sum(counts[1:])]))
+    blocks = iter(torch.split(whole, counts[1:], dim=1))
     return [None if rows is None else next(blocks) for rows in others]
 
 

@@ -100,7 +100,7 @@ def test_rows_that_truncation_makes_alike_take_no_part(build, monkeypatch):
     assert alike.any()  # 64 positions hold no more than the words in common
     assert torch.equal(distinct, ~alike)
     # Of several devices, each counts for the rows in its mean.
-    monkeypatch.setattr(loss, "count_weight", lambda count: seen.append(int(count)) or 1.0)
+    monkeypatch.setattr(loss, "mean_count", lambda count: seen.append(int(count)) or count.clamp(min=1))
     loss([model.preprocess(["rain falls"] * 2)])
     loss([model.preprocess(["rain cat", "rain dog"])])
     assert seen == [0, 2]
