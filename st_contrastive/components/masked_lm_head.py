@@ -18,6 +18,8 @@ from st_contrastive._files import checkpoint_name
 from st_contrastive.components.pretrained import load_masked_lm
 from st_contrastive.encoder.layers import set_depth
 from st_contrastive.encoder.model import embedding_matrix
+from st_contrastive.encoder.rows import CorruptedTokens, Rows
+from st_contrastive.objectives import masked_lm
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +117,18 @@ class MaskedLMHead(nn.Module):
             weights = {f"{self._decoder_name}.weight": embedding_matrix(encoder).to(dtype)}
         output = functional_call(self.network, weights, kwargs={"inputs_embeds": hidden.to(dtype)[None]})
         return cast(Tensor, output.logits[0])
+
+    def summed_losses(
+        self, encoder: PreTrainedModel, rows: Rows, masked: CorruptedTokens, *states: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Summed cross-entropy of the masked tokens from each of the states (N, L, d), and the number of these tokens.
+
+        ``encoder`` is as in :meth:`forward`.
+        """
+        places = masked.places()
+        targets = rows.ids.flatten()[places]
+        sums = (masked_lm(self(part.flatten(0, 1)[places], encoder), targets, reduction="sum") for part in states)
+        return (*sums, torch.full((), len(places), device=places.device))
 
 
 def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedModel | None:

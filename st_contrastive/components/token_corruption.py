@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of
 from st_contrastive.encoder.rows import CorruptedTokens
 
 
@@ -66,6 +67,11 @@ class TokenCorruption(nn.Module):
     ) -> TokenCorruption:
         """Masked-LM corruption (Devlin et al., 2019): 80 % become the mask token, 10 % a random one, 10 % stay."""
         return cls(tokenizer, rate=rate, mask_share=0.8, random_share=0.1, vocabulary=vocabulary)
+
+    @classmethod
+    def masking_for(cls, model: nn.Module, rate: float) -> TokenCorruption:
+        """:meth:`masking` for a SentenceTransformer's tokenizer and vocabulary."""
+        return cls.masking(tokenizer_of(model), rate, vocabulary=embedding_matrix(encoder_of(model)).shape[0])
 
     @classmethod
     def replacement(

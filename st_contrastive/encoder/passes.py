@@ -69,6 +69,11 @@ def run_model(model: nn.Module, views: Sequence[Rows], *, hooked: bool = False) 
     return [Encoded(*part, whole.prompt_length) for part in parts]
 
 
+def sentence_vectors(model: nn.Module, *views: Rows) -> tuple[Tensor, ...]:
+    """The sentence vectors (N, d) of each view."""
+    return tuple(view.sentences for view in run_model(model, views))
+
+
 def run_modules(modules: Iterable[nn.Module], rows: Rows) -> Encoded:
     """The rows after other modules than the model's, such as copies of them."""
     features = rows.features()

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from st_contrastive.encoder.model import (
     vocabulary_size,
     weights_dtype,
 )
-from st_contrastive.encoder.passes import run_model
+from st_contrastive.encoder.passes import sentence_vectors
 from st_contrastive.encoder.rows import Rows
 from st_contrastive.losses._description import DescribedLoss
 from st_contrastive.losses._owned import owned_parameters
@@ -292,11 +293,7 @@ class TextLoss(DescribedLoss):
 
     def encode(self, *views: Rows) -> tuple[Tensor, ...]:
         """The sentence vectors (N, d) of each view, all in one pass."""
-
-        def encode_rows(*views: Rows) -> tuple[Tensor, ...]:
-            return tuple(view.sentences for view in run_model(self.model, views))
-
-        return self.by_rows(encode_rows, *views)
+        return self.by_rows(partial(sentence_vectors, self.model), *views)
 
     def by_rows(self, function: RowFunction, *inputs: RowInput) -> tuple[Any, ...]:
         """``function(*inputs)``, computed in mini-batches or in groups of rows of similar length.

@@ -1,18 +1,16 @@
-"""Base of InfoCSE and DiffCSE, whose networks read an edited text and the sentence vector; and masked-LM sums."""
+"""Base of InfoCSE and DiffCSE, whose networks read an edited text and the sentence vector."""
 
 from __future__ import annotations
 
-import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector, TokenCorruption
-from st_contrastive.encoder.model import embedding_matrix, embedding_width, encoder_of, token_width, tokenizer_of
+from st_contrastive.components import ReplacedTokenDetector
+from st_contrastive.encoder.model import embedding_width, token_width
 from st_contrastive.encoder.passes import pool_as_model, run_model
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.objectives import masked_lm, replaced_tokens
+from st_contrastive.objectives import replaced_tokens
 
 
 class ConditionedLoss(TextLoss):
@@ -58,21 +56,3 @@ def require_head_vector(model: SentenceTransformer, head: str | None) -> None:
             f"embedding as wide as the token vectors ({token_width(model)}), got head={head!r} and {width}. Take "
             "vector='encoder'."
         )
-
-
-def masking_for(model: SentenceTransformer, rate: float) -> TokenCorruption:
-    """BERT's masking, for the model's tokenizer and vocabulary."""
-    return TokenCorruption.masking(tokenizer_of(model), rate, vocabulary=embedding_matrix(encoder_of(model)).shape[0])
-
-
-def masked_lm_sums(
-    head: MaskedLMHead, encoder: PreTrainedModel, rows: Rows, masked: CorruptedTokens, *states: Tensor
-) -> tuple[Tensor, ...]:
-    """Summed cross-entropy of the masked tokens from each of the states (N, L, d), and the number of these tokens.
-
-    A tied head takes the embedding matrix of ``encoder``.
-    """
-    places = masked.places()
-    targets = rows.ids.flatten()[places]
-    sums = (masked_lm(head(part.flatten(0, 1)[places], encoder), targets, reduction="sum") for part in states)
-    return (*sums, torch.full((), len(places), device=places.device))

@@ -112,11 +112,10 @@ class ConIsILoss(TextLoss):
         return {"contrastive": weight * self.chance_level(batch_size)} if weight > 0 else {}
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
-        rows = len(columns[0])
         pairs, distinct = self.pairs(columns, interacting=self.classifier is not None)
         # One call of the head: the rows of all views share their BatchNorm statistics.
         vectors = torch.cat([*self.encode(columns[0]), *self.encode(pairs)])
-        x, y, *z = torch.split(self.apply_head(self.predictor, vectors), rows)
+        x, y, *z = self.apply_head(self.predictor, vectors).chunk(2 if self.classifier is None else 3)  # (N, d) each
         terms = {}
         if self.interaction_weight < 1:
             terms["contrastive"] = (1 - self.interaction_weight) * self.contrast(x, y)

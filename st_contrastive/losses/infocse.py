@@ -11,13 +11,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_weights
-from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, load_auxiliary
+from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, TokenCorruption, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import require_fit
 from st_contrastive.encoder.model import encoder_of, tokenizer_of
 from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.losses.conditioned import ConditionedLoss, masked_lm_sums, masking_for, require_head_vector
+from st_contrastive.losses.conditioned import ConditionedLoss, require_head_vector
 
 
 class InfoCSELoss(ConditionedLoss):
@@ -130,7 +130,7 @@ class InfoCSELoss(ConditionedLoss):
         encoder, tokenizer = encoder_of(model), tokenizer_of(model)
         if mlm_weight > 0:
             require_plain_tokens(model, "InfoCSELoss")
-            self.masking = masking_for(model, mask_rate)
+            self.masking = TokenCorruption.masking_for(model, mask_rate)
             depths = {"split_layer": split_layer, "extra_layers": extra_layers}
             options = {"tied_head": tied_head, "lower_dropout": lower_dropout}
             if auxiliary is None:
@@ -175,7 +175,7 @@ class InfoCSELoss(ConditionedLoss):
         assert self.auxiliary is not None
         live = None if self.detach else self.auxiliary.live_weights(encoder_of(self.model), lower=True)
         states = self.auxiliary(rows.with_ids(masked.input_ids).texts, vectors, live)  # (N, L, d)
-        return masked_lm_sums(self.auxiliary.head, self.auxiliary.network, rows, masked, states)
+        return self.auxiliary.head.summed_losses(self.auxiliary.network, rows, masked, states)
 
     def has_negatives(self, batch_size: int) -> bool:
         """As in :class:`TextLoss`; without the contrastive term none are needed."""

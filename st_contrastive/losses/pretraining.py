@@ -10,14 +10,13 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive._checks import require_flag, require_number
-from st_contrastive.components import AuxiliaryMLM, save_auxiliary
+from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
 from st_contrastive.encoder.model import encoder_of, tokenizer_of
 from st_contrastive.encoder.partial import capturing_states
 from st_contrastive.encoder.passes import pool_as_model, run_model
 from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.losses.conditioned import masked_lm_sums, masking_for
 
 
 class AuxiliaryMLMPretrainingLoss(TextLoss):
@@ -74,7 +73,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         require_flag("tied_head", tied_head)
         require_plain_tokens(model, "AuxiliaryMLMPretrainingLoss")
         encoder = encoder_of(model)
-        self.masking = masking_for(model, mask_rate)
+        self.masking = TokenCorruption.masking_for(model, mask_rate)
         # Its lower part is a place to keep what is saved: training uses the encoder's.
         self.network = AuxiliaryMLM.from_encoder(
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
@@ -98,7 +97,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         lower, vector = captured[0], pool_as_model(self.model, encoded)  # (N, L, d) and (N, d)
         states = torch.cat([vector.to(lower.dtype)[:, None], lower[:, 1:]], dim=1)
         upper = network.upper(states, masked_rows.texts, network.live_weights(encoder, lower=False))
-        return masked_lm_sums(network.head, encoder, rows, masked, encoded.tokens, upper)
+        return network.head.summed_losses(encoder, rows, masked, encoded.tokens, upper)
 
     def has_negatives(self, batch_size: int) -> bool:
         """True: nothing is contrasted."""

@@ -9,13 +9,12 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive._checks import require_number
-from st_contrastive.components import MaskedLMHead
+from st_contrastive.components import MaskedLMHead, TokenCorruption
 from st_contrastive.encoder.model import encoder_of
 from st_contrastive.encoder.passes import run_model
 from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.rows import CorruptedTokens, Rows, padded
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.losses.conditioned import masked_lm_sums, masking_for
 
 
 class SimCSELoss(TextLoss):
@@ -71,7 +70,7 @@ class SimCSELoss(TextLoss):
         self.mlm_head: MaskedLMHead | None = None
         if mlm_weight > 0:
             require_plain_tokens(model, "mlm_weight")
-            self.masking = masking_for(model, mask_rate)
+            self.masking = TokenCorruption.masking_for(model, mask_rate)
             self.mlm_head = MaskedLMHead.for_encoder(encoder_of(model))
         self.finish_setup()
 
@@ -92,4 +91,4 @@ class SimCSELoss(TextLoss):
         """Summed cross-entropy of the masked tokens, from the encoder's own last states, and their number."""
         assert self.mlm_head is not None
         states = run_model(self.model, [rows.with_ids(masked.input_ids)])[0].tokens  # (2 N, L, d)
-        return masked_lm_sums(self.mlm_head, encoder_of(self.model), rows, masked, states)
+        return self.mlm_head.summed_losses(encoder_of(self.model), rows, masked, states)
