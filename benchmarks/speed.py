@@ -117,7 +117,7 @@ class Operations(TorchDispatchMode):
 
 
 def print_operations(losses: list[str], folder: str) -> None:
-    """The operations of a step, forward and backward, beyond those of the model's own pass of as many views."""
+    """The operations of a GPU's step, forward and backward, beyond those of the model's own pass of as many views."""
     encoder = new_model("tiny", folder)
     sentences = texts(5, 16, mixed=True)
 
@@ -134,6 +134,7 @@ def print_operations(losses: list[str], folder: str) -> None:
         bare = BarePasses(model, BARE.get(name, BARE["simcse"]))
         own = count(lambda bare=bare, columns=columns: bare(columns, None), model)
         loss = MultipleNegativesRankingLoss(model) if name == MNRL else METHODS[name].loss_class(model)
+        loss.group_by_length = False  # as on a GPU
 
         def step(loss: nn.Module = loss, columns: list[dict[str, Any]] = columns) -> torch.Tensor:
             value = loss([dict(column) for column in columns], None)

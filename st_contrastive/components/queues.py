@@ -26,6 +26,7 @@ class NegativeQueue(nn.Module):
 
     keys: Tensor  # (n, d)
     ages: Tensor  # (n,), in batches, 1 for the newest; 1 for all where size limits them
+    weights: Tensor  # p, (n,)
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class NegativeQueue(nn.Module):
         self.batches, self.size, self.forgetting_rate = batches, size, forgetting_rate
         self.register_buffer("keys", torch.zeros(0, width, dtype=dtype))
         self.register_buffer("ages", torch.zeros(0, dtype=torch.long))
+        self.register_buffer("weights", torch.zeros(0, dtype=dtype), persistent=False)
         self._rows: list[int] = []  # of each batch that is kept, newest first; of all together where size limits them
 
     def __len__(self) -> int:
@@ -57,10 +59,14 @@ class NegativeQueue(nn.Module):
         if rows != self._rows:  # after the first batches they stay the same
             ages = [age for age, count in enumerate(rows, start=1) for _ in range(count)]
             self._rows, self.ages = rows, torch.tensor(ages, dtype=torch.long, device=self.keys.device)
+            self._weigh()
 
     def entries(self) -> tuple[Tensor, Tensor]:
         """Keys (n, d) and their weights p (n,)."""
-        return self.keys, forgetting_weights(self.ages.to(self.keys.dtype), self.forgetting_rate)
+        return self.keys, self.weights
+
+    def _weigh(self) -> None:
+        self.weights = forgetting_weights(self.ages.to(self.keys.dtype), self.forgetting_rate)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         """Take the number of rows from the saved state."""
@@ -69,3 +75,4 @@ class NegativeQueue(nn.Module):
                 setattr(self, name, getattr(self, name).new_zeros(len(saved), *getattr(self, name).shape[1:]))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         self._rows = torch.unique(self.ages, return_counts=True)[1].tolist()
+        self._weigh()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -92,7 +92,7 @@ class Step:
         is_learning: whether it is a step of training, in which queues and statistics change.
         is_first: whether it is the first of these.
         grouping: how rows go through the encoder.
-        row_counts: the rows of each process whose rows are one batch; of this process alone where they are not.
+        row_counts: the rows of each process whose rows are one batch (``gather_across_devices``); else of this one.
     """
 
     is_learning: bool = False
@@ -101,17 +101,26 @@ class Step:
     row_counts: tuple[int, ...] = (0,)
 
     @property
+    def is_gathered(self) -> bool:
+        """Whether the rows of several processes are one batch."""
+        return len(self.row_counts) > 1
+
+    @property
     def first_row(self) -> int:
-        """The place of this process's first row among those of all."""
-        return sum(self.row_counts[: distributed.rank()]) if len(self.row_counts) > 1 else 0
+        """The place of this process's first row in the batch."""
+        return sum(self.row_counts[: distributed.rank()]) if self.is_gathered else 0
 
     @property
     def rank_weight(self) -> float:
-        """The factor by which means over each process's rows average to the mean over all: 1 but in a smaller last
-        batch."""
-        if len(self.row_counts) == 1:
-            return 1.0
-        return self.row_counts[distributed.rank()] * len(self.row_counts) / sum(self.row_counts)
+        """The factor that makes the processes' means average to the mean over all rows: 1, unless processes have
+        different numbers of rows, as in a last batch."""
+        counts = self.row_counts
+        return counts[distributed.rank()] * len(counts) / sum(counts) if self.is_gathered else 1.0
+
+    def weighted(self, mean: Tensor, weight: float = 1.0) -> Tensor:
+        """A mean over this process's rows, times a weight and ``rank_weight``."""
+        factor = weight * self.rank_weight
+        return mean if factor == 1 else factor * mean
 
 
 class TextLoss(DescribedLoss):
@@ -124,10 +133,11 @@ class TextLoss(DescribedLoss):
       rows at a time. It changes no state; random tokens are drawn before it.
     - What the loss owns (heads, queues, networks) changes where ``self.step.is_learning`` is True:
       sentence-transformers leaves a loss in training mode while it evaluates.
-    - A mean over this process's rows is multiplied by ``self.step.rank_weight``, a sum over other things is divided by
-      :meth:`mean_count`. The terms then average over the processes to those of one process with all rows. The
-      parameters of the loss start as rank 0's, and their gradients are averaged in the backward pass, since DDP knows
-      the encoder only.
+    - With ``gather_across_devices``, the terms average over the processes to those of one process with all rows.
+      :meth:`contrast` and :meth:`mean_over` see to this. Any other mean over rows goes through ``self.step.weighted``,
+      and any other sum is divided by :meth:`mean_count`.
+    - The parameters of the loss start as rank 0's, and their gradients are averaged in the backward pass, since DDP
+      knows the encoder only.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
@@ -145,7 +155,7 @@ class TextLoss(DescribedLoss):
     #: Whether a sentence's positive is that sentence under another dropout mask, where there is one column.
     dropout_only = True
     columns_hint = "Select the columns of the dataset, or build it with the builders of st_contrastive.inputs."
-    #: Put rows of similar length through the encoder together: on a CPU, where each pass costs its padding.
+    #: Encode rows of similar length together: on a CPU, where padding costs time.
     group_by_length = True
 
     def __init__(
@@ -173,10 +183,10 @@ class TextLoss(DescribedLoss):
         self.temperature, self.mini_batch_size = temperature, mini_batch_size
         self.gather_across_devices = gather_across_devices
         self.head = None if head is None else HEADS[head](embedding_width(model), weights_dtype(model))
-        #: Tokens that training reads of a text, where a trainer cuts them shorter than the model; None where not.
+        #: The most tokens that training reads of a text, where a trainer sets fewer than the model; otherwise None.
         self.max_length: int | None = None
-        #: The present step; of the last one after it.
-        self.step = Step()
+        self.step = Step()  # the current one; between calls, the last one
+        self._has_learned = False  # the first step of training gives all processes rank 0's parameters
         self._vocabulary = vocabulary_size(encoder_of(model))
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> LossTerms:
@@ -189,7 +199,7 @@ class TextLoss(DescribedLoss):
         self._check_model(model)
         columns = self._read_columns(sentence_features, aligned=model.pads_right)
         self._begin_step(model, columns[0].mask)
-        # An evaluation draws the same masks and pairs each time, and training draws on as without it.
+        # An evaluation draws the same masks and pairs each time, and leaves training's random numbers untouched.
         draws = nullcontext() if model.encoder.training else fixed_draws()
         with draws, model.precision():
             if self.step.is_learning and dist.is_available() and dist.is_initialized():
@@ -203,7 +213,7 @@ class TextLoss(DescribedLoss):
     # A step, in the order in which it happens.
 
     def _check_model(self, model: ModelState) -> None:
-        """Refuse what was done to the model since the loss was built, where the loss can't be computed with it."""
+        """Refuse, or warn of, what was done to the model since the loss was built."""
         name = type(self).__name__
         if torch.is_grad_enabled() and not model.is_training:
             self.warn_once(
@@ -245,22 +255,22 @@ class TextLoss(DescribedLoss):
         modes of what the loss owns."""
         rows, device = len(mask), mask.device
         is_learning = model.is_training and torch.is_grad_enabled()
-        # self.step is still the previous one: an epoch's last batch alone may have one sentence.
-        repeats = self.step.row_counts == (1,) and not model.replays_outputs
-        if rows == 1 and repeats and is_learning and not self.has_negatives(rows):
+        # One batch of one sentence is normal at the end of an epoch, two in a row are not.
+        previous_had_one = self.step.row_counts == (1,) and not model.replays_outputs
+        if rows == 1 and previous_had_one and is_learning and not self.has_negatives(rows):
             self.warn_once(
                 f"{type(self).__name__} was given two batches of one sentence, which has no other to be contrasted "
                 "with: their contrastive loss is 0. Give a batch size of 2 or more; the batch sampler no_duplicates "
                 "makes batches of one where most texts are equal: remove repeated texts."
             )
         on_cpu = device.type == "cpu" and not model.is_compiled
-        # Processes may have different numbers of groups.
+        # Where buffers are broadcast, all processes must make the same number of passes.
         by_length = self.group_by_length and model.ignores_padding and on_cpu and not model.broadcasts_buffers
         gathers = self.gather_across_devices and distributed.world_size() > 1
         row_counts = distributed.row_counts(rows, device) if gathers else (rows,)
         is_first = is_learning and not self._has_learned
-        grouping = Grouping(by_length, model.ignores_padding, self.mini_batch_size)
-        self.step = Step(is_learning, is_first, grouping, row_counts)
+        grouping = Grouping(by_length=by_length, may_cut=model.ignores_padding, mini_batch_size=self.mini_batch_size)
+        self.step = Step(is_learning=is_learning, is_first=is_first, grouping=grouping, row_counts=row_counts)
         if is_first:
             self._has_learned = True
             distributed.broadcast(owned_parameters(self))
@@ -271,13 +281,10 @@ class TextLoss(DescribedLoss):
             if part.training != mode:  # the call walks through all modules
                 part.train(mode)
 
-    #: Whether a step of training has been: then all processes have rank 0's parameters.
-    _has_learned = False
-
     def _averaged_terms(self, columns: list[Rows], labels: Tensor | None) -> LossTerms:
-        """The terms, through which the gradients of the loss's own parameters are averaged over the processes."""
+        """The terms, whose backward pass averages the gradients of the loss's own parameters over the processes."""
         parameters: dict[str, Tensor] = {
-            f"loss.{name}": parameter
+            f"loss.{name}": parameter  # as _Terms names it
             for name, parameter in self.named_parameters()
             if parameter.requires_grad and not name.startswith("model.")
         }
@@ -286,7 +293,7 @@ class TextLoss(DescribedLoss):
         zero, stand_ins = distributed.averaging(parameters)
         terms = LossTerms(functional_call(_Terms(self), stand_ins, (columns, labels)))
         first = next(iter(terms))
-        terms[first] = terms[first] + zero.to(terms[first])
+        terms[first] = terms[first] + zero.to(terms[first])  # for batches that use none of them
         return terms
 
     # What a subclass computes with.
@@ -306,10 +313,8 @@ class TextLoss(DescribedLoss):
         return self.step.grouping.run(function, inputs).in_order()
 
     def mean_over(self, function: RowFunction, *inputs: RowInput) -> tuple[Tensor, ...]:
-        """The means of what ``function(*inputs)`` gives as sums and a count, in groups of rows as in :meth:`by_rows`.
-
-        They are 0 where there is nothing to count.
-        """
+        """Means, computed as in :meth:`by_rows`: ``function(*inputs)`` gives sums and, last, the number of things in
+        each; 0 where there is none."""
         *sums, count = self.step.grouping.run(function, inputs).sums()
         divisor = self.mean_count(count)
         return tuple(total / divisor for total in sums)
@@ -328,13 +333,11 @@ class TextLoss(DescribedLoss):
         """
         vectors = vectors.to(next(head.parameters()).dtype)  # the model may be bfloat16 and the head float32
         counts = self.step.row_counts
-        if len(counts) == 1 or not any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
-            projected: Tensor = head(vectors)
-            return projected
+        if not self.step.is_gathered or not any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
+            return cast(Tensor, head(vectors))
         views = len(vectors) // counts[distributed.rank()]
         gathered = distributed.gather_rows(vectors, [views * count for count in counts])
-        mine: Tensor = head(gathered)[views * self.step.first_row :][: len(vectors)]
-        return mine
+        return cast(Tensor, head(gathered)[views * self.step.first_row :][: len(vectors)])
 
     def contrast(
         self,
@@ -344,7 +347,7 @@ class TextLoss(DescribedLoss):
         negative_weights: Tensor | None = None,
     ) -> Tensor:
         """InfoNCE at the loss's temperature, with ``gather_across_devices`` against the positives of all devices."""
-        return self.step.rank_weight * info_nce(
+        mean = info_nce(
             anchors,
             self.gather(positives),
             temperature=self.temperature,
@@ -352,17 +355,17 @@ class TextLoss(DescribedLoss):
             negative_weights=negative_weights,
             offset=self.step.first_row,
         )
+        return self.step.weighted(mean)
 
     def gather(self, vectors: Tensor) -> Tensor:
         """The rows (P, d) of all devices if ``gather_across_devices``, else the rows (N, d). This device's begin at
         ``step.first_row``."""
-        counts = self.step.row_counts
-        return vectors if len(counts) == 1 else distributed.gather_rows(vectors, counts)
+        return distributed.gather_rows(vectors, self.step.row_counts) if self.step.is_gathered else vectors
 
     def mean_count(self, count: Tensor) -> Tensor:
         """The divisor of a sum over ``count`` things of this device, such as masked tokens: with
         ``gather_across_devices`` the mean of all devices' counts."""
-        return count.clamp(min=1) if len(self.step.row_counts) == 1 else distributed.mean_count(count)
+        return distributed.mean_count(count) if self.step.is_gathered else count.clamp(min=1)
 
     # Set-up.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -25,9 +25,9 @@ class InfoCSELoss(ConditionedLoss):
 
     The auxiliary network sees a masked copy of the sentence through frozen lower layers, and the full encoder's
     sentence vector in place of its [CLS] state; a few trainable layers and a masked-LM head predict the masked tokens.
-    Its gradient reaches the encoder through that vector alone. The vector is the [CLS] vector for a model with [CLS]
-    pooling, and otherwise that pooling's, since that is what will be used. Where the paper's text and the authors' code
-    differ, the defaults are the code's, except for ``head``.
+    With ``detach``, its gradient reaches the encoder through that vector alone. The vector is the [CLS] vector if the
+    model pools [CLS], and otherwise that of the model's own pooling, which is what will be used. Where the paper's text
+    and the authors' code differ, the defaults are the code's, except for ``head``.
 
     Terms: ``contrastive`` and, with their weights above 0, ``mlm`` and ``rtd``.
 
@@ -42,9 +42,9 @@ class InfoCSELoss(ConditionedLoss):
         head: see :class:`TextLoss`. The paper's text has "a pooler layer" (section 2), as SimCSE's "tanh"; "projector"
             is the authors' code.
         mlm_weight: lambda, the weight of the masked-LM term. At 0 there is no auxiliary network ("w/o MLM"), and the
-            loss is ``SimCSELoss``. At 1e-5 most of the network's own gradients are smaller than Adam's epsilon, and in
-            float16 without a loss scale nearly all of them vanish (with 2^16, the scale that GradScaler starts from,
-            5 % of them); the authors' code has both.
+            loss is ``SimCSELoss``. At 1e-5 most of the network's own gradients are smaller than Adam's epsilon, as in
+            the authors' code. In float16 nearly all of them vanish without a loss scale, and 5 % under the scale that
+            GradScaler starts from, 2^16.
         mask_rate: share of the tokens that are chosen to be predicted, of which 80 % become the mask token, 10 % a
             random one and 10 % stay, as in BERT and the authors' code (section 2 has the mask token alone).
         split_layer: how many lower layers the auxiliary network copies and freezes. None takes half of them, or as many
@@ -131,19 +131,17 @@ class InfoCSELoss(ConditionedLoss):
         if mlm_weight > 0:
             require_plain_tokens(model, "InfoCSELoss")
             self.masking = TokenCorruption.masking_for(model, mask_rate)
-            depths = {"split_layer": split_layer, "extra_layers": extra_layers}
+            depths: dict[str, Any] = {"split_layer": split_layer, "extra_layers": extra_layers}
             options = {"tied_head": tied_head, "lower_dropout": lower_dropout}
             if auxiliary is None:
-                auxiliary = AuxiliaryMLM.from_encoder(
-                    encoder, split_layer=split_layer, extra_layers=extra_layers, **options
-                )
+                auxiliary = AuxiliaryMLM.from_encoder(encoder, **depths, **options)
             elif not isinstance(auxiliary, AuxiliaryMLM):
                 auxiliary = load_auxiliary(auxiliary, encoder, tokenizer, **options)
             self.auxiliary = auxiliary
             wanted = {name: value or None for name, value in {**depths, **options}.items()}
             require_fit("auxiliary", auxiliary.properties, {**AuxiliaryMLM.signature_of(encoder), **wanted})
             if not detach:
-                auxiliary.live_weights(encoder, lower=True)
+                auxiliary.live_weights(encoder, lower=True)  # refuses adapters
         if rtd_weight > 0:
             require_plain_tokens(model, "rtd_weight")
             if generator is None and self.auxiliary is not None:
@@ -153,18 +151,19 @@ class InfoCSELoss(ConditionedLoss):
         self.finish_setup()
 
     def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
-        both = columns[0].repeated(2)  # view by view, as the vectors are
-        one_or_both = columns[0] if self.masked_views == "first" else both
+        both = columns[0].repeated(2)  # all first views, then all second ones
+        views = 1 if self.masked_views == "first" else 2
+        to_mask = columns[0] if views == 1 else both
         # Random tokens are drawn before any pass.
-        masked = None if self.auxiliary is None else one_or_both.corrupted(self.masking)
+        masked = None if self.auxiliary is None else to_mask.corrupted(self.masking)
         to_fill = None if self.detector is None else both.corrupted(self.detector.masking)
         contrasted, vectors = self.two_views(columns[0])  # (N, d) each
         terms = {}
         if self.contrastive_weight > 0:
             terms["contrastive"] = self.contrastive_weight * self.contrast(*contrasted)
         if masked is not None:
-            of_rows = vectors[0] if one_or_both is columns[0] else torch.cat(vectors)
-            terms["mlm"] = self.mlm_weight * self.mean_over(self._masked_lm, one_or_both, masked, of_rows)[0]
+            mlm = self.mean_over(self._masked_lm, to_mask, masked, torch.cat(vectors[:views]))[0]
+            terms["mlm"] = self.mlm_weight * mlm
         if self.detector is not None and to_fill is not None:
             rtd = self.replaced_token_detection(self.detector, both, to_fill, torch.cat(vectors))
             terms["rtd"] = self.rtd_weight * rtd

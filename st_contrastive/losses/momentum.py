@@ -92,18 +92,18 @@ class MomentumContrastLoss(TextLoss):
             second = self.repetition(first)
         negatives = () if self.queue is None else self.queue.entries()
         if self.positives == "momentum":
-            positives = keys = self._keys(second)
+            positives = keys = self._next_keys(second)
             (anchors,) = self.project(*self.encode(first))
         else:
             anchors, positives = self.project(*self.encode(first, second))  # (N, d) each
-            keys = self._keys(first) if self.queue is not None and self.step.is_learning else positives
+            keys = self._next_keys(first) if self.queue is not None and self.step.is_learning else positives
         contrastive = self.contrast(anchors, positives, *negatives)
         if self.queue is not None and self.step.is_learning:
             self.queue.push(self.gather(keys))
         return {"contrastive": contrastive}
 
     @torch.no_grad()
-    def _keys(self, rows: Rows) -> Tensor:
+    def _next_keys(self, rows: Rows) -> Tensor:
         """The momentum encoder's vectors of a batch, (N, d), after its step."""
         assert self.momentum_encoder is not None
         if self.step.is_learning:

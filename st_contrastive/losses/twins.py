@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, cast
 
@@ -45,15 +46,15 @@ from st_contrastive.objectives.contrast import cosine_blocks, cosine_pairs
 
 
 class Views(NamedTuple):
-    """Vectors (N, d) of the views that the terms need, and the mean embeddings (N, w) of each that the margin is made
-    of; None of what is not needed."""
+    """Sentence vectors (N, d) of each view, and the means (N, w) of its tokens' vectors at the embedding layer, which
+    the margin is computed from. None where no term needs it."""
 
     anchor: Tensor
     identical: Tensor | None = None
     fraternal: Tensor | None = None
-    anchor_embedding: Tensor | None = None
-    identical_embedding: Tensor | None = None
-    fraternal_embedding: Tensor | None = None
+    anchor_input: Tensor | None = None
+    identical_input: Tensor | None = None
+    fraternal_input: Tensor | None = None
 
 
 class TwinsLoss(TextLoss):
@@ -82,7 +83,7 @@ class TwinsLoss(TextLoss):
             at 0 the sentence is. This default and the next two are ours: the paper leaves the fusion rate and the
             queue's length to supplementary materials, which we do not have, and names no forgetting rate.
         queue_batches: k, how many past batches are kept; 0 keeps none. Under gradient accumulation, each of a step's
-            batches counts. An evaluation loss has the queue's negatives too, and so grows while the queue fills.
+            batches counts. The evaluation loss includes the queue's negatives, so it rises while the queue fills.
         forgetting_rate: weight that a past batch loses with each step; less than 1 / queue_batches.
         identical_weight: weight of the ``identical`` term; without it no queue is kept.
         fraternal_weight: weight of the ``fraternal`` term.
@@ -102,7 +103,7 @@ class TwinsLoss(TextLoss):
         key_momentum: momentum of an encoder (MoCo's) whose vectors the queue keeps in place of the anchors, at least 0
             and below 1; None keeps the anchors. The paper's comparison ("MoCo w/ ME", Fig. 4c) replaces the whole queue
             mechanism, forgetting included: ``key_momentum=0.995`` with ``forgetting_rate=0`` (0.995 is ESimCSE's, 0.999
-            MoCo's; the paper names none). The positive is h+ of the trained encoder in both (eq. 6).
+            MoCo's; the paper names none). With and without it, the positive is the trained encoder's h+ (eq. 6).
 
     Example:
         >>> from sentence_transformers import SentenceTransformer
@@ -196,7 +197,7 @@ class TwinsLoss(TextLoss):
         views = Views(*self.by_rows(self._encode, sentence, *([] if translation is None else [translation])))
         terms = self._terms(views)
         if self.queue is not None and self.step.is_learning:
-            self.queue.push(self.gather(self._keys(sentence, views.anchor)))
+            self.queue.push(self.gather(self._next_keys(sentence, views.anchor)))
         return terms
 
     def _terms(self, views: Views) -> dict[str, Tensor]:
@@ -208,26 +209,26 @@ class TwinsLoss(TextLoss):
         past, weights = (None, None) if self.queue is None else self.queue.entries()
         # (N, P) with the twins of all P gathered rows, (N, P), (N, K) with the queue
         to_identical, to_fraternal, to_past = cosine_blocks(views.anchor, identical, fraternal, past)
-        first, rank_weight, temperature = self.step.first_row, self.step.rank_weight, self.temperature
+        first, temperature, weighted = self.step.first_row, self.temperature, self.step.weighted
         terms = {}
         if to_identical is not None and self.identical_weight > 0:
             candidates = to_identical if to_past is None else torch.cat([to_identical, to_past], dim=1)
             term = info_nce_of_cosines(candidates, temperature=temperature, weights=weights, offset=first)
-            terms["identical"] = self.identical_weight * rank_weight * term
+            terms["identical"] = weighted(term, self.identical_weight)
         if to_fraternal is not None and self.fraternal_weight > 0:
             term = info_nce_of_cosines(to_fraternal, temperature=temperature, offset=first)
-            terms["fraternal"] = self.fraternal_weight * rank_weight * term
+            terms["fraternal"] = weighted(term, self.fraternal_weight)
         if to_identical is not None and to_fraternal is not None and self.twins_weight > 0:
             pairs = to_identical.diagonal(first), to_fraternal.diagonal(first)  # (N,) each
-            term = twins_margin_of_cosines(*pairs, *self._embedding_cosines(views))
-            terms["twins"] = self.twins_weight * rank_weight * term
+            term = twins_margin_of_cosines(*pairs, *self._input_cosines(views))
+            terms["twins"] = weighted(term, self.twins_weight)
         return terms
 
     @torch.no_grad()
-    def _embedding_cosines(self, views: Views) -> tuple[Tensor | float, Tensor]:
-        """sim(emb, emb+) and sim(emb, emb-), which the margin is made of. The tokens of the identical twin are the
-        anchor's."""
-        anchor, identical, fraternal = views.anchor_embedding, views.identical_embedding, views.fraternal_embedding
+    def _input_cosines(self, views: Views) -> tuple[Tensor | float, Tensor]:
+        """sim(emb, emb+) and sim(emb, emb-) of eq. 8. The first is 1 with ``margin_from="tokens"``, where the identical
+        twin has the anchor's tokens."""
+        anchor, identical, fraternal = views.anchor_input, views.identical_input, views.fraternal_input
         assert anchor is not None
         assert fraternal is not None
         return 1.0 if identical is None else cosine_pairs(anchor, identical), cosine_pairs(anchor, fraternal)
@@ -240,21 +241,19 @@ class TwinsLoss(TextLoss):
             rows = {"anchor": anchor, "identical": anchor, "fraternal": fused}
             if not self._uses_identical_twin:
                 del rows["identical"]
-        measured: dict[str, Tensor] = {}  # token vectors (N, L, w) at the embedding layer
-        if translation is None or self.twins_weight == 0:
-            encoded = run_model(self.model, list(rows.values()))
-        elif self.margin_from == "tokens":
-            encoded = run_model(self.model, list(rows.values()))
-            measured = {name: rows[name].texts["inputs_embeds"] for name in ("anchor", "fraternal")}
-        else:
-            with capturing_states(encoder_of(self.model), 0) as captured:
-                encoded = run_model(self.model, list(rows.values()), hooked=True)
-            measured = dict(zip(rows, torch.cat(captured).chunk(len(rows)), strict=True))
-        views = dict(zip(rows, encoded, strict=True))
-        vectors = {name: self._pooled(view) for name, view in views.items()}
-        with torch.no_grad():
-            for name, tokens in measured.items():
-                vectors[f"{name}_embedding"] = pool(self.model, replace(views[name], tokens=tokens.detach()), "mean")
+        has_margin = translation is not None and self.twins_weight > 0
+        captures = has_margin and self.margin_from == "embeddings"
+        capturing = capturing_states(encoder_of(self.model), 0) if captures else nullcontext(list[Tensor]())
+        with capturing as states:
+            encoded = dict(zip(rows, run_model(self.model, list(rows.values()), hooked=captures), strict=True))
+        vectors = {name: self._pooled(view) for name, view in encoded.items()}
+        if has_margin:
+            names = list(rows) if captures else ["anchor", "fraternal"]
+            tokens = states or [rows[name].texts["inputs_embeds"] for name in names]  # (N, L, w) each, or together
+            mask = torch.cat([encoded[name].mask for name in names])
+            whole = replace(encoded["anchor"], tokens=torch.cat(tokens).detach(), mask=mask)
+            means = pool(self.model, whole, "mean").chunk(len(names))
+            vectors |= {f"{name}_input": mean for name, mean in zip(names, means, strict=True)}
         return Views(**vectors)
 
     def _fused_rows(self, sentence: Rows, translation: Rows) -> tuple[Rows, Rows]:
@@ -282,8 +281,8 @@ class TwinsLoss(TextLoss):
         return view.sentences if self.train_pooling is None else pool(self.model, view, self.train_pooling)
 
     @torch.no_grad()
-    def _keys(self, sentence: Rows, anchor: Tensor) -> Tensor:
-        """The vectors (N, d) that the queue keeps of a batch."""
+    def _next_keys(self, sentence: Rows, anchor: Tensor) -> Tensor:
+        """This batch's vectors (N, d) for the queue, after the momentum encoder, if there is one, has moved."""
         encoder = self.momentum_encoder
         if encoder is None:
             return anchor.detach()
@@ -318,10 +317,10 @@ class TwinsLoss(TextLoss):
                 "would not be fused at the same positions. Give both columns one prompt, or none."
             )
         if self.step.is_first:
-            self._compare(sentence, translation)
+            self._warn_if_equal(sentence, translation)
         return translation
 
-    def _compare(self, sentence: Rows, translation: Rows) -> None:
+    def _warn_if_equal(self, sentence: Rows, translation: Rows) -> None:
         """Warn where the second column is the first one again, as in ``InputExample(texts=[s, s])``."""
         width = max(sentence.width, translation.width)
         ids = [padded(rows.ids * (rows.mask != 0), width) for rows in (sentence, translation)]

@@ -21,7 +21,7 @@ def fused_embeddings(
 ) -> tuple[Tensor, Tensor]:
     r"""Eq. 3 of Xiao, Li and Chen (2023, arXiv 2307.10932), :math:`\epsilon y + (1 - \epsilon) y_F`, at each position.
 
-    A language whose share is 0 has no token. Where neither has one, the result is zero.
+    A language whose share is 0 has no token. Where neither has one, the result is undefined and masked out.
 
     Args:
         sentence: y, (N, L, d).
@@ -44,12 +44,11 @@ def fused_embeddings(
     """
     if epsilon in (0, 1):  # as if one language had no token
         sentence_mask, translation_mask = sentence_mask * (epsilon > 0), translation_mask * (epsilon < 1)
-    mine, theirs = (mask.to(sentence.dtype) for mask in (sentence_mask, translation_mask))
-    if full_where_unpaired:  # the shares of both, (N, L)
-        shares = mine * (1 - (1 - epsilon) * theirs), theirs * (1 - epsilon * mine)
+    mine, theirs = (mask.to(sentence.dtype)[..., None] for mask in (sentence_mask, translation_mask))
+    if full_where_unpaired:
+        fused = torch.lerp(sentence, translation, theirs * (1 - epsilon * mine))
     else:
-        shares = epsilon * mine, (1 - epsilon) * theirs
-    fused = torch.addcmul(shares[0][..., None] * sentence, shares[1][..., None], translation)
+        fused = epsilon * mine * sentence + (1 - epsilon) * theirs * translation
     return fused, torch.maximum(sentence_mask, translation_mask)
 
 

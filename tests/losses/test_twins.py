@@ -150,9 +150,9 @@ def test_margin_of_tokens_is_that_of_a_loop(made, monkeypatch, route, unpaired):
     monkeypatch.setattr(loss, "_terms", lambda views: seen.append(views) or terms(views))
     loss(fresh(columns), labels)
     (views,) = seen
-    x, x_fraternal = views.anchor_embedding, views.fraternal_embedding
+    x, x_fraternal = views.anchor_input, views.fraternal_input
     assert not torch.allclose(views.anchor, views.identical)
-    assert views.identical_embedding is None  # the anchor's tokens
+    assert views.identical_input is None  # the anchor's tokens
     assert not any(part.requires_grad for part in (x, x_fraternal))
     lookup = loss.model.transformers_model.get_input_embeddings().weight.tolist()
     translations, foreign_rows = columns[-1], lookup
@@ -335,7 +335,7 @@ def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, 
     loss(fresh(columns))
     texts = [Rows.of(column) for column in columns]
     anchor, fused = loss._fused_rows(*texts)
-    for view, means in ((anchor, seen[0].anchor_embedding), (fused, seen[0].fraternal_embedding)):
+    for view, means in ((anchor, seen[0].anchor_input), (fused, seen[0].fraternal_input)):
         embedded = view.texts["inputs_embeds"]
         if margin_from == "embeddings":
             embedded = model.transformers_model(inputs_embeds=embedded, output_hidden_states=True).hidden_states[0]
