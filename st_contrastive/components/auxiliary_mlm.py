@@ -20,7 +20,7 @@ class AuxiliaryMLM(PartialEncoder):
     """Frozen lower layers, a few trainable layers on top, and a masked-LM head (Wu et al., 2022, section 3).
 
     The lower layers read the masked text. From the branching point on, the full encoder's sentence vector stands at
-    position 0; through it alone a gradient leaves the network.
+    position 0; through it alone a gradient leaves the network, unless it is called with live weights.
 
     Use :meth:`from_encoder`, or :func:`~st_contrastive.components.load_auxiliary` for a trained one. A tied head takes
     the embedding matrix of ``network``, whose lowest ``split_layer`` layers are frozen.

@@ -162,7 +162,7 @@ class FraternalEmbedding(nn.Module):
             row[1 : 1 + len(ids)] = ids
         return rows
 
-    def read(self, labels: Tensor, limit: int | None = None) -> tuple[Tensor, Tensor]:
+    def read(self, labels: Tensor | None, limit: int | None = None) -> tuple[Tensor, Tensor]:
         """Token ids and attention mask, (N, L') each, from labels (N, 1 + L), truncated to ``limit`` tokens.
 
         Truncation removes the end of the sentence; the special tokens behind it stay.
@@ -170,11 +170,12 @@ class FraternalEmbedding(nn.Module):
         Raises:
             ValueError: the labels are not those of :meth:`labels`, or another tokenizer made them.
         """
-        if labels.ndim != 2 or labels.is_floating_point():
+        if labels is None or labels.ndim != 2 or labels.is_floating_point():
             raise ValueError(
-                f"The labels are not translations (shape {tuple(labels.shape)}). A loss with a fraternal embedding "
-                "needs data from twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
+                f"The labels are not translations (shape {getattr(labels, 'shape', None)}). A loss with a fraternal "
+                "embedding needs data from twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
             )
+        labels = labels.to(self.weight.device)
         ids = labels[:, 1:]
         lengths = (ids != NO_TOKEN).sum(dim=1)
         is_foreign = (labels[:, 0] != self.fingerprint).any()

@@ -20,8 +20,8 @@ class NegativeQueue(nn.Module):
     Args:
         width: d of the vectors.
         batches: k, how many batches are kept.
-        size: how many vectors are kept.
-        forgetting_rate: what p loses with each batch; less than 1 / k.
+        size: how many vectors are kept, each with the weight 1, where ``batches`` is None.
+        forgetting_rate: what p loses with each of the batches; less than 1 / k.
     """
 
     keys: Tensor  # (n, d)
@@ -53,7 +53,7 @@ class NegativeQueue(nn.Module):
         # Under float16 a pass may overflow. The trainer skips that step, and the queue must stay finite.
         newest_first = vectors.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).flip(0)
         rows = [len(vectors), *self._rows][: self.batches]
-        if self.size is not None:
+        if self.batches is None and self.size is not None:
             rows = [min(sum(rows), self.size)]
         self.keys = torch.cat([newest_first.to(self.keys), self.keys])[: sum(rows)]
         if rows != self._rows:  # after the first batches they stay the same
@@ -66,7 +66,8 @@ class NegativeQueue(nn.Module):
         return self.keys, self.weights
 
     def _weigh(self) -> None:
-        self.weights = forgetting_weights(self.ages.to(self.keys.dtype), self.forgetting_rate)
+        rate = 0.0 if self.batches is None else self.forgetting_rate
+        self.weights = forgetting_weights(self.ages.to(self.keys.dtype), rate)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         """Take the number of rows from the saved state."""

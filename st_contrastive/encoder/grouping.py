@@ -15,7 +15,7 @@ from torch import Tensor
 from st_contrastive.encoder.passes import recomputed
 from st_contrastive.encoder.rows import CorruptedTokens, Rows
 
-#: What a function of rows is given: rows, or tensors with an entry for each row.
+#: What a function of rows is given: rows, their corrupted tokens behind them, or tensors with an entry for each row.
 RowInput = Rows | CorruptedTokens | Tensor
 RowFunction = Callable[..., tuple[Any, ...]]
 
@@ -26,7 +26,7 @@ _GROUP_COUNTS = (1, 2, 3, 4, 6, 8)
 
 @dataclass(frozen=True)
 class GroupedResults:
-    """What a function gave for each group of rows, and the groups' row numbers; None for one group of all rows."""
+    """What a function gave for each group of rows, and the groups' row numbers; None for all rows in their order."""
 
     results: list[tuple[Any, ...]]
     numbers: list[Tensor] | None = None
@@ -60,17 +60,17 @@ class Grouping:
 
     def run(self, function: RowFunction, inputs: Sequence[RowInput]) -> GroupedResults:
         """The results of ``function(*inputs)`` for each group of rows."""
-        texts = [part for part in inputs if isinstance(part, Rows)]
-        recompute = self.mini_batch_size is not None and len(texts[0]) > self.mini_batch_size
+        batches = [part for part in inputs if isinstance(part, Rows)]
+        recompute = self.mini_batch_size is not None and len(batches[0]) > self.mini_batch_size
         if not (recompute or self.by_length):
             return GroupedResults([function(*inputs)])
-        lengths = np.array([part.lengths for part in texts])
-        widths = np.array([part.width for part in texts])
+        lengths = np.array([part.lengths for part in batches])
+        widths = np.array([part.width for part in batches])
         longest = lengths.max(axis=0).tolist()
         groups = _chunks(longest, self.mini_batch_size or 1) if recompute else cheapest_groups(longest)
         if len(groups) < 2 and (lengths.max(axis=1) == widths).all():
             return GroupedResults([function(*inputs)])
-        results, numbers = [], [torch.tensor(group, device=texts[0].mask.device) for group in groups]
+        results, numbers = [], [torch.tensor(group, device=batches[0].mask.device) for group in groups]
         for group, rows in zip(groups, numbers, strict=True):
             part = _selected(inputs, rows, lengths[:, group].max(axis=1) if self.may_cut else widths)
             run_twice = recompute and torch.is_grad_enabled()
@@ -103,6 +103,6 @@ def _selected(inputs: Sequence[RowInput], rows: Tensor, widths: Iterable[int]) -
         if isinstance(part, Tensor):
             selected.append(part.index_select(0, rows))
             continue
-        width = max(int(next(remaining)), 1) if isinstance(part, Rows) else width
+        width = int(next(remaining)) if isinstance(part, Rows) else width
         selected.append(part.take(rows, width))
     return selected

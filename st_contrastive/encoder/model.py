@@ -156,8 +156,8 @@ class ModelState:
     Attributes:
         encoder: the transformers model inside.
         vocabulary: its number of token embeddings; None where there is no matrix of them.
-        is_training: whether it has dropout on. A SentenceTransformer that was loaded is in training mode while the
-            encoder in it is not.
+        is_training: whether both the SentenceTransformer and the encoder in it are in training mode; one that was
+            loaded is, while the encoder is not.
         pads_right: whether texts are padded at their end, so that each begins in the first column.
         ignores_padding: whether the vectors of a text are known not to depend on the padding behind it, nor on the
             other texts.
@@ -186,17 +186,16 @@ class ModelState:
         """The present state of a model that :func:`text_module` accepts, in its wrappers."""
         chain = wrapper_chain(model)
         inner = cast(SentenceTransformer, chain[-1])
-        first, *behind = inner
-        encoder = cast(PreTrainedModel, first.model)
-        names = [type(module).__name__ for module in behind]
+        first, behind = text_module(inner), list(inner)[1:]
+        encoder = first.model
         return cls(
             encoder,
             vocabulary=vocabulary_size(encoder),
             is_training=inner.training and encoder.training,
-            pads_right=tokenizer_of(model).padding_side == "right",
+            pads_right=tokenizer_of(inner).padding_side == "right",
             ignores_padding=encoder.config.model_type in _IGNORE_PADDING
-            and names[:1] == ["Pooling"]
-            and set(names[1:]) <= _BEHIND_POOLING,
+            and [type(module) for module in behind[:1]] == [Pooling]
+            and {type(module).__name__ for module in behind[1:]} <= _BEHIND_POOLING,
             is_compiled=any(_is_compiled(module) for module in (*chain, encoder)),
             broadcasts_buffers=any(_broadcasts_buffers(module) for module in chain),
             replays_outputs=_is_replayed(inner),

@@ -1,4 +1,4 @@
-"""Checks of a model when a loss is built, and freezing of its token embeddings; each refuses by a ValueError."""
+"""Checks of a model when a loss is built, which refuse it or warn, and freezing of its token embeddings."""
 
 from __future__ import annotations
 

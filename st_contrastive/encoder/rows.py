@@ -148,14 +148,14 @@ class Rows:
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Tokens of each row, up to the last that is attended to."""
+        """Tokens of each row, up to the last that is attended to; 1 of a row without any."""
         mask = self.mask
         places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-        return cast(list[int], ((mask != 0) * places).amax(dim=1).tolist())
+        return cast(list[int], ((mask != 0) * places).amax(dim=1).clamp(min=1).tolist())
 
     def take(self, rows: Tensor, width: int) -> Rows:
-        """Some rows, by index, cut to ``width`` columns, but to one at least."""
-        texts = {key: value.index_select(0, rows)[:, : max(width, 1)] for key, value in self.texts.items()}
+        """Some rows, by index, cut to ``width`` columns."""
+        texts = {key: value.index_select(0, rows)[:, :width] for key, value in self.texts.items()}
         per_row = {
             key: [value[row] for row in rows.tolist()] if isinstance(value, list) else value.index_select(0, rows)
             for key, value in self.per_row.items()

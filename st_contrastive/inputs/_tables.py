@@ -55,7 +55,8 @@ def read_table(
     """The source of :func:`~st_contrastive.inputs.load_sentences` as a Dataset or, with ``streaming``, IterableDataset.
 
     Args:
-        columns, numbers: the columns of text and of numbers to read; all columns where both are empty.
+        columns, numbers: the columns of text and of numbers to read of a CSV; all where both are empty. Other kinds of
+            files are read whole.
         heading: False if a .tsv of two columns may have none: its columns are then ``columns``.
     """
     if isinstance(source, dict):  # such as a DatasetDict

@@ -1,5 +1,6 @@
 """sentence-transformers losses: each wires components to objectives and holds no mathematics of its own."""
 
+from st_contrastive.losses._description import DescribedLoss
 from st_contrastive.losses.base import LossTerms, TextLoss
 from st_contrastive.losses.conisi import ConIsILoss
 from st_contrastive.losses.diffcse import DiffCSELoss
@@ -12,6 +13,7 @@ from st_contrastive.losses.twins import TwinsLoss
 __all__ = [
     "AuxiliaryMLMPretrainingLoss",
     "ConIsILoss",
+    "DescribedLoss",
     "DiffCSELoss",
     "InfoCSELoss",
     "LossTerms",

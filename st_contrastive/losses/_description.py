@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from abc import ABC
 from contextlib import suppress
 from importlib import resources
 from typing import Any
@@ -17,7 +16,7 @@ from st_contrastive import distributed
 from st_contrastive._checks import warn
 
 
-class DescribedLoss(nn.Module, ABC):
+class DescribedLoss(nn.Module):
     """A loss that knows its arguments, its papers, and what it is worth where training has collapsed."""
 
     #: Keys of the papers in citations.bib.
@@ -26,7 +25,8 @@ class DescribedLoss(nn.Module, ABC):
     #: a checkpoint restores.
     may_change: tuple[str, ...] = ("mini_batch_size",)
     #: Whether other devices' sentences are negatives too.
-    gather_across_devices = False
+    gather_across_devices: bool
+    _warned_of: set[str]
 
     def has_negatives(self, batch_size: int) -> bool:
         """Whether sentences in batches of this size are contrasted with others."""
@@ -58,8 +58,8 @@ class DescribedLoss(nn.Module, ABC):
 
     def warn_once(self, message: str) -> None:
         """Warn of something that one warning is enough for."""
-        if message not in vars(self)["_warned_of"]:
-            vars(self)["_warned_of"].add(message)
+        if message not in self._warned_of:
+            self._warned_of.add(message)
             warn(message)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:

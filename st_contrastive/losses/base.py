@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -123,7 +123,7 @@ class Step:
         return mean if factor == 1 else factor * mean
 
 
-class TextLoss(DescribedLoss):
+class TextLoss(DescribedLoss, ABC):
     """Base of all losses.
 
     **A subclass** calls ``super().__init__``, builds its components, calls :meth:`finish_setup` last, sets
@@ -190,7 +190,7 @@ class TextLoss(DescribedLoss):
         self._vocabulary = vocabulary_size(encoder_of(model))
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> LossTerms:
-        """The terms of one batch. Only TwinsLoss with ``fraternal`` reads the labels.
+        """The terms of one batch. Of the losses here, only TwinsLoss with ``fraternal`` takes labels.
 
         Raises:
             ValueError: the number of columns is wrong, or a column is not tokenised text.
@@ -198,7 +198,7 @@ class TextLoss(DescribedLoss):
         model = ModelState.of(self.model)
         self._check_model(model)
         columns = self._read_columns(sentence_features, aligned=model.pads_right)
-        self._begin_step(model, columns[0].mask)
+        self._begin_step(model, len(columns[0]), columns[0].mask.device)
         # An evaluation draws the same masks and pairs each time, and leaves training's random numbers untouched.
         draws = nullcontext() if model.encoder.training else fixed_draws()
         with draws, model.precision():
@@ -250,12 +250,10 @@ class TextLoss(DescribedLoss):
             )
         return columns
 
-    def _begin_step(self, model: ModelState, mask: Tensor) -> None:
-        """Set all that the terms depend on beside the batch, whose first column has this mask (N, L): the step, and the
-        modes of what the loss owns."""
-        rows, device = len(mask), mask.device
+    def _begin_step(self, model: ModelState, rows: int, device: torch.device) -> None:
+        """Set all that the terms depend on beside the batch: the step, and the modes of what the loss owns."""
         is_learning = model.is_training and torch.is_grad_enabled()
-        # One batch of one sentence is normal at the end of an epoch, two in a row are not.
+        # One batch of one sentence is normal at the end of an epoch, two in a row are not; Matryoshka repeats batches.
         previous_had_one = self.step.row_counts == (1,) and not model.replays_outputs
         if rows == 1 and previous_had_one and is_learning and not self.has_negatives(rows):
             self.warn_once(
@@ -271,9 +269,7 @@ class TextLoss(DescribedLoss):
         is_first = is_learning and not self._has_learned
         grouping = Grouping(by_length=by_length, may_cut=model.ignores_padding, mini_batch_size=self.mini_batch_size)
         self.step = Step(is_learning=is_learning, is_first=is_first, grouping=grouping, row_counts=row_counts)
-        if is_first:
-            self._has_learned = True
-            distributed.broadcast(owned_parameters(self))
+        self._has_learned = self._has_learned or is_learning
         # BatchNorm does not learn from one row, whose variance is 0.
         for part in self.owned_modules():
             fixed = row_counts == (1,) and any(isinstance(module, nn.BatchNorm1d) for module in part.modules())
@@ -283,6 +279,8 @@ class TextLoss(DescribedLoss):
 
     def _averaged_terms(self, columns: list[Rows], labels: Tensor | None) -> LossTerms:
         """The terms, whose backward pass averages the gradients of the loss's own parameters over the processes."""
+        if self.step.is_first:
+            distributed.broadcast(owned_parameters(self))
         parameters: dict[str, Tensor] = {
             f"loss.{name}": parameter  # as _Terms names it
             for name, parameter in self.named_parameters()
@@ -299,11 +297,11 @@ class TextLoss(DescribedLoss):
     # What a subclass computes with.
 
     def encode(self, *views: Rows) -> tuple[Tensor, ...]:
-        """The sentence vectors (N, d) of each view, all in one pass."""
+        """The sentence vectors (N, d) of each view; the views of a row go through the encoder in one pass."""
         return self.by_rows(partial(sentence_vectors, self.model), *views)
 
     def by_rows(self, function: RowFunction, *inputs: RowInput) -> tuple[Any, ...]:
-        """``function(*inputs)``, computed in mini-batches or in groups of rows of similar length.
+        """``function(*inputs)``, computed at once, in mini-batches, or in groups of rows of similar length.
 
         Args:
             function: treats each row by itself, and gives tensors with an entry for each row, or None. It may run again
@@ -346,7 +344,8 @@ class TextLoss(DescribedLoss):
         negatives: Tensor | None = None,
         negative_weights: Tensor | None = None,
     ) -> Tensor:
-        """InfoNCE at the loss's temperature, with ``gather_across_devices`` against the positives of all devices."""
+        """InfoNCE at the loss's temperature, with ``gather_across_devices`` against the positives of all devices and
+        times ``rank_weight``."""
         mean = info_nce(
             anchors,
             self.gather(positives),

@@ -24,12 +24,12 @@ class ConditionedLoss(TextLoss):
 
         def encode_rows(rows: Rows) -> tuple[Tensor, ...]:
             first, second = run_model(self.model, (rows, rows))
-            pooled = (pool_as_model(self.model, view) for view in (first, second))
+            pooled = (pool_as_model(self.model, view) for view in (first, second) if self.vector == "encoder")
             return (first.sentences, second.sentences, *pooled)
 
         first, second, *pooled = self.by_rows(encode_rows, rows)
         contrasted = self.project(first, second)
-        return contrasted, tuple(pooled) if self.vector == "encoder" else contrasted
+        return contrasted, tuple(pooled) or contrasted
 
     def replaced_token_detection(
         self, detector: ReplacedTokenDetector, rows: Rows, masked: CorruptedTokens, vectors: Tensor

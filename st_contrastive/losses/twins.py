@@ -299,9 +299,8 @@ class TwinsLoss(TextLoss):
                     "would not be fused at the same positions. Train without the prompt, or give (sentence, "
                     "translation) columns and no fraternal."
                 )
-            labels = torch.empty(0) if labels is None else labels  # read() refuses it and names the remedy
             limit = self.max_length or unwrap(self.model).max_seq_length
-            ids, mask = self.fraternal.read(labels.to(self.fraternal.weight.device), limit)
+            ids, mask = self.fraternal.read(labels, limit)
             return Rows({"input_ids": ids, "attention_mask": mask})
         if labels is not None and labels.ndim == 2 and not labels.is_floating_point():
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The papers' equations as pure functions: tensors in, a 0-d tensor out; no module, no state, no checks."""
+"""The papers' equations as pure functions of tensors; no module, no state, no checks."""
 
 from st_contrastive.objectives.conisi import interaction
 from st_contrastive.objectives.contrast import info_nce, info_nce_of_cosines

@@ -88,7 +88,7 @@ def check_run(trainer: Any) -> None:
         _check_queues(trainer)
 
 
-def text_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
+def tokenised_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
     """The columns that are tokenised: all but the labels, of which the data collator knows the names."""
     labels = getattr(trainer.data_collator, "valid_label_columns", ["label", "labels", "score", "scores"])
     return [name for name in columns if name not in labels and name not in ("dataset_name", "return_loss")]
@@ -107,7 +107,7 @@ def _own_parameters(losses: list[nn.Module]) -> bool:
 def _texts(trainer: Any, data: Dataset) -> dict[str, list[str]]:
     """The first rows of each text column."""
     rows = data[:ROWS]
-    return {column: rows[column] for column in text_columns(trainer, rows)}
+    return {column: rows[column] for column in tokenised_columns(trainer, rows)}
 
 
 def _by_name(data: Any) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _check_prompts(trainer: Any) -> None:
     columns = set()
     for data in (trainer.train_dataset, trainer.eval_dataset):
         for name, part in _by_name(data).items():
-            columns |= {name, *text_columns(trainer, getattr(part, "column_names", None) or ())} - {""}
+            columns |= {name, *tokenised_columns(trainer, getattr(part, "column_names", None) or ())} - {""}
     prompts = trainer.args.prompts if isinstance(trainer.args.prompts, dict) else {}
     inner = [name for prompt in prompts.values() if isinstance(prompt, dict) for name in prompt]
     for name in (*prompts, *inner):
@@ -262,7 +262,7 @@ def _check_batches(trainer: Any) -> None:
 def _check_metric(trainer: Any) -> None:
     metric = str(trainer.args.metric_for_best_model).removeprefix("eval_")
     data = {f"{name}_loss".lstrip("_"): part for name, part in _by_name(trainer.eval_dataset).items()}.get(metric)
-    columns = text_columns(trainer, getattr(data, "column_names", None) or ())
+    columns = tokenised_columns(trainer, getattr(data, "column_names", None) or ())
     if len(columns) == 1 and any(getattr(loss, "dropout_only", False) for loss in text_losses(trainer.loss)):
         warn(
             f"metric_for_best_model is {trainer.args.metric_for_best_model!r}, and an evaluation has no dropout: the "

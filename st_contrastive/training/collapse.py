@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from st_contrastive._checks import warn
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.training.checks import text_columns
+from st_contrastive.training.checks import tokenised_columns
 
 #: Vectors whose cosines are all within this of 1 tell nothing apart, at any usual temperature.
 TOLERANCE = 2e-3
@@ -73,5 +73,5 @@ def _distinct_texts(trainer: Any) -> list[str]:
     if isinstance(data, dict):
         data = next(iter(data.values()))
     rows = list(itertools.islice(data, count))
-    columns = text_columns(trainer, rows[0]) if rows else []
+    columns = tokenised_columns(trainer, rows[0]) if rows else []
     return list(dict.fromkeys(row[columns[0]] for row in rows)) if columns else []

@@ -191,6 +191,8 @@ def test_padding_changes_no_vector_of_the_families_in_the_list(build, sentences,
     whole = model(model.preprocess([*sentences, "rain " * 50]))["sentence_embedding"]
     alone = torch.cat([model(model.preprocess([sentence]))["sentence_embedding"] for sentence in sentences])
     torch.testing.assert_close(whole[:-1], alone, rtol=1e-4, atol=1e-5)
+    model[1] = type("Pooling", (torch.nn.Module,), {"forward": lambda self, features: features})()  # a user's own
+    assert not ModelState.of(model).ignores_padding
 
 
 # Mini-batches on other devices.
