@@ -122,7 +122,7 @@ def print_operations(losses: list[str], folder: str) -> None:
     sentences = texts(5, 16, mixed=True)
 
     def count(step: Callable[[], torch.Tensor], module: nn.Module) -> int:
-        for _ in range(2):  # the first step of a loss does more
+        for _ in range(5):  # the first steps do more: a queue fills
             module.zero_grad(set_to_none=True)
             with Operations() as counted:
                 step().backward()

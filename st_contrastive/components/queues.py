@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -26,7 +26,6 @@ class NegativeQueue(nn.Module):
 
     keys: Tensor  # (n, d)
     ages: Tensor  # (n,), in batches, 1 for the newest; 1 for all where size limits them
-    weights: Tensor  # p, (n,)
 
     def __init__(
         self,
@@ -41,8 +40,8 @@ class NegativeQueue(nn.Module):
         self.batches, self.size, self.forgetting_rate = batches, size, forgetting_rate
         self.register_buffer("keys", torch.zeros(0, width, dtype=dtype))
         self.register_buffer("ages", torch.zeros(0, dtype=torch.long))
-        self.register_buffer("weights", torch.zeros(0, dtype=dtype), persistent=False)
         self._rows: list[int] = []  # of each batch that is kept, newest first; of all together where size limits them
+        self._weigh()
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -57,8 +56,8 @@ class NegativeQueue(nn.Module):
             rows = [min(sum(rows), self.size)]
         self.keys = torch.cat([newest_first.to(self.keys), self.keys])[: sum(rows)]
         if rows != self._rows:  # after the first batches they stay the same
-            ages = [age for age, count in enumerate(rows, start=1) for _ in range(count)]
-            self._rows, self.ages = rows, torch.tensor(ages, dtype=torch.long, device=self.keys.device)
+            self._rows = rows
+            self.ages = torch.cat([self.ages.new_full((count,), age) for age, count in enumerate(rows, start=1)])
             self._weigh()
 
     def entries(self) -> tuple[Tensor, Tensor]:
@@ -68,6 +67,12 @@ class NegativeQueue(nn.Module):
     def _weigh(self) -> None:
         rate = 0.0 if self.batches is None else self.forgetting_rate
         self.weights = forgetting_weights(self.ages.to(self.keys.dtype), rate)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> NegativeQueue:
+        """As in PyTorch, which moves and casts by it; but weights that were in half precision are exact again."""
+        super()._apply(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+        self._weigh()
+        return self
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         """Take the number of rows from the saved state."""

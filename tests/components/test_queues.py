@@ -25,14 +25,17 @@ def test_holds_the_last_batches_with_their_ages(sizes, batches):
 
 
 def test_state_survives_a_checkpoint_whatever_the_batch_size():
-    queue = NegativeQueue(2, batches=3, forgetting_rate=0.25)
+    queue = NegativeQueue(2, batches=3, forgetting_rate=0.3)
     for size in (4, 2, 3, 1):
         queue.push(torch.randn(size, 2))
     assert len(queue) == 2 + 3 + 1
-    fresh = NegativeQueue(2, batches=3, forgetting_rate=0.25)
+    fresh = NegativeQueue(2, batches=3, forgetting_rate=0.3)
     fresh.load_state_dict(queue.state_dict())
     for ours, theirs in zip(queue.entries(), fresh.entries(), strict=True):
         assert torch.equal(ours, theirs)
+    weights = queue.entries()[1]
+    assert torch.equal(queue.bfloat16().float().entries()[1], weights)
+    fresh.load_state_dict(queue.state_dict())
     other = torch.randn(5, 2)
     queue.push(other), fresh.push(other)
     assert torch.equal(queue.entries()[0], fresh.entries()[0])
