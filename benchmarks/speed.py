@@ -170,6 +170,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", choices=("float32", "bf16"), default="float32")
+    parser.add_argument("--compile", nargs="?", const="inductor", metavar="BACKEND", help="as torch_compile=True does")
     parser.add_argument("--losses", nargs="+", default=[*METHODS, MNRL], choices=[*METHODS, MNRL])
     parser.add_argument("--loss-arg", action="append", default=[], metavar="NAME=VALUE", help="of every loss of ours")
     parser.add_argument("--json", help="append a JSON line to this file")
@@ -202,9 +203,13 @@ def main() -> None:
         model = fresh()
         columns = columns_of(model, name, sentences, args.device)
         loss = MultipleNegativesRankingLoss(model) if name == MNRL else METHODS[name].loss_class(model, **options)
-        steps[name] = step_of(loss, columns, autocast)
+        modules = {name: loss}
         if name in BARE and not single:
-            steps[f"{name}, bare passes"] = step_of(BarePasses(fresh(), BARE[name]), columns, autocast)
+            modules[f"{name}, bare passes"] = BarePasses(fresh(), BARE[name])
+        for title, module in modules.items():
+            if args.compile:  # as the Trainer does, after the loss was built
+                module.model = torch.compile(module.model, backend=args.compile)
+            steps[title] = step_of(module, columns, autocast)
     before = peak_memory(args.device)
     times: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(args.rounds + 2):
@@ -224,7 +229,7 @@ def main() -> None:
         print(f"peak memory beside the weights: {peak} GB")
     if args.json:
         with open(args.json, "a", encoding="utf-8") as file:
-            setting = {name: getattr(args, name) for name in ("batch", "tokens", "mixed", "precision")}
+            setting = {name: getattr(args, name) for name in ("batch", "tokens", "mixed", "precision", "compile")}
             device = device_name() if args.device.startswith("cuda") else args.device
             run = {"encoder": args.shape or args.model, **setting, "device": device, "torch": torch.__version__}
             run |= {"seconds": medians}
