@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks import RESULTS
-from benchmarks.tables import BASELINE, ENCODERS, ROOT, runs_of
+from benchmarks.lines import BASELINE, ENCODERS, ROOT, runs_of
 
 STS_ROWS = {
     "untrained": "untrained",

@@ -13,13 +13,11 @@ import pandas as pd
 from scipy import stats
 
 from benchmarks import RESULTS
+from benchmarks.lines import BASELINE, ENCODERS, ROOT, runs_of
+from benchmarks.picture import draw
 from st_contrastive.methods import METHODS
 
-ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "training.md", ROOT / "benchmarks" / "README.md")
-TESTS = ["sts12", "sts13", "sts16", "stsb"]
-ENCODERS = {"all-MiniLM-L6-v2": "MiniLM", "all-mpnet-base-v2": "mpnet"}
-BASELINE = "SimCSE without head"
 #: Rows of own text whose mixtures are shown too.
 MIXED = ("own-text", "sentences, learning rate 3e-5")
 #: Rows of encoders before training, which come first.
@@ -36,16 +34,6 @@ def difference(row: pd.Series, baseline: pd.Series | float) -> str:
         return f"{mean:+.2f}"
     half = stats.t.ppf(0.975, len(paired) - 1) * paired.std(ddof=1) / len(paired) ** 0.5
     return f"{mean:+.2f} ({mean - half:+.2f} to {mean + half:+.2f})"
-
-
-def runs_of(file: str, table: str) -> pd.DataFrame:
-    """One row a run: its encoder, name and seed, and the means over dev and the tests."""
-    raw = pd.read_json(RESULTS / file, lines=True)
-    raw = raw[raw["table"] == table].reset_index(drop=True)
-    scores = pd.json_normalize(raw["scores"].tolist())
-    runs = raw[[name for name in ("encoder", "row", "seed") if name in raw]].copy()
-    runs["dev"], runs["tests"] = scores["dev"], scores[TESTS].mean(axis=1, skipna=False)
-    return runs
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
@@ -183,8 +171,6 @@ def every_table() -> dict[str, str]:
 
 def main() -> None:
     """Replace the tables of the pages, and the picture."""
-    from benchmarks.picture import draw
-
     tables = every_table()
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
