@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w", encoding="utf-8"))))
         elif isinstance(sys.stdout, TextIOWrapper):  # a name that the terminal can't print
             sys.stdout.reconfigure(errors="backslashreplace")
-        args = parse(sys.argv[1:] if argv is None else argv)
         try:
+            args = parse(sys.argv[1:] if argv is None else argv)
             with nullcontext() if getattr(args, "verbose", False) else quiet(warnings_shown=first):
                 code: int = args.run(args)
         except KeyboardInterrupt:

@@ -111,7 +111,7 @@ class MaskedLMHead(nn.Module):
     def forward(self, hidden: Tensor, encoder: PreTrainedModel) -> Tensor:
         """Logits (M, V) of hidden states (M, d); a tied head takes the encoder's embedding matrix."""
         # The encoder may have been cast since, as by the Trainer's bf16_full_eval.
-        dtype = next(self.network.parameters()).dtype
+        dtype = next(self.network.parameters(), embedding_matrix(encoder)).dtype  # a tied one may own nothing
         weights = {}
         if self.tied:
             weights = {f"{self._decoder_name}.weight": embedding_matrix(encoder).to(dtype)}

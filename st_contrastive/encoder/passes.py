@@ -91,7 +91,7 @@ def pool(model: nn.Module, encoded: Encoded, mode: str) -> Tensor:
 def pool_as_model(model: nn.Module, encoded: Encoded) -> Tensor:
     """The output of the model's own Pooling, (N, d), without the modules behind it; [CLS] where the widths differ."""
     modules = list(unwrap(model))
-    for module in modules:
+    for module in reversed(modules):
         if isinstance(module, Pooling) and module.get_embedding_dimension() == encoded.tokens.shape[-1]:
             return encoded.sentences if module is modules[-1] else _pooled(module, encoded)
     return pool(model, encoded, "cls")

@@ -89,6 +89,9 @@ def run(
             "run with resume_from_checkpoint=true."
         )
     trainer = build(settings)  # what is wrong with stage 2 is said before hours of stage 1
+    texts: Any = trainer.train_dataset
+    if "margin" not in overrides and "other" not in texts.column_names:
+        settings.pop("margin", None)  # a recipe's is for pairs
     if trainer.is_world_process_zero():
         _write_settings(
             folder / "run.yaml", chosen.name, settings if stage1 is None else {**settings, "stage1": stage1}

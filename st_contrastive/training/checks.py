@@ -17,6 +17,7 @@ from st_contrastive.encoder.model import unwrap
 from st_contrastive.encoder.requirements import require_trainable
 from st_contrastive.losses._owned import owned_state, trained
 from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.twins import TwinsLoss
 from st_contrastive.training.loss_state import Losses, distinct_losses
 
 #: How many rows of each training dataset are looked at, and what share of useless ones is worth a warning.
@@ -242,6 +243,13 @@ def _check_processes(trainer: Any, losses: list[nn.Module]) -> None:
             f"loss is a dict of {len(losses)} losses on {distributed.world_size()} devices, which may train different "
             "ones in the same step. Take one loss for all datasets, or several of one class without parameters of "
             "their own and with gather_across_devices=False."
+        )
+    counts = {len(tokenised_columns(trainer, part.column_names)) for _, part in _parts(trainer)}
+    if len(counts) > 1 and any(isinstance(text, TwinsLoss) for text in texts):
+        raise ValueError(
+            f"train_dataset holds datasets of {' and of '.join(map(str, sorted(counts)))} text columns, of which "
+            f"TwinsLoss makes different terms: {distributed.world_size()} processes may train different ones in the "
+            "same step, and would wait for each other. Give all datasets translations, or none."
         )
     if trainer.model_wrapped is trainer.model:
         raise ValueError(

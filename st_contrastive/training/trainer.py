@@ -133,7 +133,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         """Called when the first step is next: checks the run, and restores what transformers does not."""
         self.remedy = None
         checks.check_run(self)
-        self.fault_at_start = fault_of_vectors(self)
+        # Of a resumed run, the start is unknown: a fault that the checkpoint has is not forgiven.
+        self.fault_at_start = fault_of_vectors(self) if self._resumed_from is None else None
         if self._resumed_from is not None:  # the file names where the best model was; the folder may have been moved
             best = TrainerState.load_from_json(str(self._resumed_from / TRAINER_STATE_NAME)).best_model_checkpoint
             if best and (here := self._resumed_from.parent / Path(best).name).is_dir():

@@ -178,6 +178,9 @@ def test_on_several_processes(build, of, sentences, monkeypatch):
     ):
         with pytest.raises(ValueError, match="loss is a dict of 2 losses on 2 devices"):
             of({"a": first, "b": second}, model, datasets).begin()
+    mixed = {**datasets, "c": stc.twins_dataset(sentences, sentences[::-1])}
+    with pytest.raises(ValueError, match="datasets of 1 and of 2 text columns"):
+        of(stc.TwinsLoss(model), model, mixed).begin()
 
 
 def test_a_list_is_no_dataset(build, of, sentences):
