@@ -110,11 +110,10 @@ class MaskedLMHead(nn.Module):
 
     def forward(self, hidden: Tensor, encoder: PreTrainedModel) -> Tensor:
         """Logits (M, V) of hidden states (M, d); a tied head takes the encoder's embedding matrix."""
-        # The encoder may have been cast since, as by the Trainer's bf16_full_eval.
-        dtype = next(self.network.parameters(), embedding_matrix(encoder)).dtype  # a tied one may own nothing
-        weights = {}
-        if self.tied:
-            weights = {f"{self._decoder_name}.weight": embedding_matrix(encoder).to(dtype)}
+        # The encoder may have been cast since, as by the Trainer's bf16_full_eval. A tied head may own nothing.
+        matrix = embedding_matrix(encoder)
+        dtype = next(self.network.parameters(), matrix).dtype
+        weights = {f"{self._decoder_name}.weight": matrix.to(dtype)} if self.tied else {}
         output = functional_call(self.network, weights, kwargs={"inputs_embeds": hidden.to(dtype)[None]})
         return cast(Tensor, output.logits[0])
 

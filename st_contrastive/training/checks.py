@@ -1,4 +1,4 @@
-"""Checks before the first step: ContrastiveTrainer refuses, or warns of, runs that would not train what was meant."""
+"""Checks before the first step: refuse a run that would not train what the user meant, or warn of it."""
 
 from __future__ import annotations
 
