@@ -24,7 +24,7 @@ from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
 from benchmarks import RESULTS, provenance
 from benchmarks.run import append
 from st_contrastive import recipes
-from st_contrastive.training import mix_weights
+from st_contrastive.training import interpolate_weights
 
 #: Settings of each row, in place of those of the recipe own-text.
 ROWS: dict[str, dict[str, Any]] = {
@@ -33,7 +33,12 @@ ROWS: dict[str, dict[str, Any]] = {
     "pairs, learning rate 3e-5": {"learning_rate": 3e-5},
     "pairs under a guide": {},
     "first sentences": {"column": "body", "pairs": "first"},
-    "sentences, learning rate 3e-5": {"column": "body", "split": "sentences", "learning_rate": 3e-5, "max_length": 64},
+    "sentences, learning rate 3e-5": {
+        "column": "body",
+        "segment": "sentences",
+        "learning_rate": 3e-5,
+        "max_length": 64,
+    },
 }
 
 
@@ -73,7 +78,7 @@ def one_run(row: str, model_name: str, seed: int, table: str, search: Informatio
         trainer.train()
         trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
         judge("trained")
-        mix_weights(model, start, 0.5)
+        interpolate_weights(model, start, 0.5)
         judge("mixed")
         return {"steps": trainer.state.global_step, **scores}
 

@@ -9,7 +9,7 @@ import torch
 
 
 @contextmanager
-def fixed_draws() -> Iterator[None]:
+def fixed_seed() -> Iterator[None]:
     """While open, PyTorch draws the numbers of seed 0, on every device. Then all go on as before."""
     accelerator = torch.accelerator.current_accelerator()
     device_type = "cuda" if accelerator is None else accelerator.type

@@ -17,7 +17,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("data", type=name, metavar="FILE", help="as --data of train")
     parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")
-    for option in ("column", "pairs", "split"):
+    for option in ("column", "pairs", "segment"):
         parser.add_argument(f"--{option}", type=name, metavar="NAME", help="as for train")
     parser.add_argument("--prompt", metavar="TEXT", help="text that training puts before each text")
     parser.set_defaults(run=run)
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the file as train does, and print the report."""
     from st_contrastive import inputs, recipes
 
-    options = {option: getattr(args, option) for option in ("column", "pairs", "split") if getattr(args, option)}
+    options = {option: getattr(args, option) for option in ("column", "pairs", "segment") if getattr(args, option)}
     with user_error(OSError, TypeError, ValueError):
         texts = recipes.read_texts(args.data, **options)
         print(inputs.describe(texts, recipes.load_model(args.model), prompt=args.prompt))

@@ -137,7 +137,7 @@ def _suites(args: argparse.Namespace) -> dict[str, _Score]:
     if args.geometry:
         scored, own = _pairs("--geometry", args.geometry), {**_named(args.geometry), **common}
         suites["--geometry"] = lambda model, name: evaluation.evaluate_geometry(model, scored, name=name, **own)
-        if len(scored.same()[1]) > 1:
+        if len(scored.positives()[1]) > 1:
             suites["--geometry (information)"] = lambda model, name: evaluation.evaluate_information(
                 model, scored, name=name, **own
             )

@@ -41,7 +41,7 @@ _OPTIONS = {
     "output_dir": ("DIR", "folder of the model and its checkpoints"),
     "column": ("NAME", "column of --data that holds the texts; of two, such as title,body, each row is a pair"),
     "pairs": ("HOW", "first: the first sentence of each document and the rest of it are a pair"),
-    "split": ("HOW", "cut documents: sentences, by rules for English, or a language's code; default: lines"),
+    "segment": ("HOW", "cut documents: sentences, by rules for English, or a language's code; default: lines"),
     "repeats": ("true|false", "train on exact repeats of one column too, as the papers do; default: false"),
     "translations": ("FILE", "twins: pairs of a sentence and its translation, in place of --data"),
     "fraternal": ("NAME", "twins: checkpoint whose tokenizer and embeddings read the translations"),

@@ -3,7 +3,7 @@
 from st_contrastive.components.auxiliary_files import load_auxiliary, save_auxiliary
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM
 from st_contrastive.components.fraternal_embedding import FraternalEmbedding
-from st_contrastive.components.heads import InteractionHead, Projector, TanhHead
+from st_contrastive.components.heads import PredictionHead, Projector, TanhHead
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.momentum_encoder import MomentumEncoder
 from st_contrastive.components.pair_composer import Content, PairComposer
@@ -18,11 +18,11 @@ __all__ = [
     "AuxiliaryMLM",
     "Content",
     "FraternalEmbedding",
-    "InteractionHead",
     "MaskedLMHead",
     "MomentumEncoder",
     "NegativeQueue",
     "PairComposer",
+    "PredictionHead",
     "Projector",
     "ReplacedTokenDetector",
     "TanhHead",

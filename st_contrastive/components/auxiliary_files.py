@@ -71,7 +71,7 @@ def load_auxiliary(
             f"auxiliary {path} can't be loaded: {first_line(error)} Name a folder that "
             "AuxiliaryMLMPretrainingLoss(...).save_auxiliary wrote."
         ) from error
-    wanted = {**AuxiliaryMLM.signature_of(encoder), "tokenizer_fingerprint": fingerprint(tokenizer)}
+    wanted = {**AuxiliaryMLM.get_signature(encoder), "tokenizer_fingerprint": fingerprint(tokenizer)}
     try:
         config: dict[str, Any] = json.loads(Path(config_file).read_text(encoding="utf-8"))
         properties = {name: config[name] for name in wanted}

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from st_contrastive._checks import require_count
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.encoder.copies import own_copy
-from st_contrastive.encoder.layers import layer_stack, layers_of, set_depth
+from st_contrastive.encoder.layers import get_layers, layer_stack, set_depth
 from st_contrastive.encoder.partial import PartialEncoder
 
 
@@ -56,7 +56,7 @@ class AuxiliaryMLM(PartialEncoder):
         Raises:
             ValueError: the encoder has too few layers, or layers that share their weights.
         """
-        depth = len(layers_of(encoder))
+        depth = len(get_layers(encoder))
         if depth < 2:
             raise ValueError("The encoder has one layer, and the auxiliary network copies a lower and an upper one.")
         split = depth // 2 if split_layer is None else split_layer
@@ -78,7 +78,7 @@ class AuxiliaryMLM(PartialEncoder):
         return cls(network, MaskedLMHead.for_encoder(encoder, tied=tied_head), split, lower_dropout=lower_dropout)
 
     @staticmethod
-    def signature_of(encoder: PreTrainedModel) -> dict[str, Any]:
+    def get_signature(encoder: PreTrainedModel) -> dict[str, Any]:
         """What the network has in common with the encoder that is trained with it."""
         names = ("model_type", "vocab_size", "hidden_size", "max_position_embeddings")
         return {name: getattr(encoder.config, name, None) for name in names}
@@ -88,7 +88,7 @@ class AuxiliaryMLM(PartialEncoder):
         """What :func:`require_fit` compares."""
         depths = {"split_layer": self.split_layer, "extra_layers": self.extra_layers}
         own = {"tied_head": self.head.tied, "lower_dropout": self.lower_dropout}
-        return {**self.signature_of(self.network), **depths, **own}
+        return {**self.get_signature(self.network), **depths, **own}
 
     def train(self, mode: bool = True) -> AuxiliaryMLM:
         """As in PyTorch, but the frozen part stays in evaluation mode unless ``lower_dropout`` is set."""

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from st_contrastive._checks import require_choice, require_count
 from st_contrastive.components.pretrained import fingerprint, load_embeddings, load_tokenizer
 from st_contrastive.components.shared_tokens import Alignment, fit_affine, shared_tokens
-from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of, unwrap
+from st_contrastive.encoder.model import embedding_matrix, get_encoder, get_tokenizer, unwrap
 
 #: Fills a row of token ids behind its last token.
 NO_TOKEN = -1
@@ -82,7 +82,7 @@ class FraternalEmbedding(nn.Module):
                 f"tokenizer ({type(tokenizer).__name__}) knows no word: its folder has no tokenizer files. Save the "
                 "tokenizer with the checkpoint."
             )
-        embeddings = embedding_matrix(encoder_of(model))
+        embeddings = embedding_matrix(get_encoder(model))
         self.tokenizer, self.align, self.width = tokenizer, align, embeddings.shape[1]
         self.max_length = min(unwrap(model).max_seq_length or _LONGEST, _LONGEST) if max_length is None else max_length
         require_count("max_length", self.max_length, least=len(tokenizer("")["input_ids"]) + 1)
@@ -95,16 +95,16 @@ class FraternalEmbedding(nn.Module):
         self.alignment: Alignment | None = None
         if align == "shared_tokens":
             self._fit_map(model)
-        elif weight.shape[1] != self.width or _scales_embeddings(encoder_of(model)):
+        elif weight.shape[1] != self.width or _scales_embeddings(get_encoder(model)):
             raise ValueError(
                 f'align="none" needs vectors of the encoder\'s width {self.width}, got {weight.shape[1]}, and an '
                 'encoder that does not scale its own. Use align="shared_tokens".'
             )
 
     def _fit_map(self, model: nn.Module) -> None:
-        encoder = encoder_of(model)
+        encoder = get_encoder(model)
         rows, device = embedding_matrix(encoder).shape[0], self.weight.device
-        foreign_ids, native_ids = (ids.to(device) for ids in shared_tokens(self.tokenizer, tokenizer_of(model)))
+        foreign_ids, native_ids = (ids.to(device) for ids in shared_tokens(self.tokenizer, get_tokenizer(model)))
         # The model's tokenizer may have tokens without a row in the matrix, such as one that was added by hand.
         foreign_ids, native_ids = foreign_ids[native_ids < rows], native_ids[native_ids < rows]
         needed = self.weight.shape[1] + 2

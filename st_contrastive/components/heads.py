@@ -33,7 +33,7 @@ class Projector(nn.Sequential):
         )
 
 
-class InteractionHead(nn.Sequential):
+class PredictionHead(nn.Sequential):
     """ConIsI's predictor g(x) = ELU(BatchNorm(W1 x + b1)), (N, d) to (N, d) (eq. 2).
 
     Call it once for all views: the rows of a call share their BatchNorm statistics.

@@ -18,7 +18,7 @@ from st_contrastive._files import checkpoint_name
 from st_contrastive.components.pretrained import load_masked_lm
 from st_contrastive.encoder.layers import set_depth
 from st_contrastive.encoder.model import embedding_matrix
-from st_contrastive.encoder.rows import CorruptedTokens, Rows
+from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.objectives import masked_lm
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class MaskedLMHead(nn.Module):
         return cast(Tensor, output.logits[0])
 
     def summed_losses(
-        self, encoder: PreTrainedModel, rows: Rows, masked: CorruptedTokens, *states: Tensor
+        self, encoder: PreTrainedModel, rows: TokenBatch, masked: CorruptedTokens, *states: Tensor
     ) -> tuple[Tensor, ...]:
         """Summed cross-entropy of the masked tokens from each of the states (N, L, d), and the number of these tokens.
 

@@ -15,7 +15,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from st_contrastive.encoder.copies import plain_copy
 from st_contrastive.encoder.passes import Encoded, run_modules
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.encoder.token_batch import TokenBatch
 
 #: The last step of each optimizer among those of all. Tensors have versions, but a fused AdamW, the Trainer's default,
 #: does not raise them.
@@ -84,7 +84,7 @@ class MomentumEncoder(nn.Module):
             copy.copy_(buffer)
 
     @torch.no_grad()
-    def forward(self, rows: Rows) -> Encoded:
+    def forward(self, rows: TokenBatch) -> Encoded:
         """The rows after the copies of the model, without gradient."""
         return run_modules(self.copies, rows)
 

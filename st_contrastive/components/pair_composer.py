@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive.encoder.requirements import require_padding
-from st_contrastive.encoder.rows import padded
+from st_contrastive.encoder.checks import require_padding
+from st_contrastive.encoder.token_batch import padded
 
 _SPECIALS = ("prefix", "middle", "suffix")
 

@@ -17,11 +17,11 @@ from st_contrastive.components.heads import new_linear
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.pretrained import fingerprint, load_masked_lm, load_tokenizer
 from st_contrastive.components.token_corruption import TokenCorruption
+from st_contrastive.encoder.checks import trial_pass
 from st_contrastive.encoder.copies import own_copy
 from st_contrastive.encoder.model import embedding_matrix
 from st_contrastive.encoder.partial import PartialEncoder, accepted_by
-from st_contrastive.encoder.requirements import trial_pass
-from st_contrastive.encoder.rows import CorruptedTokens
+from st_contrastive.encoder.token_batch import CorruptedTokens
 
 
 class ReplacedTokenDetector(nn.Module):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive.encoder.model import embedding_matrix, encoder_of, tokenizer_of
-from st_contrastive.encoder.rows import CorruptedTokens
+from st_contrastive.encoder.model import embedding_matrix, get_encoder, get_tokenizer
+from st_contrastive.encoder.token_batch import CorruptedTokens
 
 
 class TokenCorruption(nn.Module):
@@ -71,7 +71,7 @@ class TokenCorruption(nn.Module):
     @classmethod
     def masking_for(cls, model: nn.Module, rate: float) -> TokenCorruption:
         """:meth:`masking` for a SentenceTransformer's tokenizer and vocabulary."""
-        return cls.masking(tokenizer_of(model), rate, vocabulary=embedding_matrix(encoder_of(model)).shape[0])
+        return cls.masking(get_tokenizer(model), rate, vocabulary=embedding_matrix(get_encoder(model)).shape[0])
 
     @classmethod
     def replacement(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.encoder.token_batch import TokenBatch
 
 #: One more than the most tokens that are repeated, whatever the rate (ESimCSE, authors' train.py).
 _MOST = 10
@@ -26,7 +26,7 @@ class TokenRepetition(nn.Module):
         super().__init__()
         self.rate, self.max_length = rate, max_length
 
-    def forward(self, rows: Rows) -> Rows:
+    def forward(self, rows: TokenBatch) -> TokenBatch:
         """The rows with repeated tokens, up to nine columns wider."""
         lengths = (rows.mask != 0).sum(dim=1)
         counts = self._counts(lengths)
@@ -40,9 +40,9 @@ class TokenRepetition(nn.Module):
             width = max(rows.width, min(width, self.max_length))
         copies = torch.arange(width, device=rows.mask.device).expand(len(rows), width).contiguous()
         source = torch.searchsorted(ends, copies, right=True).clamp(max=rows.width - 1)
-        texts = {name: tensor.gather(1, source) for name, tensor in rows.texts.items()}
+        texts = {name: tensor.gather(1, source) for name, tensor in rows.token_tensors.items()}
         texts["attention_mask"] = (copies < ends[:, -1:]).to(rows.mask.dtype)
-        return Rows(texts, rows.per_row, rows.constants)
+        return TokenBatch(texts, rows.per_row, rows.batch_info)
 
     def _counts(self, lengths: Tensor) -> Tensor:
         """How many tokens of each text are repeated, (N,)."""

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from st_contrastive.encoder.passes import recomputed
-from st_contrastive.encoder.rows import CorruptedTokens, Rows
+from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 
 #: What a function of rows is given: rows, their corrupted tokens behind them, or tensors with an entry for each row.
-RowInput = Rows | CorruptedTokens | Tensor
+RowInput = TokenBatch | CorruptedTokens | Tensor
 RowFunction = Callable[..., tuple[Any, ...]]
 
 #: What a pass through an encoder costs beside its tokens, as a number of tokens.
@@ -60,7 +60,7 @@ class Grouping:
 
     def run(self, function: RowFunction, inputs: Sequence[RowInput]) -> GroupedResults:
         """The results of ``function(*inputs)`` for each group of rows."""
-        batches = [part for part in inputs if isinstance(part, Rows)]
+        batches = [part for part in inputs if isinstance(part, TokenBatch)]
         recompute = self.mini_batch_size is not None and len(batches[0]) > self.mini_batch_size
         if not (recompute or self.by_length):
             return GroupedResults([function(*inputs)])
@@ -96,13 +96,13 @@ def _chunks(lengths: Sequence[int], size: int) -> list[list[int]]:
 
 
 def _selected(inputs: Sequence[RowInput], rows: Tensor, widths: Iterable[int]) -> list[RowInput]:
-    """Some rows of each input; the ``widths`` are those of the Rows, and corrupted tokens are as wide as theirs."""
+    """Some rows of each input; the ``widths`` are those of the batches, and corrupted tokens are as wide."""
     selected: list[RowInput] = []
     remaining, width = iter(widths), 0
     for part in inputs:
         if isinstance(part, Tensor):
             selected.append(part.index_select(0, rows))
             continue
-        width = int(next(remaining)) if isinstance(part, Rows) else width
+        width = int(next(remaining)) if isinstance(part, TokenBatch) else width
         selected.append(part.take(rows, width))
     return selected

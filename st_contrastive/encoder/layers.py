@@ -40,7 +40,7 @@ def set_depth(config: PretrainedConfig, kept: Sequence[int]) -> None:
             setattr(config, name, [entries[layer] for layer in kept])
 
 
-def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
+def get_layers(encoder: PreTrainedModel) -> nn.ModuleList:
     """The encoder's transformer layers, lowest first."""
     owner, name = layer_stack(encoder)
     return cast(nn.ModuleList, getattr(owner, name))

@@ -59,12 +59,12 @@ def text_module(model: nn.Module) -> Transformer:
     return cast(Transformer, first)
 
 
-def encoder_of(model: nn.Module) -> PreTrainedModel:
+def get_encoder(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside."""
     return text_module(model).model
 
 
-def tokenizer_of(model: nn.Module) -> PreTrainedTokenizerBase:
+def get_tokenizer(model: nn.Module) -> PreTrainedTokenizerBase:
     """The tokenizer inside."""
     return cast(PreTrainedTokenizerBase, text_module(model).tokenizer)
 
@@ -85,7 +85,7 @@ def token_width(model: nn.Module) -> int:
 
 def weights_dtype(model: nn.Module) -> torch.dtype:
     """The type of what a loss adds to the model: the encoder's, float32 at least, whatever torch's default is."""
-    return torch.promote_types(encoder_of(model).dtype, torch.float32)
+    return torch.promote_types(get_encoder(model).dtype, torch.float32)
 
 
 def embedding_matrix(encoder: PreTrainedModel) -> Tensor:
@@ -122,12 +122,12 @@ def has_dropout(model: nn.Module) -> bool:
     layers = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
     # Some families apply it without a module.
     functional = ("attention_dropout", "dropout", "hidden_dropout")
-    return layers or any(getattr(encoder_of(model).config, name, 0) for name in functional)
+    return layers or any(getattr(get_encoder(model).config, name, 0) for name in functional)
 
 
 def dropout_setting(model: nn.Module) -> str | None:
     """The name of the layers' dropout in the encoder's configuration; None where none is known."""
-    names = [name for name in encoder_of(model).config.to_dict() if "dropout" in name or "pdrop" in name]
+    names = [name for name in get_encoder(model).config.to_dict() if "dropout" in name or "pdrop" in name]
     return min(names, key=lambda name: "att" in name or "classif" in name, default=None)
 
 
@@ -141,7 +141,7 @@ def vocabulary_size(encoder: PreTrainedModel) -> int | None:
 
 def is_causal(model: nn.Module) -> bool:
     """Whether the encoder is a decoder, whose tokens see only those before them."""
-    return any(getattr(module, "is_causal", False) is True for module in encoder_of(model).modules())
+    return any(getattr(module, "is_causal", False) is True for module in get_encoder(model).modules())
 
 
 def reads_first_token(model: nn.Module) -> bool:
@@ -192,7 +192,7 @@ class ModelState:
             encoder,
             vocabulary=vocabulary_size(encoder),
             is_training=inner.training and encoder.training,
-            pads_right=tokenizer_of(inner).padding_side == "right",
+            pads_right=get_tokenizer(inner).padding_side == "right",
             ignores_padding=encoder.config.model_type in _IGNORE_PADDING
             and [type(module) for module in behind[:1]] == [Pooling]
             and {type(module).__name__ for module in behind[1:]} <= _BEHIND_POOLING,

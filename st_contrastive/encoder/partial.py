@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import PreTrainedModel
 
+from st_contrastive.encoder.checks import trial_pass
 from st_contrastive.encoder.copies import has_adapters, own_copy
-from st_contrastive.encoder.layers import layer_stack, layers_of
-from st_contrastive.encoder.requirements import trial_pass
+from st_contrastive.encoder.layers import get_layers, layer_stack
 
 
 class PartialEncoder(nn.Module):
@@ -66,7 +66,7 @@ class PartialEncoder(nn.Module):
         with self._with_layers(nn.ModuleList([*skipped, *above])), editing_input(above[0], lambda _: states):
             return self._run(texts, live)
 
-    def live_weights(self, encoder: PreTrainedModel, *, lower: bool) -> dict[str, Tensor]:
+    def encoder_weights(self, encoder: PreTrainedModel, *, lower: bool) -> dict[str, Tensor]:
         """The encoder's parameters by the names of the network's outside its layers; with ``lower``, of those of the
         layers below the branching point too.
 
@@ -90,12 +90,12 @@ class PartialEncoder(nn.Module):
         return {name: weights[name] for name in names}
 
     @torch.no_grad()
-    def copy_lower(self, encoder: PreTrainedModel) -> None:
+    def sync_frozen(self, encoder: PreTrainedModel) -> None:
         """Copy what is outside the layers from the branching point on from the encoder, its adapters merged."""
         if has_adapters(encoder):
             encoder = own_copy(encoder)
         copies = dict(self.network.named_parameters())
-        for name, parameter in self.live_weights(encoder, lower=True).items():
+        for name, parameter in self.encoder_weights(encoder, lower=True).items():
             copies[name].copy_(parameter)
 
     def _run(self, texts: dict[str, Any], live: dict[str, Tensor]) -> Tensor:
@@ -147,11 +147,11 @@ class _SkippedLayer(nn.Module):
         self.outputs = outputs
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        hidden = entering_states(args, kwargs)
+        hidden = input_states(args, kwargs)
         return (hidden, *[None] * (self.outputs - 1)) if self.outputs else hidden
 
 
-def entering_states(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def input_states(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """The hidden states among the arguments that a layer is called with."""
     return cast(Tensor, args[0] if args else kwargs.get("hidden_states", next(iter(kwargs.values()))))
 
@@ -161,7 +161,7 @@ def editing_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterato
     """While open, ``edit`` replaces the hidden states that enter ``layer``."""
 
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        edited = edit(entering_states(args, kwargs))
+        edited = edit(input_states(args, kwargs))
         if args:
             return (edited, *args[1:]), kwargs
         name = "hidden_states" if "hidden_states" in kwargs else next(iter(kwargs))
@@ -187,7 +187,7 @@ def capturing_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Ten
         captured.append(hidden)
         return hidden
 
-    with editing_input(layers_of(encoder)[number], record):
+    with editing_input(get_layers(encoder)[number], record):
         yield captured
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from st_contrastive.encoder.model import unwrap, wrapper_chain
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.encoder.token_batch import TokenBatch
 
 _recomputing: ContextVar[bool] = ContextVar("recomputing", default=False)
 
@@ -38,18 +38,18 @@ class Encoded:
         return cls(output["sentence_embedding"], output["token_embeddings"], mask, length)
 
 
-def run_model(model: nn.Module, views: Sequence[Rows], *, hooked: bool = False) -> list[Encoded]:
+def run_model(model: nn.Module, views: Sequence[TokenBatch], *, eager: bool = False) -> list[Encoded]:
     """All views in one forward pass where sentence-transformers can merge them, else in one pass each.
 
     Args:
         model: the model, with or without wrappers.
         views: each a batch of rows.
-        hooked: set if the caller has hooks on the encoder's layers, which compiled code would ignore.
+        eager: run no compiled code, which would ignore the caller's hooks on the encoder's layers.
 
     Raises:
-        ValueError: ``hooked`` under DataParallel.
+        ValueError: ``eager`` under DataParallel.
     """
-    if hooked and isinstance(model, nn.DataParallel):
+    if eager and isinstance(model, nn.DataParallel):
         raise ValueError(
             "This loss reads the states of single layers, which DataParallel's replicas would mix. Start one process "
             "for each device (torchrun), or show the trainer one device (CUDA_VISIBLE_DEVICES=0)."
@@ -57,7 +57,7 @@ def run_model(model: nn.Module, views: Sequence[Rows], *, hooked: bool = False) 
     if _recomputing.get():  # bypasses DDP, which expects one backward pass for each forward pass
         inner = (SentenceTransformer, nn.DataParallel)
         model = next(module for module in wrapper_chain(model) if isinstance(module, inner))
-    with _uncompiled() if hooked else nullcontext():
+    with _uncompiled() if eager else nullcontext():
         merged = merge_feature_batches([view.features() for view in views]) if len(views) > 1 else None
         if merged is None:
             return [Encoded.of(model(view.features())) for view in views]
@@ -69,12 +69,12 @@ def run_model(model: nn.Module, views: Sequence[Rows], *, hooked: bool = False) 
     return [Encoded(*part, whole.prompt_length) for part in parts]
 
 
-def sentence_vectors(model: nn.Module, *views: Rows) -> tuple[Tensor, ...]:
+def sentence_vectors(model: nn.Module, *views: TokenBatch) -> tuple[Tensor, ...]:
     """The sentence vectors (N, d) of each view."""
     return tuple(view.sentences for view in run_model(model, views))
 
 
-def run_modules(modules: Iterable[nn.Module], rows: Rows) -> Encoded:
+def run_modules(modules: Iterable[nn.Module], rows: TokenBatch) -> Encoded:
     """The rows after other modules than the model's, such as copies of them."""
     features = rows.features()
     for module in modules:
@@ -110,7 +110,7 @@ def recomputed(function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Any
     Both runs are eager: compiled code may save other tensors in the second.
     """
     # torch's own snapshot of the random state leaves out MPS.
-    draws = RandContext(*(part.mask for part in inputs if isinstance(part, Rows)))
+    draws = RandContext(*(part.mask for part in inputs if isinstance(part, TokenBatch)))
 
     def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
         return _uncompiled(), _second_run(draws)

@@ -39,13 +39,13 @@ class CorpusEvaluator(SentenceEvaluator):
         batch_size: of encoding.
 
     Attributes:
-        fewest: documents with two sentences of their own that ``texts`` must hold, 20.
+        min_documents: documents with two sentences of their own that ``texts`` must hold, 20.
 
     Raises:
         ValueError: there are fewer.
     """
 
-    fewest = 20
+    min_documents = 20
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class CorpusEvaluator(SentenceEvaluator):
         batch_size: int = 64,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        require_count("limit", limit, least=self.fewest)
+        require_count("limit", limit, least=self.min_documents)
         draw = random.Random(seed)
         documents = [*require_texts("texts", texts)]
         remaining = iter(draw.sample(documents, len(documents)))
@@ -67,16 +67,16 @@ class CorpusEvaluator(SentenceEvaluator):
         # Splitting takes the time: as many are split as are needed.
         while len(usable) < limit and (more := list(islice(remaining, limit - len(usable)))):
             for text in more:
-                sentences = {_essence(sentence): sentence for sentence in split_sentences(text, language)}
+                sentences = {_normalised(sentence): sentence for sentence in split_sentences(text, language)}
                 drawn[(*sentences,)] = sentences
             holders = Counter(essence for sentences in drawn.values() for essence in sentences)
             own = ([text for key, text in sentences.items() if holders[key] == 1] for sentences in drawn.values())
             usable = [sentences for sentences in own if len(sentences) > 1]
-        if len(usable) < self.fewest:
+        if len(usable) < self.min_documents:
             raise ValueError(
                 f"of {len(documents)} texts, {len(usable)} have two sentences or more that no other text has, and at "
-                f"least {self.fewest} such documents are needed. Give more of them; whole ones, such as articles, and "
-                "not their sentences."
+                f"least {self.min_documents} such documents are needed. Give more of them; whole ones, such as "
+                "and not their sentences."
             )
         self.queries: dict[str, Any] = {}
         self.answers: dict[str, Any] = {}
@@ -116,6 +116,6 @@ class CorpusEvaluator(SentenceEvaluator):
         return {"questions": len(self.queries), "documents": len(self.answers)}
 
 
-def _essence(sentence: str) -> str:
+def _normalised(sentence: str) -> str:
     """What two sentences that say the same have in common."""
     return re.sub(r"\d+", "0", sentence).casefold()

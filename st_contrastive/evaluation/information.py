@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from st_contrastive._checks import require_number
-from st_contrastive._random import fixed_draws
+from st_contrastive._random import fixed_seed
 from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
@@ -61,7 +61,7 @@ def evaluate_information(
     require_number("temperature", temperature, above=0)
     if (loss is None) != (translated is None):
         raise ValueError("loss makes the fraternal twins from translated: give both, or neither.")
-    least, same = pairs.same(min_score)
+    least, same = pairs.positives(min_score)
     first, second = ([side[row] for row in same] for side in (pairs.first, pairs.second))
     columns = [first] if translated is None else [list(side[: len(same)]) for side in translated]
     if min(map(len, columns)) < len(same):
@@ -87,7 +87,7 @@ def evaluate_information(
 def dropout_views(model: Any, columns: Sequence[list[str]], *, loss: Any = None, batch_size: int = 64) -> list[Tensor]:
     """Embeddings under the dropout of seed 0, (N, d) each: two, or a TwinsLoss's anchor, identical, fraternal twin."""
     batches = []
-    with _under_dropout(model), fixed_draws():
+    with _under_dropout(model), fixed_seed():
         for start in range(0, len(columns[0]), batch_size):
             texts = [column[start : start + batch_size] for column in columns]
             if loss is None:

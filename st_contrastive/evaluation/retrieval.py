@@ -34,7 +34,7 @@ def evaluate_in_domain_retrieval(
     Raises:
         EvaluationDataError: no pair has that score.
     """
-    least, positive = pairs.same(min_score)
+    least, positive = pairs.positives(min_score)
     texts = np.asarray((*pairs.first, *pairs.second), dtype=object)
     vectors = encoded(model, list(texts), batch_size=batch_size)
     units = unit(vectors)

@@ -37,7 +37,7 @@ class STSPairs:
     def __len__(self) -> int:
         return len(self.scores)
 
-    def same(self, min_score: float | None = None) -> tuple[float, list[int]]:
+    def positives(self, min_score: float | None = None) -> tuple[float, list[int]]:
         """The score from which on a pair means the same, by default the highest, and the rows of those pairs."""
         least = max(self.scores) if min_score is None else min_score
         rows = [row for row, score in enumerate(self.scores) if score >= least]

@@ -94,7 +94,7 @@ def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = Non
     return data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
 
 
-def texts_of(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
+def iter_texts(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
     """The sentences, or another column of theirs, checked one by one."""
     name = "sentences" if column == "sentence" else column
     if not isinstance(sentences, Dataset):
@@ -109,7 +109,7 @@ def texts_of(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
 def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0) -> Dataset:
     """The columns. Every text is checked; empty ones, which a loss would take for sentences, are warned of."""
     require_count("seed", seed, least=0)
-    texts = texts_of(sentences)
+    texts = iter_texts(sentences)
     if isinstance(sentences, Dataset):
         has_second = second is None and name in sentences.column_names
         data = unformatted(sentences).select_columns(["sentence", name] if has_second else ["sentence"])
@@ -124,7 +124,7 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
         if len(column) != len(data):
             raise ValueError(f"sentences has {len(data)} rows, and {name} has {len(column)}: they must be as many.")
         data = data.add_column(name, column)
-    rows = zip(*(texts_of(data, column) for column in data.column_names), strict=True)
+    rows = zip(*(iter_texts(data, column) for column in data.column_names), strict=True)
     empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]
     if empty:
         warn(f"{len(empty):,} of {len(data):,} rows have an empty text, the first of them row {empty[0]}.")

@@ -23,7 +23,7 @@ _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), 
 
 
 def load_sentences(
-    source: Source, *, column: str | None = None, split: str = "lines", repeats: bool = False, streaming: bool = False
+    source: Source, *, column: str | None = None, segment: str = "lines", repeats: bool = False, streaming: bool = False
 ) -> Any:
     """A Dataset with the column ``sentence`` from a file, a hub name, a Dataset or a sequence of strings.
 
@@ -35,8 +35,8 @@ def load_sentences(
             a folder of files of one kind, or of a Dataset's ``save_to_disk``; a name on the hub, whose split "train" is
             read; a Dataset; or a sequence of strings.
         column: the column of text; needed where there are several. A field of objects is "doc.body".
-        split: "lines" takes each row as it is; "sentences" cuts it into sentences, for documents, by rules for English,
-            and a language's code, such as "de", by rules for that language.
+        segment: "lines" takes each row as it is; "sentences" cuts it into sentences, for documents, by rules for
+            English, and a language's code, such as "de", by rules for that language.
         repeats: keep exact repeats, as the papers do.
         streaming: read the rows when training asks for them, and return an IterableDataset. The counts come as a
             warning at the end of each pass.
@@ -50,12 +50,12 @@ def load_sentences(
         ['A cat sleeps.', 'It rains.', 'It snows.']
     """
     require_flag("repeats", repeats)
-    language = language_of(split)
+    language = get_language(segment)
     if column is not None and not isinstance(column, str):
         raise ValueError(f"column={column!r}: name one column. load_pairs(source, columns=...) makes pairs of two.")
     name, table, known = _table(source, () if column is None else (column,), streaming)
     column = text_column(known, column, name)
-    return _cleaned(table, Cleaning(name, [column], ("sentence",), language, repeats))
+    return _cleaned(table, RowFilter(name, [column], ("sentence",), language, repeats))
 
 
 def load_pairs(
@@ -94,13 +94,13 @@ def load_pairs(
     name, table, known = _table(source, names, streaming)
     if pairs == "first":
         column = text_column(known, names[0] if len(names) == 1 else None, name)
-        return _cleaned(table, Cleaning(name, [column], _PAIR, require_language("language", language)))
+        return _cleaned(table, RowFilter(name, [column], _PAIR, require_language("language", language)))
     if missing := [column for column in names if column not in known]:
         raise ValueError(
             f"columns={columns!r}: {name} has no column of text {missing[0]!r}, only {', '.join(known) or '(none)'}. "
             'Name two of them; for documents without titles, name their column and add pairs="first".'
         )
-    return _cleaned(table, Cleaning(name, names, _PAIR))
+    return _cleaned(table, RowFilter(name, names, _PAIR))
 
 
 def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de")) -> Dataset:
@@ -119,7 +119,7 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
     name, table, known = _table(source, languages, False, heading=False)
     for fields in (languages, tuple(f"translation.{language}" for language in languages), _TRANSLATED):
         if {*fields} <= {*known}:
-            return _cleaned(table, Cleaning(name, list(fields), _TRANSLATED, repeats=True))
+            return _cleaned(table, RowFilter(name, list(fields), _TRANSLATED, repeats=True))
     columns = ", ".join(column.removeprefix("translation.") for column in known) or "(none)"
     raise ValueError(
         f"languages={languages!r}: {name} has the text columns {columns}. Name the sentence's and the translation's; a "
@@ -148,11 +148,11 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
     return table
 
 
-def language_of(split: str) -> str | None:
-    """The language by whose rules ``split`` cuts documents; None for "lines", which cuts none."""
-    if split == "lines":
+def get_language(segment: str) -> str | None:
+    """The language by whose rules ``segment`` cuts documents; None for "lines", which cuts none."""
+    if segment == "lines":
         return None
-    return "en" if split == "sentences" else require_language("split", split, '"lines", "sentences" or ')
+    return "en" if segment == "sentences" else require_language("segment", segment, '"lines", "sentences" or ')
 
 
 def require_language(name: str, code: str, others: str = "") -> str:
@@ -192,7 +192,7 @@ def _table(source: Source, columns: Sequence[str], streaming: bool, heading: boo
         return name, table, text_columns(table)
 
 
-def _cleaned(table: Any, cleaning: Cleaning) -> Any:
+def _cleaned(table: Any, cleaning: RowFilter) -> Any:
     """The rows of a table that are right, and the counts of the others."""
     features = Features({name: Value("string") for name in cleaning.names})
     if isinstance(table, IterableDataset):
@@ -206,7 +206,7 @@ def _cleaned(table: Any, cleaning: Cleaning) -> Any:
     return data
 
 
-def _stream(table: Any, cleaning: Cleaning) -> Iterator[dict[str, str]]:
+def _stream(table: Any, cleaning: RowFilter) -> Iterator[dict[str, str]]:
     cleaning = copy.deepcopy(cleaning)  # which no other pass has used
     count = 0
     with naming(cleaning.source):
@@ -222,7 +222,7 @@ def _stream(table: Any, cleaning: Cleaning) -> Iterator[dict[str, str]]:
 
 
 @dataclass
-class Cleaning:
+class RowFilter:
     """Makes rows of batches, and leaves out and counts those that are empty, repeated or equal.
 
     With a language, each text is cut into its sentences or, for a pair, into the first and the rest.

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from st_contrastive._checks import require_room, warn
 from st_contrastive.inputs._tables import Source, read_table, text_column, text_columns
-from st_contrastive.inputs.readers import Cleaning
+from st_contrastive.inputs.readers import RowFilter
 
 #: Texts of a column that are tokenised at most, their characters at most, and the rows that are read of a stream.
 _SAMPLE, _CHARACTERS, _STREAMED = 10_000, 5_000_000, 1_000
@@ -64,7 +64,7 @@ class DataReport:
         for column in self.columns:
             of = f" of {column.name!r}" if len(self.columns) > 1 else ""
             whole = of or column.cut <= 0.1 or "repeated sentences" in self.faults
-            keeps = "" if whole else '; split="sentences" reads the whole texts'
+            keeps = "" if whole else '; segment="sentences" reads the whole texts'
             report += f"\nLength{of}: {column}{keeps}."
         shown = [[text if len(text) <= 80 else text[:77] + "..." for text in row] for row in self.examples]
         return report + "\nExamples: " + " | ".join(" / ".join(map(repr, row)) for row in shown)
@@ -104,7 +104,7 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     examples = tuple(tuple(table[place][name] or "" for name in names) for place in places)
     faults = noted
     if not noted:  # what a reader would leave out
-        cleaning = Cleaning("dataset", names, tuple(names))
+        cleaning = RowFilter("dataset", names, tuple(names))
         for batch in table.iter(1000):
             cleaning(batch)
         faults = {kind: count for kind, count in cleaning.counts.items() if kind != "rows"}

@@ -15,7 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from st_contrastive._checks import first_line, require_count, require_texts, warn
 from st_contrastive._files import checkpoint_name
-from st_contrastive.inputs.builders import Sentences, texts_of
+from st_contrastive.inputs.builders import Sentences, iter_texts
 
 _SAVE_EVERY = 256  # sentences, which are also sorted by length together
 
@@ -23,7 +23,7 @@ _SAVE_EVERY = 256  # sentences, which are also sorted by length together
 class Translator:
     """A MarianMT or T5 model as a function on lists of sentences.
 
-    ``at_limit`` counts the sentences that reached ``max_length``, or whose translation did; they may be cut.
+    ``num_truncated`` counts the sentences that reached ``max_length``, or whose translation did; they may be cut.
 
     Args:
         model: folder or hub name of a model with safetensors weights.
@@ -60,7 +60,7 @@ class Translator:
             device = str(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
         self.model.to(device).eval()
         self.batch_size, self.max_length, self.num_beams = batch_size, max_length, num_beams
-        self.at_limit = 0
+        self.num_truncated = 0
         self.settings = {"model": name, "prefix": self.prefix, "max_length": max_length, "num_beams": num_beams}
 
     def __call__(self, sentences: Sequence[str]) -> list[str]:
@@ -84,7 +84,7 @@ class Translator:
         with torch.inference_mode():
             ids = self.model.generate(**inputs, **options, do_sample=False)
         read, written = inputs["attention_mask"].sum(dim=1), (ids[:, 1:] != self.model.config.pad_token_id).sum(dim=1)
-        self.at_limit += int(((read >= self.max_length) | (written >= self.max_length)).sum())
+        self.num_truncated += int(((read >= self.max_length) | (written >= self.max_length)).sum())
         return [" ".join(text.split()) for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
     def _prefix_for(self, name: str, languages: tuple[str, str] | None) -> str:
@@ -123,7 +123,7 @@ def translate_corpus(
     path = Path(output).expanduser()
     if path.suffix != ".jsonl":
         raise ValueError(f"output must end in .jsonl, got {path}.")
-    texts = iter(texts_of(sentences))
+    texts = iter(iter_texts(sentences))
     texts = chain([next(texts)], texts)  # an empty corpus is refused before any file is made
     if isinstance(translate, (str, Path)):
         translate = Translator(translate, **options)
@@ -152,7 +152,7 @@ def translate_corpus(
 
 def _translate(texts: Iterator[str], translate: Callable[[list[str]], list[str]], file: BinaryIO, done: int) -> None:
     """Append the pairs of the texts that are left."""
-    count, empty, at_limit = 0, 0, getattr(translate, "at_limit", 0)
+    count, empty, num_truncated = 0, 0, getattr(translate, "num_truncated", 0)
     with tqdm(desc="translate", unit=" sentences", initial=done) as bar:
         while batch := list(islice(texts, _SAVE_EVERY)):
             translations = list(require_texts("translate(...)", translate(batch[:])))
@@ -165,9 +165,9 @@ def _translate(texts: Iterator[str], translate: Callable[[list[str]], list[str]]
             file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
             bar.update(len(pairs))
-    at_limit = getattr(translate, "at_limit", 0) - at_limit
-    if empty or at_limit:
-        warn(f"Of {count:,} translations, {empty:,} are empty and {at_limit:,} reached max_length and may be cut.")
+    num_truncated = getattr(translate, "num_truncated", 0) - num_truncated
+    if empty or num_truncated:
+        warn(f"Of {count:,} translations, {empty:,} are empty and {num_truncated:,} reached max_length and may be cut.")
 
 
 def _skip(sentences: Iterator[str], file: BinaryIO, path: Path) -> int:

@@ -17,21 +17,21 @@ from torch.func import functional_call
 
 from st_contrastive import distributed
 from st_contrastive._checks import require_choice, require_count, require_flag, require_number
-from st_contrastive._random import fixed_draws
+from st_contrastive._random import fixed_seed
 from st_contrastive.components.heads import HEADS
-from st_contrastive.encoder import requirements
+from st_contrastive.encoder import checks
 from st_contrastive.encoder.grouping import Grouping, RowFunction, RowInput
 from st_contrastive.encoder.model import (
     ModelState,
     embedding_width,
-    encoder_of,
+    get_encoder,
     text_module,
     unwrap,
     vocabulary_size,
     weights_dtype,
 )
 from st_contrastive.encoder.passes import sentence_vectors
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses._description import DescribedLoss
 from st_contrastive.losses._owned import owned_parameters
 from st_contrastive.objectives import info_nce
@@ -129,12 +129,12 @@ class TextLoss(DescribedLoss, ABC):
     **A subclass** calls ``super().__init__``, builds its components, calls :meth:`finish_setup` last, sets
     :attr:`columns` and implements :meth:`compute_terms`. Its contract:
 
-    - A function given to :meth:`by_rows` or :meth:`mean_over` may run again in the backward pass, and on some of the
+    - A function given to :meth:`in_chunks` or :meth:`token_mean` may run again in the backward pass, and on some of the
       rows at a time. It changes no state; random tokens are drawn before it.
     - What the loss owns (heads, queues, networks) changes where ``self.step.is_learning`` is True:
       sentence-transformers leaves a loss in training mode while it evaluates.
     - With ``gather_across_devices``, the terms average over the processes to those of one process with all rows.
-      :meth:`contrast` and :meth:`mean_over` see to this. Any other mean over rows goes through ``self.step.weighted``,
+      :meth:`contrast` and :meth:`token_mean` see to this. Any other mean over rows goes through ``self.step.weighted``,
       and any other sum is divided by :meth:`mean_count`.
     - The parameters of the loss start as rank 0's, and their gradients are averaged in the backward pass, since DDP
       knows the encoder only.
@@ -171,12 +171,12 @@ class TextLoss(DescribedLoss, ABC):
         require_number("temperature", temperature, above=0)
         require_choice("head", head, (*HEADS, None))
         require_flag("gather_across_devices", gather_across_devices)
-        requirements.require_text_encoder(model)
-        requirements.require_trainable(model)
-        requirements.warn_of_training(model)
+        checks.require_text_encoder(model)
+        checks.require_trainable(model)
+        checks.warn_of_training(model)
         if mini_batch_size is not None:
             require_count("mini_batch_size", mini_batch_size)
-            requirements.require_independent_rows(model, f"mini_batch_size={mini_batch_size}")
+            checks.require_independent_rows(model, f"mini_batch_size={mini_batch_size}")
         text_module(model).can_flatten_inputs = False  # flash attention's flat batches: a loss reads rows
         # The trainer replaces this attribute by its DDP or compiled wrapper.
         self.model = model
@@ -187,7 +187,7 @@ class TextLoss(DescribedLoss, ABC):
         self.max_length: int | None = None
         self.step = Step()  # the current one; between calls, the last one
         self._has_learned = False  # the first step of training gives all processes rank 0's parameters
-        self._vocabulary = vocabulary_size(encoder_of(model))
+        self._vocabulary = vocabulary_size(get_encoder(model))
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> LossTerms:
         """The terms of one batch. Of the losses here, only TwinsLoss with ``fraternal`` takes labels.
@@ -200,14 +200,14 @@ class TextLoss(DescribedLoss, ABC):
         columns = self._read_columns(sentence_features, aligned=model.pads_right)
         self._begin_step(model, len(columns[0]), columns[0].mask.device)
         # An evaluation draws the same masks and pairs each time, and leaves training's random numbers untouched.
-        draws = nullcontext() if model.encoder.training else fixed_draws()
+        draws = nullcontext() if model.encoder.training else fixed_seed()
         with draws, model.precision():
             if self.step.is_learning and dist.is_available() and dist.is_initialized():
                 return self._averaged_terms(columns, labels)
             return LossTerms(self.compute_terms(columns, labels))
 
     @abstractmethod
-    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         """The weighted terms of a batch, each 0-d, from the rows of each text column and the batch's labels."""
 
     # A step, in the order in which it happens.
@@ -240,9 +240,9 @@ class TextLoss(DescribedLoss, ABC):
                 "ever. Wrap the model with broadcast_buffers=False."
             )
 
-    def _read_columns(self, sentence_features: Iterable[dict[str, Any]], *, aligned: bool) -> list[Rows]:
+    def _read_columns(self, sentence_features: Iterable[dict[str, Any]], *, aligned: bool) -> list[TokenBatch]:
         """The rows of each text column; the columns are those that the loss takes."""
-        columns = [Rows.of(features, aligned=aligned) for features in sentence_features]
+        columns = [TokenBatch.of(features, aligned=aligned) for features in sentence_features]
         if len(columns) not in self.columns:
             takes = " or ".join(f"{count} ({what})" for count, what in self.columns.items())
             raise ValueError(
@@ -277,7 +277,7 @@ class TextLoss(DescribedLoss, ABC):
             if part.training != mode:  # the call walks through all modules
                 part.train(mode)
 
-    def _averaged_terms(self, columns: list[Rows], labels: Tensor | None) -> LossTerms:
+    def _averaged_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> LossTerms:
         """The terms, whose backward pass averages the gradients of the loss's own parameters over the processes."""
         if self.step.is_first:
             distributed.broadcast(owned_parameters(self))
@@ -296,22 +296,22 @@ class TextLoss(DescribedLoss, ABC):
 
     # What a subclass computes with.
 
-    def encode(self, *views: Rows) -> tuple[Tensor, ...]:
+    def encode(self, *views: TokenBatch) -> tuple[Tensor, ...]:
         """The sentence vectors (N, d) of each view; the views of a row go through the encoder in one pass."""
-        return self.by_rows(partial(sentence_vectors, self.model), *views)
+        return self.in_chunks(partial(sentence_vectors, self.model), *views)
 
-    def by_rows(self, function: RowFunction, *inputs: RowInput) -> tuple[Any, ...]:
+    def in_chunks(self, function: RowFunction, *inputs: RowInput) -> tuple[Any, ...]:
         """``function(*inputs)``, computed at once, in mini-batches, or in groups of rows of similar length.
 
         Args:
             function: treats each row by itself, and gives tensors with an entry for each row, or None. It may run again
                 in the backward pass.
-            inputs: what it is given, each with an entry for each row: at least one of them Rows.
+            inputs: what it is given, each with an entry for each row: at least one of them TokenBatch.
         """
         return self.step.grouping.run(function, inputs).in_order()
 
-    def mean_over(self, function: RowFunction, *inputs: RowInput) -> tuple[Tensor, ...]:
-        """Means, computed as in :meth:`by_rows`: ``function(*inputs)`` gives sums and, last, the number of things in
+    def token_mean(self, function: RowFunction, *inputs: RowInput) -> tuple[Tensor, ...]:
+        """Means, computed as in :meth:`in_chunks`: ``function(*inputs)`` gives sums and, last, the number of things in
         each; 0 where there is none."""
         *sums, count = self.step.grouping.run(function, inputs).sums()
         divisor = self.mean_count(count)
@@ -377,11 +377,11 @@ class TextLoss(DescribedLoss, ABC):
         device = unwrap(self.model).device
         for part in self.owned_modules():
             part.to(device)
-            requirements.require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
+            checks.require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
         for tensor in (*self.parameters(recurse=False), *self.buffers(recurse=False)):
             tensor.data = tensor.data.to(device)
         if self.dropout_only:
-            requirements.warn_without_dropout(self.model, type(self).__name__)
+            checks.warn_without_dropout(self.model, type(self).__name__)
 
     def owned_modules(self) -> list[nn.Module]:
         """The modules of the loss without the encoder."""
@@ -395,5 +395,5 @@ class _Terms(nn.Module):
         super().__init__()
         self.loss = loss
 
-    def forward(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+    def forward(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         return self.loss.compute_terms(columns, labels)

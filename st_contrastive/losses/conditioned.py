@@ -8,7 +8,7 @@ from torch import Tensor
 from st_contrastive.components import ReplacedTokenDetector
 from st_contrastive.encoder.model import embedding_width, token_width
 from st_contrastive.encoder.passes import pool_as_model, run_model
-from st_contrastive.encoder.rows import CorruptedTokens, Rows
+from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import replaced_tokens
 
@@ -19,28 +19,28 @@ class ConditionedLoss(TextLoss):
     #: What the networks are given: what the "head" makes, or the vector of the "encoder".
     vector: str
 
-    def two_views(self, rows: Rows) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def two_views(self, rows: TokenBatch) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Both dropout views: what is contrasted, and the vectors (N, d) that the networks are given."""
 
-        def encode_rows(rows: Rows) -> tuple[Tensor, ...]:
+        def encode_rows(rows: TokenBatch) -> tuple[Tensor, ...]:
             first, second = run_model(self.model, (rows, rows))
             pooled = (pool_as_model(self.model, view) for view in (first, second) if self.vector == "encoder")
             return (first.sentences, second.sentences, *pooled)
 
-        first, second, *pooled = self.by_rows(encode_rows, rows)
+        first, second, *pooled = self.in_chunks(encode_rows, rows)
         contrasted = self.project(first, second)
         return contrasted, tuple(pooled) or contrasted
 
     def replaced_token_detection(
-        self, detector: ReplacedTokenDetector, rows: Rows, masked: CorruptedTokens, vectors: Tensor
+        self, detector: ReplacedTokenDetector, rows: TokenBatch, masked: CorruptedTokens, vectors: Tensor
     ) -> Tensor:
         """Mean cross-entropy of which tokens the generator replaced, over the attended positions."""
 
-        def detect(rows: Rows, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, Tensor]:
-            logits, replaced = detector(rows.texts, vectors, masked)
+        def detect(rows: TokenBatch, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, Tensor]:
+            logits, replaced = detector(rows.token_tensors, vectors, masked)
             return replaced_tokens(logits, replaced, rows.mask, reduction="sum"), (rows.mask != 0).sum()
 
-        return self.mean_over(detect, rows, masked, vectors)[0]
+        return self.token_mean(detect, rows, masked, vectors)[0]
 
 
 def require_head_vector(model: SentenceTransformer, head: str | None) -> None:

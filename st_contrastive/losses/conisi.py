@@ -11,17 +11,17 @@ from torch import Tensor, nn
 
 from st_contrastive._checks import require_choice, require_count, require_number, warn
 from st_contrastive.components import Content, PairComposer, TokenCorruption
-from st_contrastive.components.heads import InteractionHead, new_linear
+from st_contrastive.components.heads import PredictionHead, new_linear
 from st_contrastive.encoder.model import (
     embedding_matrix,
     embedding_width,
-    encoder_of,
+    get_encoder,
+    get_tokenizer,
     learned_positions,
     reads_first_token,
-    tokenizer_of,
     weights_dtype,
 )
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import interaction
 
@@ -100,7 +100,7 @@ class ConIsILoss(TextLoss):
             self.columns = {1: "sentences"}
             self.columns_hint = 'Constructed sentences as a second column need strategy="given".'
         width, dtype = embedding_width(model), weights_dtype(model)
-        self.predictor = InteractionHead(width, dtype)
+        self.predictor = PredictionHead(width, dtype)
         self.classifier = None
         if interaction_weight > 0:  # r = W3 g(x) + b3 (eq. 6, 7)
             self.classifier = new_linear(width, interaction_dim or width, dtype=dtype)
@@ -111,7 +111,7 @@ class ConIsILoss(TextLoss):
         weight = 1 - self.interaction_weight
         return {"contrastive": weight * self.chance_level(batch_size)} if weight > 0 else {}
 
-    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         pairs, distinct = self.pairs(columns, interacting=self.classifier is not None)
         # One call of the head: the rows of all views share their BatchNorm statistics.
         vectors = torch.cat([*self.encode(columns[0]), *self.encode(pairs)])
@@ -140,7 +140,7 @@ class Pairs(nn.Module):
         require_number("replacement_rate", replacement_rate, most=1)
         require_choice("unreplaced", unreplaced, ("original", "mask"))
         self.strategy = strategy
-        tokenizer, encoder = tokenizer_of(model), encoder_of(model)
+        tokenizer, encoder = get_tokenizer(model), get_encoder(model)
         types = getattr(encoder.config, "type_vocab_size", None)
         limit = learned_positions(encoder) or getattr(encoder.config, "max_position_embeddings", None)
         self.composer = PairComposer(tokenizer, limit if limit and limit > 0 else None, types=types)
@@ -150,10 +150,10 @@ class Pairs(nn.Module):
                 tokenizer, replacement_rate, unreplaced=unreplaced, vocabulary=vocabulary
             )
 
-    def forward(self, columns: list[Rows], *, interacting: bool) -> tuple[Rows, Tensor | None]:
+    def forward(self, columns: list[TokenBatch], *, interacting: bool) -> tuple[TokenBatch, Tensor | None]:
         """The pairs Y (sentence, sentence) of all N rows, and behind them, where they interact, the pairs Z (sentence,
         constructed); and which rows, (N,), can be told apart. A prompt comes before a pair, and not inside it."""
-        if unknown := set(columns[0].texts) - {"input_ids", "attention_mask", "token_type_ids"} | set(
+        if unknown := set(columns[0].token_tensors) - {"input_ids", "attention_mask", "token_type_ids"} | set(
             columns[0].per_row
         ):
             raise ValueError(
@@ -162,17 +162,17 @@ class Pairs(nn.Module):
             )
         first, sentences = self.composer.content(columns[0].ids, columns[0].mask), self._content(columns[0])
         if not interacting:
-            return replace(columns[0], texts=self.composer(first, sentences)), None
+            return replace(columns[0], token_tensors=self.composer(first, sentences)), None
         seconds = sentences.followed_by(self._constructed(columns, sentences))
         pairs = self.composer(first.followed_by(first), seconds)
         with_itself, with_constructed = pairs["input_ids"].chunk(2)  # as they are after truncation
-        return replace(columns[0], texts=pairs), (with_itself != with_constructed).any(dim=1)
+        return replace(columns[0], token_tensors=pairs), (with_itself != with_constructed).any(dim=1)
 
-    def _content(self, column: Rows) -> Content:
+    def _content(self, column: TokenBatch) -> Content:
         """The sentences without special tokens and prompt."""
         return self.composer.content(column.ids, column.mask, column.prompt_length)
 
-    def _constructed(self, columns: list[Rows], sentences: Content) -> Content:
+    def _constructed(self, columns: list[TokenBatch], sentences: Content) -> Content:
         """The constructed sentences. One that is the sentence itself becomes another of the batch."""
         rows, device = sentences.ids.shape[0], sentences.ids.device
         # A uniformly drawn k != i for each row i.

@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 
 from st_contrastive._checks import require_choice, require_flag, require_instance, require_number
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
-from st_contrastive.encoder.model import embedding_width, encoder_of, token_width, tokenizer_of
-from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.encoder.checks import require_plain_tokens, require_positions
+from st_contrastive.encoder.model import embedding_width, get_encoder, get_tokenizer, token_width
+from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.conditioned import ConditionedLoss, require_head_vector
 
@@ -89,12 +89,12 @@ class DiffCSELoss(ConditionedLoss):
         if rtd_weight > 0:
             require_plain_tokens(model, "DiffCSELoss")
             self.detector = ReplacedTokenDetector.from_encoder(
-                encoder_of(model), tokenizer_of(model), generator=generator, mask_rate=mask_rate, sampling=sampling
+                get_encoder(model), get_tokenizer(model), generator=generator, mask_rate=mask_rate, sampling=sampling
             )
             require_positions(model, self.detector.generator)
         self.finish_setup()
 
-    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         if self.detector is None:
             return {"contrastive": self.contrast(*self.project(*self.encode(columns[0], columns[0])))}
         both = columns[0].repeated(2)  # view by view, as the vectors are

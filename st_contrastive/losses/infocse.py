@@ -13,9 +13,9 @@ from transformers import PreTrainedModel
 from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_weights
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, TokenCorruption, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import require_fit
-from st_contrastive.encoder.model import encoder_of, tokenizer_of
-from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
-from st_contrastive.encoder.rows import CorruptedTokens, Rows
+from st_contrastive.encoder.checks import require_plain_tokens, require_positions
+from st_contrastive.encoder.model import get_encoder, get_tokenizer
+from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.conditioned import ConditionedLoss, require_head_vector
 
@@ -127,7 +127,7 @@ class InfoCSELoss(ConditionedLoss):
         self.masked_views, self.detach, self.vector = masked_views, detach, vector
         self.auxiliary: AuxiliaryMLM | None = None
         self.detector: ReplacedTokenDetector | None = None
-        encoder, tokenizer = encoder_of(model), tokenizer_of(model)
+        encoder, tokenizer = get_encoder(model), get_tokenizer(model)
         if mlm_weight > 0:
             require_plain_tokens(model, "InfoCSELoss")
             self.masking = TokenCorruption.masking_for(model, mask_rate)
@@ -139,9 +139,9 @@ class InfoCSELoss(ConditionedLoss):
                 auxiliary = load_auxiliary(auxiliary, encoder, tokenizer, **options)
             self.auxiliary = auxiliary
             wanted = {name: value or None for name, value in {**depths, **options}.items()}
-            require_fit("auxiliary", auxiliary.properties, {**AuxiliaryMLM.signature_of(encoder), **wanted})
+            require_fit("auxiliary", auxiliary.properties, {**AuxiliaryMLM.get_signature(encoder), **wanted})
             if not detach:
-                auxiliary.live_weights(encoder, lower=True)  # refuses adapters
+                auxiliary.encoder_weights(encoder, lower=True)  # refuses adapters
         if rtd_weight > 0:
             require_plain_tokens(model, "rtd_weight")
             if generator is None and self.auxiliary is not None:
@@ -150,7 +150,7 @@ class InfoCSELoss(ConditionedLoss):
             require_positions(model, self.detector.generator)
         self.finish_setup()
 
-    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         both = columns[0].repeated(2)  # all first views, then all second ones
         views = 1 if self.masked_views == "first" else 2
         to_mask = columns[0] if views == 1 else both
@@ -162,18 +162,18 @@ class InfoCSELoss(ConditionedLoss):
         if self.contrastive_weight > 0:
             terms["contrastive"] = self.contrastive_weight * self.contrast(*contrasted)
         if masked is not None:
-            mlm = self.mean_over(self._masked_lm, to_mask, masked, torch.cat(vectors[:views]))[0]
+            mlm = self.token_mean(self._masked_lm, to_mask, masked, torch.cat(vectors[:views]))[0]
             terms["mlm"] = self.mlm_weight * mlm
         if self.detector is not None and to_fill is not None:
             rtd = self.replaced_token_detection(self.detector, both, to_fill, torch.cat(vectors))
             terms["rtd"] = self.rtd_weight * rtd
         return terms
 
-    def _masked_lm(self, rows: Rows, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, ...]:
+    def _masked_lm(self, rows: TokenBatch, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, ...]:
         """Summed cross-entropy of the masked tokens, from masked text and sentence vectors, and their number."""
         assert self.auxiliary is not None
-        live = None if self.detach else self.auxiliary.live_weights(encoder_of(self.model), lower=True)
-        states = self.auxiliary(rows.with_ids(masked.input_ids).texts, vectors, live)  # (N, L, d)
+        live = None if self.detach else self.auxiliary.encoder_weights(get_encoder(self.model), lower=True)
+        states = self.auxiliary(rows.with_ids(masked.input_ids).token_tensors, vectors, live)  # (N, L, d)
         return self.auxiliary.head.summed_losses(self.auxiliary.network, rows, masked, states)
 
     def has_negatives(self, batch_size: int) -> bool:

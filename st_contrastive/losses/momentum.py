@@ -10,8 +10,8 @@ from torch import Tensor
 
 from st_contrastive._checks import require_choice, require_count, require_number
 from st_contrastive.components import MomentumEncoder, NegativeQueue, TokenRepetition
-from st_contrastive.encoder.model import embedding_width, encoder_of, learned_positions, unwrap, weights_dtype
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.encoder.model import embedding_width, get_encoder, learned_positions, unwrap, weights_dtype
+from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
 
 
@@ -76,7 +76,7 @@ class MomentumContrastLoss(TextLoss):
             self.columns = {1: "sentences"}
             self.columns_hint = "Of two columns, the second is another form of each sentence: take repetition_rate=0."
             self.dropout_only = False
-            self.repetition = TokenRepetition(repetition_rate, learned_positions(encoder_of(model)))
+            self.repetition = TokenRepetition(repetition_rate, learned_positions(get_encoder(model)))
         self.queue: NegativeQueue | None = None
         if queue_size > 0:
             self.queue = NegativeQueue(embedding_width(model), size=queue_size, dtype=weights_dtype(model))
@@ -86,7 +86,7 @@ class MomentumContrastLoss(TextLoss):
             self.momentum_encoder = MomentumEncoder(list(unwrap(model)), momentum, copied)
         self.finish_setup()
 
-    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         first, second = columns[0], columns[-1]
         if self.repetition is not None:
             second = self.repetition(first)
@@ -103,12 +103,12 @@ class MomentumContrastLoss(TextLoss):
         return {"contrastive": contrastive}
 
     @torch.no_grad()
-    def _next_keys(self, rows: Rows) -> Tensor:
+    def _next_keys(self, rows: TokenBatch) -> Tensor:
         """The momentum encoder's vectors of a batch, (N, d), after its step."""
         assert self.momentum_encoder is not None
         if self.step.is_learning:
             self.momentum_encoder.follow(list(unwrap(self.model)), self.head)
         encoder = self.momentum_encoder
-        (vectors,) = self.by_rows(lambda part: (encoder(part).sentences,), rows)
+        (vectors,) = self.in_chunks(lambda part: (encoder(part).sentences,), rows)
         head = self.head if self.momentum_encoder.head is None else self.momentum_encoder.head
         return vectors if head is None else self.apply_head(head, vectors)

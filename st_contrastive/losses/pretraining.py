@@ -11,11 +11,11 @@ from torch import Tensor
 
 from st_contrastive._checks import require_flag, require_number
 from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
-from st_contrastive.encoder.model import encoder_of, tokenizer_of
+from st_contrastive.encoder.checks import require_plain_tokens
+from st_contrastive.encoder.model import get_encoder, get_tokenizer
 from st_contrastive.encoder.partial import capturing_states
 from st_contrastive.encoder.passes import pool_as_model, run_model
-from st_contrastive.encoder.requirements import require_plain_tokens
-from st_contrastive.encoder.rows import CorruptedTokens, Rows
+from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.losses.base import TextLoss
 
 
@@ -72,31 +72,31 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         require_number("mask_rate", mask_rate, above=0, most=1)
         require_flag("tied_head", tied_head)
         require_plain_tokens(model, "AuxiliaryMLMPretrainingLoss")
-        encoder = encoder_of(model)
+        encoder = get_encoder(model)
         self.masking = TokenCorruption.masking_for(model, mask_rate)
         # Its lower part is a place to keep what is saved: training uses the encoder's.
         self.network = AuxiliaryMLM.from_encoder(
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
         )
-        self.network.live_weights(encoder, lower=False)
+        self.network.encoder_weights(encoder, lower=False)
         self._base_name = str(encoder.config._name_or_path or "")
         self.auxiliary_weight = auxiliary_weight
         self.finish_setup()
 
-    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         masked = columns[0].corrupted(self.masking)
-        mlm, auxiliary_mlm = self.mean_over(self._masked_lm, columns[0], masked)
+        mlm, auxiliary_mlm = self.token_mean(self._masked_lm, columns[0], masked)
         return {"mlm": mlm, "auxiliary_mlm": self.auxiliary_weight * auxiliary_mlm}
 
-    def _masked_lm(self, rows: Rows, masked: CorruptedTokens) -> tuple[Tensor, ...]:
+    def _masked_lm(self, rows: TokenBatch, masked: CorruptedTokens) -> tuple[Tensor, ...]:
         """Summed cross-entropy of the masked tokens from the encoder and from the network, and their number."""
-        encoder, network = encoder_of(self.model), self.network
+        encoder, network = get_encoder(self.model), self.network
         masked_rows = rows.with_ids(masked.input_ids)
         with capturing_states(encoder, network.split_layer) as captured:
-            encoded = run_model(self.model, [masked_rows], hooked=True)[0]
+            encoded = run_model(self.model, [masked_rows], eager=True)[0]
         lower, vector = captured[0], pool_as_model(self.model, encoded)  # (N, L, d) and (N, d)
         states = torch.cat([vector.to(lower.dtype)[:, None], lower[:, 1:]], dim=1)
-        upper = network.upper(states, masked_rows.texts, network.live_weights(encoder, lower=False))
+        upper = network.upper(states, masked_rows.token_tensors, network.encoder_weights(encoder, lower=False))
         return network.head.summed_losses(encoder, rows, masked, encoded.tokens, upper)
 
     def has_negatives(self, batch_size: int) -> bool:
@@ -118,7 +118,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         """A copy of the auxiliary network, its lower part as the encoder's is now."""
         network = copy.deepcopy(self.network)
         network.zero_grad(set_to_none=True)
-        network.copy_lower(encoder_of(self.model))
+        network.sync_frozen(get_encoder(self.model))
         network.head.source = "checkpoint"  # it has been trained
         return network
 
@@ -127,4 +127,4 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
         The folder may be that of the saved model.
         """
-        save_auxiliary(self.auxiliary, path, tokenizer_of(self.model), self._base_name)
+        save_auxiliary(self.auxiliary, path, get_tokenizer(self.model), self._base_name)

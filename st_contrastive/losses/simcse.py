@@ -10,10 +10,10 @@ from torch import Tensor
 
 from st_contrastive._checks import require_number
 from st_contrastive.components import MaskedLMHead, TokenCorruption
-from st_contrastive.encoder.model import encoder_of
+from st_contrastive.encoder.checks import require_plain_tokens
+from st_contrastive.encoder.model import get_encoder
 from st_contrastive.encoder.passes import run_model
-from st_contrastive.encoder.requirements import require_plain_tokens
-from st_contrastive.encoder.rows import CorruptedTokens, Rows, padded
+from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch, padded
 from st_contrastive.losses.base import TextLoss
 
 
@@ -71,10 +71,10 @@ class SimCSELoss(TextLoss):
         if mlm_weight > 0:
             require_plain_tokens(model, "mlm_weight")
             self.masking = TokenCorruption.masking_for(model, mask_rate)
-            self.mlm_head = MaskedLMHead.for_encoder(encoder_of(model))
+            self.mlm_head = MaskedLMHead.for_encoder(get_encoder(model))
         self.finish_setup()
 
-    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         first, second = columns[0], columns[-1]
         both = masked = None
         if self.mlm_head is not None:  # random tokens are drawn before any pass
@@ -84,11 +84,11 @@ class SimCSELoss(TextLoss):
         anchors, positives = self.project(*self.encode(first, second))  # (N, d) each
         terms = {"contrastive": self.contrast(anchors, positives)}
         if both is not None and masked is not None:
-            terms["mlm"] = self.mlm_weight * self.mean_over(self._masked_lm, both, masked)[0]
+            terms["mlm"] = self.mlm_weight * self.token_mean(self._masked_lm, both, masked)[0]
         return terms
 
-    def _masked_lm(self, rows: Rows, masked: CorruptedTokens) -> tuple[Tensor, ...]:
+    def _masked_lm(self, rows: TokenBatch, masked: CorruptedTokens) -> tuple[Tensor, ...]:
         """Summed cross-entropy of the masked tokens, from the encoder's own last states, and their number."""
         assert self.mlm_head is not None
         states = run_model(self.model, [rows.with_ids(masked.input_ids)])[0].tokens  # (2 N, L, d)
-        return self.mlm_head.summed_losses(encoder_of(self.model), rows, masked, states)
+        return self.mlm_head.summed_losses(get_encoder(self.model), rows, masked, states)

@@ -21,12 +21,17 @@ from st_contrastive._checks import (
     warn,
 )
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
-from st_contrastive.encoder.layers import layers_of
+from st_contrastive.encoder.checks import (
+    freeze_token_embeddings,
+    require_embeddings_as_input,
+    require_plain_tokens,
+)
+from st_contrastive.encoder.layers import get_layers
 from st_contrastive.encoder.model import (
     POOLING_MODES,
     embedding_matrix,
     embedding_width,
-    encoder_of,
+    get_encoder,
     is_causal,
     token_width,
     unwrap,
@@ -34,15 +39,10 @@ from st_contrastive.encoder.model import (
 )
 from st_contrastive.encoder.partial import capturing_states
 from st_contrastive.encoder.passes import Encoded, pool, run_model
-from st_contrastive.encoder.requirements import (
-    freeze_token_embeddings,
-    require_embeddings_as_input,
-    require_plain_tokens,
-)
-from st_contrastive.encoder.rows import Rows, padded
+from st_contrastive.encoder.token_batch import TokenBatch, padded
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.objectives import fused_embeddings, info_nce_of_cosines, twins_margin_of_cosines
-from st_contrastive.objectives.contrast import cosine_blocks, cosine_pairs
+from st_contrastive.objectives.contrast import cosine_blocks, pairwise_cos_sim
 
 
 class Views(NamedTuple):
@@ -188,13 +188,13 @@ class TwinsLoss(TextLoss):
     def _uses_identical_twin(self) -> bool:
         return self.identical_weight > 0 or self.twins_weight > 0
 
-    def compute_terms(self, columns: list[Rows], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         sentence, translation = columns[0], None
         if self._uses_translations:
             translation = self._translations(columns, labels)
         if translation is None:
             self._check_missing_translations()
-        views = Views(*self.by_rows(self._encode, sentence, *([] if translation is None else [translation])))
+        views = Views(*self.in_chunks(self._encode, sentence, *([] if translation is None else [translation])))
         terms = self._terms(views)
         if self.queue is not None and self.step.is_learning:
             self.queue.push(self.gather(self._next_keys(sentence, views.anchor)))
@@ -231,9 +231,9 @@ class TwinsLoss(TextLoss):
         anchor, identical, fraternal = views.anchor_input, views.identical_input, views.fraternal_input
         assert anchor is not None
         assert fraternal is not None
-        return 1.0 if identical is None else cosine_pairs(anchor, identical), cosine_pairs(anchor, fraternal)
+        return 1.0 if identical is None else pairwise_cos_sim(anchor, identical), pairwise_cos_sim(anchor, fraternal)
 
-    def _encode(self, sentence: Rows, translation: Rows | None = None) -> Views:
+    def _encode(self, sentence: TokenBatch, translation: TokenBatch | None = None) -> Views:
         """The views that the terms need, all in one pass."""
         rows = {"anchor": sentence, "identical": sentence}
         if translation is not None:
@@ -243,26 +243,28 @@ class TwinsLoss(TextLoss):
                 del rows["identical"]
         has_margin = translation is not None and self.twins_weight > 0
         captures = has_margin and self.margin_from == "embeddings"
-        capturing = capturing_states(encoder_of(self.model), 0) if captures else nullcontext(list[Tensor]())
+        capturing = capturing_states(get_encoder(self.model), 0) if captures else nullcontext(list[Tensor]())
         with capturing as states:
-            encoded = dict(zip(rows, run_model(self.model, list(rows.values()), hooked=captures), strict=True))
+            encoded = dict(zip(rows, run_model(self.model, list(rows.values()), eager=captures), strict=True))
         vectors = {name: self._pooled(view) for name, view in encoded.items()}
         if has_margin:
             names = list(rows) if captures else ["anchor", "fraternal"]
-            tokens = states or [rows[name].texts["inputs_embeds"] for name in names]  # (N, L, w) each, or together
+            tokens = states or [
+                rows[name].token_tensors["inputs_embeds"] for name in names
+            ]  # (N, L, w) each, or together
             mask = torch.cat([encoded[name].mask for name in names])
             whole = replace(encoded["anchor"], tokens=torch.cat(tokens).detach(), mask=mask)
             means = pool(self.model, whole, "mean").chunk(len(names))
             vectors |= {f"{name}_input": mean for name, mean in zip(names, means, strict=True)}
         return Views(**vectors)
 
-    def _fused_rows(self, sentence: Rows, translation: Rows) -> tuple[Rows, Rows]:
+    def _fused_rows(self, sentence: TokenBatch, translation: TokenBatch) -> tuple[TokenBatch, TokenBatch]:
         """The anchor and its fraternal twin as ``inputs_embeds`` of one width."""
-        embed = encoder_of(self.model).get_input_embeddings()
+        embed = get_encoder(self.model).get_input_embeddings()
         y = embed(sentence.ids)
         y_f = (embed if self.fraternal is None else self.fraternal)(translation.ids).to(y.dtype)
         width = max(y.shape[1], y_f.shape[1])
-        texts = {key: padded(value, width) for key, value in sentence.texts.items() if key != "input_ids"}
+        texts = {key: padded(value, width) for key, value in sentence.token_tensors.items() if key != "input_ids"}
         y = padded(y, width)
         fused, mask = fused_embeddings(
             y,
@@ -273,27 +275,27 @@ class TwinsLoss(TextLoss):
             full_where_unpaired=self.unpaired_tokens == "full",
         )
         return (
-            replace(sentence, texts={**texts, "inputs_embeds": y}),
-            replace(sentence, texts={**texts, "inputs_embeds": fused, "attention_mask": mask}),
+            replace(sentence, token_tensors={**texts, "inputs_embeds": y}),
+            replace(sentence, token_tensors={**texts, "inputs_embeds": fused, "attention_mask": mask}),
         )
 
     def _pooled(self, view: Encoded) -> Tensor:
         return view.sentences if self.train_pooling is None else pool(self.model, view, self.train_pooling)
 
     @torch.no_grad()
-    def _next_keys(self, sentence: Rows, anchor: Tensor) -> Tensor:
+    def _next_keys(self, sentence: TokenBatch, anchor: Tensor) -> Tensor:
         """This batch's vectors (N, d) for the queue, after the momentum encoder, if there is one, has moved."""
         encoder = self.momentum_encoder
         if encoder is None:
             return anchor.detach()
         encoder.follow(list(unwrap(self.model)))
-        (keys,) = self.by_rows(lambda rows: (self._pooled(encoder(rows)),), sentence)
+        (keys,) = self.in_chunks(lambda rows: (self._pooled(encoder(rows)),), sentence)
         return cast(Tensor, keys)
 
-    def _translations(self, columns: list[Rows], labels: Tensor | None) -> Rows | None:
+    def _translations(self, columns: list[TokenBatch], labels: Tensor | None) -> TokenBatch | None:
         """The translations, from the labels or the second column; None where there are none."""
         if self.fraternal is not None:
-            if "prompt_length" in columns[0].constants:
+            if "prompt_length" in columns[0].batch_info:
                 raise ValueError(
                     "The sentences have a prompt and the translations in the labels have none, so that their tokens "
                     "would not be fused at the same positions. Train without the prompt, or give (sentence, "
@@ -301,7 +303,7 @@ class TwinsLoss(TextLoss):
                 )
             limit = self.max_length or unwrap(self.model).max_seq_length
             ids, mask = self.fraternal.read(labels, limit)
-            return Rows({"input_ids": ids, "attention_mask": mask})
+            return TokenBatch({"input_ids": ids, "attention_mask": mask})
         if labels is not None and labels.ndim == 2 and not labels.is_floating_point():
             raise ValueError(
                 "The examples carry translations for a fraternal embedding, and the loss has none. Give TwinsLoss the "
@@ -310,7 +312,7 @@ class TwinsLoss(TextLoss):
         if len(columns) == 1:
             return None
         sentence, translation = columns
-        if len({str(column.constants.get("prompt_length")) for column in columns}) > 1:
+        if len({str(column.batch_info.get("prompt_length")) for column in columns}) > 1:
             raise ValueError(
                 "The prompts of the two columns differ in length, so that the tokens of a sentence and its translation "
                 "would not be fused at the same positions. Give both columns one prompt, or none."
@@ -319,7 +321,7 @@ class TwinsLoss(TextLoss):
             self._warn_if_equal(sentence, translation)
         return translation
 
-    def _warn_if_equal(self, sentence: Rows, translation: Rows) -> None:
+    def _warn_if_equal(self, sentence: TokenBatch, translation: TokenBatch) -> None:
         """Warn where the second column is the first one again, as in ``InputExample(texts=[s, s])``."""
         width = max(sentence.width, translation.width)
         ids = [padded(rows.ids * (rows.mask != 0), width) for rows in (sentence, translation)]
@@ -334,7 +336,7 @@ class TwinsLoss(TextLoss):
     def _require_translatable(self, model: SentenceTransformer) -> None:
         """Refuse an encoder, or a fraternal embedding, that the terms can't be computed with."""
         if self.fraternal is not None:
-            width = embedding_matrix(encoder_of(model)).shape[1]
+            width = embedding_matrix(get_encoder(model)).shape[1]
             if self.fraternal.width != width:
                 raise ValueError(
                     f"fraternal maps into embeddings {self.fraternal.width} wide, the encoder's are {width}: it was "
@@ -348,9 +350,9 @@ class TwinsLoss(TextLoss):
         if self.train_pooling is not None or self._uses_translations:
             require_plain_tokens(model, "TwinsLoss with train_pooling or translations")
         if self._uses_translations:
-            require_embeddings_as_input(encoder_of(model))
+            require_embeddings_as_input(get_encoder(model))
         if self.margin_from == "embeddings" and self.twins_weight > 0:
-            layers_of(encoder_of(model))  # where it is measured
+            get_layers(get_encoder(model))  # where it is measured
 
     def _check_missing_translations(self) -> None:
         """Warn once that the fraternal twin's terms are missing, where they were asked for; refuse if none is left."""
@@ -379,7 +381,7 @@ class TwinsLoss(TextLoss):
         """Vectors (N, d) of anchor, identical and, where there are translations, fraternal twin, each in a pass of its
         own, in the model's present mode. Arguments as for ``forward``; without ``pooling`` they are the model's own.
         """
-        texts = [Rows.of(column) for column in columns]
+        texts = [TokenBatch.of(column) for column in columns]
         translation = self._translations(texts, labels)
         views = [texts[0], texts[0]]
         if translation is not None:

@@ -7,7 +7,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from st_contrastive.objectives.contrast import full_precision
+from st_contrastive.objectives.contrast import at_least_float32
 
 
 def interaction(
@@ -40,7 +40,7 @@ def interaction(
         >>> round(interaction(torch.zeros(2, 3), torch.zeros(2, 3)).item(), 4)  # log 2
         0.6931
     """
-    rows = F.softplus(full_precision(negative_scores) - full_precision(positive_scores)).mean(dim=1)
+    rows = F.softplus(at_least_float32(negative_scores) - at_least_float32(positive_scores)).mean(dim=1)
     total = (rows if valid is None else rows * valid).sum()
     if reduction == "sum":
         return total

@@ -75,7 +75,7 @@ def cosines(left: Tensor, right: Tensor) -> Tensor:
 
 def normalized(vectors: Tensor) -> Tensor:
     """Unit vectors, float32 at least."""
-    return F.normalize(full_precision(vectors), dim=-1)
+    return F.normalize(at_least_float32(vectors), dim=-1)
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
@@ -94,13 +94,13 @@ def cosine_blocks(anchors: Tensor, *others: Tensor | None) -> list[Tensor | None
     return [None if rows is None else next(blocks) for rows in others]
 
 
-def cosine_pairs(left: Tensor, right: Tensor) -> Tensor:
+def pairwise_cos_sim(left: Tensor, right: Tensor) -> Tensor:
     """Cosine of the i-th row of ``left`` with the i-th row of ``right``, both (N, d): (N,)."""
     left, right = normalized(torch.cat([left, right])).chunk(2)
     return (left * right).sum(dim=-1)
 
 
-def full_precision(tensor: Tensor) -> Tensor:
+def at_least_float32(tensor: Tensor) -> Tensor:
     """Half-precision input becomes float32; float32 and float64 stay.
 
     At a temperature of 0.05 a cosine is multiplied by 20, so bfloat16's eight bits would round every logit to steps of

@@ -7,7 +7,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from st_contrastive.objectives.contrast import full_precision
+from st_contrastive.objectives.contrast import at_least_float32
 
 
 def replaced_tokens(
@@ -35,6 +35,6 @@ def replaced_tokens(
         0.4904
     """
     counted = attended != 0
-    losses = F.cross_entropy(full_precision(logits).flatten(0, 1), replaced.flatten().long(), reduction="none")
+    losses = F.cross_entropy(at_least_float32(logits).flatten(0, 1), replaced.flatten().long(), reduction="none")
     total = (losses * counted.flatten()).sum()
     return total if reduction == "sum" else total / counted.sum().clamp(min=1)

@@ -7,7 +7,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from st_contrastive.objectives.contrast import full_precision
+from st_contrastive.objectives.contrast import at_least_float32
 
 
 def masked_lm(logits: Tensor, targets: Tensor, *, reduction: Literal["mean", "sum"] = "mean") -> Tensor:
@@ -29,5 +29,5 @@ def masked_lm(logits: Tensor, targets: Tensor, *, reduction: Literal["mean", "su
         >>> round(masked_lm(torch.zeros(2, 8), torch.tensor([1, 5])).item(), 4)  # log 8
         2.0794
     """
-    total = F.cross_entropy(full_precision(logits), targets, reduction="sum")
+    total = F.cross_entropy(at_least_float32(logits), targets, reduction="sum")
     return total if reduction == "sum" else total / max(len(targets), 1)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from st_contrastive.objectives.contrast import cosine_pairs
+from st_contrastive.objectives.contrast import pairwise_cos_sim
 
 
 def fused_embeddings(
@@ -104,8 +104,8 @@ def twins_margin(
         0.0
     """
     with torch.no_grad():
-        inputs = cosine_pairs(anchor_inputs, identical_inputs), cosine_pairs(anchor_inputs, fraternal_inputs)
-    return twins_margin_of_cosines(cosine_pairs(anchors, identical), cosine_pairs(anchors, fraternal), *inputs)
+        inputs = pairwise_cos_sim(anchor_inputs, identical_inputs), pairwise_cos_sim(anchor_inputs, fraternal_inputs)
+    return twins_margin_of_cosines(pairwise_cos_sim(anchors, identical), pairwise_cos_sim(anchors, fraternal), *inputs)
 
 
 def twins_margin_of_cosines(

@@ -21,7 +21,7 @@ from st_contrastive._checks import require_choice, require_count, require_number
 from st_contrastive.augmentations import augmentation
 from st_contrastive.components import FraternalEmbedding
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
-from st_contrastive.inputs.readers import language_of
+from st_contrastive.inputs.readers import get_language
 from st_contrastive.methods import METHODS, Method, find_method
 from st_contrastive.recipes._model import load_model
 from st_contrastive.recipes._recipe import Recipe, load
@@ -31,7 +31,7 @@ Data: TypeAlias = str | Path | Sequence[str] | Dataset
 
 #: Settings that are neither the loss's nor the Trainer's.
 INPUTS = (
-    "model pooling max_length data column pairs split repeats translations languages augment dev mix margin "
+    "model pooling max_length data column pairs segment repeats translations languages augment dev mix margin "
     "card_examples"
 ).split()
 _TRAINING = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
@@ -51,10 +51,10 @@ def trainer(
     SentenceTransformerTrainingArguments, and the other options of ``st-contrastive train --help`` by their names, such
     as ``column=("title", "body")``. None removes one of these, or a checkpoint. An unknown one is a TypeError.
     """
-    return build(settings_of(recipe, {**overrides, "data": data, "output_dir": output_dir}))
+    return build(resolve_settings(recipe, {**overrides, "data": data, "output_dir": output_dir}))
 
 
-def settings_of(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_settings(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe's settings with the overrides in their place, and its loss; None removes a setting."""
     chosen = load(recipe) if isinstance(recipe, str) else recipe
     method = find_method(chosen.loss)
@@ -102,7 +102,7 @@ def loss_arguments(method: Method) -> list[str]:
 
 
 def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
-    """The Trainer of what :func:`settings_of` gives."""
+    """The Trainer of what :func:`resolve_settings` gives."""
     method = find_method(settings["loss"])
     given = {name: settings[name] for name in INPUTS if name in settings}
     if "model" not in given:
@@ -152,22 +152,22 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
 
 
 def read_texts(
-    source: Data, column: str | Sequence[str] | None = None, *, split: str = "lines", pairs: str | None = None,
+    source: Data, column: str | Sequence[str] | None = None, *, segment: str = "lines", pairs: str | None = None,
     repeats: bool = False,
 ) -> Dataset:  # fmt: skip
     """Texts in the column ``sentence``, or pairs in ``sentence`` and ``other``, as the settings of these names ask."""
     require_choice("pairs", pairs, (None, "columns", "first"))
     if pairs is None and (column is None or isinstance(column, str)):
         try:
-            return inputs.load_sentences(source, column=column, split=split, repeats=repeats)
+            return inputs.load_sentences(source, column=column, segment=segment, repeats=repeats)
         except ValueError:
             if "," not in (column or ""):  # which is in a column's name, or stands between two
                 raise
-    language = language_of(split)
+    language = get_language(segment)
     if pairs == "first":
         return inputs.load_pairs(source, columns=column or (), pairs=pairs, language=language or "en")
     if language is not None:
-        raise ValueError(f"split={split!r} cuts one column: two are read as they are. Leave it out.")
+        raise ValueError(f"segment={segment!r} cuts one column: two are read as they are. Leave it out.")
     return inputs.load_pairs(source, columns=column or ("title", "body"))
 
 
@@ -185,9 +185,9 @@ def _read(given: Mapping[str, Any], method: Method) -> tuple[Any, Any]:
         return inputs.load_translations(given["translations"], **languages), evaluator
     if "data" not in given:
         raise ValueError("data is missing: name the training text.")
-    options = {name: given[name] for name in ("column", "pairs", "split", "repeats") if name in given}
+    options = {name: given[name] for name in ("column", "pairs", "segment", "repeats") if name in given}
     if dev == "corpus" and "pairs" not in given:
-        options.pop("split", None)  # whole documents are held out
+        options.pop("segment", None)  # whole documents are held out
     dataset = read_texts(given["data"], **options)
     if "other" in dataset.column_names:
         _require_column("other", "pairs" if "pairs" in given else "column", given, method)
@@ -210,15 +210,15 @@ def _held_out(documents: Dataset, given: Mapping[str, Any]) -> tuple[Dataset, Co
     count = min(1000, max(len(documents) // 10, min(200, len(documents) // 3)))
     own, body = documents.select(range(count)), documents.column_names[-1]
     texts = ["\n\n".join(row.values()) for row in own]
-    evaluator = CorpusEvaluator(texts, language=language_of(given.get("split", "sentences")) or "en")
+    evaluator = CorpusEvaluator(texts, language=get_language(given.get("segment", "sentences")) or "en")
     bodies = set(own[body])  # another row may repeat one
     rest = documents.select(range(count, len(documents))).filter(
         lambda rows: [row not in bodies for row in rows], input_columns=body, batched=True, load_from_cache_file=False
     )
     # For describe: what the first reading left out, and the second.
     counts = {**json.loads(documents.info.description), "held out": len(documents) - len(rest)}
-    if "split" in given and body == "sentence":
-        rest = inputs.load_sentences(rest, column=body, split=given["split"], repeats=given.get("repeats", False))
+    if "segment" in given and body == "sentence":
+        rest = inputs.load_sentences(rest, column=body, segment=given["segment"], repeats=given.get("repeats", False))
         counts = {**json.loads(rest.info.description), **counts}
     rest.info.description = json.dumps(counts)
     return rest, evaluator

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from st_contrastive import __version__
 from st_contrastive._files import complete_file, is_path
-from st_contrastive.recipes._build import Data, build, settings_of, takes
+from st_contrastive.recipes._build import Data, build, resolve_settings, takes
 from st_contrastive.recipes._recipe import Recipe, dump, load
-from st_contrastive.training import ContrastiveTrainer, mix_weights
+from st_contrastive.training import ContrastiveTrainer, interpolate_weights
 from st_contrastive.training.card import add_to_card
 
 #: Settings of stage 2 that stage 1 has no use for, and those that a model card doesn't show.
@@ -79,7 +79,7 @@ def run(
     stage1 = None
     if chosen.stage1 is not None and "auxiliary" not in overrides:
         stage1 = {**chosen.stage1, **overrides.pop("stage1", {})}
-    settings = settings_of(chosen, {**overrides, "data": data, "output_dir": output_dir})
+    settings = resolve_settings(chosen, {**overrides, "data": data, "output_dir": output_dir})
     folder, share = Path(output_dir).expanduser(), settings.get("mix")
     resume = settings.pop("resume_from_checkpoint", None) or False
     resume = {"true": True, "false": False}.get(str(resume).lower(), resume)  # of the command line
@@ -111,7 +111,7 @@ def run(
             pretraining = Recipe("", "pretraining", {})
             shared = {name: settings[name] for name in settings.keys() - _LATER if takes(pretraining, name)}
             if settings.get("dev") == "corpus":  # stage 1 leaves the held-out documents alone too
-                shared |= {"data": trainer.train_dataset, "column": "sentence", "split": "lines"}
+                shared |= {"data": trainer.train_dataset, "column": "sentence", "segment": "lines"}
             shared |= {**stage1, "output_dir": first, "resume_from_checkpoint": resume}
             done = run(pretraining, on_trainer=on_trainer, **shared)
             if done.collapsed:
@@ -136,7 +136,7 @@ def run(
     trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # to be scored in the start's precision
     weights, scores = {"start": start, "trained": _weights(trainer)}, {"start": before, "trained": _score(trainer)}
     if share is not None:
-        mix_weights(trainer.model, start, share)
+        interpolate_weights(trainer.model, start, share)
         weights["mixture"], scores["mixture"] = _weights(trainer), _score(trainer)
     margin = settings.get("margin", getattr(evaluator, "margin", 0.0))
     if before is None:

@@ -13,8 +13,8 @@ from torch import nn
 from st_contrastive import distributed
 from st_contrastive._checks import warn
 from st_contrastive.components import NegativeQueue
+from st_contrastive.encoder.checks import require_trainable
 from st_contrastive.encoder.model import unwrap
-from st_contrastive.encoder.requirements import require_trainable
 from st_contrastive.losses._owned import owned_state, trained
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.twins import TwinsLoss

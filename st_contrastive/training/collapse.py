@@ -18,7 +18,7 @@ TOLERANCE = 2e-3
 _LOGS, _ROUNDING = 10, 1e-3
 
 
-def collapse_of(trainer: Any) -> str | None:
+def find_collapse(trainer: Any) -> str | None:
     """How the run collapsed, as a sentence, which is also a warning; None if it did not."""
     sentence = _collapse(trainer)
     if sentence is not None:
@@ -37,7 +37,7 @@ def _collapse(trainer: Any) -> str | None:
         values = [log[name] for log in history if name in log]
         if len(values) >= _LOGS and sum(values[-3:]) / 3 >= (1 - _ROUNDING) * level:
             return f"its {name} loss ends at {values[-1]:.3g}, and equal vectors have {level:.3g}."
-    fault = fault_of_vectors(trainer)
+    fault = find_vector_fault(trainer)
     return None if fault == trainer.fault_at_start else fault
 
 
@@ -47,7 +47,7 @@ def _chance_levels(trainer: Any) -> dict[str, float]:
     return trainer.loss.chance_levels(size) if isinstance(trainer.loss, TextLoss) else {}
 
 
-def fault_of_vectors(trainer: Any) -> str | None:
+def find_vector_fault(trainer: Any) -> str | None:
     """What is wrong with the vectors of some texts of the training data, as a sentence; None if they differ."""
     if isinstance(trainer.loss, TextLoss) and not _chance_levels(trainer):  # masked-LM alone may leave vectors close
         return None

@@ -12,22 +12,24 @@ from st_contrastive._checks import require_number
 
 
 @torch.no_grad()
-def mix_weights(model: SentenceTransformer, start: SentenceTransformer | Mapping[str, Tensor], share: float) -> None:
-    """Set the weights of ``model`` to ``(1 - share) * start + share * model``, in place.
+def interpolate_weights(
+    model: SentenceTransformer, start: SentenceTransformer | Mapping[str, Tensor], alpha: float
+) -> None:
+    """Set the weights of ``model`` to ``(1 - alpha) * start + alpha * model``, in place.
 
     Training can improve some abilities of an encoder and harm others; a mixture may keep part of both: WiSE-FT
-    (Wortsman et al., 2022, section 3, where the share is alpha). Buffers are mixed too, but not integers.
+    (Wortsman et al., 2022, section 3). Buffers are mixed too, but not integers.
 
     Args:
         model: the trained model.
         start: the model before training, such as the same checkpoint loaded again, or a copy of its ``state_dict()``;
             it is not changed.
-        share: share of the trained weights, 0 (``start``'s) to 1.
+        alpha: share of the trained weights, 0 (``start``'s) to 1.
 
     Raises:
-        ValueError: ``share`` is not from 0 to 1; the models share weights, or differ in their names or shapes.
+        ValueError: ``alpha`` is not from 0 to 1; the models share weights, or differ in their names or shapes.
     """
-    require_number("share", share, most=1)
+    require_number("alpha", alpha, most=1)
     trained, first = model.state_dict(), start if isinstance(start, Mapping) else start.state_dict()
     for name in sorted(trained.keys() | first.keys()):
         shapes = [tuple(state[name].shape) if name in state else "missing" for state in (trained, first)]
@@ -40,5 +42,5 @@ def mix_weights(model: SentenceTransformer, start: SentenceTransformer | Mapping
         # Equal values are not computed, which would make NaN of a buffer's infinities.
         if weight.is_floating_point() and not torch.equal(weight, old := first[name].to(weight)):
             wide = torch.promote_types(weight.dtype, torch.float32)
-            mixed = (1 - share) * old.to(wide) + share * weight.to(wide)
+            mixed = (1 - alpha) * old.to(wide) + alpha * weight.to(wide)
             weight.copy_(torch.where(weight == old, weight, mixed.to(weight.dtype)))

@@ -15,7 +15,7 @@ from st_contrastive import distributed
 from st_contrastive._checks import require_count
 from st_contrastive.training import checks
 from st_contrastive.training.card import prepare_card
-from st_contrastive.training.collapse import collapse_of, fault_of_vectors
+from st_contrastive.training.collapse import find_collapse, find_vector_fault
 from st_contrastive.training.loss_state import checkpoint_to_resume, distinct_losses, load_loss_state, save_loss_state
 
 
@@ -74,7 +74,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             self._resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
         try:
             result = super().train(None if self._resumed_from is None else str(self._resumed_from), *args, **kwargs)
-            self.collapsed = collapse_of(self)
+            self.collapsed = find_collapse(self)
         finally:
             self._truncate_as_the_model()
         return result
@@ -134,7 +134,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self.remedy = None
         checks.check_run(self)
         # Of a resumed run, the start is unknown: a fault that the checkpoint has is not forgiven.
-        self.fault_at_start = fault_of_vectors(self) if self._resumed_from is None else None
+        self.fault_at_start = find_vector_fault(self) if self._resumed_from is None else None
         if self._resumed_from is not None:  # the file names where the best model was; the folder may have been moved
             best = TrainerState.load_from_json(str(self._resumed_from / TRAINER_STATE_NAME)).best_model_checkpoint
             if best and (here := self._resumed_from.parent / Path(best).name).is_dir():

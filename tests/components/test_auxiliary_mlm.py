@@ -16,7 +16,7 @@ from transformers import (
 
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.components.masked_lm_head import _PassThrough
-from st_contrastive.encoder.layers import layers_of
+from st_contrastive.encoder.layers import get_layers
 from st_contrastive.encoder.partial import capturing_states
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert", "deberta"]
@@ -76,22 +76,22 @@ def test_the_encoders_own_lower_part_gives_the_same_and_learns(checkpoint, batch
         if passed:
             lower = encoder(**features, output_hidden_states=True).hidden_states[auxiliary.split_layer]
             given = torch.cat([vectors[:, None], lower[:, 1:]], dim=1)
-            states = auxiliary.upper(given, features, auxiliary.live_weights(encoder, lower=False))
+            states = auxiliary.upper(given, features, auxiliary.encoder_weights(encoder, lower=False))
         else:
-            states = auxiliary(features, vectors, auxiliary.live_weights(encoder, lower=True))
+            states = auxiliary(features, vectors, auxiliary.encoder_weights(encoder, lower=True))
         states = states.flatten(0, 1)[places]
         found.append(states)
         states.square().sum().backward()
-        lowest = next(layers_of(encoder)[0].parameters())
+        lowest = next(get_layers(encoder)[0].parameters())
         gradients.append([vectors.grad, lowest.grad, encoder.get_input_embeddings().weight.grad])
-        assert all(p.grad is None for p in layers_of(encoder)[-1].parameters()) or passed
+        assert all(p.grad is None for p in get_layers(encoder)[-1].parameters()) or passed
     assert all(torch.equal(parameter, frozen[name]) for name, parameter in auxiliary.named_parameters())
     torch.testing.assert_close(*found)
     for live, from_pass in zip(*gradients, strict=True):
         assert live.abs().sum() > 0
         torch.testing.assert_close(live, from_pass, rtol=1e-4, atol=1e-5)
     # And it is what the network gives when its own lower part is the encoder's.
-    auxiliary.copy_lower(encoder)
+    auxiliary.sync_frozen(encoder)
     with torch.no_grad():
         again = auxiliary(features, torch.ones(len(chosen), 32)).flatten(0, 1)[places]
     torch.testing.assert_close(again, found[0].detach())
@@ -114,13 +114,13 @@ def test_gradients_reach_the_vector_the_extra_layers_and_the_head_alone(checkpoi
     assert trained
     for name, parameter in auxiliary.named_parameters():
         assert (parameter.grad is not None and parameter.grad.abs().sum() > 0) == (name in trained), name
-    lower = {id(p) for layer in layers_of(auxiliary.network)[:2] for p in layer.parameters()}
+    lower = {id(p) for layer in get_layers(auxiliary.network)[:2] for p in layer.parameters()}
     assert not any(p.requires_grad for p in auxiliary.parameters() if id(p) in lower)
 
 
 def test_frozen_part_has_no_dropout_and_the_rest_has(checkpoint):
     auxiliary = AuxiliaryMLM.from_encoder(load(checkpoint, "bert"), split_layer=2, extra_layers=1).train()
-    lower, upper = layers_of(auxiliary.network)[:2], layers_of(auxiliary.network)[2:]
+    lower, upper = get_layers(auxiliary.network)[:2], get_layers(auxiliary.network)[2:]
     frozen = [module for part in (*lower, auxiliary.network.embeddings) for module in part.modules()]
     assert len(frozen) > 20
     assert not any(module.training for module in frozen)
@@ -222,7 +222,7 @@ def test_a_convolution_behind_the_lowest_layer(checkpoint, batch):
             encoder(**features)
             frozen = auxiliary(features, vectors)
             states = torch.cat([vectors[:, None], lower[0][:, 1:]], dim=1)
-            passed = auxiliary.upper(states, features, auxiliary.live_weights(encoder, lower=False))
+            passed = auxiliary.upper(states, features, auxiliary.encoder_weights(encoder, lower=False))
         torch.testing.assert_close(passed, frozen)
 
 

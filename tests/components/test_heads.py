@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from st_contrastive.components import InteractionHead, Projector, TanhHead
+from st_contrastive.components import PredictionHead, Projector, TanhHead
 
 
 def batch_norm(x, weight, bias, eps=1e-5):
@@ -11,7 +11,7 @@ def batch_norm(x, weight, bias, eps=1e-5):
 
 
 def test_interaction_head_is_the_papers_equation():
-    head = InteractionHead(6).double()
+    head = PredictionHead(6).double()
     torch.nn.init.normal_(head.norm.weight)
     torch.nn.init.normal_(head.norm.bias)
     x = torch.randn(5, 6, dtype=torch.float64)

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, save_auxiliary
-from st_contrastive.encoder.layers import layers_of
+from st_contrastive.encoder.layers import get_layers
 from st_contrastive.encoder.partial import editing_input
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"]
@@ -80,7 +80,7 @@ def test_the_discriminator_reads_the_edited_text_and_the_vector(checkpoint, sent
     filled = detector.replace(features, masked)
     assert torch.equal(edited, filled != features["input_ids"])
     assert 5 < edited.sum() < features["attention_mask"].sum() / 2
-    with editing_input(layers_of(encoder)[0], lambda hidden: torch.cat([vectors[:, None], hidden[:, 1:]], dim=1)):
+    with editing_input(get_layers(encoder)[0], lambda hidden: torch.cat([vectors[:, None], hidden[:, 1:]], dim=1)):
         states = encoder.eval()(**{**features, "input_ids": filled}).last_hidden_state
     torch.testing.assert_close(logits, detector.classifier(states))
 

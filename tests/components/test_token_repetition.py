@@ -5,8 +5,8 @@ import torch
 
 from st_contrastive import MomentumContrastLoss
 from st_contrastive.components import TokenRepetition
-from st_contrastive.components.heads import HEADS, InteractionHead
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.components.heads import HEADS, PredictionHead
+from st_contrastive.encoder.token_batch import TokenBatch
 
 
 def rows_of(lengths, width, prompt=0):
@@ -15,7 +15,7 @@ def rows_of(lengths, width, prompt=0):
     constants = {"prompt_length": prompt} if prompt else {}
     if prompt:
         ids[:, :prompt] = torch.arange(1, prompt + 1)
-    return Rows({"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}, {}, constants)
+    return TokenBatch({"input_ids": ids, "attention_mask": mask, "token_type_ids": ids % 2}, {}, constants)
 
 
 @pytest.mark.parametrize(("rate", "limit", "prompt"), [(0.32, None, 0), (1.0, None, 3), (1.0, 20, 0), (0.32, 17, 0)])
@@ -37,7 +37,7 @@ def test_some_tokens_stand_twice_and_none_is_lost(rate, limit, prompt):
             most = max(0, min(10, int(rate * length)) - 1)
             assert len(twice) <= (most if limit is None else min(most, limit - length))
             counts.add((length, len(twice)))
-            assert found.texts["token_type_ids"][row][found.mask[row] == 1].tolist() == [t % 2 for t in tokens]
+            assert found.token_tensors["token_type_ids"][row][found.mask[row] == 1].tolist() == [t % 2 for t in tokens]
     full = {count for length, count in counts if length == 16}
     expected = min(9 if rate == 1 else 4, 99 if limit is None else limit - 16)
     assert full == set(range(expected + 1))
@@ -60,7 +60,7 @@ def test_the_second_view_is_longer_than_the_models_limit(build, sentences):
 def test_heads_start_as_the_authors_do(build, default):
     torch.set_default_dtype(default)
     try:
-        heads = [head(256, torch.float32) for head in (*HEADS.values(), InteractionHead)]
+        heads = [head(256, torch.float32) for head in (*HEADS.values(), PredictionHead)]
     finally:
         torch.set_default_dtype(torch.float32)
     layers = [part for head in heads for part in head.modules() if isinstance(part, torch.nn.Linear)]

@@ -25,7 +25,7 @@ from st_contrastive import (
     TwinsLoss,
 )
 from st_contrastive.components import AuxiliaryMLM
-from st_contrastive.encoder.requirements import warn_of_training
+from st_contrastive.encoder.checks import warn_of_training
 from st_contrastive.losses.base import TextLoss
 from tests.conftest import switch_off_dropout
 from tests.selection import crossed

@@ -87,7 +87,7 @@ def test_the_same_seed_asks_the_same(texts):
 
 def test_what_is_too_little(texts):
     evaluator = CorpusEvaluator([*texts[:20], "One sentence.", "Twice. Twice.", texts[0]])
-    assert len(evaluator.answers) == CorpusEvaluator.fewest == 20
+    assert len(evaluator.answers) == CorpusEvaluator.min_documents == 20
     # The message names what is needed, of few documents and of many without sentences.
     for given, match in ((texts[:15], r"of 15 texts, 15 .* 20 "), (["One."] * 150, r"of 150 texts, 0 .* 20 ")):
         with pytest.raises(ValueError, match=match):

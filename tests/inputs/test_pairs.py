@@ -156,7 +156,7 @@ def test_an_index_of_pandas_is_no_text():
 def test_repeats_are_kept_where_asked_for():
     texts = ["One here. Two there.", "", "One here. Two there.", "Two there."]
     assert load_sentences(texts, repeats=True)["sentence"][:] == [text for text in texts if text]
-    assert load_sentences(texts, repeats=True, split="sentences")["sentence"][:] == [
+    assert load_sentences(texts, repeats=True, segment="sentences")["sentence"][:] == [
         "One here.", "Two there.", "One here.", "Two there.", "Two there."
     ]  # fmt: skip
     assert len(load_sentences(["a"] * 5, repeats=True)) == 5

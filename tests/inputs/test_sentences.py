@@ -29,7 +29,7 @@ def table(path, rows, delimiter=","):
     return path
 
 
-def texts_of(data):
+def iter_texts(data):
     return [row["sentence"] for row in data]
 
 
@@ -48,7 +48,7 @@ def test_files(tmp_path, name, content):
     stream = load_sentences(str(path), streaming=True)
     assert isinstance(stream, IterableDataset)
     with pytest.warns(UserWarning, match="4 rows, 0 empty, 0 repeated"):
-        assert texts_of(stream) == TEXTS
+        assert iter_texts(stream) == TEXTS
 
 
 def test_names_that_look_like_patterns(tmp_path):
@@ -75,7 +75,7 @@ def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
     write(folder / ".hidden.txt", "no\n")
     assert sorted(load_sentences(folder)["sentence"][:]) == ["a", "b", "c"]
     with pytest.warns(UserWarning, match="3 rows"):
-        assert sorted(texts_of(load_sentences(folder, streaming=True))) == ["a", "b", "c"]
+        assert sorted(iter_texts(load_sentences(folder, streaming=True))) == ["a", "b", "c"]
     tables = tmp_path / "tables"
     write(tables / "a.csv", "id,body\n1,a\n")
     write(tables / "b.csv", "id;body\n2;b, c\n")
@@ -92,7 +92,7 @@ def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
         load_sentences(tmp_path / "empty")
     Dataset.from_dict({"body": TEXTS}).save_to_disk(tmp_path / "saved")
     with pytest.warns(UserWarning, match="4 rows"):
-        assert texts_of(load_sentences(tmp_path / "saved", streaming=True)) == TEXTS
+        assert iter_texts(load_sentences(tmp_path / "saved", streaming=True)) == TEXTS
     splits = {"test": Dataset.from_dict({"body": ["t"]}), "validation": Dataset.from_dict({"body": ["v"]})}
     DatasetDict(splits).save_to_disk(tmp_path / "splits")
     with pytest.raises(ValueError, match=r"source .*splits can't be read: .*splits/train"):
@@ -108,7 +108,7 @@ def test_sources_that_are_no_files(tmp_path):
     for source in (tmp_path / "folder", TEXTS, iter(TEXTS), data, data["body"], load_sentences(TEXTS)):
         assert load_sentences(source)["sentence"][:] == TEXTS
     with pytest.warns(UserWarning, match="4 rows"):
-        assert texts_of(load_sentences(data.to_iterable_dataset())) == TEXTS
+        assert iter_texts(load_sentences(data.to_iterable_dataset())) == TEXTS
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", " a ", "", " \t", "\u200b", "日本"]) | st.text(max_size=5), min_size=1))
@@ -131,7 +131,7 @@ def test_counts_are_made_anew_each_time(tmp_path):
             "rows": 5, "empty": 1, "repeated": 1, "columns": []
         }  # fmt: skip
         with pytest.warns(UserWarning, match="5 rows, 1 empty, 1 repeated"):
-            assert texts_of(stream) == ["a", "b", "c"]
+            assert iter_texts(stream) == ["a", "b", "c"]
 
 
 def test_no_text_is_left_out_for_its_length():
@@ -142,7 +142,7 @@ def test_no_text_is_left_out_for_its_length():
 def test_documents_are_cut_into_sentences():
     first = "Dr. Smith\nis here. Two there.\n\n \nA heading"
     documents = [first, "Two there. Three.", "", "今天下雨。我们回家！！", first]
-    data = load_sentences(documents, split="sentences")
+    data = load_sentences(documents, segment="sentences")
     assert data["sentence"][:] == [
         "Dr. Smith is here.",
         "Two there.",
@@ -154,7 +154,7 @@ def test_documents_are_cut_into_sentences():
     counts = json.loads(data.info.description)
     assert (counts["rows"], counts["empty"], counts["repeated"], counts["repeated sentences"]) == (5, 1, 1, 1)
     german = ["Am 12. April kam er.", "Das ist z. B. ein Satz."]
-    assert load_sentences([" ".join(german)], split="de")["sentence"][:] == german
+    assert load_sentences([" ".join(german)], segment="de")["sentence"][:] == german
 
 
 @given(st.text(max_size=80))
@@ -209,7 +209,7 @@ def test_wrong_sources_are_named(tmp_path):
         ([["title", "body"]], {}, TypeError, r"source\[0\].*row\[0\]"),
         (["a", None], {}, TypeError, r"source\[1\]"),
         (["Berichte/März.txt", "Berichte/Mai.txt"], {}, ValueError, "list of file names"),
-        (["a"], {"split": "words"}, ValueError, r"split.*'words'"),
+        (["a"], {"segment": "words"}, ValueError, r"segment.*'words'"),
     ):
         with pytest.raises(error, match=message):
             load_sentences(source, **options)
@@ -218,7 +218,7 @@ def test_wrong_sources_are_named(tmp_path):
 def test_streams_name_what_is_wrong_when_they_come_to_it(tmp_path):
     path = write(tmp_path / "c.txt", b"a fine line\n" * 3 + "Straße\n".encode("latin1"))
     with pytest.raises(ValueError, match="not UTF-8"):
-        texts_of(load_sentences(path, streaming=True))
+        iter_texts(load_sentences(path, streaming=True))
     same = load_sentences(write(tmp_path / "s.txt", b"a\n" * 9), streaming=True)
     with pytest.raises(ValueError, match="8 repeated"):
         next(iter(same))

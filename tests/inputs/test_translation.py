@@ -50,7 +50,7 @@ def test_decoding_follows_the_arguments(seq2seq, monkeypatch):
         translator(["rain falls and falls and falls"])
         assert (seen["num_beams"], seen["max_new_tokens"], seen["do_sample"]) == (beams, length, False)
         assert seen["input_ids"].shape[1] <= length
-        assert translator.at_limit == (seen["input_ids"].shape[1] == length)
+        assert translator.num_truncated == (seen["input_ids"].shape[1] == length)
 
 
 def test_the_accelerator_is_taken_where_there_is_one(seq2seq, monkeypatch):
@@ -161,9 +161,9 @@ def test_files_of_another_corpus_are_left_alone(tmp_path):
 
 def test_what_may_be_cut_is_counted(tmp_path):
     def cut(batch):
-        cut.at_limit += 2
+        cut.num_truncated += 2
         return ["" if text == "b" else text for text in batch]
 
-    cut.at_limit = 5  # of an earlier corpus
+    cut.num_truncated = 5  # of an earlier corpus
     with pytest.warns(UserWarning, match="Of 3 translations, 1 are empty and 2 reached max_length"):
         translate_corpus(["a", "b", "c"], tmp_path / "o.jsonl", cut)

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BertConfig, BertForMaskedLM, BertModel, BertTokenizer
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss, MomentumContrastLoss, SimCSELoss
-from st_contrastive.encoder.rows import CorruptedTokens
+from st_contrastive.encoder.token_batch import CorruptedTokens
 from st_contrastive.losses import conditioned
 from st_contrastive.objectives import replaced_tokens
 

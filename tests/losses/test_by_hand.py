@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from transformers import AutoTokenizer
 
 from st_contrastive import ConIsILoss, InfoCSELoss, SimCSELoss, TwinsLoss
-from st_contrastive.encoder.rows import CorruptedTokens
+from st_contrastive.encoder.token_batch import CorruptedTokens
 
 TAU = 0.08  # no loss's default
 

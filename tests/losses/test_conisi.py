@@ -9,7 +9,7 @@ import torch
 
 from st_contrastive import ConIsILoss
 from st_contrastive.components import TokenCorruption
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.encoder.token_batch import TokenBatch
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -22,7 +22,7 @@ def test_subwords_that_are_not_replaced_stay_masked_or_as_they_were(build, sente
     for unreplaced in ("original", "mask"):
         loss = ConIsILoss(model, strategy="subword", replacement_rate=1.0, unreplaced=unreplaced)
         assert loss.get_config_dict()["unreplaced"] == unreplaced
-        pairs, distinct = loss.pairs([Rows.of(column)], interacting=True)
+        pairs, distinct = loss.pairs([TokenBatch.of(column)], interacting=True)
         assert distinct.all()
         constructed = pairs.ids[400:]
         assert torch.equal(constructed[:, 1 : 1 + content.shape[1]], content)  # the sentence itself stands first
@@ -47,7 +47,7 @@ def test_a_prompt_comes_before_a_pair_and_not_inside_it(build, sentences, family
     model = build(family, "mean")
     loss = ConIsILoss(model, strategy=strategy)
     columns = [list(sentences), sentences[1:] + sentences[:1]][: 2 if strategy == "given" else 1]
-    prompted = [Rows.of(model.preprocess(column, prompt="the red ")) for column in columns]
+    prompted = [TokenBatch.of(model.preprocess(column, prompt="the red ")) for column in columns]
     pairs, _ = loss.pairs(prompted, interacting=True)
 
     def words(ids):
@@ -70,7 +70,7 @@ def test_masked_lm_leaves_a_prompt_as_it_is(build, sentences, form):
     length = int(column["prompt_length"])
     assert length == 3  # with [CLS]
     column["prompt_length"] = form(length)
-    chosen = Rows.of(column).corrupted(TokenCorruption.masking(model.tokenizer, 1.0)).chosen
+    chosen = TokenBatch.of(column).corrupted(TokenCorruption.masking(model.tokenizer, 1.0)).chosen
     assert not chosen[:, :length].any()
     assert chosen[:, length].all()
 
@@ -82,7 +82,7 @@ def test_the_other_sentence_is_drawn_evenly(build):
     own = column["input_ids"][:, 1]
     counts = torch.zeros(4, 4)
     for _ in range(600):
-        pairs, _ = loss.pairs([Rows.of(dict(column))], interacting=True)
+        pairs, _ = loss.pairs([TokenBatch.of(dict(column))], interacting=True)
         made = pairs.ids[4:, 3]  # [CLS] x [SEP] c [SEP]
         counts += made[:, None] == own
     assert torch.equal(counts.diag(), torch.zeros(4))
@@ -95,7 +95,7 @@ def test_rows_that_truncation_makes_alike_take_no_part(build, monkeypatch):
     words = ["rain"] * 58
     batch = model.preprocess([" ".join([*words, "cat"]), " ".join([*words, "dog"])])
     loss, seen = ConIsILoss(model), []
-    pairs, distinct = loss.pairs([Rows.of(batch)], interacting=True)
+    pairs, distinct = loss.pairs([TokenBatch.of(batch)], interacting=True)
     alike = (pairs.ids[:2] == pairs.ids[2:]).all(dim=1)
     assert alike.any()  # 64 positions hold no more than the words in common
     assert torch.equal(distinct, ~alike)

@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss, SimCSELoss, text_dataset
 from st_contrastive.components import AuxiliaryMLM
-from st_contrastive.encoder.layers import layers_of
+from st_contrastive.encoder.layers import get_layers
 from st_contrastive.training import load_loss_state, save_loss_state
 from tests.filters import TRAINING
 
@@ -222,7 +222,7 @@ def test_frozen_layers_have_no_gradient_and_no_optimizer_state(build, sentences,
     network, detector = loss.auxiliary.network, loss.detector
     frozen = [
         *network.embeddings.parameters(),
-        *(p for layer in layers_of(network)[:2] for p in layer.parameters()),
+        *(p for layer in get_layers(network)[:2] for p in layer.parameters()),
         *detector.generator.parameters(),
         *detector.generator_head.parameters(),
     ]
@@ -232,7 +232,7 @@ def test_frozen_layers_have_no_gradient_and_no_optimizer_state(build, sentences,
     assert not any(p in state or p.grad is not None or p.requires_grad for p in frozen)
     reached = {id(p) for p in model.parameters()}  # all that DDP wraps
     assert not any(id(p) in reached for part in (loss.auxiliary, detector) for p in part.parameters())
-    assert all(p in state for p in (*layers_of(network)[2].parameters(), *detector.classifier.parameters()))
+    assert all(p in state for p in (*get_layers(network)[2].parameters(), *detector.classifier.parameters()))
 
 
 def test_arguments_reach_the_networks(build):

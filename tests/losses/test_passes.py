@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, SimCSELoss, TwinsLoss, text_dataset
 from st_contrastive.encoder import grouping, passes
 from st_contrastive.encoder.grouping import cheapest_groups
-from st_contrastive.encoder.rows import CorruptedTokens
+from st_contrastive.encoder.token_batch import CorruptedTokens
 from tests.conftest import Standardised, switch_off_dropout
 from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss, columns
 from tests.filters import TRAINING

@@ -23,7 +23,7 @@ from st_contrastive import (
     TwinsLoss,
 )
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead
-from st_contrastive.encoder.model import encoder_of
+from st_contrastive.encoder.model import get_encoder
 from st_contrastive.methods import METHODS
 from tests.filters import TRAINING
 
@@ -142,7 +142,7 @@ def test_a_dense_module_behind_a_frozen_encoder_trains(build, sentences, loss_cl
 @pytest.mark.parametrize("loss_class", [InfoCSELoss, DiffCSELoss])
 def test_no_half_precision_copy_of_a_frozen_encoder_is_trained(build, loss_class):
     model = build()
-    encoder_of(model).half().requires_grad_(False)
+    get_encoder(model).half().requires_grad_(False)
     model.append(Dense(32, 32))
     with pytest.raises(ValueError, match=r"would train copies of the encoder's float16 weights.*torch\.float32"):
         loss_class(model)
@@ -192,7 +192,7 @@ def test_tokens_without_an_embedding(build, sentences, added):
     model.tokenizer.add_tokens([f"word{number}" for number in range(added)])
     with pytest.raises(ValueError, match="resize_token_embeddings"):
         ConIsILoss(model, strategy="subword")
-    encoder_of(model).resize_token_embeddings(len(model.tokenizer))
+    get_encoder(model).resize_token_embeddings(len(model.tokenizer))
     with pytest.raises(ValueError, match=r"resize_token_embeddings before"):
         loss([model.preprocess(sentences)])
     assert torch.isfinite(ConIsILoss(model, strategy="subword")([model.preprocess(sentences)]).total)

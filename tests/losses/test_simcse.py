@@ -17,7 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoModelForMaskedLM
 
 from st_contrastive import SimCSELoss
-from st_contrastive.encoder.rows import CorruptedTokens
+from st_contrastive.encoder.token_batch import CorruptedTokens
 from st_contrastive.losses import LossTerms
 
 pytestmark = [

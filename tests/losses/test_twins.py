@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from st_contrastive import FraternalEmbedding, TwinsLoss, twins_dataset
 from st_contrastive.encoder import passes
-from st_contrastive.encoder.rows import Rows
+from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses import twins as twins_module
 from st_contrastive.losses.base import Step
 from st_contrastive.losses.twins import Views
@@ -245,7 +245,7 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
         monkeypatch.setattr(twins_module, "twins_margin_of_cosines", None)
     terms = other(fresh(columns), labels)
     assert [len(rows) for rows in seen] == [views]
-    assert ["inputs_embeds" in view.texts for view in seen[0]] == [names != ["identical"]] * views
+    assert ["inputs_embeds" in view.token_tensors for view in seen[0]] == [names != ["identical"]] * views
     assert list(terms) == names
     for name, term in terms.items():
         torch.testing.assert_close(term, whole[name])
@@ -333,10 +333,10 @@ def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, 
     seen, terms = [], loss._terms
     monkeypatch.setattr(loss, "_terms", lambda views: seen.append(views) or terms(views))
     loss(fresh(columns))
-    texts = [Rows.of(column) for column in columns]
+    texts = [TokenBatch.of(column) for column in columns]
     anchor, fused = loss._fused_rows(*texts)
     for view, means in ((anchor, seen[0].anchor_input), (fused, seen[0].fraternal_input)):
-        embedded = view.texts["inputs_embeds"]
+        embedded = view.token_tensors["inputs_embeds"]
         if margin_from == "embeddings":
             embedded = model.transformers_model(inputs_embeds=embedded, output_hidden_states=True).hidden_states[0]
         for row, mean in enumerate(means):

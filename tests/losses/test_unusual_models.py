@@ -23,7 +23,7 @@ from st_contrastive import (
     SimCSELoss,
     TwinsLoss,
 )
-from st_contrastive.encoder.model import encoder_of, has_dropout, learned_positions
+from st_contrastive.encoder.model import get_encoder, has_dropout, learned_positions
 from tests.conftest import SMALL, Standardised
 from tests.filters import TRAINING
 from tests.losses.test_refusals import LOSSES
@@ -69,7 +69,7 @@ TABLES = {"bert": lambda build: build(), "roberta": lambda build: build("roberta
 @pytest.mark.parametrize("name", TABLES)
 def test_a_length_beyond_the_positions_is_refused(build, name):
     model = TABLES[name](build)
-    assert learned_positions(encoder_of(model)) == LIMIT
+    assert learned_positions(get_encoder(model)) == LIMIT
     for loss_class in [SimCSELoss, TwinsLoss] if name in ("gpt2", "opt", "yoso") else LOSSES:
         model.max_seq_length = LIMIT
         loss = loss_class(model)
@@ -81,7 +81,7 @@ def test_a_length_beyond_the_positions_is_refused(build, name):
 
 def test_the_generator_may_have_fewer_positions(build):
     model = build()
-    short = copy.deepcopy(encoder_of(model).config)
+    short = copy.deepcopy(get_encoder(model).config)
     short.max_position_embeddings = LIMIT // 2
     for loss_class, arguments in ((DiffCSELoss, {}), (InfoCSELoss, {"rtd_weight": 0.005})):
         with pytest.raises(ValueError, match=r"BertModel can read: set it .* to 32, or less"):

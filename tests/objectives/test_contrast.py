@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
 from st_contrastive.objectives import info_nce, info_nce_of_cosines
-from st_contrastive.objectives.contrast import cosine_blocks, cosine_pairs
+from st_contrastive.objectives.contrast import cosine_blocks, pairwise_cos_sim
 
 
 def oracle(anchors, positives, temperature, negatives=(), weights=(), offset=0):
@@ -59,7 +59,7 @@ def test_blocks_hold_the_cosines_of_every_pair():
         for i, j in itertools.product(range(len(h)), range(len(part))):
             one, other = h[i].detach(), part[j].detach()
             assert block[i, j].item() == pytest.approx((one @ other / one.norm() / other.norm()).item(), rel=1e-12)
-    torch.testing.assert_close(blocks[3].diagonal(1), cosine_pairs(h, others[3][1:]))
+    torch.testing.assert_close(blocks[3].diagonal(1), pairwise_cos_sim(h, others[3][1:]))
     assert gradcheck(lambda h, first: cosine_blocks(h, first)[0], [h, others[0]])
 
 

@@ -338,9 +338,9 @@ TABLE = _documents()
 
 @pytest.mark.filterwarnings("ignore:.*repeat an earlier row")  # which the recipe keeps
 @pytest.mark.parametrize("given", [{"column": "body"}, {"column": "title,body"}, {"column": "body", "pairs": "first"}])
-@pytest.mark.parametrize("split", [{}, {"split": "en"}])
-def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, split):
-    given = {**SMALL, **given, **split, "dev": "corpus", "eval_steps": 1, "model": str(checkpoint("bert"))}
+@pytest.mark.parametrize("segment", [{}, {"segment": "en"}])
+def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, segment):
+    given = {**SMALL, **given, **segment, "dev": "corpus", "eval_steps": 1, "model": str(checkpoint("bert"))}
     # Each document stands there twice, under two titles.
     data = Dataset.from_dict({"title": TABLE["title"] + TABLE["title"][::-1], "body": TABLE["body"] * 2})
     run = recipes.run("simcse-bert-base", data=data, output_dir=tmp_path / "out", **given)
@@ -353,21 +353,21 @@ def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, split):
     assert len(held_out) >= 40
     assert not any(part in trained for body in held_out for part in body.split(". "))
     counts = json.loads(dataset.info.description)
-    parts = 2 if dataset.column_names == ["sentence"] and split else 1  # of a document
+    parts = 2 if dataset.column_names == ["sentence"] and segment else 1  # of a document
     assert counts["rows"] - counts.get("repeated", 0) - counts["held out"] == len(dataset) / parts
 
 
 @pytest.mark.filterwarnings("ignore:Of the first")
-@pytest.mark.parametrize("split", [{}, {"split": "en"}])
-def test_the_first_stage_trains_on_no_held_out_document(checkpoint, tmp_path, split):
+@pytest.mark.parametrize("segment", [{}, {"segment": "en"}])
+def test_the_first_stage_trains_on_no_held_out_document(checkpoint, tmp_path, segment):
     stages = []
     recipes.run(
         "infocse-bert-base", data=TABLE["body"], output_dir=tmp_path, on_trainer=stages.append,
-        **{**SMALL, **split, "dev": "corpus", "model": str(checkpoint("bert-mlm"))},
+        **{**SMALL, **segment, "dev": "corpus", "model": str(checkpoint("bert-mlm"))},
     )  # fmt: skip
     texts = [set(trainer.train_dataset["sentence"]) for trainer in stages]
     assert texts[0] == texts[1]
-    assert len(texts[0]) == (200 if split else 100)
+    assert len(texts[0]) == (200 if segment else 100)
 
 
 def test_two_columns_are_pairs(checkpoint, tmp_path):
@@ -385,7 +385,7 @@ def test_two_columns_are_pairs(checkpoint, tmp_path):
             recipes.trainer(f"mini-{loss}", column=column, **given)
     for more, match in (
         ({"column": "title,body", "augment": "repetition"}, "augment"),
-        ({"column": "title,body", "split": "de"}, "split"),
+        ({"column": "title,body", "segment": "de"}, "segment"),
         ({"column": ("title", "body", "title")}, "two names"),
     ):
         with pytest.raises(ValueError, match=match):

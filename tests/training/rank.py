@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 import st_contrastive as stc
 from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
-from st_contrastive.encoder.rows import CorruptedTokens
+from st_contrastive.encoder.token_batch import CorruptedTokens
 from st_contrastive.training import ContrastiveTrainer
 from tests.conftest import SENTENCES, switch_off_dropout
 from tests.methods import every_method, method_of

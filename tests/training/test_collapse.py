@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 
 from st_contrastive import SimCSELoss, text_dataset
 from st_contrastive.training import ContrastiveTrainer
-from st_contrastive.training.collapse import collapse_of
+from st_contrastive.training.collapse import find_collapse
 from tests.filters import TRAINING
 
 pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
@@ -41,11 +41,11 @@ def test_a_term_that_ends_where_equal_vectors_have_it(made, arguments, method):
     for name, level in levels.items():
         run.state.log_history = [{"loss": 1.0, name: round(level, 4)}] * 12
         with pytest.warns(UserWarning, match=f"its {name} loss ends at .*learning_rate"):
-            assert collapse_of(run)
+            assert find_collapse(run)
         run.state.log_history = [{"loss": 1.0, name: 0.95 * level}] * 12
-        assert collapse_of(run) is None
+        assert find_collapse(run) is None
         run.state.log_history = [{"loss": 1.0, name: level}] * 3  # too early to tell
-        assert collapse_of(run) is None
+        assert find_collapse(run) is None
 
 
 class Own(SimCSELoss):

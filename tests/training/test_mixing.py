@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from st_contrastive.training import mix_weights
+from st_contrastive.training import interpolate_weights
 
 
 class Model(nn.Module):
@@ -25,17 +25,17 @@ def models():
 
 def test_by_hand():
     model, start = models()
-    mix_weights(model, start, 0.25)
+    interpolate_weights(model, start, 0.25)
     assert model.weight.tolist() == [1.0, 1.0]
     assert model.mask.tolist() == [-math.inf, 0.75]
     assert model.count.item() == 7
     assert start.weight.tolist() == [0.0, 2.0]
     for share, weight in ((0, [0.0, 2.0]), (1, [4.0, -2.0])):
         model, start = models()
-        mix_weights(model, start, share)
+        interpolate_weights(model, start, share)
         assert model.weight.tolist() == weight
     model, start = models()
-    mix_weights(model.bfloat16(), start, 0.5)
+    interpolate_weights(model.bfloat16(), start, 0.5)
     assert model.weight.dtype == torch.bfloat16
     assert model.weight.tolist() == [2.0, 0.0]
 
@@ -43,28 +43,28 @@ def test_by_hand():
 def test_tied_weights_are_mixed_once():
     model, start = models()
     model.again, start.again = model.weight, start.weight  # as the embeddings of T5
-    mix_weights(model, start, 0.25)
+    interpolate_weights(model, start, 0.25)
     assert model.weight.tolist() == [1.0, 1.0]
 
 
 def test_the_start_as_a_state():
     model, start = models()
-    mix_weights(model, {name: weight.clone() for name, weight in start.state_dict().items()}, 0.25)
+    interpolate_weights(model, {name: weight.clone() for name, weight in start.state_dict().items()}, 0.25)
     assert model.weight.tolist() == [1.0, 1.0]
     with pytest.raises(ValueError, match="missing in start"):
-        mix_weights(model, {}, 0.25)
+        interpolate_weights(model, {}, 0.25)
 
 
 def test_what_is_refused(build):
     model, start = build(), build()
     for share in (-0.1, 1.5, math.nan, "half", True):
-        with pytest.raises(ValueError, match="share must be a number of at least 0 and at most 1"):
-            mix_weights(model, start, share)
+        with pytest.raises(ValueError, match="alpha must be a number of at least 0 and at most 1"):
+            interpolate_weights(model, start, share)
     with pytest.raises(ValueError, match="start shares its weights"):
-        mix_weights(model, model, 0.5)
+        interpolate_weights(model, model, 0.5)
     with pytest.raises(ValueError, match=r"The weight 0.* is .* missing in start"):
-        mix_weights(model, build("distilbert"), 0.5)
+        interpolate_weights(model, build("distilbert"), 0.5)
     longer = build()
     longer[0].model.resize_token_embeddings(200)
     with pytest.raises(ValueError, match=r"word_embeddings.weight is \(200, 32\) in model and"):
-        mix_weights(longer, start, 0.5)
+        interpolate_weights(longer, start, 0.5)

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from st_contrastive._checks import first_line, warn
 from st_contrastive.encoder.model import (
     dropout_setting,
-    encoder_of,
+    get_encoder,
     has_dropout,
     is_causal,
     learned_positions,
@@ -40,7 +40,7 @@ def require_text_encoder(model: nn.Module) -> None:
             "files. Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
         )
     require_padding(tokenizer)
-    rows, largest = vocabulary_size(encoder_of(model)), max(tokenizer.get_vocab().values())
+    rows, largest = vocabulary_size(get_encoder(model)), max(tokenizer.get_vocab().values())
     if rows is not None and largest >= rows:
         raise ValueError(
             f"The tokenizer has the token {largest}, and the encoder has {rows} embeddings: a text with this token "
@@ -67,7 +67,7 @@ def require_trainable(model: SentenceTransformer) -> None:
             "adapters frozen: unfreeze them by [p.requires_grad_(True) for n, p in model.named_parameters() if 'lora_' "
             "in n]."
         )
-    require_positions(model, encoder_of(model))
+    require_positions(model, get_encoder(model))
     require_no_half(model, "model has")
 
 
@@ -130,7 +130,7 @@ def warn_without_dropout(model: nn.Module, name: str) -> None:
 
 def require_plain_tokens(model: nn.Module, reader: str) -> None:
     """Refuse a model that changes the encoder's token vectors before it pools them; ``reader`` begins the message."""
-    adapters = getattr(encoder_of(model), "peft_config", None) or {}
+    adapters = getattr(get_encoder(model), "peft_config", None) or {}
     change = ""
     if any(getattr(adapter, "is_prompt_learning", False) for adapter in adapters.values()):
         change = "prompt tuning (PEFT) puts others before them: take LoRA"
@@ -158,7 +158,7 @@ def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
 
 def freeze_token_embeddings(model: SentenceTransformer) -> None:
     """``requires_grad=False`` for the token embeddings; refused where nothing else is trained, or under DDP."""
-    layer = encoder_of(model).get_input_embeddings()
+    layer = get_encoder(model).get_input_embeddings()
     embeddings = {id(parameter) for parameter in layer.parameters()}
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     if not trained & embeddings:

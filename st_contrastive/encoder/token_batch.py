@@ -29,22 +29,22 @@ class CorruptedTokens:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TokenBatch:
     """Texts in right-padded rows.
 
     Args:
-        texts: tensors with an entry for each token, (N, L) or (N, L, d): ``input_ids`` or ``inputs_embeds``,
+        token_tensors: tensors with an entry for each token, (N, L) or (N, L, d): ``input_ids`` or ``inputs_embeds``,
             ``attention_mask``, and whatever else the tokenizer gave.
         per_row: tensors and lists with an entry for each row.
-        constants: what belongs to the whole batch, such as ``modality``.
+        batch_info: what belongs to the whole batch, such as ``modality``.
     """
 
-    texts: dict[str, Tensor]
+    token_tensors: dict[str, Tensor]
     per_row: dict[str, Any] = field(default_factory=dict)
-    constants: dict[str, Any] = field(default_factory=dict)
+    batch_info: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, features: Mapping[str, Any], *, aligned: bool = False) -> Rows:
+    def of(cls, features: Mapping[str, Any], *, aligned: bool = False) -> TokenBatch:
         """The rows of one text column, as ``model.preprocess`` or a collator prepared it.
 
         Texts that are ``aligned`` begin in the first column already; others are moved there.
@@ -67,9 +67,9 @@ class Rows:
         rows = cls({})
         for key, value in features.items():
             if key == "prompt_length" or not isinstance(value, (Tensor, list)):
-                rows.constants[key] = value
+                rows.batch_info[key] = value
             elif isinstance(value, Tensor) and value.ndim >= 2 and value.shape[:2] == ids.shape:
-                rows.texts[key] = value if order is None else value[torch.arange(len(ids))[:, None], order]
+                rows.token_tensors[key] = value if order is None else value[torch.arange(len(ids))[:, None], order]
             elif (isinstance(value, list) or value.ndim) and len(value) == len(ids):
                 rows.per_row[key] = value
             else:
@@ -86,12 +86,12 @@ class Rows:
     @property
     def ids(self) -> Tensor:
         """``input_ids``, (N, L)."""
-        return self.texts["input_ids"]
+        return self.token_tensors["input_ids"]
 
     @property
     def mask(self) -> Tensor:
         """``attention_mask``, (N, L)."""
-        return self.texts["attention_mask"]
+        return self.token_tensors["attention_mask"]
 
     @property
     def width(self) -> int:
@@ -101,7 +101,7 @@ class Rows:
     @property
     def prompt_length(self) -> int:
         """The tokens of the prompt before each text, with the special tokens before it; 0 without a prompt."""
-        length = self.constants.get("prompt_length", 0)
+        length = self.batch_info.get("prompt_length", 0)
         if isinstance(length, Tensor):
             length = int(length.flatten()[0])
         # A space at a prompt's end is counted as a token. Where it becomes a part of the next word, rows differ there.
@@ -110,7 +110,7 @@ class Rows:
 
     def features(self) -> dict[str, Any]:
         """A new dict for a SentenceTransformer, which writes into the one that it is given."""
-        return {**self.constants, **self.per_row, **self.texts}
+        return {**self.batch_info, **self.per_row, **self.token_tensors}
 
     @property
     def behind_prompt(self) -> Tensor:
@@ -122,29 +122,30 @@ class Rows:
         """The tokens after a corruption, which leaves a prompt whole."""
         return corruption(self.ids, self.behind_prompt)
 
-    def with_ids(self, input_ids: Tensor) -> Rows:
+    def with_ids(self, input_ids: Tensor) -> TokenBatch:
         """The rows with other tokens in the same places."""
-        return replace(self, texts={**self.texts, "input_ids": input_ids})
+        return replace(self, token_tensors={**self.token_tensors, "input_ids": input_ids})
 
-    def repeated(self, times: int) -> Rows:
+    def repeated(self, times: int) -> TokenBatch:
         """``times`` copies of the rows, one after the other."""
-        texts = {key: torch.cat([value] * times) for key, value in self.texts.items()}
+        texts = {key: torch.cat([value] * times) for key, value in self.token_tensors.items()}
         per_row = {k: v * times if isinstance(v, list) else torch.cat([v] * times) for k, v in self.per_row.items()}
-        return Rows(texts, per_row, self.constants)
+        return TokenBatch(texts, per_row, self.batch_info)
 
-    def followed_by(self, other: Rows) -> Rows:
+    def followed_by(self, other: TokenBatch) -> TokenBatch:
         """The rows of both, one after the other; the shorter ones are padded. A prompt is that of the first."""
         if other is self:
             return self.repeated(2)
         width = max(self.width, other.width)
         texts = {
-            key: torch.cat([padded(value, width), padded(other.texts[key], width)]) for key, value in self.texts.items()
+            key: torch.cat([padded(value, width), padded(other.token_tensors[key], width)])
+            for key, value in self.token_tensors.items()
         }
         per_row = {
             key: value + other.per_row[key] if isinstance(value, list) else torch.cat([value, other.per_row[key]])
             for key, value in self.per_row.items()
         }
-        return Rows(texts, per_row, self.constants)
+        return TokenBatch(texts, per_row, self.batch_info)
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -153,14 +154,14 @@ class Rows:
         places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
         return cast(list[int], ((mask != 0) * places).amax(dim=1).clamp(min=1).tolist())
 
-    def take(self, rows: Tensor, width: int) -> Rows:
+    def take(self, rows: Tensor, width: int) -> TokenBatch:
         """Some rows, by index, cut to ``width`` columns."""
-        texts = {key: value.index_select(0, rows)[:, :width] for key, value in self.texts.items()}
+        texts = {key: value.index_select(0, rows)[:, :width] for key, value in self.token_tensors.items()}
         per_row = {
             key: [value[row] for row in rows.tolist()] if isinstance(value, list) else value.index_select(0, rows)
             for key, value in self.per_row.items()
         }
-        return Rows(texts, per_row, self.constants)
+        return TokenBatch(texts, per_row, self.batch_info)
 
 
 def padded(tensor: Tensor, width: int) -> Tensor:
