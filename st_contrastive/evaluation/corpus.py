@@ -76,7 +76,7 @@ class CorpusEvaluator(SentenceEvaluator):
             raise ValueError(
                 f"of {len(documents)} texts, {len(usable)} have two sentences or more that no other text has, and at "
                 f"least {self.min_documents} such documents are needed. Give more of them; whole ones, such as "
-                "and not their sentences."
+                "articles, and not their sentences."
             )
         self.queries: dict[str, Any] = {}
         self.answers: dict[str, Any] = {}
