@@ -60,7 +60,8 @@ def test_one_model_and_words(table, model, capsys):
 
 def test_colour_in_a_terminal(table, model, other, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    words = ["search", table, model, other, *BODIES, "--column", "body", "--top", "1"]
+    queries = ["late", "milk a train", "the sun", "a garden book", "dog", "rain barks", "bread in the sun"]
+    words = ["search", table, model, other, *queries, "--column", "body", "--top", "1"]
     assert main([*words, "--json"]) == 0
     new = [rank > 1 for each in json.loads(capsys.readouterr().out) for own in each["models"].values()
            for rank in own[0]["ranks"].values()]  # fmt: skip
