@@ -8,9 +8,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-#: Documents drawn again, so many times, for an interval.
-_DRAWS = 2000
-
 
 @dataclass(frozen=True)
 class Judgement:
@@ -43,11 +40,8 @@ class Judgement:
 class Comparison:
     """An encoder against another on the same questions.
 
-    Attributes:
-        questions: how many there are.
-        higher, lower: questions whose document stands higher than before, and lower.
-        gain, low, high: change of nDCG@10, and its 95 % interval.
-        lead, lead_low, lead_high: change of the mean of ``Judgement.leads``, and its 95 % interval.
+    ``higher`` and ``lower`` count the questions whose document stands higher than before, and lower. ``gain`` is the
+    change of nDCG@10, and ``lead`` that of the mean of ``Judgement.leads``, each with its 95 % interval.
     """
 
     questions: int
@@ -64,7 +58,7 @@ class Comparison:
     def decision(self) -> Literal["better", "worse", "no difference"]:
         """Better if nDCG@10 rose, and it or the lead beyond chance; worse if it fell, and one of both beyond chance.
 
-        nDCG@10 alone seldom rises beyond chance on a few hundred questions; the lead alone rises with whitening too.
+        nDCG@10 seldom rises beyond chance on a few hundred questions; the lead also rises where search gets worse.
         """
         if self.gain > 0 and (self.low > 0 or self.lead_low > 0):
             return "better"
@@ -79,11 +73,7 @@ class Comparison:
 
 
 def compare_paired(before: Judgement, after: Judgement) -> Comparison:
-    """Compare two encoders question by question.
-
-    Raises:
-        ValueError: the questions are not the same.
-    """
+    """Compare two encoders question by question: what one evaluator gives for both."""
     if not np.array_equal(before.owners, after.owners):
         raise ValueError("before and after answer other questions: judge both with one evaluator.")
     gain = interval(ndcg_at_10(after.ranks) - ndcg_at_10(before.ranks), before.owners)
@@ -109,6 +99,6 @@ def interval(values: NDArray[np.float64], owners: NDArray[np.int64]) -> tuple[fl
     """
     _, rows = np.unique(owners, return_inverse=True)
     sums, counts = np.bincount(rows, values), np.bincount(rows)
-    times = np.random.default_rng(0).multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=_DRAWS)
+    times = np.random.default_rng(0).multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=2000)
     low, high = np.quantile(times @ sums / (times @ counts), (0.025, 0.975))
     return float(values.mean()), float(low), float(high)
