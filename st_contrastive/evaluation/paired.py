@@ -58,14 +58,14 @@ class Comparison:
 
     @property
     def decision(self) -> Literal["better", "worse", "no difference"]:
-        """Better if nDCG@10 and the ranks rose, and nDCG@10 or the lead did so beyond chance; worse if all fell so.
+        """Better if nDCG@10, the ranks and the lead rose, one of them beyond chance; worse if they fell like that.
 
         nDCG@10 seldom rises beyond chance on a few hundred questions, and the lead also where search gets worse.
         """
-        if min(self.gain, self.rank_gain) > 0 and max(self.low, self.lead_low) > 0:
+        changes = (self.gain, self.rank_gain, self.lead)
+        if min(changes) > 0 and max(self.low, self.lead_low) > 0:
             return "better"
-        is_worse = max(self.gain, self.rank_gain) < 0 and min(self.high, self.lead_high) < 0
-        return "worse" if is_worse else "no difference"
+        return "worse" if max(changes) < 0 and min(self.high, self.lead_high) < 0 else "no difference"
 
     def __str__(self) -> str:
         return (
