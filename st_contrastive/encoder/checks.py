@@ -11,7 +11,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
@@ -25,7 +24,6 @@ from st_contrastive.encoder.model import (
     text_module,
     unwrap,
     vocabulary_size,
-    wrapper_chain,
 )
 
 
@@ -156,24 +154,14 @@ def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
         )
 
 
-def freeze_token_embeddings(model: SentenceTransformer) -> None:
-    """``requires_grad=False`` for the token embeddings; refused where nothing else is trained, or under DDP."""
-    layer = get_encoder(model).get_input_embeddings()
-    embeddings = {id(parameter) for parameter in layer.parameters()}
-    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
-    if not trained & embeddings:
-        return
-    if trained <= embeddings:
+def require_more_than_embeddings(model: SentenceTransformer) -> None:
+    """Refuse a model of which only the token embeddings, which the loss freezes, are trained."""
+    embeddings = {id(weight) for weight in get_encoder(model).get_input_embeddings().parameters()}
+    if {id(weight) for weight in model.parameters() if weight.requires_grad} <= embeddings:
         raise ValueError(
             "freeze_embeddings=True freezes the token embeddings, and nothing else of the model is trained. Take "
             "freeze_embeddings=False, or set requires_grad of what is to be trained."
         )
-    if any(isinstance(module, DistributedDataParallel) for module in wrapper_chain(model)):
-        raise ValueError(
-            "freeze_embeddings=True freezes the token embeddings, for whose gradient DistributedDataParallel would "
-            "wait. Build the loss before the model is wrapped, or take freeze_embeddings=False."
-        )
-    layer.requires_grad_(False)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -100,6 +101,19 @@ def embedding_matrix(encoder: PreTrainedModel) -> Tensor:
             "mlm_weight=0, or an encoder such as BERT or RoBERTa."
         )
     return weight
+
+
+@contextmanager
+def frozen_embeddings(model: nn.Module) -> Iterator[None]:
+    """While open, what is computed gives the token embeddings no gradient."""
+    trained = [weight for weight in get_encoder(model).get_input_embeddings().parameters() if weight.requires_grad]
+    for weight in trained:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in trained:
+            weight.requires_grad_(True)
 
 
 #: Names of the tables of learned positions: BERT's, GPT-2's, GPT's, and that of OPT and BART.
