@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -146,12 +145,24 @@ def require_plain_tokens(model: nn.Module, reader: str) -> None:
 
 
 def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
-    """Refuse an encoder that does not accept embeddings in place of token ids."""
-    if "inputs_embeds" not in inspect.signature(encoder.forward).parameters:
-        raise ValueError(
-            f"{type(encoder).__name__} takes no inputs_embeds, which the fraternal twin needs. Take an encoder such as "
-            "BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."
-        )
+    """Refuse an encoder whose states of token embeddings are not those of the tokens."""
+    last = vocabulary_size(encoder) or 9  # its first tokens may be padding, which some families give no position
+    ids = last - torch.arange(2, 10, device=encoder.device).expand(2, -1)
+    mask = torch.ones_like(ids)
+    modes = [(module, module.training) for module in encoder.modules()]
+    encoder.eval()
+    try:
+        with trial_pass(encoder, "fed with embeddings, as the fraternal twin needs"):
+            embeddings = encoder.get_input_embeddings()(ids)
+            states = [
+                encoder(**given, attention_mask=mask).last_hidden_state
+                for given in ({"input_ids": ids}, {"inputs_embeds": embeddings})
+            ]
+            if not torch.allclose(*states, rtol=1e-2, atol=1e-3, equal_nan=True):
+                raise ValueError("its states differ from those of the tokens")
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def require_more_than_embeddings(model: SentenceTransformer) -> None:

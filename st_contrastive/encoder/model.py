@@ -61,8 +61,9 @@ def text_module(model: nn.Module) -> Transformer:
 
 
 def get_encoder(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside."""
-    return text_module(model).model
+    """The transformers model inside, without torch.compile's wrapper."""
+    encoder = text_module(model).model
+    return cast(PreTrainedModel, getattr(encoder, "_orig_mod", encoder))
 
 
 def get_tokenizer(model: nn.Module) -> PreTrainedTokenizerBase:
@@ -201,7 +202,7 @@ class ModelState:
         chain = wrapper_chain(model)
         inner = cast(SentenceTransformer, chain[-1])
         first, behind = text_module(inner), list(inner)[1:]
-        encoder = first.model
+        encoder = get_encoder(inner)
         return cls(
             encoder,
             vocabulary=vocabulary_size(encoder),
@@ -210,7 +211,7 @@ class ModelState:
             ignores_padding=encoder.config.model_type in _IGNORE_PADDING
             and [type(module) for module in behind[:1]] == [Pooling]
             and {type(module).__name__ for module in behind[1:]} <= _BEHIND_POOLING,
-            is_compiled=any(_is_compiled(module) for module in (*chain, encoder)),
+            is_compiled=any(_is_compiled(module) for module in (*chain, first.model)),
             broadcasts_buffers=any(_broadcasts_buffers(module) for module in chain),
             replays_outputs=_is_replayed(inner),
             replays_layers=_is_replayed(first),

@@ -298,7 +298,7 @@ def test_nothing_but_frozen_embeddings_is_refused(build):
 def test_an_encoder_that_takes_no_embeddings_is_refused(build, monkeypatch):
     model = build()
     monkeypatch.setattr(model.transformers_model, "forward", lambda input_ids, attention_mask: None)
-    with pytest.raises(ValueError, match="BertModel takes no inputs_embeds"):
+    with pytest.raises(ValueError, match="BertModel can't be fed with embeddings"):
         TwinsLoss(model)
     TwinsLoss(model, fraternal_weight=0, twins_weight=0)
 
