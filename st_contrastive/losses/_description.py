@@ -35,10 +35,13 @@ class DescribedLoss(nn.Module):
         self._warned_of: set[str] = set()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let the constructor of each loss check its arguments, and keep them."""
+        """Let the constructor of each loss check its arguments, keep them, and finish what it has built."""
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            cls.__init__ = _with_arguments(vars(cls)["__init__"])  # type: ignore[method-assign]
+            cls.__init__ = _wrapped(vars(cls)["__init__"])  # type: ignore[method-assign]
+
+    def _finish(self) -> None:
+        """What is done when all that the loss owns is there."""
 
     def has_negatives(self, batch_size: int) -> bool:
         """Whether sentences in batches of this size are contrasted with others."""
@@ -75,9 +78,9 @@ class DescribedLoss(nn.Module):
             warn(message)
 
 
-def _with_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
-    """The constructor, which checks its arguments by their annotations and, if it is the loss's own and not that of a
-    base class, keeps them."""
+def _wrapped(constructor: Callable[..., None]) -> Callable[..., None]:
+    """The constructor, with its arguments checked by their annotations. That of the loss itself, which calls those of
+    its base classes, keeps them, and ends with :meth:`DescribedLoss._finish`."""
     signature = inspect.signature(constructor)
 
     @functools.wraps(constructor)
@@ -90,8 +93,12 @@ def _with_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
         bound.apply_defaults()
         given = {name: value for name, value in list(bound.arguments.items())[1:] if name != "model"}
         check_arguments(constructor, given)
-        vars(self).setdefault("_arguments", {name: described(value) for name, value in given.items()})
+        is_outermost = "_arguments" not in vars(self)
+        if is_outermost:
+            vars(self)["_arguments"] = {name: described(value) for name, value in given.items()}
         constructor(self, *args, **kwargs)
+        if is_outermost:
+            self._finish()
 
     return checked
 

@@ -166,7 +166,6 @@ class TwinsLoss(TextLoss):
         self.freeze_embeddings = freeze_embeddings
         if freeze_embeddings:
             require_more_than_embeddings(model)
-        self.finish_setup()
 
     @property
     def _uses_translations(self) -> bool:
