@@ -6,11 +6,7 @@ import copy
 import functools
 import json
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import torch
@@ -20,22 +16,8 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from tests import foreign
+from tests.cases import SENTENCES, SMALL, WORDS, switch_off_dropout
 from tests.tokenizers import TOKENIZERS
-
-SENTENCES = [
-    "the small cat sleeps on a warm chair",
-    "two dogs run along the river",
-    "rain falls",
-    "a man reads the old book in his garden while the sun goes down",
-    "she buys bread and milk",
-    "the train is late again",
-    "birds sing in the morning",
-    "a child paints a blue house with a red door",
-    "we walk to the station",
-    "the lake is cold in winter",
-]
-WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
-SMALL = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}
 
 
 def _encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
@@ -193,31 +175,6 @@ def build(loaded):
         return model.train()
 
     return make
-
-
-def switch_off_dropout(module: torch.nn.Module) -> None:
-    for part in module.modules():
-        if isinstance(part, torch.nn.Dropout):
-            part.p = 0.0
-
-
-class Standardised(torch.nn.Module):
-    """A user's module whose result depends on the batch's other rows."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(32)
-
-    def forward(self, features):
-        return {**features, "sentence_embedding": self.norm(features["sentence_embedding"])}
-
-
-@contextmanager
-def without_the_package() -> Iterator[None]:
-    """While open, importing st_contrastive fails, as where it is not installed."""
-    modules = [name for name in sys.modules if name.partition(".")[0] == "st_contrastive"]
-    with mock.patch.dict(sys.modules, dict.fromkeys(modules)):
-        yield
 
 
 @pytest.fixture

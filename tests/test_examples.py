@@ -16,18 +16,9 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 from st_contrastive import evaluation
 from tests import foreign
-from tests.filters import TRAINING
 from tests.snippets import ROOT, write_documents, write_files
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore:Of the first"),
-    pytest.mark.filterwarnings("ignore:max_length is 96"),  # the tiny encoder reads 64 tokens
-]
 
 
 @pytest.fixture

@@ -13,19 +13,11 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from torch.utils.data import DataLoader
 
 import st_contrastive as stc
-from tests.contracts.test_losses import CASES, ONE_OF_EACH
-from tests.filters import TRAINING
-from tests.methods import method_of
+from tests.cases import CASES, ONE_OF_EACH, method_of
 
 #: What `fit` and `old_fit` are called with alike.
 FIT_OPTIONS = {"epochs": 2, "warmup_steps": 0, "optimizer_params": {"lr": 1e-3}, "show_progress_bar": False}
 NAMES = (*ONE_OF_EACH, "conisi-given", "twins-momentum")
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
 
 
 class Run:

@@ -16,10 +16,7 @@ from sentence_transformers import SentenceTransformer
 
 from st_contrastive import recipes
 from st_contrastive.cli import main
-from tests.conftest import SENTENCES
-from tests.filters import TRAINING
-
-pytestmark = [pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"), *TRAINING]
+from tests.cases import SENTENCES
 
 
 @pytest.fixture
@@ -259,7 +256,7 @@ def test_help_needs_no_torch():
 
 @pytest.mark.long
 def test_two_processes(words, sts, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29587"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     words += ["--loss", "simcse", "--save_steps", "1", "--eval_steps", "1", "--use_cpu"]
     words += ["--dev", str(sts / "tiny" / "test.jsonl")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

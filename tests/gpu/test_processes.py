@@ -16,8 +16,6 @@ from tests.gpu.cases import CUDA
 SCRIPT = Path(__file__).with_name("rank.py")
 ROOT = SCRIPT.parents[2]
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only")
-
 
 @pytest.mark.parametrize("ranks", [1, 2] if CUDA else [pytest.param(2, marks=pytest.mark.long)])
 def test_ranks_give_the_gradient_of_one_and_do_not_drift(checkpoint, tmp_path, ranks):

@@ -23,9 +23,7 @@ import st_contrastive as stc
 from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
 from st_contrastive.encoder.token_batch import CorruptedTokens
 from st_contrastive.training import ContrastiveTrainer
-from tests.conftest import SENTENCES, switch_off_dropout
-from tests.methods import every_method, method_of
-from tests.training.conftest import arguments_of
+from tests.cases import SENTENCES, arguments_of, every_method, method_of, switch_off_dropout
 
 #: Options of the loss, and text columns.
 GATHERING = {
