@@ -138,7 +138,8 @@ def _data_line(number: int, synsets: list, offsets: list[int], gloss: str) -> st
         target = next(n for n, (p, w, _, _) in enumerate(synsets) if p == pos and w[0] == antonym)
         pointers, count = f"! {offsets[target]:08d} {pos} 0101 ", 1
     frames = "01 + 02 00 " if pos == "v" else ""
-    return f"{offsets[number]:08d} 00 {pos} {len(words):02x} {listed} {count:03d} {pointers}{frames}| {words[0]}{gloss}  \n"
+    listed = f"{len(words):02x} {listed} {count:03d}"
+    return f"{offsets[number]:08d} 00 {pos} {listed} {pointers}{frames}| {words[0]}{gloss}  \n"
 
 
 def _lay_out(synsets: list, gloss: str) -> list[int]:
