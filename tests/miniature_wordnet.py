@@ -86,20 +86,17 @@ EXCEPTIONS = {
 }
 
 
-def write_wordnet(data: Path, gloss: str = "") -> Path:
-    """The database as a corpus in this folder of NLTK's data; returns the corpus's folder.
-
-    With a long ``gloss`` of each word, the files do not fit into a reader's buffer.
-    """
+def write_wordnet(data: Path) -> Path:
+    """The database as a corpus in this folder of NLTK's data; returns the corpus's folder."""
     folder = data / "corpora" / "wordnet"
     folder.mkdir(parents=True)
     (folder / "lexnames").write_text("00\tadj.all\t3\n", encoding="utf-8")
     (folder / "index.sense").touch()
     synsets = SYNSETS + SECOND_SENSES
-    offsets = _lay_out(synsets, gloss)
+    offsets = _lay_out(synsets)
     lines: dict[str, list[str]] = {pos: [] for pos in POS}
     for number in range(len(synsets)):
-        lines[synsets[number][0]].append(_data_line(number, synsets, offsets, gloss))
+        lines[synsets[number][0]].append(_data_line(number, synsets, offsets))
     for pos, name in POS.items():
         (folder / f"data.{name}").write_text("".join(lines[pos]), encoding="utf-8")
         index: dict[str, list[int]] = {}
@@ -128,7 +125,7 @@ def _sense_id(number: int) -> str:
     return f"{number % 16:02d}"
 
 
-def _data_line(number: int, synsets: list, offsets: list[int], gloss: str) -> str:
+def _data_line(number: int, synsets: list, offsets: list[int]) -> str:
     pos, words, antonym, _ = synsets[number]
     # The lexical id tells the senses of a word apart.
     listed = " ".join(f"{word} {number % 16:x}" for word in words)
@@ -138,15 +135,14 @@ def _data_line(number: int, synsets: list, offsets: list[int], gloss: str) -> st
         target = next(n for n, (p, w, _, _) in enumerate(synsets) if p == pos and w[0] == antonym)
         pointers, count = f"! {offsets[target]:08d} {pos} 0101 ", 1
     frames = "01 + 02 00 " if pos == "v" else ""
-    listed = f"{len(words):02x} {listed} {count:03d}"
-    return f"{offsets[number]:08d} 00 {pos} {listed} {pointers}{frames}| {words[0]}{gloss}  \n"
+    return f"{offsets[number]:08d} 00 {pos} {len(words):02x} {listed} {count:03d} {pointers}{frames}| {words[0]}  \n"
 
 
-def _lay_out(synsets: list, gloss: str) -> list[int]:
+def _lay_out(synsets: list) -> list[int]:
     """Byte offsets of the lines in their files: they are of a length that does not depend on the offsets."""
     ends = dict.fromkeys(POS, 0)
     offsets = []
     for number, (pos, *_) in enumerate(synsets):
         offsets.append(ends[pos])
-        ends[pos] += len(_data_line(number, synsets, [0] * len(synsets), gloss).encode())
+        ends[pos] += len(_data_line(number, synsets, [0] * len(synsets)).encode())
     return offsets
