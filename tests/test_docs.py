@@ -13,7 +13,8 @@ from sentence_transformers import SentenceTransformer
 from benchmarks import tables
 from st_contrastive import cli, recipes
 from st_contrastive.methods import METHODS
-from tests.snippets import ROOT, commands, local, python_blocks, run_block, write_files
+from tests.processes import ROOT
+from tests.snippets import commands, local, python_blocks, run_block, write_files
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", *DOCS]

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import os
 import pickle
 import random
-import subprocess
-import sys
 
 import nltk
 import pytest
@@ -12,6 +9,7 @@ import pytest
 from st_contrastive.augmentations import AntonymReplacement, lexicon
 from st_contrastive.augmentations.lexicon import inflected
 from tests.miniature_wordnet import SYNSETS, write_wordnet
+from tests.processes import run_python
 
 ANTONYMS = [
     ("Larger cities are hotter, the easiest.", "Smaller cities are colder, the most difficult."),
@@ -122,11 +120,8 @@ assert opened_by == [parent]
 
 def test_a_forked_worker_reads_files_of_its_own():
     """Open files that are shared with the parent have one position for both. What forks here has no threads yet."""
-    command = [sys.executable, "-c", FORKING, nltk.data.path[0], *(word for _, (word, *_), _, _ in SYNSETS)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    parent, child = (line.split() for line in done.stdout.splitlines())
+    printed = run_python("-c", FORKING, nltk.data.path[0], *(word for _, (word, *_), _, _ in SYNSETS))
+    parent, child = (line.split() for line in printed.splitlines())
     assert parent == child
     assert len(parent) - parent.count("None") > 30
 

@@ -187,6 +187,7 @@ def test_tokens_without_an_embedding(build, sentences, added):
     assert torch.isfinite(ConIsILoss(model, strategy="subword")([model.preprocess(sentences)]).total)
 
 
+@pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated")  # from torch 2.13 on
 def test_ddp_that_broadcasts_buffers_before_each_mini_batch(build, sentences):
     """A process with fewer mini-batches would let the others wait."""
     model = build()
