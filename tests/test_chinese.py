@@ -64,7 +64,7 @@ def losses(model):
     yield stc.TwinsLoss(model), stc.twins_examples(MANDARIN, CANTONESE)
     own = tokenizer(CANTONESE)
     fraternal = stc.FraternalEmbedding(own, torch.randn(len(own), 8), model)
-    assert fraternal.alignment.anchors == len(set("".join(CANTONESE)) & set("".join(MANDARIN))) + len(SPECIALS)
+    assert fraternal.alignment.shared_tokens == len(set("".join(CANTONESE)) & set("".join(MANDARIN))) + len(SPECIALS)
     yield stc.TwinsLoss(model, fraternal=fraternal), stc.twins_examples(MANDARIN, CANTONESE, fraternal=fraternal)
     yield stc.InfoCSELoss(model, extra_layers=1), stc.text_examples(MANDARIN)
 

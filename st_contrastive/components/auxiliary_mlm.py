@@ -20,22 +20,22 @@ class AuxiliaryMLM(PartialEncoder):
     """Frozen lower layers, a few trainable layers on top, and a masked-LM head (Wu et al., 2022, section 3).
 
     The lower layers read the masked text. From the branching point on, the full encoder's sentence vector stands at
-    position 0; through it alone a gradient leaves the network, unless it is called with live weights.
+    position 0; through it alone a gradient leaves the network, unless it is called with the full encoder's weights.
 
     Use :meth:`from_encoder`, or :func:`~st_contrastive.components.load_auxiliary` for a trained one. A tied head takes
-    the embedding matrix of ``network``, whose lowest ``split_layer`` layers are frozen.
+    the embedding matrix of ``encoder``, whose lowest ``split_layer`` layers are frozen.
 
     Raises:
         ValueError: the encoder's family does not work as an auxiliary network.
     """
 
     def __init__(
-        self, network: PreTrainedModel, head: MaskedLMHead, split_layer: int, *, lower_dropout: bool = False
+        self, encoder: PreTrainedModel, head: MaskedLMHead, split_layer: int, *, lower_dropout: bool = False
     ) -> None:
-        super().__init__(network, split_layer, "an auxiliary network")
+        super().__init__(encoder, split_layer, "an auxiliary network")
         self.head, self.lower_dropout = head, lower_dropout
         self.extra_layers = len(self.layers) - split_layer
-        self.network.requires_grad_(False)
+        self.encoder.requires_grad_(False)
         self.layers[split_layer:].requires_grad_(True)
         self.train(True)
 
@@ -88,12 +88,12 @@ class AuxiliaryMLM(PartialEncoder):
         """What :func:`require_fit` compares."""
         depths = {"split_layer": self.split_layer, "extra_layers": self.extra_layers}
         own = {"tied_head": self.head.tied, "lower_dropout": self.lower_dropout}
-        return {**self.get_signature(self.network), **depths, **own}
+        return {**self.get_signature(self.encoder), **depths, **own}
 
     def train(self, mode: bool = True) -> AuxiliaryMLM:
         """As in PyTorch, but the frozen part stays in evaluation mode unless ``lower_dropout`` is set."""
         super().train(mode)
-        self.network.train(mode and self.lower_dropout)
+        self.encoder.train(mode and self.lower_dropout)
         self.layers[self.split_layer :].train(mode)
         return self
 

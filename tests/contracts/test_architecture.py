@@ -9,6 +9,7 @@ import st_contrastive
 
 ROOT = Path(st_contrastive.__file__).parent
 MAY_IMPORT = {
+    "_arguments": set(),
     "_checks": set(),
     "_files": set(),
     "_random": set(),
@@ -17,7 +18,7 @@ MAY_IMPORT = {
     "objectives": {"objectives"},
     "encoder": {"encoder", "_checks"},
     "components": {"components", "encoder", "objectives", "_checks", "_files"},
-    "losses": {"losses", "components", "objectives", "encoder", "distributed", "_checks", "_random"},
+    "losses": {"losses", "components", "objectives", "encoder", "distributed", "_arguments", "_checks", "_random"},
     "augmentations": {"augmentations", "_checks"},
     "inputs": {"inputs", "_checks", "_files"},
     "training": {"training", "losses", "components", "encoder", "distributed", "_checks", "_files"},

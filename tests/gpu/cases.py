@@ -41,7 +41,7 @@ def loss_on(
     labels = torch.zeros(len(sentences))
     if name == GERMAN:
         fraternal = FraternalEmbedding.from_pretrained(german, model, max_length=30)
-        labels = torch.tensor(fraternal.labels(foreign.GERMAN))
+        labels = torch.tensor(fraternal.encode_labels(foreign.GERMAN))
         loss, batch = TwinsLoss(model, fraternal=fraternal, **options), [model.preprocess(sentences)]
     else:
         loss, batch = build_loss(name, model, **options), columns(model, sentences, name)

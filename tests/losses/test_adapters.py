@@ -161,11 +161,11 @@ def test_both_stages_and_the_saved_model(adapted, sentences, tmp_path):
     train(stage1)
     stage1.save_auxiliary(tmp_path / "stage1")
     # Its lower half is what the adapted encoder's is now.
-    lower = stage1.auxiliary.network.encoder.layer[0].attention.self.query.weight
+    lower = stage1.trained_auxiliary().encoder.encoder.layer[0].attention.self.query.weight
     merged = own_copy(model[0].model).encoder.layer[0].attention.self.query.weight
     assert torch.equal(lower, merged)
     loss = InfoCSELoss(model, auxiliary=tmp_path / "stage1", mlm_weight=0.1)
-    assert torch.equal(loss.auxiliary.network.encoder.layer[0].attention.self.query.weight, merged)
+    assert torch.equal(loss.auxiliary.encoder.encoder.layer[0].attention.self.query.weight, merged)
     train(loss)
     model.save_pretrained(str(tmp_path / "out"))
     assert (tmp_path / "out" / "adapter_model.safetensors").is_file()

@@ -20,7 +20,8 @@ from st_contrastive import (
     text_examples,
 )
 from st_contrastive.components import masked_lm_head
-from st_contrastive.losses import base, conditioned, conisi
+from st_contrastive.losses import conditioned, conisi
+from st_contrastive.losses import step as step_module
 from st_contrastive.training import ContrastiveTrainer
 from tests.cases import switch_off_dropout
 
@@ -76,7 +77,7 @@ def step(build, sentences, tmp_path, monkeypatch):
 
             return call
 
-        for module, objective in ((base, "info_nce"), (masked_lm_head, "masked_lm"), (conditioned, "replaced_tokens"),
+        for module, objective in ((step_module, "info_nce"), (masked_lm_head, "masked_lm"), (conditioned, "replaced_tokens"),
                                   (conisi, "interaction")):  # fmt: skip
             monkeypatch.setattr(module, objective, noted(getattr(module, objective)))
         loss.register_forward_hook(lambda _, __, out: terms.update({key: term.item() for key, term in out.items()}))

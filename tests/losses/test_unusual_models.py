@@ -193,7 +193,7 @@ def test_settings_with_one_entry_a_layer(build, sentences):
     model = with_encoder(build(), transformers.LongformerModel(config, add_pooling_layer=False))
     assert SimCSELoss(model, mlm_weight=0.1).mlm_head.network.config.attention_window == [4]
     loss = InfoCSELoss(model, split_layer=1, extra_layers=2)
-    assert loss.auxiliary.network.config.attention_window == [4, 8, 8]
+    assert loss.auxiliary.encoder.config.attention_window == [4, 8, 8]
     assert torch.isfinite(loss([model.preprocess(sentences)]).total)
 
 

@@ -134,7 +134,7 @@ def check_gradients(bert, german):
             if "keys" not in key:  # which have as many places a slot as the largest batch
                 torch.testing.assert_close(own_buffers[key], value, rtol=1e-4, atol=1e-6)
         if queue is not None:
-            for ours, theirs in zip(own_queue.entries(), queue.entries(), strict=True):
+            for ours, theirs in zip(own_queue.keys_and_weights(), queue.keys_and_weights(), strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
         if dist.get_rank() == 0:
             found = ", ".join(f"{part} {error:.1e}" for part, error in errors.items())

@@ -48,8 +48,8 @@ def test_a_term_that_ends_where_equal_vectors_have_it(made, arguments, method):
 class Own(SimCSELoss):
     """A user's loss with a term of its own name."""
 
-    def compute_terms(self, columns, labels):
-        return {"mine": 8 * super().compute_terms(columns, labels)["contrastive"]}
+    def compute_terms(self, step, batches, labels):
+        return {"mine": 8 * super().compute_terms(step, batches, labels)["contrastive"]}
 
     def chance_levels(self, batch_size):
         return {"mine": 8 * self.chance_level(batch_size)}

@@ -174,7 +174,7 @@ def test_models_of_several_families_in_a_search(build, arguments, sentences, tmp
     trainer = searching(build, arguments, sentences, loss, families, save_strategy="steps", save_steps=2, max_steps=2)
     for kind in ("Roberta", "Bert"):
         trainer.train()
-        assert kind in type(trainer.loss.auxiliary.network).__name__
+        assert kind in type(trainer.loss.auxiliary.encoder).__name__
         saved = SentenceTransformer(str(tmp_path / "run" / "checkpoint-2"), device="cpu")
         assert saved.tokenizer.get_vocab() == trainer.model.tokenizer.get_vocab()
 
