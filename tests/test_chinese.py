@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
@@ -14,12 +13,6 @@ from torch.utils.data import DataLoader
 
 import st_contrastive as stc
 from st_contrastive.augmentations import RandomDeletion
-from tests.filters import TRAINING
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    *TRAINING,
-]
 
 MANDARIN = [
     "小猫在暖和的椅子上睡觉。",

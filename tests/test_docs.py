@@ -13,19 +13,13 @@ from sentence_transformers import SentenceTransformer
 from benchmarks import tables
 from st_contrastive import cli, recipes
 from st_contrastive.methods import METHODS
-from tests.filters import TRAINING
-from tests.snippets import ROOT, commands, local, python_blocks, run_block, write_files
+from tests.processes import ROOT
+from tests.snippets import commands, local, python_blocks, run_block, write_files
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", *DOCS]
 WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 COMMANDS = sorted({command for page in PAGES for command in commands(page)})
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:max_length is 96"),  # the tiny encoder reads 64 tokens
-]
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
-import subprocess
 import sys
 
 import pytest
@@ -16,18 +14,10 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 from st_contrastive import evaluation
 from tests import foreign
-from tests.filters import TRAINING
-from tests.snippets import ROOT, write_documents, write_files
+from tests.processes import ROOT, TORCHRUN, run_python
+from tests.snippets import write_documents, write_files
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore:Of the first"),
-    pytest.mark.filterwarnings("ignore:max_length is 96"),  # the tiny encoder reads 64 tokens
-]
 
 
 @pytest.fixture
@@ -159,12 +149,7 @@ class Table:
 @pytest.mark.long
 def test_two_processes(checkpoint, sentences, tmp_path):
     (tmp_path / "corpus.txt").write_text("\n".join(f"{text} {n}" for n in range(13) for text in sentences))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += [str(ROOT / "examples" / "two_processes.py"), str(checkpoint("bert")), "corpus.txt", "out"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=300, env=environment, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "2 processes" in done.stdout
+    script = ROOT / "examples" / "two_processes.py"
+    line = (*TORCHRUN, 2, script, checkpoint("bert"), "corpus.txt", "out")
+    assert "2 processes" in run_python(*line, cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
     assert saved(tmp_path / "out")

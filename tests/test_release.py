@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from st_contrastive import __version__
-from tests.snippets import ROOT
+from tests.processes import ROOT
 
 #: Every file that has the repository's address, and how many times at least.
 ADDRESSES = {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -16,10 +14,8 @@ from sentence_transformers import SentenceTransformer
 
 from st_contrastive import recipes
 from st_contrastive.cli import main
-from tests.conftest import SENTENCES
-from tests.filters import TRAINING
-
-pytestmark = [pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"), *TRAINING]
+from tests.cases import SENTENCES
+from tests.processes import TORCHRUN, run_python
 
 
 @pytest.fixture
@@ -252,22 +248,16 @@ def test_help_needs_no_torch():
         "import sys, contextlib\nfrom st_contrastive.cli import main\n"
         "with contextlib.suppress(SystemExit):\n    main(['train', '--help'])\nprint('torch' in sys.modules)"
     )
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    shown = run_python("-c", script)
     assert shown.endswith("False\n")
     assert "--loss NAME" in shown
 
 
 @pytest.mark.long
 def test_two_processes(words, sts, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29587"]
     words += ["--loss", "simcse", "--save_steps", "1", "--eval_steps", "1", "--use_cpu"]
     words += ["--dev", str(sts / "tiny" / "test.jsonl")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        [*command, "-m", "st_contrastive", *words], capture_output=True, text=True, env=environment, timeout=300
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("Saved in") == 1
+    assert run_python(*TORCHRUN, 2, "-m", "st_contrastive", *words).count("Saved in") == 1
     assert SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(["rain"]).shape == (1, 32)
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
     assert state["global_step"] == 2

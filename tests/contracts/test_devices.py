@@ -14,13 +14,7 @@ import torch
 from st_contrastive import FraternalEmbedding, TwinsLoss
 from st_contrastive.losses import Step
 from tests import foreign
-from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss, columns
-from tests.selection import crossed
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
+from tests.cases import CASES, ONE_OF_EACH, build_loss, columns, crossed
 
 
 def step(loss, batch, labels):

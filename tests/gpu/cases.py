@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from st_contrastive import FraternalEmbedding, TwinsLoss
 from tests import foreign
-from tests.contracts.test_losses import CASES, build_loss, columns
+from tests.cases import CASES, build_loss, columns
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda", 0) if CUDA else torch.device("cpu")

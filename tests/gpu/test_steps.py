@@ -14,15 +14,11 @@ from transformers.utils import is_flash_attn_2_available
 
 from st_contrastive.components import ReplacedTokenDetector
 from st_contrastive.encoder import passes
-from tests.conftest import switch_off_dropout
-from tests.contracts.test_losses import ONE_OF_EACH
+from tests.cases import ONE_OF_EACH, switch_off_dropout
 from tests.gpu.cases import CUDA, RUNS, CPURandomNumbers, chosen, loss_on
 
-pytestmark = [
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-]
+# A GPU has more to warn of.
+pytestmark = [pytest.mark.filterwarnings("default")] if CUDA else []
 
 
 def gradients_of(loss):

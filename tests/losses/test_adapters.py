@@ -20,8 +20,6 @@ from st_contrastive import (
 from st_contrastive.encoder.copies import own_copy
 from st_contrastive.training import ContrastiveTrainer
 
-pytestmark = pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")
-
 
 def lora(**options):
     return peft.LoraConfig(task_type="FEATURE_EXTRACTION", **{"r": 4, "init_lora_weights": False, **options})
@@ -87,7 +85,6 @@ def test_adapters_that_are_off_or_merged_are_not_merged_again(adapted, sentences
     torch.testing.assert_close(states(own_copy(encoder), model, sentences), on, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of what PEFT calls in transformers
 def test_a_wrapped_encoder_is_copied_too(build, sentences):
     model = build()
     wrapped = peft.get_peft_model(copy.deepcopy(model[0].model), lora())
@@ -98,7 +95,6 @@ def test_a_wrapped_encoder_is_copied_too(build, sentences):
     )
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of what PEFT calls in transformers
 def test_a_wrapped_encoder_is_refused_where_it_would_be_lost(build, sentences, tmp_path):
     """sentence-transformers can't load the checkpoints of one, and a network can't follow its weights."""
     model = build()
@@ -142,7 +138,6 @@ def test_adapters_with_trained_tokens(build, sentences, kind):
     kind(model)([model.preprocess(sentences)]).backward()
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of what PEFT calls in transformers
 def test_prompt_tuning_has_no_places_for_masked_tokens(build):
     model = build("bert-mlm")
     config = peft.PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)

@@ -107,7 +107,6 @@ def made(name, folder):
     return loss
 
 
-@pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only")
 @pytest.mark.parametrize("name", CASES)
 def test_terms_gradients_and_queue(tmp_path, monkeypatch, name):
     loss, (kind, _, weights, copies) = made(name, tmp_path), CASES[name]

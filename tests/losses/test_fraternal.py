@@ -10,14 +10,7 @@ from torch.utils.data import DataLoader
 
 from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsLoss, twins_dataset, twins_examples
 from tests import foreign
-from tests.conftest import without_the_package
-from tests.filters import TRAINING
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss takes the encoder's dropout"),
-    pytest.mark.filterwarnings("ignore:.* rows have an empty text"),
-]
+from tests.cases import without_the_package
 
 
 @pytest.fixture(scope="session")

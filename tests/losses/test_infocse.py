@@ -10,13 +10,6 @@ from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.encoder.layers import get_layers
 from st_contrastive.training import load_loss_state, save_loss_state
-from tests.filters import TRAINING
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
 
 
 @pytest.fixture

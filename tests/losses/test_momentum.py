@@ -13,9 +13,6 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 
 from st_contrastive import MomentumContrastLoss, SimCSELoss, text_dataset
 from st_contrastive.components import MomentumEncoder
-from tests.filters import TRAINING
-
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only")]
 
 
 def vectors(model, texts):

@@ -19,17 +19,8 @@ from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, SimCSELoss,
 from st_contrastive.encoder import passes
 from st_contrastive.encoder.passes import cheapest_groups
 from st_contrastive.encoder.token_batch import CorruptedTokens
-from tests.conftest import Standardised, switch_off_dropout
-from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss, columns
-from tests.filters import TRAINING
-from tests.selection import crossed
+from tests.cases import CASES, ONE_OF_EACH, Standardised, build_loss, columns, crossed, switch_off_dropout
 
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
 LONG = ["a rather long sentence of many words that is cut nowhere at all", "short", "it rains", "a b c d e f g h i j"]
 
 

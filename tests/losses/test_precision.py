@@ -23,14 +23,8 @@ from st_contrastive.components import masked_lm_head
 from st_contrastive.losses import conditioned, conisi
 from st_contrastive.losses import step as step_module
 from st_contrastive.training import ContrastiveTrainer
-from tests.conftest import switch_off_dropout
-from tests.filters import TRAINING
+from tests.cases import switch_off_dropout
 
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-]
 #: Each loss with what it can own, and fewest linear layers in that.
 OWNERS = {
     "simcse": (lambda model: SimCSELoss(model, mlm_weight=0.1), 2),

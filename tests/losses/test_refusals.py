@@ -25,18 +25,7 @@ from st_contrastive import (
 )
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead
 from st_contrastive.encoder.model import get_encoder
-from st_contrastive.methods import METHODS
-from tests.filters import TRAINING
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:model is a decoder that is read at its first token"),
-]
-LOSSES = [method.loss_class for method in METHODS.values()]
-
+from tests.cases import LOSSES
 
 # A network whose weight is 0.
 
@@ -199,6 +188,7 @@ def test_tokens_without_an_embedding(build, sentences, added):
     assert torch.isfinite(ConIsILoss(model, strategy="subword")([model.preprocess(sentences)]).total)
 
 
+@pytest.mark.filterwarnings("ignore:.broadcast_buffers. is deprecated")  # from torch 2.13 on
 def test_ddp_that_broadcasts_buffers_before_each_mini_batch(build, sentences):
     """A process with fewer mini-batches would let the others wait."""
     model = build()

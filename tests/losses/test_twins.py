@@ -19,12 +19,6 @@ from st_contrastive.objectives import info_nce, twins_margin
 from st_contrastive.objectives.contrast import pairwise_cos_sim
 from tests import foreign
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout"),
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:.* rows have an empty text"),
-]
-
 #: Longer than the sentence, shorter, and empty.
 TRANSLATIONS = ["the small cat sleeps on a warm chair and rain falls", "dogs", "", "a man reads"]
 

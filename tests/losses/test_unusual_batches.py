@@ -23,17 +23,7 @@ from st_contrastive import (
 from st_contrastive.encoder import passes
 from st_contrastive.encoder.model import ModelState
 from st_contrastive.losses import Step
-from tests.conftest import SMALL
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
-
-
-def with_encoder(model, encoder):
-    model[0].model = encoder
-    return model.train()
+from tests.cases import SMALL, with_encoder
 
 
 @pytest.fixture

@@ -24,19 +24,7 @@ from st_contrastive import (
     TwinsLoss,
 )
 from st_contrastive.encoder.model import get_encoder, has_dropout, learned_positions
-from tests.conftest import SMALL, Standardised
-from tests.filters import TRAINING
-from tests.losses.test_refusals import LOSSES
-from tests.losses.test_unusual_batches import with_encoder
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:model is a decoder that is read at its first token"),
-]
-
+from tests.cases import LOSSES, SMALL, Standardised, with_encoder
 
 # Texts longer than the positions.
 

@@ -21,15 +21,8 @@ from benchmarks import run as benchmark
 from st_contrastive import recipes
 from st_contrastive.evaluation import STSEvaluator
 from st_contrastive.recipes import Recipe, _build
-from tests.conftest import SENTENCES, WORDS
-from tests.filters import TRAINING
+from tests.cases import SENTENCES, WORDS
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only augmentation"),
-    *TRAINING,
-]
 SMALL = {"per_device_train_batch_size": 4, "max_steps": 2, "dev": None}
 
 
@@ -357,7 +350,6 @@ def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, segment):
     assert counts["rows"] - counts.get("repeated", 0) - counts["held out"] == len(dataset) / parts
 
 
-@pytest.mark.filterwarnings("ignore:Of the first")
 @pytest.mark.parametrize("segment", [{}, {"segment": "en"}])
 def test_the_first_stage_trains_on_no_held_out_document(checkpoint, tmp_path, segment):
     stages = []

@@ -12,9 +12,6 @@ from transformers import TrainerCallback
 from st_contrastive import SimCSELoss, text_dataset
 from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.collapse import find_collapse
-from tests.filters import TRAINING
-
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
 
 
 class After(TrainerCallback):

@@ -16,10 +16,7 @@ from transformers import TrainerCallback
 
 import st_contrastive as stc
 from st_contrastive.training import ContrastiveTrainer
-from tests.filters import TRAINING
-from tests.training.conftest import ByStep, assert_equal, state_of
-
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")]
+from tests.cases import ByStep, assert_equal, state_of
 
 LONG = "the cat " * 100
 
