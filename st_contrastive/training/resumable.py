@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 #: May grow: training goes on for longer.
 MAY_GROW = frozenset(("max_steps", "num_train_epochs"))
 #: Say where results go, what is logged, saved and scored, and on which device; none changes what a step computes.
@@ -24,3 +28,18 @@ MAY_CHANGE = frozenset(
         "ddp_backend ddp_timeout ddp_bucket_cap_mb local_rank do_train do_eval do_predict"
     ).split()
 )
+
+
+def refused_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Of two runs' arguments, the values before and now of those that a resumed run may not change."""
+    changed = {name: (before.get(name), now.get(name)) for name in sorted(before.keys() | now.keys())}
+    return {
+        name: (old, new)
+        for name, (old, new) in changed.items()
+        if old != new and name not in MAY_CHANGE and not (name in MAY_GROW and _limit(old) <= _limit(new))
+    }
+
+
+def _limit(value: float | None) -> float:
+    """Of steps or epochs; none and -1 set no limit."""
+    return math.inf if value is None or value < 0 else value
