@@ -206,14 +206,16 @@ def _announce(trainer: Any, progress: Progress) -> None:
 
 
 def _verdict(result: Run, settings: Mapping[str, Any]) -> str:
-    """Three lines: the scores, what is saved and why, and what to type next."""
-    folder, why = str(result.trainer.args.output_dir), "" if result.before is None else ", which scored best"
+    """The scores, what is saved and why, and what to type next; each in a line."""
+    folder, is_judged = str(result.trainer.args.output_dir), bool(result.judgements)
+    why = "" if result.before is None else ", judged better" if is_judged else ", which scored best"
     saved = {"trained": "the trained weights", "mixture": "the mixture of the trained weights with the start"}
     what = saved.get(str(result.saved), "the encoder that you started from")
     if result.saved == "start":
-        why, following = ", since nothing scored higher", _another_try(result)
+        why = f", since nothing {'is better beyond chance' if is_judged else 'scored higher'}"
+        following = _another_try(result)
     else:
-        following = f"SentenceTransformer({folder!r}) loads it; {_comparison(folder, settings)}"
+        following = f"SentenceTransformer({folder!r}) loads it; to compare: {_comparison(folder, settings)}"
     return f"{result}\nSaved in {folder}: {what}{why}.\nNext: {following}"
 
 
@@ -227,11 +229,10 @@ def _another_try(result: Run) -> str:
 
 def _comparison(folder: str, settings: Mapping[str, Any]) -> str:
     """A command that compares the saved model with the start: on the user's own documents, where they are known."""
-    data, column = settings.get("data"), settings.get("column")
-    words = ["st-contrastive", "evaluate", str(settings["model"]), folder]
-    if settings.get("dev") == "corpus" and isinstance(data, str):
-        words += ["--corpus", data]
-        words += ["--column", column if isinstance(column, str) else ",".join(column)] if column else []
-        return f"{shlex.join(words)} compares the two."
+    start, data, column = str(settings["model"]), settings.get("data"), settings.get("column") or ()
+    columns = column.split(",") if isinstance(column, str) else [*column]
+    if isinstance(data, str) and (settings.get("dev") == "corpus" or len(columns) == 2):
+        named = ["--column", ",".join(columns)] if columns else []
+        return shlex.join(["st-contrastive", "search", data, start, folder, "a query", *named])
     extra = "" if find_spec("mteb") else " (it needs the extra eval)"
-    return f"{shlex.join(words)} compares the two on MTEB's STSBenchmark{extra}."
+    return shlex.join(["st-contrastive", "evaluate", start, folder]) + extra

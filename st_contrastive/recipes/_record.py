@@ -12,28 +12,38 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
 
-from datasets import Dataset
-
 from st_contrastive import __version__
 from st_contrastive._files import complete_file
 from st_contrastive.methods import find_method
 from st_contrastive.recipes._recipe import Recipe, dump, load, names, parse
 from st_contrastive.recipes._settings import RUN, defaults, resolve_settings
 from st_contrastive.settings import Location
+from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.resumable import refused_changes
 
 FILE_NAME = "run.yaml"
 #: Words that name no file.
 _WORDS = ("corpus", "stsb")
-#: What a resumed run may change, beside the Trainer's arguments; of the data, the texts are compared.
-_MAY_CHANGE = ("mix", "card_examples", "data", "translations", "hub_token")
-_TEXTS = re.compile(r"^# Texts: (.*)$", re.MULTILINE)
+#: What a resumed run may change, beside the Trainer's arguments. Of the first three, the content is compared.
+_MAY_CHANGE = ("data", "translations", "model", "mix", "card_examples")
 
 
-def write_record(folder: Path, recipe: Recipe, settings: Mapping[str, Any], dataset: Dataset) -> None:
-    """Write the settings as a file that ``st-contrastive train`` reads."""
+def fingerprints(trainer: ContrastiveTrainer) -> dict[str, str]:
+    """What a run begins with, by the setting that names it: of the texts and of the weights, a checksum."""
+    texts = weights = 0
+    dataset: Any = trainer.train_dataset
+    for batch in dataset.iter(10_000):
+        texts = zlib.crc32(repr([*batch.items()]).encode("utf-8", "backslashreplace"), texts)
+    for name, weight in trainer.model.state_dict().items():
+        if "pooler" not in name:  # which may be drawn, and is not used
+            weights = zlib.crc32(str(weight.flatten()[:100].tolist()).encode(), weights)
+    return {"data": f"{len(dataset)} rows with checksum {texts:08x}", "model": f"weights with checksum {weights:08x}"}
+
+
+def write_record(folder: Path, recipe: Recipe, settings: Mapping[str, Any], found: Mapping[str, str]) -> None:
+    """Write the settings as a file that ``st-contrastive train`` reads, with what :func:`fingerprints` found."""
     versions = ", ".join(f"{name} {version(name)}" for name in ("sentence-transformers", "transformers", "torch"))
-    lines = [f"# st_contrastive {__version__}, {versions}", f"# Texts: {_texts(dataset)}"]
+    lines = [f"# st_contrastive {__version__}, {versions}", *(f"# {name}: {text}" for name, text in found.items())]
     kept = located(settings)
     kept.pop("hub_token", None)
     if not isinstance(kept.get("data", ""), str):
@@ -75,30 +85,28 @@ def require_same_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         changed.pop(name, None)
     if None in changed.get("dev", ()):  # one that is added, or left out
         del changed["dev"]
-    for name in _locations(settings):
-        old, new = map(str, changed.get(name, ("", "")))
-        if os.path.basename(old) == os.path.basename(new) and not os.path.exists(old):  # it was moved
-            changed.pop(name, None)
     if changed:
         values = "; ".join(f"{name} is {new!r}, and was {old!r}" for name, (old, new) in changed.items())
         raise ValueError(
-            f"resume_from_checkpoint continues the run of {folder / FILE_NAME}, and {values}. Give what it was, or "
+            f"{values} in the run that resume_from_checkpoint continues ({folder / FILE_NAME}). Give what it was, or "
             "train anew in another output_dir."
         )
 
 
-def require_same_texts(folder: Path, dataset: Dataset) -> None:
-    """Require the texts of the run that is in the folder.
+def require_same_beginning(folder: Path, found: Mapping[str, str]) -> None:
+    """Require the texts and the weights that the run in the folder began with, as :func:`fingerprints` gives them.
 
     Raises:
-        ValueError: it was trained on others.
+        ValueError: one differs.
     """
-    found = _TEXTS.search(_record(folder) or "")
-    if found and found[1] != _texts(dataset):
-        raise ValueError(
-            f"data: resume_from_checkpoint continues the run of {folder / FILE_NAME}, which was trained on other texts "
-            f"({found[1]}) than these ({_texts(dataset)}). Give those, or train anew in another output_dir."
-        )
+    text = _record(folder) or ""
+    for name, now in found.items():
+        before = re.search(rf"^# {name}: (.*)$", text, re.MULTILINE)
+        if before and before[1] != now:
+            raise ValueError(
+                f"{name} is another than that of the run that resume_from_checkpoint continues: {now}, and not "
+                f"{before[1]} ({folder / FILE_NAME}). Give what it was, or train anew in another output_dir."
+            )
 
 
 def _record(folder: Path) -> str | None:
@@ -107,17 +115,15 @@ def _record(folder: Path) -> str | None:
     return file.read_text(encoding="utf-8") if file.is_file() else None
 
 
-def _texts(dataset: Dataset) -> str:
-    """Their number and a checksum, which differ where the texts or their order do."""
-    checksum = 0
-    for batch in dataset.iter(10_000):
-        checksum = zlib.crc32(repr([*batch.items()]).encode("utf-8", "backslashreplace"), checksum)
-    return f"{len(dataset)} rows, checksum {checksum:08x}"
-
-
 def _complete(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a run as a file holds them, those that are not given too; without what no file holds."""
+    """All settings of a run as a file holds them, those that are not given too; without what no file holds.
+
+    Of files and folders, which may have been moved, the last part.
+    """
     whole = {**defaults(settings), **located(settings)}
+    for name in _locations(settings):
+        if isinstance(whole[name], str) and os.path.isabs(whole[name]):
+            whole[name] = os.path.basename(whole[name])
     whole |= {f"stage1.{name}": value for name, value in (whole.pop("stage1") or {}).items()}
     plain = {}
     for name, value in whole.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,19 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 from transformers import TrainerCallback
 
+from st_contrastive._checks import warn
 from st_contrastive._files import is_path
+from st_contrastive.evaluation import Comparison, CorpusEvaluator, Judgement, compare_paired, title_agreement
 from st_contrastive.recipes._build import build
 from st_contrastive.recipes._data import Data
 from st_contrastive.recipes._recipe import Recipe, dump, load
-from st_contrastive.recipes._record import require_same_settings, require_same_texts, write_record
+from st_contrastive.recipes._record import fingerprints, require_same_beginning, require_same_settings, write_record
 from st_contrastive.recipes._settings import resolve_settings, takes
 from st_contrastive.training import ContrastiveTrainer, interpolate_weights
 from st_contrastive.training.card import add_to_card
 
+#: Pairs that are drawn to see whether their texts belong together.
+_PAIRS = 2000
 #: Settings of stage 2 that stage 1 has no use for, and those that a model card doesn't show.
 _LATER = set("loss dev mix eval_strategy eval_steps load_best_model_at_end metric_for_best_model push_to_hub".split())
 _PRIVATE = {"data", "translations", "output_dir", "prompts", "hub_token"}
@@ -28,11 +32,15 @@ _PRIVATE = {"data", "translations", "output_dir", "prompts", "hub_token"}
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a run; ``str`` gives the scores in a line.
+    """What came of a run; ``str`` gives the scores, and with ``dev="corpus"`` the comparison with the start.
 
-    With ``dev``, ``before``, ``after`` and ``mixed`` are the scores of the start, of the trained weights of the best
-    step, and of their mixture. ``saved`` is "start", "trained" or "mixture". Of a run that ``collapsed``, which says
-    how, nothing is saved. ``trainer`` is that of the last stage.
+    Attributes:
+        trainer: of the last stage.
+        before, after, mixed: with ``dev``, the scores of the start, of the trained weights of the best step, and of
+            their mixture.
+        saved: "start", "trained" or "mixture"; None of a run that collapsed.
+        collapsed: how it did, or None.
+        judgements: with ``dev="corpus"``, each question's result, by "start", "trained" and "mixture".
     """
 
     trainer: ContrastiveTrainer
@@ -41,6 +49,13 @@ class Run:
     mixed: float | None = None
     saved: str | None = None
     collapsed: str | None = None
+    judgements: Mapping[str, Judgement] = field(default_factory=dict)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """What is saved against the start, question by question; of a saved start, the trained weights."""
+        name = "mixture" if self.saved == "mixture" else "trained"
+        return compare_paired(self.judgements["start"], self.judgements[name]) if name in self.judgements else None
 
     @property
     def helped(self) -> bool | None:
@@ -50,7 +65,16 @@ class Run:
     def __str__(self) -> str:
         scores = {"before training": self.before, "after": self.after, "mixed": self.mixed}
         said = ", ".join(f"{name} {100 * score:.2f}" for name, score in scores.items() if score is not None)
-        return f"Score {said}." if said else "No dev was given, so whether training helped is not known."
+        if not said:
+            return "No dev was given, so whether training helped is not known."
+        lines = [f"Score {said}."]
+        if self.comparison is not None:
+            lines.append(f"{'Mixed' if self.saved == 'mixture' else 'After training'}: {self.comparison}")
+        with_words = [judged.mixed_ndcg for name, judged in self.judgements.items() if name in ("start", "trained")]
+        if len(with_words) == 2 and None not in with_words:
+            before, after = (f"{100 * (score or 0):.2f}" for score in with_words)
+            lines.append(f"Mixed with BM25 (0.7 cosine + 0.3 BM25): {before} before training, {after} after.")
+        return "\n".join(lines)
 
 
 def run(
@@ -67,8 +91,8 @@ def run(
     Stage 1 goes to ``output_dir/stage1``. It takes the settings of the run, but for those that the recipe, or
     ``stage1={...}``, names for it; with ``auxiliary``, a folder or None, there is no stage 1.
     ``mix`` is the share of the trained weights in a mixture with those of the start. With ``dev``, the start, the
-    trained weights and the mixture are scored, and the best is saved; the start, if neither is judged better. Without
-    ``dev``, the mixture is saved, or the trained weights if there is none.
+    trained weights and the mixture are scored, and the best is saved: with ``dev="corpus"``, if it is better beyond
+    chance, and else the start. Without ``dev``, the mixture is saved, or the trained weights if there is none.
 
     ``output_dir/run.yaml`` holds the settings, for ``st-contrastive train``. ``resume_from_checkpoint="true"``
     continues from the newest checkpoint, if there is one, with the settings of that run: steps and epochs may be more,
@@ -110,6 +134,7 @@ class TrainingRun:
         self.trainer: ContrastiveTrainer
         self.weights: dict[str, dict[str, Tensor]] = {}
         self.scores: dict[str, float] = {}
+        self.judgements: dict[str, Judgement] = {}
         self.saved: str | None = None
         self.collapsed: str | None = None
 
@@ -117,7 +142,7 @@ class TrainingRun:
     def result(self) -> Run:
         """What has come of it."""
         before, after, mixed = (self.scores.get(name) for name in ("start", "trained", "mixture"))
-        return Run(self.trainer, before, after, mixed, self.saved, self.collapsed)
+        return Run(self.trainer, before, after, mixed, self.saved, self.collapsed, self.judgements)
 
     def prepare(self) -> None:
         """Read the data, build the Trainer of the last stage, and score the start."""
@@ -127,9 +152,12 @@ class TrainingRun:
             require_same_settings(resumed, settings)
         self.trainer = build(self.settings)  # what is wrong with stage 2 is said before hours of stage 1
         texts: Any = self.trainer.train_dataset
+        found = fingerprints(self.trainer)
         if resumed is not None:
-            require_same_texts(resumed, texts)
-        self.recorder = _Recorder(lambda: write_record(self.folder, self.recipe, settings, texts))
+            require_same_beginning(resumed, found)
+        elif "other" in texts.column_names and not {"augment", "pairs"} & self.settings.keys():
+            _check_pairs(self.trainer)
+        self.recorder = _Recorder(lambda: write_record(self.folder, self.recipe, settings, found))
         if self.stage1 is None:
             self._begin(self.trainer)
         self._score("start")
@@ -177,7 +205,7 @@ class TrainingRun:
         if "mix" in self.settings:
             interpolate_weights(self.trainer.model, self.weights["start"], self.settings["mix"])
             self._score("mixture")
-        self.saved = best_of(self.scores) if self.scores else [*self.weights][-1]
+        self.saved = self._best() if self.scores else [*self.weights][-1]
         if self.scores:  # the card has the score of what was scored last
             evaluator: Any = self.trainer.evaluator
             results: Any = self.trainer.model.model_card_data.eval_results_dict
@@ -220,13 +248,29 @@ class TrainingRun:
         self.weights[name] = {key: weight.detach().to("cpu", copy=True) for key, weight in model.state_dict().items()}
         if evaluator is None:
             return
+        # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
+        if isinstance(evaluator, CorpusEvaluator):
+            (self.judgements[name],) = broadcast_object_list([evaluator.judge(model)])
+            self.scores[name] = self.judgements[name].ndcg
+            return
         card: Any = model.model_card_data
         steps = [*card.training_logs]
-        # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
         scores: Any = evaluator(model)
         card.training_logs = steps  # to which the evaluator has added a row
-        (score,) = broadcast_object_list([float(scores[evaluator.primary_metric])])
-        self.scores[name] = float(score)
+        (self.scores[name],) = broadcast_object_list([float(scores[evaluator.primary_metric])])
+
+    def _best(self) -> str:
+        """What scored best of what is better than the start; the start, if nothing is."""
+        start = self.judgements.get("start")
+        better = ["start"]
+        for name, score in self.scores.items():
+            judged = self.judgements.get(name)
+            if start is None or judged is None:
+                is_better = score > self.scores["start"]
+            else:
+                is_better = compare_paired(start, judged).decision == "better"
+            better += [name] if is_better else []
+        return max(better, key=lambda name: (name != "start", self.scores[name]))
 
 
 class _Recorder(TrainerCallback):
@@ -236,13 +280,20 @@ class _Recorder(TrainerCallback):
         self.write = write
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        state.compute_steps(args, state.max_steps)  # a resumed run has those of its checkpoint
         if state.is_world_process_zero:
             self.write()
 
 
-def best_of(scores: Mapping[str, float]) -> str:
-    """The name of the highest score; the start's, if none is higher."""
-    return max(("start", *(name for name in scores if scores[name] > scores["start"])), key=scores.__getitem__)
+def _check_pairs(trainer: ContrastiveTrainer) -> None:
+    """Require that the texts of a pair belong together more than those of different pairs: a column may be shuffled."""
+    texts: Any = trainer.train_dataset
+    rows = texts.shuffle(seed=0).select(range(min(len(texts), _PAIRS)))
+    agreement = title_agreement(trainer.model, zip(rows["sentence"], rows["other"], strict=True))
+    if agreement.decision == "equal":
+        raise ValueError(f"column: the two texts of a row don't belong together. {agreement} Are its rows in order?")
+    if agreement.decision == "weak":
+        warn(f"The two texts of a row hardly belong together. {agreement} Look at some rows before you trust the run.")
 
 
 def _card(recipe: str, settings: Mapping[str, Any], run: Run) -> str:
@@ -253,4 +304,4 @@ def _card(recipe: str, settings: Mapping[str, Any], run: Run) -> str:
         if name not in _PRIVATE
     }
     title = f"Trained with the recipe `{recipe}`:" if recipe else "Trained with these settings:"
-    return "\n".join([title, "", "```yaml", *dump(shown), "```", "", f"{run} Saved: {run.saved}."])
+    return "\n".join([title, "", "```yaml", *dump(shown), "```", "", f"{run}\nSaved: {run.saved}."])
