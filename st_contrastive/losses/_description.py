@@ -24,6 +24,13 @@ class DescribedLoss(nn.Module):
     #: Arguments that a resumed run may change: they do not alter what is trained, or only name the source of state that
     #: a checkpoint restores.
     may_change: tuple[str, ...] = ("mini_batch_size",)
+    #: Whether the loss reads labels; where it does not, labelled pairs are refused.
+    reads_labels: bool = False
+    #: Whether a batch of two text columns has other terms than one of a single column.
+    terms_depend_on_columns: bool = False
+    #: Whether the second column holds the first one's texts again, such as translations, and takes their prompt;
+    #: otherwise the first is a query and the others are documents.
+    columns_of_one_kind: bool = False
     #: Whether other devices' sentences are negatives too.
     gather_across_devices: bool
     _warned_of: set[str]

@@ -66,6 +66,7 @@ class ConIsILoss(TextLoss):
     """
 
     cites = ("sun-huang-2022-conisi",)
+    columns_of_one_kind = True
     dropout_only = False  # the positive is the sentence paired with itself
 
     def __init__(

@@ -118,6 +118,7 @@ class TwinsLoss(TextLoss):
 
     cites = ("xiao-etal-2023-twins",)
     columns = {1: "sentences", 2: "sentences and translations"}
+    terms_depend_on_columns = columns_of_one_kind = True
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class TwinsLoss(TextLoss):
         self.identical_weight, self.fraternal_weight = identical_weight, fraternal_weight
         self.twins_weight, self.fusion_rate = twins_weight, fusion_rate
         self.train_pooling, self.margin_from, self.unpaired_tokens = train_pooling, margin_from, unpaired_tokens
-        self.fraternal = fraternal
+        self.fraternal, self.reads_labels = fraternal, fraternal is not None
         self._require_translatable(model)
         width = embedding_width(model) if train_pooling is None else token_width(model)
         self.queue: NegativeQueue | None = None

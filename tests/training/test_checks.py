@@ -13,7 +13,7 @@ from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 import st_contrastive as stc
 from st_contrastive import distributed
 from st_contrastive.training import ContrastiveTrainer
-from st_contrastive.training.checks import check_arguments
+from st_contrastive.training.checks import ARGUMENTS_AND_DATA, Start, remedy_of_collapse, run
 from tests.filters import TRAINING
 from tests.training.conftest import state_of
 
@@ -152,12 +152,12 @@ def test_sharding_is_refused(build, of):
     owning, plain = of(stc.SimCSELoss(build())), of(stc.SimCSELoss(build(), head=None))
     owning.is_deepspeed_enabled = plain.is_deepspeed_enabled = True
     with pytest.raises(ValueError, match=r"DeepSpeed shards.*plain DDP"):
-        check_arguments(owning)
-    check_arguments(plain)
+        run(ARGUMENTS_AND_DATA, Start.of(owning))
+    run(ARGUMENTS_AND_DATA, Start.of(plain))
     for trainer in (owning, plain):
         trainer.is_deepspeed_enabled, trainer.is_fsdp_enabled = False, True
         with pytest.raises(ValueError, match=r"FSDP shards.*plain DDP"):
-            check_arguments(trainer)
+            run(ARGUMENTS_AND_DATA, Start.of(trainer))
 
 
 def test_a_batch_that_is_found_by_trying_is_refused(build, of):
@@ -177,10 +177,10 @@ def test_on_several_processes(build, of, sentences, monkeypatch):
         (stc.SimCSELoss(model, **plain), stc.TwinsLoss(model)),
     ):
         with pytest.raises(ValueError, match="loss is a dict of 2 losses on 2 devices"):
-            of({"a": first, "b": second}, model, datasets).begin()
+            of({"a": first, "b": second}, model, datasets)._before_first_step()
     mixed = {**datasets, "c": stc.twins_dataset(sentences, sentences[::-1])}
     with pytest.raises(ValueError, match="datasets of 1 and of 2 text columns"):
-        of(stc.TwinsLoss(model), model, mixed).begin()
+        of(stc.TwinsLoss(model), model, mixed)._before_first_step()
 
 
 def test_a_list_is_no_dataset(build, of, sentences):
@@ -237,12 +237,12 @@ def test_texts_that_are_cut_to_the_same_tokens(build, arguments, sentences, meth
             model, arguments(max_steps=1, save_strategy="no"), data, loss=method(model), **options
         )
 
-    with pytest.raises(ValueError, match=f"90% of the first 10 rows of train_dataset, 'sentence'.*{setting} above 8"):
+    with pytest.raises(ValueError, match=f"90% of the first 10 rows of train_dataset.*'sentence'.*{setting} above 8"):
         trainer(1).train()
-    run = trainer(0.5)
+    cut = trainer(0.5)
     with pytest.warns(UserWarning, match=f"In 40% of the first 10 rows.*Raise {setting} above 8"):
-        run.train()
-    assert setting in run.remedy
+        cut.train()
+    assert setting in remedy_of_collapse(cut)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trainer(0.1).train()

@@ -125,7 +125,7 @@ def test_a_run_that_ended_is_not_trained_on(trainer):
     again = trainer("twins", **options)
     assert again.train(resume_from_checkpoint=True).global_step == 5
     assert_equal(state_of(ended.loss), state_of(again.loss))
-    with pytest.raises(ValueError, match="at step 5, max_steps is 3"):
+    with pytest.raises(ValueError, match="max_steps is 3, and was 5"):
         trainer("twins", max_steps=3).train(resume_from_checkpoint=True)
 
 
