@@ -195,7 +195,7 @@ def _announce(trainer: Any, progress: Progress) -> None:
 
     if Path(trainer.args.output_dir).name == "stage1":
         print("Stage 1:")
-    prompt = trainer.args.prompts
+    prompt = trainer.data_collator.prompts
     prompt = prompt.get("sentence") if isinstance(prompt, dict) else prompt
     report = describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=trainer.max_length)
     print(report, flush=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers import SentenceTransformerTrainingArguments as TrainingArguments
 from transformers import set_seed
 
@@ -78,7 +77,7 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
         dataset = method.dataset(dataset, augment, seed=arguments.seed)
     elif fraternal is not None:
         dataset = method.dataset(dataset, fraternal=fraternal)
-    arguments.prompts = _prompts(arguments.prompts, model, run, dataset.column_names)
+    arguments.prompts = _prompts(arguments.prompts, run, dataset.column_names)
     return ContrastiveTrainer(
         model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=length, card_examples=run.card_examples
     )
@@ -108,10 +107,8 @@ def _arguments(given: dict[str, Any], dev: str | Path | None) -> Any:
     return arguments
 
 
-def _prompts(given: Any, model: SentenceTransformer, run: RunSettings, columns: list[str]) -> Any:
-    """Prompts by the names of the user's columns, as prompts by those of the data set; without any, the model's."""
-    if given is None:  # as encode reads a text
-        return model.prompts.get(model.default_prompt_name or "") or None
+def _prompts(given: Any, run: RunSettings, columns: list[str]) -> Any:
+    """Prompts by the names of the user's columns, as prompts by those of the data set."""
     if not isinstance(given, dict):
         return given
     own = run.column.split(",") if isinstance(run.column, str) else [*(run.column or ())]

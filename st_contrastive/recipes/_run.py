@@ -18,7 +18,7 @@ from st_contrastive.evaluation import Comparison, CorpusEvaluator, Judgement, co
 from st_contrastive.recipes._build import build
 from st_contrastive.recipes._data import Data
 from st_contrastive.recipes._recipe import Recipe, dump, load
-from st_contrastive.recipes._record import fingerprints, require_same_beginning, require_same_settings, write_record
+from st_contrastive.recipes._record import require_same_settings, write_record
 from st_contrastive.recipes._settings import resolve_settings, takes
 from st_contrastive.training import ContrastiveTrainer, interpolate_weights
 from st_contrastive.training.card import add_to_card
@@ -152,12 +152,9 @@ class TrainingRun:
             require_same_settings(resumed, settings)
         self.trainer = build(self.settings)  # what is wrong with stage 2 is said before hours of stage 1
         texts: Any = self.trainer.train_dataset
-        found = fingerprints(self.trainer)
-        if resumed is not None:
-            require_same_beginning(resumed, found)
-        elif "other" in texts.column_names and not {"augment", "pairs"} & self.settings.keys():
+        if resumed is None and "other" in texts.column_names and not {"augment", "pairs"} & self.settings.keys():
             _check_pairs(self.trainer)
-        self.recorder = _Recorder(lambda: write_record(self.folder, self.recipe, settings, found))
+        self.recorder = _Recorder(lambda: write_record(self.folder, self.recipe, settings))
         if self.stage1 is None:
             self._begin(self.trainer)
         self._score("start")
