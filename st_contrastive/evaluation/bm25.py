@@ -17,7 +17,7 @@ WEIGHT = 0.7
 class BM25:
     """BM25 as Lucene computes it (Robertson and Zaragoza, 2009; k1 = 1.5, b = 0.75), by ``bm25s``.
 
-    Words are stemmed where PyStemmer knows the language, and stop words are left out where ``bm25s`` has a list of them.
+    Words are stemmed where PyStemmer knows the language, and stop words are left out where ``bm25s`` lists them.
 
     Args:
         texts: the documents.
@@ -71,4 +71,5 @@ def standardised(scores: NDArray[Any]) -> NDArray[np.float64]:
     """(Q, N) scores of mean 0 and standard deviation 1 in each row; equal ones are 0."""
     centred = scores - scores.mean(axis=1, keepdims=True, dtype=np.float64)
     deviation = centred.std(axis=1, keepdims=True)
-    return centred / np.where(deviation == 0, 1, deviation)
+    scaled: NDArray[np.float64] = centred / np.where(deviation == 0, 1, deviation)
+    return scaled

@@ -99,7 +99,7 @@ class CorpusEvaluator(SentenceEvaluator):
     def __call__(  # type: ignore[override]  # as sentence-transformers does
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        metrics = {self.primary_metric: self.judge(model).ndcg}
+        metrics = {f"{self.name}_ndcg@10": self.judge(model).ndcg}
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
 

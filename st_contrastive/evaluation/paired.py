@@ -62,15 +62,16 @@ class Comparison:
 
     @property
     def decision(self) -> Literal["better", "worse", "no difference"]:
-        """"better" if nDCG@10 or the lead rose beyond chance and neither fell beyond it; "worse" if one fell."""
+        """Better if nDCG@10 or the lead rose beyond chance and neither fell beyond it; worse if one fell."""
         if self.high < 0 or self.lead_high < 0:
             return "worse"
         return "better" if self.low > 0 or self.lead_low > 0 else "no difference"
 
     def __str__(self) -> str:
         return (
-            f"Of {self.questions:,} questions, {self.higher:,} find their document higher than before and {self.lower:,} "
-            f"lower: {100 * self.gain:+.2f} nDCG@10 (95 % interval {100 * self.low:+.2f} to {100 * self.high:+.2f})."
+            f"Of {self.questions:,} questions, {self.higher:,} find their document higher than before and "
+            f"{self.lower:,} lower: {100 * self.gain:+.2f} nDCG@10 "
+            f"(95 % interval {100 * self.low:+.2f} to {100 * self.high:+.2f})."
         )
 
 

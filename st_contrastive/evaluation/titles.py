@@ -35,7 +35,7 @@ class TitleAgreement:
 
     @property
     def decision(self) -> Literal["good", "weak", "equal"]:
-        """"equal" where chance does as well, "weak" where fewer than 80 of 100 titles are closer to their own body."""
+        """Equal where chance does as well, weak where fewer than 80 of 100 titles are closer to their own body."""
         return "equal" if self.low <= 0.5 else "weak" if self.closer < _USUAL else "good"
 
     def __str__(self) -> str:
