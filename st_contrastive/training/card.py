@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerModelC
 
 TAG = "st-contrastive"
 _TRAINED_WITH = (
-    "Trained with [st_contrastive](https://github.com/OWNER/st_contrastive), which is not needed to load or use the model"
+    "Trained with [st_contrastive](https://github.com/OWNER/st_contrastive), which is not needed to load or use it"
 )
 
 
