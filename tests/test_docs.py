@@ -34,7 +34,7 @@ def test_the_python_runs(page, checkpoint, build, sentences, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, sentences)
     build(pooling="mean").save_pretrained("tiny")
-    if page.stem == "using":
+    if page.stem in ("using", "evaluation"):
         build(pooling="mean").save_pretrained("out")  # what a run has saved
     monkeypatch.setattr(recipes._build, "load_model", lambda *_, **__: SentenceTransformer("tiny", device="cpu"))
     monkeypatch.setattr("datasets.load_dataset", of_the_hub(sentences))
