@@ -21,7 +21,7 @@ from st_contrastive.cli._quiet import quiet
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options of a command line. ``--batch-size`` is ``--batch_size``, and so for every option."""
     argv = [re.sub(r"^--[^=]+", lambda name: f"--{name[0][2:].replace('-', '_')}", word) for word in argv]
-    if argv[:1] == ["train"] and not {"-h", "--help"} & set(argv):
+    if argv[:1] == ["train"]:
         return train.parse(argv[1:])
     parser = argparse.ArgumentParser(
         prog="st-contrastive",

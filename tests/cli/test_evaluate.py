@@ -20,11 +20,7 @@ from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._models import load_model
 from tests.evaluation.encoders import write
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 @pytest.fixture

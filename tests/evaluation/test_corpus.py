@@ -10,9 +10,7 @@ import torch
 
 from st_contrastive.evaluation import CorpusEvaluator, corpus
 from st_contrastive.inputs.readers import split_sentences
-from tests.filters import TRAINING
 
-pytestmark = [*TRAINING]
 WORDS = (
     "cat dog rain man book garden sun bread milk train birds child house door station lake winter chair river sleeps "
     "morning window field shoe bridge"
