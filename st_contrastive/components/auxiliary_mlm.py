@@ -9,7 +9,6 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_count
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.encoder.copies import own_copy
 from st_contrastive.encoder.layers import get_layers, layer_stack, set_depth
@@ -60,14 +59,12 @@ class AuxiliaryMLM(PartialEncoder):
         if depth < 2:
             raise ValueError("The encoder has one layer, and the auxiliary network copies a lower and an upper one.")
         split = depth // 2 if split_layer is None else split_layer
-        require_count("split_layer", split)
         if extra_layers is None:  # a network as deep as the encoder predicts as well without the sentence vector
             extra_layers = 2 if split + 2 < depth else 1
-        require_count("extra_layers", extra_layers)
-        if split >= depth or extra_layers > depth:
+        if not 1 <= split < depth or not 1 <= extra_layers <= depth:
             raise ValueError(
-                f"The encoder has {depth} layers: split_layer must be at most {depth - 1}, and extra_layers at most "
-                f"{depth}; got {split} and {extra_layers}."
+                f"The encoder has {depth} layers: split_layer must be 1 to {depth - 1}, and extra_layers 1 to {depth}; "
+                f"got {split} and {extra_layers}."
             )
         network = own_copy(encoder)
         owner, name = layer_stack(network)

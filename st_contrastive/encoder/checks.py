@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
+from st_contrastive.encoder.copies import view_of_weights
 from st_contrastive.encoder.model import (
     dropout_setting,
     get_encoder,
@@ -146,23 +147,16 @@ def require_plain_tokens(model: nn.Module, reader: str) -> None:
 
 def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
     """Refuse an encoder whose states of token embeddings are not those of the tokens."""
+    encoder = view_of_weights(encoder).train(False)
     last = vocabulary_size(encoder) or 9  # its first tokens may be padding, which some families give no position
     ids = last - torch.arange(2, 10, device=encoder.device).expand(2, -1)
     mask = torch.ones_like(ids)
-    modes = [(module, module.training) for module in encoder.modules()]
-    encoder.eval()
-    try:
-        with trial_pass(encoder, "fed with embeddings, as the fraternal twin needs"):
-            embeddings = encoder.get_input_embeddings()(ids)
-            states = [
-                encoder(**given, attention_mask=mask).last_hidden_state
-                for given in ({"input_ids": ids}, {"inputs_embeds": embeddings})
-            ]
-            if not torch.allclose(*states, rtol=1e-2, atol=1e-3, equal_nan=True):
-                raise ValueError("its states differ from those of the tokens")
-    finally:
-        for module, training in modes:
-            module.training = training
+    with trial_pass(encoder, "fed with embeddings, as the fraternal twin needs"):
+        from_ids = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        embeddings = encoder.get_input_embeddings()(ids)
+        from_embeddings = encoder(inputs_embeds=embeddings, attention_mask=mask).last_hidden_state
+        if not torch.allclose(from_ids, from_embeddings, rtol=1e-2, atol=1e-3, equal_nan=True):
+            raise ValueError("its states differ from those of the tokens")
 
 
 def require_more_than_embeddings(model: SentenceTransformer) -> None:

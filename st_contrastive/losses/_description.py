@@ -26,6 +26,13 @@ class DescribedLoss(nn.Module):
     #: Arguments that a resumed run may change: they do not alter what is trained, or only name the source of state that
     #: a checkpoint restores.
     may_change: tuple[str, ...] = ("mini_batch_size",)
+    #: Whether the loss reads labels; where it does not, labelled pairs are refused.
+    reads_labels: bool = False
+    #: Whether a batch of two text columns has other terms than one of a single column.
+    terms_depend_on_columns: bool = False
+    #: Whether the second column holds the first one's texts again, such as translations, and takes their prompt;
+    #: otherwise the first is a query and the others are documents.
+    columns_of_one_kind: bool = False
     #: Whether other devices' sentences are negatives too.
     gather_across_devices: bool
     _arguments: dict[str, Any]
@@ -35,10 +42,13 @@ class DescribedLoss(nn.Module):
         self._warned_of: set[str] = set()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let the constructor of each loss check its arguments, and keep them."""
+        """Let the constructor of each loss check its arguments, keep them, and finish what it has built."""
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            cls.__init__ = _with_arguments(vars(cls)["__init__"])  # type: ignore[method-assign]
+            cls.__init__ = _wrapped(vars(cls)["__init__"])  # type: ignore[method-assign]
+
+    def _finish(self) -> None:
+        """What is done when all that the loss owns is there."""
 
     def has_negatives(self, batch_size: int) -> bool:
         """Whether sentences in batches of this size are contrasted with others."""
@@ -75,9 +85,9 @@ class DescribedLoss(nn.Module):
             warn(message)
 
 
-def _with_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
-    """The constructor, which checks its arguments by their annotations and, if it is the loss's own and not that of a
-    base class, keeps them."""
+def _wrapped(constructor: Callable[..., None]) -> Callable[..., None]:
+    """The constructor, with its arguments checked by their annotations. That of the loss itself, which calls those of
+    its base classes, keeps them, and ends with :meth:`DescribedLoss._finish`."""
     signature = inspect.signature(constructor)
 
     @functools.wraps(constructor)
@@ -90,8 +100,12 @@ def _with_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
         bound.apply_defaults()
         given = {name: value for name, value in list(bound.arguments.items())[1:] if name != "model"}
         check_arguments(constructor, given)
-        vars(self).setdefault("_arguments", {name: described(value) for name, value in given.items()})
+        is_outermost = "_arguments" not in vars(self)
+        if is_outermost:
+            vars(self)["_arguments"] = {name: described(value) for name, value in given.items()}
         constructor(self, *args, **kwargs)
+        if is_outermost:
+            self._finish()
 
     return checked
 

@@ -38,10 +38,10 @@ from st_contrastive.losses.terms import LossTerms
 class TextLoss(DescribedLoss, ABC):
     """Base of all losses.
 
-    **A subclass** calls ``super().__init__``, builds its components, calls :meth:`finish_setup` last, sets
-    :attr:`columns` and implements :meth:`compute_terms`. The arguments of its constructor are checked by their
-    annotations, and kept for the model card and for a resumed run. What it owns (heads, queues, networks) changes where
-    ``step.is_learning`` is True: sentence-transformers leaves a loss in training mode while it evaluates. Its
+    **A subclass** calls ``super().__init__``, builds its components, sets :attr:`columns` and implements
+    :meth:`compute_terms`. The arguments of its constructor are checked by their annotations, and kept for the model
+    card and for a resumed run; then what it owns (heads, queues, networks) moves to the encoder's device. That changes
+    where ``step.is_learning`` is True: sentence-transformers leaves a loss in training mode while it evaluates. Its
     parameters start as rank 0's, and their gradients are averaged in the backward pass, since DDP knows the encoder
     only.
 
@@ -112,12 +112,8 @@ class TextLoss(DescribedLoss, ABC):
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         """The weighted terms, each 0-d, from the batch of each text column and the labels."""
 
-    def finish_setup(self) -> None:
-        """Move what the loss owns to the encoder's device, so that a training loop need not.
-
-        Raises:
-            ValueError: what the loss would train is float16, as a copy of a frozen encoder that was loaded so.
-        """
+    def _finish(self) -> None:
+        """Move what the loss owns to the encoder's device, so that a training loop need not, and check it."""
         device = unwrap(self.model).device
         for part in self.owned_modules():
             part.to(device)

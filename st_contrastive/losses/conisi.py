@@ -68,6 +68,7 @@ class ConIsILoss(TextLoss):
     """
 
     cites = ("sun-huang-2022-conisi",)
+    columns_of_one_kind = True
     dropout_only = False  # the positive is the sentence paired with itself
 
     def __init__(
@@ -103,7 +104,6 @@ class ConIsILoss(TextLoss):
         self.classifier = None
         if interaction_weight > 0:  # r = W3 g(x) + b3 (eq. 6, 7)
             self.classifier = new_linear(width, interaction_dim or width, dtype=dtype)
-        self.finish_setup()
 
     def chance_levels(self, batch_size: int) -> dict[str, float]:
         """As in :class:`TextLoss`, times the term's weight."""

@@ -88,7 +88,6 @@ class DiffCSELoss(ConditionedLoss):
                 get_encoder(model), get_tokenizer(model), generator=generator, mask_rate=mask_rate, sampling=sampling
             )
             require_positions(model, self.detector.generator)
-        self.finish_setup()
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         batch = batches[0]

@@ -143,7 +143,6 @@ class InfoCSELoss(ConditionedLoss):
                 generator = self.auxiliary.head
             self.detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer, generator=generator)
             require_positions(model, self.detector.generator)
-        self.finish_setup()
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         both = batches[0].repeated(2)  # all first views, then all second ones

@@ -81,7 +81,6 @@ class MomentumContrastLoss(TextLoss):
         if positives == "momentum" or self.queue is not None:
             copied = self.head if positives == "momentum" else None
             self.momentum_encoder = MomentumEncoder(list(unwrap(model)), momentum, copied)
-        self.finish_setup()
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         first, second = batches[0], batches[-1]

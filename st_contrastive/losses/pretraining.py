@@ -79,7 +79,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self.network.encoder_weights(encoder, lower=False)
         self._base_name = str(encoder.config._name_or_path or "")
         self.auxiliary_weight = auxiliary_weight
-        self.finish_setup()
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         masked = batches[0].corrupted(self.masking)

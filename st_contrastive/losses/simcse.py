@@ -71,7 +71,6 @@ class SimCSELoss(TextLoss):
             require_plain_tokens(model, "mlm_weight")
             self.masking = TokenCorruption.masking_for(model, mask_rate)
             self.mlm_head = MaskedLMHead.for_encoder(get_encoder(model))
-        self.finish_setup()
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         first, second = batches[0], batches[-1]

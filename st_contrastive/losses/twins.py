@@ -113,6 +113,7 @@ class TwinsLoss(TextLoss):
 
     cites = ("xiao-etal-2023-twins",)
     columns = {1: "sentences", 2: "sentences and translations"}
+    terms_depend_on_columns = columns_of_one_kind = True
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class TwinsLoss(TextLoss):
         self.identical_weight, self.fraternal_weight = identical_weight, fraternal_weight
         self.twins_weight, self.fusion_rate = twins_weight, fusion_rate
         self.train_pooling, self.margin_from, self.unpaired_tokens = train_pooling, margin_from, unpaired_tokens
-        self.fraternal = fraternal
+        self.fraternal, self.reads_labels = fraternal, fraternal is not None
         self._require_translatable(model)
         width = embedding_width(model) if train_pooling is None else token_width(model)
         self.queue: NegativeQueue | None = None
@@ -166,7 +167,6 @@ class TwinsLoss(TextLoss):
         self.freeze_embeddings = freeze_embeddings
         if freeze_embeddings:
             require_more_than_embeddings(model)
-        self.finish_setup()
 
     @property
     def _uses_translations(self) -> bool:

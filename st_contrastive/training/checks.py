@@ -1,11 +1,18 @@
-"""Checks before the first step: refuse a run that would not train what the user meant, or warn of it."""
+"""What is looked at before the first step: a list of checks, each of which refuses the run, or warns.
+
+A check is a function of a :class:`Start` that yields what it finds: an error, which is raised, or a ``UserWarning``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.data_collator import BaseDataCollator
 from torch import nn
@@ -13,80 +20,440 @@ from torch import nn
 from st_contrastive import distributed
 from st_contrastive._checks import warn
 from st_contrastive.components import NegativeQueue
+from st_contrastive.encoder.checkpoint import foreign_kind
 from st_contrastive.encoder.checks import require_trainable
-from st_contrastive.encoder.model import unwrap
+from st_contrastive.encoder.copies import has_adapters
+from st_contrastive.encoder.model import get_encoder, unwrap
 from st_contrastive.losses._owned import owned_state, trained
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.losses.twins import TwinsLoss
 from st_contrastive.training.loss_state import Losses, distinct_losses
 
-#: How many rows of each training dataset are looked at, and what share of useless ones is worth a warning.
+#: How many rows of each dataset are looked at, and what share of useless ones is worth a warning.
 ROWS, SHARE = 1000, 0.01
 #: A column with a value for each so many rows, all of so few characters, holds languages, sources or labels.
 _REPEATS, _SHORT = 10, 40
 #: How pandas names an index that it writes.
 _INDEX = ("__index_level_", "Unnamed: ")
+#: Names of a dataset's parts that nothing is trained on.
+_HELD_OUT = re.compile(r"(test|dev|val|valid|validation|eval)([-_.].*)?", re.IGNORECASE)
+#: How many rows are searched for missing texts at a time.
+_BLOCK = 100_000
 
 
-def check_arguments(trainer: Any) -> None:
-    """The checks of the constructor's arguments."""
-    given, length, own = trainer.given["loss"], trainer.max_length, trainer.model.max_seq_length
-    if trainer.args.auto_find_batch_size:
-        raise ValueError(
+@dataclass(frozen=True)
+class Part:
+    """A dataset that losses of this package read.
+
+    Attributes:
+        name: as messages name it.
+        texts: those losses.
+    """
+
+    trainer: Any
+    name: str
+    data: Dataset | IterableDataset
+    texts: list[TextLoss]
+
+    @property
+    def size(self) -> int | None:
+        """The number of rows; None of a stream."""
+        return len(self.data) if isinstance(self.data, Sized) else None
+
+    @property
+    def label(self) -> str | None:
+        """The column that the data collator takes the labels from."""
+        known = getattr(self.trainer.data_collator, "valid_label_columns", ())
+        return next((name for name in known if name in self.data.column_names), None)
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The first rows, as training reads them."""
+        if isinstance(self.data, IterableDataset):
+            return list(itertools.islice(self.data, ROWS))
+        columns = self.data[:ROWS]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns that are tokenised."""
+        return tokenised_columns(self.trainer, self.rows[0]) if self.rows else []
+
+    def cells(self, column: str) -> list[Any]:
+        """The first texts of a column."""
+        return [row[column] for row in self.rows]
+
+    def tokens(self, column: str) -> list[bytes]:
+        """What the model reads of the first texts of a column: batches as the trainer's own collator makes them."""
+        return [tokens for batch in self._batches for tokens in _unpadded(batch, column)]
+
+    @cached_property
+    def _batches(self) -> list[dict[str, Any]]:
+        size = self.trainer.args.train_batch_size
+        return [self.trainer.data_collator(self.rows[start : start + size]) for start in range(0, len(self.rows), size)]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the checks look at: a Trainer, its losses, those of this package, and the datasets that these read."""
+
+    trainer: Any
+    losses: list[nn.Module]
+    texts: list[TextLoss]
+    parts: list[Part]
+    evaluated: list[Part]
+
+    @classmethod
+    def of(cls, trainer: Any, eval_dataset: Any = None) -> Start:
+        """The start of a Trainer's run, or of an evaluation of other data than its own."""
+        parts = _parts(trainer, "train_dataset", trainer.train_dataset)
+        evaluated = _parts(trainer, "eval_dataset", trainer.eval_dataset if eval_dataset is None else eval_dataset)
+        return cls(trainer, distinct_losses(trainer.loss), text_losses(trainer.loss), parts, evaluated)
+
+    @property
+    def args(self) -> Any:
+        """The training arguments."""
+        return self.trainer.args
+
+
+Finding = Exception
+Check = Callable[[Start], Iterable[Finding]]
+
+
+def run(checks: Iterable[Check], start: Start) -> None:
+    """Raise the first error that a check finds, and warn of the rest."""
+    for check in checks:
+        for finding in check(start):
+            if not isinstance(finding, UserWarning):
+                raise finding
+            warn(str(finding))
+
+
+# Of the arguments and the data.
+
+
+def _searched_batch_size(start: Start) -> Iterator[Finding]:
+    if start.args.auto_find_batch_size:
+        yield ValueError(
             "auto_find_batch_size changes the batch that sentences are contrasted in, and a queue outlives each try. "
             "Leave it out; the loss's mini_batch_size saves memory without changing the gradient."
         )
-    owning = _own_parameters(distinct_losses(trainer.loss))
-    if trainer.args.fsdp or trainer.is_fsdp_enabled or (trainer.is_deepspeed_enabled and owning):
-        raise ValueError(
-            f"{'DeepSpeed' if trainer.is_deepspeed_enabled else 'FSDP'} shards the encoder: the loss's parameters are "
-            "neither averaged nor clipped, and checkpoints not resumed. Train under plain DDP (torchrun)."
+
+
+def _sharded_encoder(start: Start) -> Iterator[Finding]:
+    trainer, by_deepspeed = start.trainer, start.trainer.is_deepspeed_enabled
+    if start.args.fsdp or trainer.is_fsdp_enabled or (by_deepspeed and _own_parameters(start.losses)):
+        yield ValueError(
+            f"{'DeepSpeed' if by_deepspeed else 'FSDP'} shards the encoder: the loss's parameters are neither averaged "
+            "nor clipped, and checkpoints not resumed. Train under plain DDP (torchrun)."
         )
-    for loss in distinct_losses(given) if isinstance(given, (nn.Module, dict)) and trainer.model_init else ():
-        if isinstance(loss, nn.Module) and (text_losses(loss) or owned_state(loss)):
-            raise ValueError(
-                "loss was made for another model than model_init makes for each run. Give a function of the model: "
-                f"loss=lambda model: {type(loss).__name__}(model)."
-            )
+
+
+def _model_of_each_run(start: Start) -> Iterator[Finding]:
+    if start.trainer.model_init is not None:
+        yield ValueError(
+            "model_init makes a model for each run, as in a search for hyperparameters, and the loss is not made anew "
+            "with it. Make model, loss and trainer for each run."
+        )
+
+
+def _unread_max_length(start: Start) -> Iterator[Finding]:
+    length, own = start.trainer.max_length, start.trainer.model.max_seq_length
     if length is not None and own is not None and length > own:
-        raise ValueError(f"max_length is {length}, and model.max_seq_length {own}: give that or less.")
-    if length is not None and not isinstance(trainer.data_collator, BaseDataCollator):
-        raise ValueError(f"max_length {length} would not cut the texts: your data_collator reads them. Cut them there.")
+        yield ValueError(f"max_length is {length}, and model.max_seq_length {own}: give that or less.")
+    if length is not None and not isinstance(start.trainer.data_collator, BaseDataCollator):
+        yield ValueError(f"max_length {length} would not cut the texts: your data_collator reads them. Cut them there.")
 
 
-def check_data(trainer: Any) -> None:
-    """Look at the prompts and the first rows of the training data."""
-    if text_losses(trainer.loss):
-        _check_prompts(trainer)
-    for where, part in _parts(trainer):
-        _check_rows(trainer, part, where)
+def _full_evaluation(start: Start) -> Iterator[Finding]:
+    for name in ("bf16_full_eval", "fp16_full_eval"):
+        if getattr(start.args, name):
+            yield UserWarning(
+                f"{name} has no effect in training, and casts the model's weights for good where evaluate() is called "
+                "outside of it. Leave it out: bf16=True or fp16=True is for evaluation too."
+            )
 
 
-def check_run(trainer: Any) -> None:
-    """The checks of model, losses, optimizer and batches, when all are there."""
-    args, losses = trainer.args, distinct_losses(trainer.loss)
-    wrapped = any(hasattr(part, "merge_and_unload") for part in trainer.model.modules())
-    if wrapped and args.save_strategy != "no":
-        raise ValueError(
+def _converted_checkpoint(start: Start) -> Iterator[Finding]:
+    model = start.trainer.model
+    if not start.texts:
+        return
+    if kind := foreign_kind(model):
+        folder = get_encoder(model).config.name_or_path
+        yield ValueError(
+            f"model is made of {folder}, which is {kind}, no sentence encoder. Take one; to start from this one's "
+            f"layers all the same, save them by themselves: AutoModel.from_pretrained({folder!r}).save_pretrained(...)."
+        )
+    encoder = get_encoder(model)
+    if getattr(encoder.config, "quantization_config", None) and not has_adapters(encoder):
+        yield ValueError(
+            "model's weights are quantised, so that no optimizer moves them. Load it unquantised, or add an adapter "
+            "(model.add_adapter) to be trained."
+        )
+
+
+def _held_out_splits(start: Start) -> Iterator[Finding]:
+    names = list(_by_name(start.trainer.train_dataset))
+    if held_out := [name for name in names if _HELD_OUT.fullmatch(name)]:
+        yield ValueError(
+            f"train_dataset has the parts {', '.join(names)}, and {held_out[0]} would be trained on too. Give one, "
+            "such as train_dataset['train'], or those to train on under other names."
+        )
+
+
+def _unknown_prompts(start: Start) -> Iterator[Finding]:
+    """Each prompt is of a dataset or of a column: sentence-transformers leaves out what has another name."""
+    if not start.texts:
+        return
+    columns = set()
+    for data in (start.trainer.train_dataset, start.trainer.eval_dataset):
+        for name, part in _by_name(data).items():
+            columns |= {name, *tokenised_columns(start.trainer, getattr(part, "column_names", None) or ())} - {""}
+    prompts = start.args.prompts if isinstance(start.args.prompts, dict) else {}
+    inner = [name for prompt in prompts.values() if isinstance(prompt, dict) for name in prompt]
+    for name in (*prompts, *inner):
+        if name not in columns:
+            yield ValueError(
+                f"prompts has {name!r}, which is no column: {', '.join(sorted(columns))}. Name one of these, or give "
+                "one prompt for all, prompts='...'."
+            )
+
+
+def _cells_without_text(start: Start) -> Iterator[Finding]:
+    for part in start.parts:
+        first = ((row, column, part.rows[row][column]) for row in range(len(part.rows)) for column in part.columns)
+        wrong = (cell for cell in first if not isinstance(cell[2], str))
+        for row, column, cell in itertools.chain(wrong, _missing_texts(part)):
+            yield ValueError(
+                f"{part.name}[{row}][{column!r}] must be a text, got {cell!r:.80}. Leave such rows or columns out: "
+                "dataset.filter(...), dataset.select_columns(...)."
+            )
+
+
+def _columns_of_no_text(start: Start) -> Iterator[Finding]:
+    """No index, language or source: the loss would read it as another form of the text."""
+    for part in start.parts:
+        for column in part.columns if len(part.columns) > 1 else ():
+            cells, others = part.cells(column), [name for name in part.data.column_names if name != column]
+            values, column_of = set(cells), f"The column {column!r} of {part.name}"
+            remedy = f"and would be read as another form of the text: leave it out, dataset.select_columns({others})."
+            if column.startswith(_INDEX):
+                yield ValueError(f"{column_of} is an index of pandas, {remedy}")
+            if len(values) == 1 and len(cells) > 2:
+                yield ValueError(f"{column_of} is {cells[0]!r:.80} in all rows, {remedy}")
+            if len(values) * _REPEATS <= len(cells) and max(map(len, values)) <= _SHORT:
+                yield UserWarning(f"{column_of} has {len(values)} values alone, such as {cells[0]!r}, {remedy}")
+
+
+def _unread_labels(start: Start) -> Iterator[Finding]:
+    for part in start.parts:
+        if part.label is None or len(part.columns) < 2 or any(loss.reads_labels for loss in part.texts):
+            continue
+        low, high = _extremes(part, part.label)
+        if low != high:
+            yield ValueError(
+                f"{part.name} has pairs with labels from {low} to {high} in {part.label!r}, which {_name(part)} does "
+                "not read: pairs of texts that differ would be trained as equal ones. Keep the positive pairs, "
+                f"dataset.filter(lambda row: row[{part.label!r}] == {high}).remove_columns({part.label!r}); a loss of "
+                "your own that reads labels says so by reads_labels = True."
+            )
+
+
+def _no_step(start: Start) -> Iterator[Finding]:
+    size, processes = start.args.train_batch_size, distributed.world_size()
+    drops, datasets = start.args.dataloader_drop_last, _by_name(start.trainer.train_dataset).values()
+    sizes = [len(data) for data in datasets if isinstance(data, Dataset)]
+    batches = sum(rows // size if drops else -(-rows // size) for rows in sizes)
+    for part in start.parts:
+        if part.size is None and len(part.rows) < ROWS:  # a stream that has been read whole
+            sizes, batches = [len(part.rows)], len(part.rows) // size if drops else 1
+    if start.texts and sizes and batches < processes:
+        yield ValueError(
+            f"No step would be made: train_dataset has {sum(sizes)} rows, per_device_train_batch_size is {size} on "
+            f"{processes} process(es), and dataloader_drop_last leaves out what fills no batch on each. Give a smaller "
+            "batch, or more rows."
+        )
+
+
+def _blank_and_repeated_rows(start: Start) -> Iterator[Finding]:
+    for part in start.parts:
+        whole = [tuple(row[column] for column in part.columns) for row in part.rows]
+        blank = sum(any(not text.strip() for text in row) for row in whole)
+        repeated = len(whole) - len(set(whole))
+        if max(blank, repeated) > SHARE * len(whole):
+            yield UserWarning(
+                f"Of the first {len(whole)} rows of {part.name}, {blank / len(whole):.1%} have a blank text and "
+                f"{repeated / len(whole):.1%} repeat an earlier row; they are each other's negatives. Leave them out: "
+                "st_contrastive.inputs.load_sentences(dataset) does."
+            )
+
+
+def evaluated_alone(start: Start) -> Iterator[Finding]:
+    """A sentence that is alone in a batch has a loss of 0, which the Trainer averages with the others'."""
+    size = start.args.eval_batch_size
+    for part in start.evaluated:
+        ends_alone = part.size is not None and part.size % size == 1 and distributed.world_size() == 1
+        alone = size == 1 or (ends_alone and not start.args.dataloader_drop_last)
+        if alone and not all(loss.has_negatives(1) for loss in part.texts):
+            rows = f" and its {part.size} rows" if size > 1 else ""
+            yield UserWarning(
+                f"With per_device_eval_batch_size {size}{rows}, {part.name} has a batch of one sentence, which has no "
+                "other to be contrasted with: its loss of 0 counts in the mean. Take another size, or leave a row out."
+            )
+
+
+ARGUMENTS_AND_DATA: tuple[Check, ...] = (
+    _searched_batch_size,
+    _sharded_encoder,
+    _model_of_each_run,
+    _unread_max_length,
+    _full_evaluation,
+    _converted_checkpoint,
+    _held_out_splits,
+    _unknown_prompts,
+    _cells_without_text,
+    _columns_of_no_text,
+    _unread_labels,
+    _no_step,
+    _blank_and_repeated_rows,
+    evaluated_alone,
+)
+
+
+# Of the run, when its optimizer and its batches are there.
+
+
+def _wrapped_adapters(start: Start) -> Iterator[Finding]:
+    wrapped = any(hasattr(part, "merge_and_unload") for part in start.trainer.model.modules())
+    if wrapped and start.args.save_strategy != "no":
+        yield ValueError(
             "The encoder is in PEFT's get_peft_model, which sentence-transformers saves under other names than it "
             "loads. Add the adapter with model.add_adapter(config), or set save_strategy='no'."
         )
-    if 0 < args.max_steps < trainer.state.global_step:
-        raise ValueError(
-            f"resume_from_checkpoint is at step {trainer.state.global_step}, max_steps is {args.max_steps}: name an "
-            "earlier checkpoint, or allow more steps."
+
+
+def _loss_of_another_model(start: Start) -> Iterator[Finding]:
+    for loss in start.losses:
+        for name, part in loss.named_modules():
+            attributes = [step for step in name.split(".") if step not in ("module", "_orig_mod")]
+            is_model = isinstance(part, SentenceTransformer) and attributes[-1:] == ["model"]
+            if is_model and part is not unwrap(start.trainer.model):
+                yield ValueError(
+                    f"The {name} of {type(loss).__name__} is another object than the trainer's model, so that neither "
+                    "would be trained. Build the loss with the model that the trainer gets."
+                )
+
+
+def _changed_model(start: Start) -> Iterator[Finding]:
+    """What was done to the model since the loss was built."""
+    if start.texts:
+        require_trainable(start.trainer.model)
+    modules = list(unwrap(start.trainer.model))
+    for loss in start.texts:
+        copies = getattr(getattr(loss, "momentum_encoder", None), "copies", None)
+        if copies is not None and [*map(_settings, copies)] != [*map(_settings, modules)]:
+            yield ValueError(
+                f"The model's modules have changed since {type(loss).__name__} copied them for its momentum encoder, "
+                "as by another Pooling. Change the model first, and build the loss then."
+            )
+
+
+def _optimizer_without_the_loss(start: Start) -> Iterator[Finding]:
+    if not start.trainer.has_users_optimizer:
+        return
+    stepped = {id(weight) for group in start.trainer.optimizer.param_groups for weight in group["params"]}
+    own = {name: weight for loss in start.losses for name, weight in owned_state(loss).items() if weight.requires_grad}
+    if absent := [name for name, weight in own.items() if id(weight) not in stepped]:
+        yield ValueError(
+            f"optimizers: the optimizer lacks {len(absent)} parameter(s) of the loss, such as {absent[0]}, which would "
+            "never be trained. Build it of [p for p in loss.parameters() if p.requires_grad], which has the model's "
+            "too, or leave the optimizer to the trainer."
         )
-    _check_model(trainer.model, losses)
-    if trainer.has_users_optimizer:
-        _check_optimizer(trainer, losses)
-    _check_processes(trainer, losses)
-    _check_batches(trainer)
-    _check_metric(trainer)
-    if text_losses(trainer.loss):
-        require_trainable(trainer.model)  # which may have been changed since the loss was built
-        for where, part in _parts(trainer):
-            _check_tokens(trainer, where, _texts(trainer, part))
-        _check_queues(trainer)
+
+
+def _unlike_processes(start: Start) -> Iterator[Finding]:
+    processes = distributed.world_size()
+    if processes == 1:
+        return
+    shares = any(loss.gather_across_devices for loss in start.texts) or len({type(loss) for loss in start.texts}) > 1
+    if len(start.losses) > 1 and (_own_parameters(start.losses) or shares):  # terms are gathered too
+        yield ValueError(
+            f"loss is a dict of {len(start.losses)} losses on {processes} devices, which may train different ones in "
+            "the same step. Take one loss for all datasets, or several of one class without parameters of their own "
+            "and with gather_across_devices=False."
+        )
+    for loss in start.texts:
+        counts = {len(part.columns) for part in start.parts if loss in part.texts}
+        if len(counts) > 1 and loss.terms_depend_on_columns:
+            yield ValueError(
+                f"train_dataset holds datasets of {' and of '.join(map(str, sorted(counts)))} text columns, of which "
+                f"{type(loss).__name__} makes different terms: {processes} processes may train different ones in the "
+                "same step, and would wait for each other. Give all datasets as many columns."
+            )
+    if start.trainer.model_wrapped is start.trainer.model:
+        yield ValueError(
+            "The trainer has not wrapped the model for several devices, because evaluate() was called before train(): "
+            "its gradients would not be averaged. Evaluate after, set eval_on_start=True, or make a new trainer."
+        )
+
+
+def _contrasted_with_nothing(start: Start) -> Iterator[Finding]:
+    size = start.args.per_device_train_batch_size
+    for part in start.parts:
+        contrasts = any(loss.chance_levels(2) for loss in part.texts)
+        if part.size == 1 and contrasts:
+            yield ValueError(f"{part.name} has 1 row, which has no other to be contrasted with: give more.")
+        if not all(loss.has_negatives(size) for loss in part.texts):
+            yield ValueError(
+                f"per_device_train_batch_size {size} leaves no other sentence to contrast with, so that the loss is 0: "
+                "give 2 or more, and leave repeated texts out."
+            )
+
+
+def _one_text_to_the_model(start: Start) -> Iterator[Finding]:
+    for part in start.parts:
+        for column in part.columns:
+            if equal := find_equal_tokens(part, column):
+                yield equal
+
+
+def _metric_without_dropout(start: Start) -> Iterator[Finding]:
+    metric = str(start.args.metric_for_best_model).removeprefix("eval_")
+    data = {f"{name}_loss".lstrip("_"): part for name, part in _by_name(start.trainer.eval_dataset).items()}.get(metric)
+    columns = tokenised_columns(start.trainer, getattr(data, "column_names", None) or ())
+    if len(columns) == 1 and any(getattr(loss, "dropout_only", False) for loss in start.texts):
+        yield UserWarning(
+            f"metric_for_best_model is {start.args.metric_for_best_model!r}, and an evaluation has no dropout: the "
+            "loss compares each vector with itself there, and prefers the last step. Take an evaluator's metric."
+        )
+
+
+def _queue_of_the_whole_data(start: Start) -> Iterator[Finding]:
+    batch = start.args.train_batch_size * distributed.world_size()
+    rows = sum(part.size or 0 for part in start.parts)
+    for loss in start.texts if start.trainer.state.num_train_epochs > 1 else ():
+        queue = getattr(loss, "queue", None)
+        kept = queue.size or (queue.batches or 0) * batch if isinstance(queue, NegativeQueue) else 0
+        if kept and 0 < rows <= kept + batch:
+            yield UserWarning(
+                f"train_dataset has {rows} rows, and {type(loss).__name__}'s queue and a batch {kept + batch}: from "
+                "the second epoch on, sentences are their own negatives. Take a shorter queue, or one epoch."
+            )
+
+
+BEFORE_THE_FIRST_STEP: tuple[Check, ...] = (
+    _wrapped_adapters,
+    _loss_of_another_model,
+    _changed_model,
+    _optimizer_without_the_loss,
+    _unlike_processes,
+    _contrasted_with_nothing,
+    _one_text_to_the_model,
+    _metric_without_dropout,
+    _queue_of_the_whole_data,
+)
+
+
+# What the checks, and others, read.
 
 
 def tokenised_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
@@ -100,15 +467,55 @@ def text_losses(losses: Losses) -> list[TextLoss]:
     return [part for loss in distinct_losses(losses) for part in loss.modules() if isinstance(part, TextLoss)]
 
 
+def find_equal_tokens(part: Part, column: str) -> Exception | None:
+    """An error where all of the column's first texts are the same tokens to the model, a warning where many are."""
+    if not isinstance(part.trainer.data_collator, BaseDataCollator):
+        return None
+    first: dict[bytes, str] = {}  # the first text with these tokens
+    cells = part.cells(column)
+    pairs = [(first.setdefault(read, text), text, read) for text, read in zip(cells, part.tokens(column), strict=True)]
+    equal = [(one, other, read) for one, other, read in pairs if one != other]
+    if len(equal) <= SHARE * len(cells):
+        return None
+    one, other, _ = equal[0]
+    message = (
+        f"In {len(equal) / len(cells):.0%} of the first {len(cells)} rows of {part.name}, the text in {column!r} is "
+        f"the same to the model as another text before it, such as {other!r:.60} and {one!r:.60}. "
+        f"{_remedy_of_equal_tokens(part, [len(read) // 8 for *_, read in equal])}"
+    )
+    return ValueError(message) if len(equal) == len(cells) - 1 else UserWarning(message)
+
+
+def remedy_of_collapse(trainer: Any) -> str | None:
+    """What to change where texts are the same tokens; the cause of other collapses is the learning rate."""
+    for part in Start.of(trainer).parts:
+        for column in part.columns:
+            if equal := find_equal_tokens(part, column):
+                return str(equal).partition(". ")[2]
+    return None
+
+
+def _remedy_of_equal_tokens(part: Part, lengths: list[int]) -> str:
+    trainer, tokenizer = part.trainer, part.trainer.model.tokenizer
+    limit = trainer.max_length or trainer.model.max_seq_length
+    if limit is not None and max(lengths) >= limit:
+        setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
+        return f"Raise {setting} above {limit}, or leave out what the texts begin with."
+    return (
+        f"Its tokenizer ({type(tokenizer).__name__}) reads words that it doesn't know as one token, or leaves capitals "
+        "and accents out. Take an encoder for these texts' language, or leave such texts out."
+    )
+
+
+def _unpadded(batch: dict[str, Any], column: str) -> Iterator[bytes]:
+    ids, mask = batch[f"{column}_input_ids"], batch[f"{column}_attention_mask"]
+    for row, attended in zip(ids, mask, strict=True):
+        yield row[attended != 0].numpy().tobytes()
+
+
 def _own_parameters(losses: list[nn.Module]) -> bool:
     """Whether one of the losses trains parameters beside the encoder's."""
     return any(trained(owned_state(loss)) for loss in losses)
-
-
-def _texts(trainer: Any, data: Dataset) -> dict[str, list[str]]:
-    """The first rows of each text column."""
-    rows = data[:ROWS]
-    return {column: rows[column] for column in tokenised_columns(trainer, rows)}
 
 
 def _by_name(data: Any) -> dict[str, Any]:
@@ -116,163 +523,49 @@ def _by_name(data: Any) -> dict[str, Any]:
     return dict(data) if isinstance(data, dict) else {"": data}
 
 
-def _parts(trainer: Any) -> Iterator[tuple[str, Dataset]]:
-    """Each training dataset that losses of this package read, as messages name it; no stream, which is read once."""
-    for name, part in _by_name(trainer.train_dataset).items():
-        loss = trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss
-        if isinstance(part, Dataset) and text_losses(loss):
-            yield f"train_dataset[{name!r}]" if name else "train_dataset", part
+def _parts(trainer: Any, argument: str, given: Any) -> list[Part]:
+    """The datasets that losses of this package read."""
+    parts = []
+    for name, data in _by_name(given).items():
+        texts = text_losses(trainer.loss.get(name, {}) if isinstance(trainer.loss, dict) else trainer.loss)
+        if isinstance(data, (Dataset, IterableDataset)) and texts:
+            parts.append(Part(trainer, f"{argument}[{name!r}]" if name else argument, data, texts))
+    return parts
 
 
-def _check_prompts(trainer: Any) -> None:
-    """Each prompt is of a dataset or of a column: sentence-transformers leaves out what has another name."""
-    columns = set()
-    for data in (trainer.train_dataset, trainer.eval_dataset):
-        for name, part in _by_name(data).items():
-            columns |= {name, *tokenised_columns(trainer, getattr(part, "column_names", None) or ())} - {""}
-    prompts = trainer.args.prompts if isinstance(trainer.args.prompts, dict) else {}
-    inner = [name for prompt in prompts.values() if isinstance(prompt, dict) for name in prompt]
-    for name in (*prompts, *inner):
-        if name not in columns:
-            raise ValueError(
-                f"prompts has {name!r}, which is no column: {', '.join(sorted(columns))}. Name one of these, or give "
-                "one prompt for all, prompts='...'."
-            )
+def _name(part: Part) -> str:
+    return type(part.texts[0]).__name__
 
 
-def _check_rows(trainer: Any, data: Dataset, name: str) -> None:
-    texts = _texts(trainer, data)
-    for column, cells in texts.items():
-        for index, text in enumerate(cells):
-            if not isinstance(text, str):
-                raise ValueError(
-                    f"{name}[{index}][{column!r}] must be a text, got {text!r:.80}. Leave such rows or columns out: "
-                    "dataset.filter(...), dataset.select_columns(...)."
-                )
-        if len(texts) > 1:
-            _check_column(name, column, cells, [other for other in data.column_names if other != column])
-    whole = list(zip(*texts.values(), strict=True))
-    blank = sum(any(not text.strip() for text in row) for row in whole)
-    repeated = len(whole) - len(set(whole))
-    if max(blank, repeated) > SHARE * len(whole):
-        warn(
-            f"Of the first {len(whole)} rows of {name}, {blank / len(whole):.1%} have a blank text and "
-            f"{repeated / len(whole):.1%} repeat an earlier row; they are each other's negatives. Leave them out: "
-            "st_contrastive.inputs.load_sentences(dataset) does."
-        )
+def _settings(module: nn.Module) -> Any:
+    """What a module without weights does, such as a Pooling."""
+    config = getattr(module, "get_config_dict", dict) if next(module.parameters(), None) is None else dict
+    return type(module), config()
 
 
-def _check_column(name: str, column: str, cells: list[str], others: list[str]) -> None:
-    """No index, language or source: the loss would read it as another form of the text."""
-    values, column_of = set(cells), f"The column {column!r} of {name}"
-    remedy = f"and would be read as another form of the text: leave it out, dataset.select_columns({others})."
-    if column.startswith(_INDEX):
-        raise ValueError(f"{column_of} is an index of pandas, {remedy}")
-    if len(values) == 1 and len(cells) > 2:
-        raise ValueError(f"{column_of} is {cells[0]!r:.80} in all rows, {remedy}")
-    if len(values) * _REPEATS <= len(cells) and max(map(len, values)) <= _SHORT:
-        warn(f"{column_of} has {len(values)} values alone, such as {cells[0]!r}, {remedy}")
+def _stored(part: Part, columns: list[str]) -> Iterator[tuple[int, Any]]:
+    """Blocks of a Dataset's stored columns as Arrow tables, and where each begins."""
+    names = [name for name in columns if isinstance(part.data, Dataset) and name in part.data.features]
+    if names:
+        table = part.data.select_columns(names).with_format("arrow")
+        for start in range(0, len(table), _BLOCK):
+            yield start, table[start : start + _BLOCK]
 
 
-def _check_tokens(trainer: Any, name: str, texts: dict[str, list[str]]) -> None:
-    """Find different texts that are the same to the model, which reads no more than their beginning."""
-    limit = trainer.max_length or trainer.model.max_seq_length
-    if not isinstance(trainer.data_collator, BaseDataCollator):
-        return
-    setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
-    remedy = f"Raise {setting} above {limit}, or leave out what the texts begin with."
-    batch = trainer.data_collator([dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)])
-    for column, cells in texts.items():
-        first: dict[bytes, str] = {}  # the first text with these tokens
-        lengths = batch[f"{column}_attention_mask"].sum(dim=1).tolist()
-        rows = zip(cells, batch[f"{column}_input_ids"].numpy(), lengths, strict=True)
-        equal = sum(first.setdefault(ids.tobytes(), text) != text for text, ids, length in rows if length >= limit)
-        if equal > SHARE * len(cells):
-            rows_of = f"{equal / len(cells):.0%} of the first {len(cells)} rows of {name}"
-            message = f"In {rows_of}, {column!r} is cut to the same tokens as another text before it. {remedy}"
-            if equal == len(cells) - 1:
-                raise ValueError(message)
-            trainer.remedy = remedy
-            warn(message)
+def _missing_texts(part: Part) -> Iterator[tuple[int, str, Any]]:
+    """Rows behind the first ones that have no text, of the whole Dataset: Arrow counts them without reading texts."""
+    for start, table in _stored(part, part.columns):
+        for column in table.column_names:
+            if table[column].null_count:
+                row = start + table[column].is_null().to_pylist().index(True)
+                if part.data[row].get(column) is None:  # the dataset's own transform may have put a text there
+                    yield row, column, None
 
 
-def _check_queues(trainer: Any) -> None:
-    """Warn where a sentence is still in the queue when its turn comes again."""
-    batch = trainer.args.train_batch_size * distributed.world_size()
-    rows = sum(len(part) for _, part in _parts(trainer))
-    for loss in text_losses(trainer.loss) if trainer.state.num_train_epochs > 1 else ():
-        queue = getattr(loss, "queue", None)
-        kept = queue.size or (queue.batches or 0) * batch if isinstance(queue, NegativeQueue) else 0
-        if kept and 0 < rows <= kept + batch:
-            warn(
-                f"train_dataset has {rows} rows, and {type(loss).__name__}'s queue and a batch {kept + batch}: from "
-                "the second epoch on, sentences are their own negatives. Take a shorter queue, or one epoch."
-            )
-
-
-def _check_model(model: nn.Module, losses: list[nn.Module]) -> None:
-    for loss in losses:
-        for name, part in loss.named_modules():
-            attributes = [step for step in name.split(".") if step not in ("module", "_orig_mod")]
-            if isinstance(part, SentenceTransformer) and attributes[-1:] == ["model"] and part is not unwrap(model):
-                raise ValueError(
-                    f"The {name} of {type(loss).__name__} is another object than the trainer's model, so that neither "
-                    "would be trained. Build the loss with the model that the trainer gets."
-                )
-
-
-def _check_optimizer(trainer: Any, losses: list[nn.Module]) -> None:
-    stepped = {id(weight) for group in trainer.optimizer.param_groups for weight in group["params"]}
-    state = {name: weight for loss in losses for name, weight in owned_state(loss).items() if weight.requires_grad}
-    if absent := [name for name, weight in state.items() if id(weight) not in stepped]:
-        raise ValueError(
-            f"optimizers: the optimizer lacks {len(absent)} parameter(s) of the loss, such as {absent[0]}, which would "
-            "never be trained. Build it of [p for p in loss.parameters() if p.requires_grad], which has the model's "
-            "too, or leave the optimizer to the trainer."
-        )
-
-
-def _check_processes(trainer: Any, losses: list[nn.Module]) -> None:
-    if distributed.world_size() == 1:
-        return
-    texts = text_losses(trainer.loss)
-    owning = _own_parameters(losses)
-    gathers = any(text.gather_across_devices for text in texts)
-    if len(losses) > 1 and (owning or gathers or len({type(text) for text in texts}) > 1):  # terms are gathered too
-        raise ValueError(
-            f"loss is a dict of {len(losses)} losses on {distributed.world_size()} devices, which may train different "
-            "ones in the same step. Take one loss for all datasets, or several of one class without parameters of "
-            "their own and with gather_across_devices=False."
-        )
-    counts = {len(tokenised_columns(trainer, part.column_names)) for _, part in _parts(trainer)}
-    if len(counts) > 1 and any(isinstance(text, TwinsLoss) for text in texts):
-        raise ValueError(
-            f"train_dataset holds datasets of {' and of '.join(map(str, sorted(counts)))} text columns, of which "
-            f"TwinsLoss makes different terms: {distributed.world_size()} processes may train different ones in the "
-            "same step, and would wait for each other. Give all datasets translations, or none."
-        )
-    if trainer.model_wrapped is trainer.model:
-        raise ValueError(
-            "The trainer has not wrapped the model for several devices, because evaluate() was called before train(): "
-            "its gradients would not be averaged. Evaluate after, set eval_on_start=True, or make a new trainer."
-        )
-
-
-def _check_batches(trainer: Any) -> None:
-    size = trainer.args.per_device_train_batch_size
-    if not all(loss.has_negatives(size) for loss in text_losses(trainer.loss)):
-        raise ValueError(
-            f"per_device_train_batch_size {size} leaves no other sentence to contrast with, so that the loss is 0: "
-            "give 2 or more, and leave repeated texts out."
-        )
-
-
-def _check_metric(trainer: Any) -> None:
-    metric = str(trainer.args.metric_for_best_model).removeprefix("eval_")
-    data = {f"{name}_loss".lstrip("_"): part for name, part in _by_name(trainer.eval_dataset).items()}.get(metric)
-    columns = tokenised_columns(trainer, getattr(data, "column_names", None) or ())
-    if len(columns) == 1 and any(getattr(loss, "dropout_only", False) for loss in text_losses(trainer.loss)):
-        warn(
-            f"metric_for_best_model is {trainer.args.metric_for_best_model!r}, and an evaluation has no dropout: the "
-            "loss compares each vector with itself there, and prefers the last step. Take an evaluator's metric."
-        )
+def _extremes(part: Part, column: str) -> tuple[Any, Any]:
+    """The least and the greatest value of a column of numbers; of others None."""
+    if not part.rows or not isinstance(part.rows[0][column], (int, float)):
+        return None, None
+    values = {value for _, table in _stored(part, [column]) for value in table[column].unique().to_pylist()}
+    known = [value for value in values or part.cells(column) if value is not None]
+    return min(known), max(known)

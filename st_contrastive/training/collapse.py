@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from st_contrastive._checks import warn
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.training.checks import tokenised_columns
+from st_contrastive.training.checks import remedy_of_collapse, tokenised_columns
 
 #: Vectors whose cosines are all within this of 1 tell nothing apart, at any usual temperature.
 TOLERANCE = 2e-3
@@ -22,8 +22,11 @@ def find_collapse(trainer: Any) -> str | None:
     """How the run collapsed, as a sentence, which is also a warning; None if it did not."""
     sentence = _collapse(trainer)
     if sentence is not None:
-        remedy = f"Train with a lower learning_rate than {trainer.args.learning_rate:g}, or with warmup."
-        sentence = f"The run collapsed: {sentence} {trainer.remedy or remedy}"
+        remedy = (
+            f"Train from the start with a lower learning_rate than {trainer.args.learning_rate:g}, or with warmup: a "
+            "resumed run keeps its own."
+        )
+        sentence = f"The run collapsed: {sentence} {remedy_of_collapse(trainer) or remedy}"
         warn(sentence)
     return sentence
 
@@ -35,8 +38,9 @@ def _collapse(trainer: Any) -> str | None:
         return f"the last logged loss is {losses[-1]}."
     for name, level in _chance_levels(trainer).items():
         values = [log[name] for log in history if name in log]
-        if len(values) >= _LOGS and sum(values[-3:]) / 3 >= (1 - _ROUNDING) * level:
-            return f"its {name} loss ends at {values[-1]:.3g}, and equal vectors have {level:.3g}."
+        last = sum(values[-3:]) / 3
+        if len(values) >= _LOGS and last >= (1 - _ROUNDING) * level:
+            return f"its {name} loss ends at {last:.3g}, the mean of three logs, and equal vectors have {level:.3g}."
     fault = find_vector_fault(trainer)
     return None if fault == trainer.fault_at_start else fault
 

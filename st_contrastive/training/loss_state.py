@@ -33,8 +33,9 @@ class LossStateError(ValueError):
 
 
 def save_loss_state(
-    loss: Losses, path: str | os.PathLike[str], run: Mapping[str, Tensor] | None = None, *, rank: int = 0
-) -> None:
+    loss: Losses, path: str | os.PathLike[str], run: Mapping[str, Tensor] | None = None, *, rank: int = 0,
+    record: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
     """Write what a loss owns into ``loss_state.safetensors`` in a folder.
 
     :class:`ContrastiveTrainer` does this in each checkpoint. With another Trainer, call it in ``on_save`` of a
@@ -45,6 +46,7 @@ def save_loss_state(
         path: folder, such as a checkpoint's; it is made if it does not exist.
         run: further tensors to keep, by name, such as sums that are not logged yet.
         rank: the process; of one after the first, only what may be its own is written (queues, running statistics).
+        record: what to say of the run, as JSON holds it.
 
     Raises:
         OSError: it can't be written; an existing file stays as it was.
@@ -56,6 +58,7 @@ def save_loss_state(
     # Copies, since safetensors refuses tensors that share memory.
     tensors = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors.items()}
     metadata = {"losses": json.dumps(_description(named)), "ranks": str(distributed.world_size())}
+    metadata["record"] = json.dumps(record or {})
     try:
         with complete_file(file) as partial:
             save_file(tensors, partial, metadata)
@@ -107,6 +110,12 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> dict[str, Ten
         raise LossStateError(f"{file} does not fit. Was it saved with another encoder? {reason}") from error
     # Copies, since a file that is mapped into memory can not be deleted on Windows.
     return {key.removeprefix(_RUN): part.clone() for key, part in tensors.items() if key.startswith(_RUN)}
+
+
+def load_record(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the loss state in a folder says of its run; empty if it was saved by :func:`save_loss_state` alone."""
+    record: dict[str, Any] = json.loads(_contents(Path(path) / FILE_NAME)[0].get("record", "{}"))
+    return record
 
 
 def distinct_losses(losses: Losses) -> list[nn.Module]:

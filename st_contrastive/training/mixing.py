@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
 from st_contrastive._checks import require_number
 
@@ -27,9 +28,13 @@ def interpolate_weights(
         alpha: share of the trained weights, 0 (``start``'s) to 1.
 
     Raises:
-        ValueError: ``alpha`` is not from 0 to 1; the models share weights, or differ in their names or shapes.
+        ValueError: ``alpha`` is not from 0 to 1; the models share weights, differ in their names or shapes, in their
+            tokenizers or in their modules' settings, or have adapters.
     """
     require_number("alpha", alpha, most=1)
+    require_own_weights(model)
+    if isinstance(start, SentenceTransformer):
+        _require_alike(model, start)
     trained, first = model.state_dict(), start if isinstance(start, Mapping) else start.state_dict()
     for name in sorted(trained.keys() | first.keys()):
         shapes = [tuple(state[name].shape) if name in state else "missing" for state in (trained, first)]
@@ -44,3 +49,24 @@ def interpolate_weights(
             wide = torch.promote_types(weight.dtype, torch.float32)
             mixed = (1 - alpha) * old.to(wide) + alpha * weight.to(wide)
             weight.copy_(torch.where(weight == old, weight, mixed.to(weight.dtype)))
+
+
+def require_own_weights(model: nn.Module) -> None:
+    """Refuse a model with adapters (LoRA and the like): the mean of two products is not the product of their means."""
+    if adapters := [name for name, _ in model.named_parameters() if "lora_" in name or ".adapter" in name]:
+        raise ValueError(
+            f"model has adapters, such as {adapters[0]}, whose factors can't be mixed. Merge them into the encoder "
+            "first, or train without mixing."
+        )
+
+
+def _require_alike(model: SentenceTransformer, start: SentenceTransformer) -> None:
+    if model.tokenizer.get_vocab() != start.tokenizer.get_vocab():
+        raise ValueError("model and start have tokenizers of other vocabularies: give one encoder, before and after.")
+    settings: list[Any] = [
+        [(type(module).__name__, getattr(module, "get_config_dict", dict)()) for module in list(each)[1:]]
+        for each in (model, start)
+    ]
+    for own, others in zip(*settings, strict=True):
+        if own != others:
+            raise ValueError(f"model has the module {own}, and start {others}: give one encoder, before and after.")

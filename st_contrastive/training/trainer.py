@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from datasets import DatasetDict, IterableDataset
+from sentence_transformers import SentenceTransformerTrainer
+from sentence_transformers.base.data_collator import BaseDataCollator
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
@@ -16,7 +18,15 @@ from st_contrastive._checks import require_count
 from st_contrastive.training import checks
 from st_contrastive.training.card import prepare_card
 from st_contrastive.training.collapse import find_collapse, find_vector_fault
-from st_contrastive.training.loss_state import checkpoint_to_resume, distinct_losses, load_loss_state, save_loss_state
+from st_contrastive.training.loss_state import (
+    checkpoint_to_resume,
+    distinct_losses,
+    load_loss_state,
+    load_record,
+    save_loss_state,
+)
+from st_contrastive.training.prompts import column_prompts, simplest
+from st_contrastive.training.run_record import describe_run, describe_weights, require_same_run
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
@@ -29,14 +39,18 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     A run that was killed resumes from its newest whole checkpoint with ``train(resume_from_checkpoint=True)``, and ends
     with the weights, the loss state and the logs of an uninterrupted one, bit for bit where the device computes
     deterministically. For this, augmentation must not draw from global generators as rows are read. On another number
-    of devices it resumes too, but with another order of the rows.
+    of devices it resumes too, but with another order of the rows. What a run may not change on its way, such as its
+    learning rate or its data, is refused; it may grow in steps and epochs.
+
+    Without ``args.prompts``, the losses of this package train a text with the prompt with which the model encodes it: a
+    single column with that of ``encode``, of two the first with that of ``encode_query`` and the second with that of
+    ``encode_document``; sentences and their translations have one prompt.
 
     After :meth:`train`, ``collapsed`` is None, or a sentence that says how the run collapsed.
 
     Args:
         args: as in sentence-transformers.
-        kwargs: as in sentence-transformers. With ``model_init``, a loss that owns something or changes the model is
-            given as a function of the model.
+        kwargs: as in sentence-transformers, but for ``model_init``.
         max_length: how many tokens of a text training reads, and the loss of ``eval_dataset``. Evaluators, checkpoints
             and the trained model read the model's own ``max_seq_length``, which None takes for training too.
         card_examples: let the model card quote texts of the training data.
@@ -50,28 +64,36 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     collapsed: str | None = None
     #: What was wrong with the vectors before the first step, which the run is not blamed for.
     fault_at_start: str | None = None
-    #: What to change where texts are cut to the same tokens; the cause of other collapses is the learning rate.
-    remedy: str | None = None
+    #: Tells the model that the run began with from others.
+    start: str | None = None
 
     def __init__(self, *args: Any, max_length: int | None = None, card_examples: bool = False, **kwargs: Any) -> None:
         if max_length is not None:
             require_count("max_length", max_length, least=3)  # a token between two special ones
         self.max_length, self.card_examples = max_length, card_examples
+        self._prompts: dict[str, dict[str, str]] = {}
         super().__init__(*args, **kwargs)
-        loss = args[4] if len(args) > 4 else kwargs.get("loss")
         self.has_users_optimizer = self.optimizer is not None
-        self.given = {**kwargs, "loss": self.loss if loss is None else loss}
         self._resumed_from: Path | None = None
         self._resumed_sums: dict[str, Tensor] = {}
-        checks.check_arguments(self)
+        self._resumed_record: dict[str, Any] = {}
         if max_length is not None:
             self.data_collator.max_length = max_length
+        streams = any(isinstance(data, IterableDataset) for data in (self.train_dataset, self.eval_dataset))
+        if streams and self.accelerator.dispatch_batches is None:
+            # The first process would send the others batches of one size, which texts don't have.
+            self.accelerator.dataloader_config.dispatch_batches = False
         self.add_callback(_Beginning(self))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        self._resumed_from, self._resumed_sums = None, {}
+        self._resumed_from, self._resumed_sums, self._resumed_record = None, {}, {}
+        self.start = self.start or describe_weights(self.model)
         if resume_from_checkpoint:
             self._resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
+            self._resumed_record = load_record(self._resumed_from)
+        if self._resumed_from is not None and self._resumed_record:
+            require_same_run(self, self._resumed_record, self._resumed_from)
+            self.start = self._resumed_record["start"]
         try:
             result = super().train(None if self._resumed_from is None else str(self._resumed_from), *args, **kwargs)
             self.collapsed = find_collapse(self)
@@ -79,62 +101,58 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             self._truncate_as_the_model()
         return result
 
-    def call_model_init(self, trial: Any = None) -> SentenceTransformer:
-        """As in sentence-transformers; a loss that is given as a function is made anew for each run's model."""
-        if not hasattr(self, "given"):  # sentence-transformers' constructor calls it
-            return cast(SentenceTransformer, super().call_model_init(trial))
-        loss = self.given["loss"]
-        self.loss = dict(loss) if isinstance(loss, dict) else loss
-        model = cast(SentenceTransformer, super().call_model_init(trial))
-        if self.given.get("data_collator") is None:
-            self.data_collator.preprocess_fn = model.preprocess
-        if self.given.get("processing_class") is None:
-            self.processing_class = model.processor
-        self._prepare(model)
-        return model
-
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """As in sentence-transformers, whose constructor calls it when the loss is there."""
-        self._prepare(self.model)
-        super().add_model_card_callback(default_args_dict)
-
-    def _prepare(self, model: SentenceTransformer) -> None:
-        prepare_card(model, examples=self.card_examples)
+        prepare_card(self.model, examples=self.card_examples)
         for loss in checks.text_losses(self.loss):
             loss.max_length = self.max_length
+        checks.run(checks.ARGUMENTS_AND_DATA, checks.Start.of(self))  # before the card reads the data
+        super().add_model_card_callback(default_args_dict)
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
-        """As in sentence-transformers, whose constructor calls it; looks at the first rows of the training data."""
+        """As in sentence-transformers; sets the prompts of columns that training has none for."""
         for part in dataset.values() if isinstance(dataset, dict) else [dataset]:
             if isinstance(part, (list, tuple)):
                 raise TypeError(
                     f"{dataset_name}_dataset must be a Dataset, got {type(part).__name__}: st_contrastive.text_dataset("
                     "sentences) makes one."
                 )
-        dataset = super().preprocess_dataset(dataset, dataset_name)
-        if dataset_name == "train":
-            checks.check_data(self)
-        return dataset
+        self._set_prompts(dataset)
+        return super().preprocess_dataset(dataset, dataset_name)
 
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """As in sentence-transformers; where fp16_full_eval or bf16_full_eval casts the model, that is undone."""
-        weights = [(weight, weight.data) for weight in self.model.parameters()]
-        buffers = [(module, dict(module._buffers)) for module in self.model.modules()]
-        try:
-            return super().evaluation_loop(*args, **kwargs)
-        finally:
-            if self.args.fp16_full_eval or self.args.bf16_full_eval:
-                for weight, data in weights:
-                    weight.data = data
-                for module, tensors in buffers:
-                    module._buffers.update(tensors)
+    def _set_prompts(self, dataset: Any) -> None:
+        collator = self.data_collator
+        is_open = self.args.prompts is None and isinstance(collator, BaseDataCollator)
+        if not is_open or (collator.prompts and not self._prompts):  # a collator of the user's with prompts
+            return
+        for name, part in (dataset if isinstance(dataset, dict) else {"": dataset}).items():
+            losses = checks.text_losses(self.loss[name] if isinstance(self.loss, dict) else self.loss)
+            columns = checks.tokenised_columns(self, getattr(part, "column_names", None) or ())
+            if losses and columns:
+                same_kind = any(loss.columns_of_one_kind for loss in losses)
+                prompts = column_prompts(self.model, columns, same_kind=same_kind)
+                self._prompts[name] = {**prompts, **self._prompts.get(name, {})}
+        collator.prompts = simplest(self._prompts)
 
-    def begin(self) -> None:
-        """Called when the first step is next: checks the run, and restores what transformers does not."""
-        self.remedy = None
-        checks.check_run(self)
-        # Of a resumed run, the start is unknown: a fault that the checkpoint has is not forgiven.
-        self.fault_at_start = find_vector_fault(self) if self._resumed_from is None else None
+    def should_dataset_name_column_be_added(self, dataset: Any, args: Any, loss: Any) -> bool:
+        """As in sentence-transformers; prompts by dataset need the name too."""
+        has_prompts = isinstance(dataset, DatasetDict) and isinstance(
+            getattr(self.data_collator, "prompts", None), dict
+        )
+        return has_prompts or bool(super().should_dataset_name_column_be_added(dataset, args, loss))
+
+    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As in sentence-transformers; warns of batches of one sentence in a dataset that is given here."""
+        if eval_dataset is not None and not isinstance(eval_dataset, str):
+            checks.run([checks.evaluated_alone], checks.Start.of(self, eval_dataset))
+        return super().evaluate(eval_dataset, *args, **kwargs)
+
+    def _before_first_step(self) -> None:
+        """Check the run, and restore what transformers does not."""
+        checks.run(checks.BEFORE_THE_FIRST_STEP, checks.Start.of(self))
+        # A fault that a checkpoint alone has is not forgiven.
+        resumed = self._resumed_from is not None
+        self.fault_at_start = self._resumed_record.get("fault_at_start") if resumed else find_vector_fault(self)
         if self._resumed_from is not None:  # the file names where the best model was; the folder may have been moved
             best = TrainerState.load_from_json(str(self._resumed_from / TRAINER_STATE_NAME)).best_model_checkpoint
             if best and (here := self._resumed_from.parent / Path(best).name).is_dir():
@@ -172,7 +190,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             sums = {**self.accum_loss_components["train"], "loss": self._tr_loss}
             sums["last_log"] = torch.tensor(self._globalstep_last_logged)
             rank = 0 if self.args.should_save else distributed.rank()
-            save_loss_state(self.loss, folder, sums, rank=rank)
+            save_loss_state(self.loss, folder, sums, rank=rank, record=describe_run(self))
         super()._save_checkpoint(model, trial)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
@@ -205,4 +223,4 @@ class _Beginning(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.trainer.begin()
+        self.trainer._before_first_step()

@@ -59,7 +59,7 @@ def trainers(monkeypatch):
 
 
 def test_options_of_the_loss_and_of_the_trainer(words, tmp_path, capsys, trainers):
-    more = ["--loss", "simcse", "--loss-arg", "temperature=2e-1", "--max_length", "9", "--pooling", "mean"]
+    more = ["--loss", "simcse", "--temperature", "2e-1", "--max_length", "9", "--pooling", "mean"]
     more += ["--gradient_accumulation_steps", "2", "--bf16", "--lr_scheduler_type", "cosine", "--logging-steps", "1"]
     assert main([*words, *more]) == 0
     (trainer,) = trainers
@@ -83,7 +83,7 @@ def test_a_file_of_settings_is_the_same_run(words, corpus, checkpoint, tmp_path,
         "per_device_train_batch_size: 4\nmax_steps: 9\ntemperature: 2e-1\nlearning_rate: 1e-3\ndev: none\n"
     )
     assert main(["train", str(config), "--max_steps", "2"]) == 0
-    more = ["--loss", "conisi", "--loss-arg", "temperature=0.2", "--learning_rate", "1e-3"]
+    more = ["--loss", "conisi", "--temperature", "0.2", "--learning_rate", "1e-3"]
     assert main([*words, *more]) == 0
     first, second = trainers
     assert first.state.global_step == second.state.global_step == 2
@@ -97,7 +97,7 @@ def assert_same_weights(*folders):
 
 
 def test_a_recipe_gives_way(words, tmp_path, capsys, trainers):
-    more = ["--recipe", "conisi-s-bert-base", "--loss-arg", "interaction_weight=0.3", "--learning_rate", "1e-3"]
+    more = ["--recipe", "conisi-s-bert-base", "--interaction_weight", "0.3", "--learning_rate", "1e-3"]
     assert main([*words, *more, "--dev", "none", "--repeats", "false"]) == 0
     (trainer,) = trainers
     assert trainer.evaluator is None
@@ -167,7 +167,7 @@ def test_describe(checkpoint, corpus, capsys):
 def test_a_loss_in_the_current_folder(words, tmp_path, monkeypatch, trainers):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a_loss_of_mine.py").write_text("from tests.losses_of_ones_own import Shrinking as Mine\n")
-    assert main([*words, "--loss", "a_loss_of_mine:Mine", "--loss-arg", "factor=0.25"]) == 0
+    assert main([*words, "--loss", "a_loss_of_mine:Mine", "--factor", "0.25"]) == 0
     assert trainers[0].loss.factor == 0.25
 
 
@@ -211,17 +211,16 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--recipe", "mini-simcse"], "--recipe"),
         (["--loss", "bert"], "'bert'"),
         (["--recipe", "bert"], "'bert'"),
-        (["--loss", "simcse", "--loss-arg", "temperature"], "NAME=VALUE"),
-        (["--loss", "simcse", "--loss-arg", "tau=1"], "tau"),
+        (["--loss", "simcse", "--temperature"], "--temperature"),
+        (["--loss", "simcse", "--tau", "1"], "tau"),
         (["--loss", "simcse", "--batch_size", "4"], "--batch_size"),
         (["--loss", "simcse", "--temp", "4"], "--temp"),
         (["--loss", "simcse", "--column", "title"], "title"),
         (["--loss", "simcse", "--data", "/no/such.csv"], "/no/such.csv"),
         (["--loss", "simcse", "--mix", "half"], "--mix"),
-        (["--loss", "simcse", "--repeats", "1"], "repeats"),
+        (["--loss", "simcse", "--repeats", "2"], "repeats"),
         (["--loss", "simcse", "--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs"),
-        (["--loss", "simcse", "--temperature", "0.1"], "--loss_arg temperature=VALUE"),
-        (["--loss", "simcse", "--mask-rate=0.1"], "--loss_arg mask_rate=VALUE"),
+        (["--loss", "simcse", "--repetition-rate=0.1"], "--repetition_rate is of the loss momentum"),
         (["--loss", "simcse", "--report_to", "tensorboard"], "TensorBoard"),
         (["--loss", "no.such.module:Loss"], "no.such"),
         (["/no/such.yaml"], "/no/such.yaml"),

@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "_random": set(),
     "distributed": set(),
     "methods": set(),
+    "settings": {"methods"},
     "objectives": {"objectives"},
     "encoder": {"encoder", "_checks"},
     "components": {"components", "encoder", "objectives", "_checks", "_files"},
@@ -27,6 +28,7 @@ MAY_IMPORT = {
         "__version__",
         "recipes",
         "methods",
+        "settings",
         "inputs",
         "augmentations",
         "components",
@@ -35,7 +37,7 @@ MAY_IMPORT = {
         "_checks",
         "_files",
     },
-    "cli": {"__version__", "cli", "inputs", "evaluation", "recipes", "methods", "_checks", "_files"},
+    "cli": {"__version__", "cli", "inputs", "evaluation", "recipes", "methods", "settings", "_checks", "_files"},
 }
 SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")
 NO_SENTENCE_TRANSFORMERS = ("objectives", "components", "augmentations")

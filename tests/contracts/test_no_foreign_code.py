@@ -213,7 +213,7 @@ def test_no_command_springs_a_trap(trap, checkpoint, sentences, sts, tmp_path, c
     for command in (
         [*train, "simcse", "--model", str(trap)],
         [*train, "infocse", *bert, "--auxiliary", str(trap)],
-        [*train, "diffcse", *bert, "--loss-arg", f"generator={trap}"],
+        [*train, "diffcse", *bert, "--generator", str(trap)],
         ["evaluate", str(trap), "--sts", str(sts)],
     ):
         assert main(command) == 2, command

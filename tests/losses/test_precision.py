@@ -77,8 +77,8 @@ def step(build, sentences, tmp_path, monkeypatch):
 
             return call
 
-        for module, objective in ((step_module, "info_nce"), (masked_lm_head, "masked_lm"), (conditioned, "replaced_tokens"),
-                                  (conisi, "interaction")):  # fmt: skip
+        for module, objective in ((step_module, "info_nce"), (masked_lm_head, "masked_lm"),
+                                  (conditioned, "replaced_tokens"), (conisi, "interaction")):  # fmt: skip
             monkeypatch.setattr(module, objective, noted(getattr(module, objective)))
         loss.register_forward_hook(lambda _, __, out: terms.update({key: term.item() for key, term in out.items()}))
         torch.manual_seed(1)

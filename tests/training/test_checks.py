@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import warnings
 
 import pytest
 import torch
-from datasets import Dataset
-from sentence_transformers.base.modules import Dense
+from datasets import Dataset, DatasetDict
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 import st_contrastive as stc
 from st_contrastive import distributed
 from st_contrastive.training import ContrastiveTrainer
-from st_contrastive.training.checks import check_arguments
+from st_contrastive.training.checks import ARGUMENTS_AND_DATA, Start, remedy_of_collapse, run
 from tests.cases import state_of
+
+pytestmark = [pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
 
 
 @pytest.fixture
@@ -146,12 +152,12 @@ def test_sharding_is_refused(build, of):
     owning, plain = of(stc.SimCSELoss(build())), of(stc.SimCSELoss(build(), head=None))
     owning.is_deepspeed_enabled = plain.is_deepspeed_enabled = True
     with pytest.raises(ValueError, match=r"DeepSpeed shards.*plain DDP"):
-        check_arguments(owning)
-    check_arguments(plain)
+        run(ARGUMENTS_AND_DATA, Start.of(owning))
+    run(ARGUMENTS_AND_DATA, Start.of(plain))
     for trainer in (owning, plain):
         trainer.is_deepspeed_enabled, trainer.is_fsdp_enabled = False, True
         with pytest.raises(ValueError, match=r"FSDP shards.*plain DDP"):
-            check_arguments(trainer)
+            run(ARGUMENTS_AND_DATA, Start.of(trainer))
 
 
 def test_a_batch_that_is_found_by_trying_is_refused(build, of):
@@ -171,10 +177,10 @@ def test_on_several_processes(build, of, sentences, monkeypatch):
         (stc.SimCSELoss(model, **plain), stc.TwinsLoss(model)),
     ):
         with pytest.raises(ValueError, match="loss is a dict of 2 losses on 2 devices"):
-            of({"a": first, "b": second}, model, datasets).begin()
+            of({"a": first, "b": second}, model, datasets)._before_first_step()
     mixed = {**datasets, "c": stc.twins_dataset(sentences, sentences[::-1])}
     with pytest.raises(ValueError, match="datasets of 1 and of 2 text columns"):
-        of(stc.TwinsLoss(model), model, mixed).begin()
+        of(stc.TwinsLoss(model), model, mixed)._before_first_step()
 
 
 def test_a_list_is_no_dataset(build, of, sentences):
@@ -231,12 +237,12 @@ def test_texts_that_are_cut_to_the_same_tokens(build, arguments, sentences, meth
             model, arguments(max_steps=1, save_strategy="no"), data, loss=method(model), **options
         )
 
-    with pytest.raises(ValueError, match=f"90% of the first 10 rows of train_dataset, 'sentence'.*{setting} above 8"):
+    with pytest.raises(ValueError, match=f"90% of the first 10 rows of train_dataset.*'sentence'.*{setting} above 8"):
         trainer(1).train()
-    run = trainer(0.5)
+    cut = trainer(0.5)
     with pytest.warns(UserWarning, match=f"In 40% of the first 10 rows.*Raise {setting} above 8"):
-        run.train()
-    assert setting in run.remedy
+        cut.train()
+    assert setting in remedy_of_collapse(cut)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         trainer(0.1).train()
@@ -250,3 +256,166 @@ def test_a_corpus_that_the_queue_holds_whole(build, of, loss, held):
         warnings.simplefilter("error", UserWarning)
         warnings.filterwarnings("ignore", "TwinsLoss was given one column")
         of(loss(build()), max_steps=2).train()  # one epoch
+
+
+THAI = ["ฝนตกที่กรุงเทพวันนี้", "แมวนอนอยู่บนก้อนหินอุ่น", "แม่น้ำท่วมทุกปี", "ที่บ้าน", "ในตอนเช้า", "เมื่อวาน"]
+AMHARIC = ["ድመቷ", "ዛሬ", "ኮሚቴው", "ዋጋው", "ትናንት", "ነገ"]
+
+
+@pytest.mark.parametrize(
+    "texts", [THAI, AMHARIC, ["😀", "🚀", "🐱", "🍕", "🌙", "✨"]], ids=["thai", "amharic", "emoji"]
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_texts_of_unknown_tokens(build, of, sentences, texts, streamed):
+    def data(texts):
+        data = Dataset.from_dict({"sentence": texts})
+        return data.to_iterable_dataset() if streamed else data
+
+    with pytest.raises(ValueError, match=r"83% of the first 6 rows.*'sentence'.*\(BertTokenizer\)"):
+        of(stc.SimCSELoss(build()), data=data(texts)).train()
+    with pytest.warns(UserWarning, match=r"31% of the first 16 rows.*\(BertTokenizer\)"):
+        of(stc.SimCSELoss(build()), data=data([*sentences, *texts])).train()
+
+
+def test_texts_that_differ_in_capitals_alone(build, of, sentences):
+    texts = [text for sentence in sentences for text in (sentence, sentence.upper())]
+    with pytest.warns(UserWarning, match=r"50% of the first 20 rows.*capitals and accents"):
+        of(stc.SimCSELoss(build()), data=Dataset.from_dict({"sentence": texts})).train()
+
+
+_EPOCHS = {"max_steps": -1, "num_train_epochs": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "length"),
+    [("dataset", {}), ("dataset", _EPOCHS), ("datasets", {}), ("datasets", _EPOCHS), ("stream", {"max_steps": 2})],
+)
+def test_fewer_rows_than_a_batch(build, of, sentences, kind, length):
+    data = stc.text_dataset(sentences)
+    if kind == "datasets":
+        data = DatasetDict(a=data.select(range(4)), b=data.select(range(4, 10)))
+    elif kind == "stream":
+        data = data.to_iterable_dataset()
+    options = {"dataloader_drop_last": True, **length}
+    with pytest.raises(ValueError, match="10 rows, per_device_train_batch_size is 64"):
+        of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=64, **options).train()
+    of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=4, **options)
+    of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=64, **length)  # one step of ten sentences
+
+
+def test_fewer_rows_than_a_batch_on_each_process(build, of, monkeypatch):
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    with pytest.raises(ValueError, match=r"10 rows, per_device_train_batch_size is 8 on 2 process\(es\)"):
+        of(stc.SimCSELoss(build()), per_device_train_batch_size=8, dataloader_drop_last=True)
+
+
+def test_one_row(build, of, sentences):
+    data = stc.text_dataset(sentences).select([0])
+    for loss in (stc.SimCSELoss, stc.MomentumContrastLoss):
+        with pytest.raises(ValueError, match="train_dataset has 1 row"):
+            of(loss(build()), data=data).train()
+
+
+@pytest.mark.parametrize("name", ["test", "validation", "dev-1", "Test_matched"])
+def test_splits_that_are_held_out(build, of, sentences, name):
+    data = stc.text_dataset(sentences)
+    for kind in (DatasetDict, dict):
+        with pytest.raises(ValueError, match=rf"train_dataset has the parts train, {name}.*train_dataset\['train'\]"):
+            of(stc.SimCSELoss(build()), data=kind({"train": data, name: data}))
+    of(stc.SimCSELoss(build()), data={"en": data, "testimonials": data})
+
+
+@pytest.mark.parametrize("column", ["sentence", "other"])
+def test_a_missing_text_behind_the_first_rows(build, of, column):
+    texts = {name: [f"{name} {row}" for row in range(1500)] for name in ("sentence", "other")}
+    data = Dataset.from_dict({**texts, column: [*texts[column][:1200], None, *texts[column][1201:]]})
+    with pytest.raises(ValueError, match=rf"train_dataset\[1200\]\['{column}'\] must be a text, got None"):
+        of(stc.SimCSELoss(build()), data=data)
+    with pytest.raises(ValueError, match=rf"train_dataset\[299\]\['{column}'\] must be a text, got None"):
+        of(stc.SimCSELoss(build()), data=data.select(range(1499, -1, -1)))
+    of(stc.SimCSELoss(build()), data=data.select([*range(1200), *range(1201, 1500)]))
+    data.set_transform(lambda rows: {name: [text or "none" for text in cells] for name, cells in rows.items()})
+    of(stc.SimCSELoss(build()), data=data)
+
+
+class ReadsLabels(stc.SimCSELoss):
+    """A user's loss that weighs pairs."""
+
+    reads_labels = True
+
+
+@pytest.mark.parametrize(("name", "kind"), [("label", int), ("labels", bool), ("score", float)])
+def test_pairs_with_labels(build, of, name, kind):
+    texts = {"sentence": [f"a {row}" for row in range(1200)], "other": [f"b {row}" for row in range(1200)]}
+    data = Dataset.from_dict({**texts, name: [kind(row < 1100) for row in range(1200)]})  # behind the first rows
+    for loss in (stc.SimCSELoss, stc.TwinsLoss):
+        with pytest.raises(ValueError, match=rf"labels from {kind(0)} to {kind(1)} in '{name}', which {loss.__name__}"):
+            of(loss(build()), data=data)
+    of(ReadsLabels(build()), data=data)
+    of(stc.SimCSELoss(build()), data=data.select(range(1000)))  # equal ones
+    of(stc.SimCSELoss(build()), data=data.remove_columns("other"))
+
+
+def test_an_evaluation_of_one_sentence(build, of, sentences, arguments):
+    def trainer(loss, rows, size):
+        data = stc.text_dataset([f"{text} {row}" for row, text in enumerate(sentences * 2)][:rows])
+        return ContrastiveTrainer(
+            loss.model, arguments(per_device_eval_batch_size=size), stc.text_dataset(sentences), data, loss
+        )
+
+    for rows, size in ((9, 8), (9, 4), (8, 1), (1, 8)):
+        with pytest.warns(UserWarning, match=f"per_device_eval_batch_size {size}.*eval_dataset has a batch of one"):
+            trainer(stc.SimCSELoss(build()), rows, size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = trainer(stc.SimCSELoss(build()), 10, 8)
+        trainer(stc.MomentumContrastLoss(build()), 9, 8)  # has a queue
+    with pytest.warns(UserWarning, match="its 9 rows, eval_dataset has a batch of one"):
+        run.evaluate(stc.text_dataset(sentences[:9]))
+
+
+def test_a_pooling_swapped_under_a_momentum_encoder(build, of):
+    for loss in (stc.MomentumContrastLoss(build()), stc.TwinsLoss(build(), key_momentum=0.9)):
+        loss.model[1] = Pooling(32, "mean")
+        with pytest.raises(ValueError, match=rf"modules have changed since {type(loss).__name__} copied them"):
+            of(loss).train()
+
+
+def test_a_checkpoint_of_another_kind_of_model(checkpoint, of, tmp_path):
+    def trainer(change, name="config.json"):
+        folder = tmp_path / "changed"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(checkpoint("bert"), folder)
+        kept = json.loads((folder / name).read_text()) if (folder / name).is_file() else {}
+        (folder / name).write_text(json.dumps({**kept, **change}))
+        model = SentenceTransformer(modules=[transformer := Transformer(str(folder)), Pooling(32)], device="cpu")
+        assert transformer.get_embedding_dimension() == 32
+        return of(stc.SimCSELoss(model))
+
+    trainer({"architectures": ["BertForMaskedLM"]})
+    for architecture in ("BertForSequenceClassification", "HF_ColBERT"):
+        with pytest.raises(ValueError, match=rf"changed, which is a .*\({architecture}\).*save_pretrained"):
+            trainer({"architectures": [architecture]})
+    for kind in ("CrossEncoder", "SparseEncoder", "ColBERT"):
+        with pytest.raises(ValueError, match=rf"changed, which is a .*\({kind}\)"):
+            trainer({"model_type": kind}, "config_sentence_transformers.json")
+    trainer({"model_type": "SentenceTransformer"}, "config_sentence_transformers.json")
+
+
+def test_a_quantised_encoder_without_adapters(build, of):
+    peft = pytest.importorskip("peft")
+    model = build()
+    model[0].model.config.quantization_config = {"quant_method": "bitsandbytes"}
+    with pytest.raises(ValueError, match="weights are quantised"):
+        of(stc.SimCSELoss(model))
+    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
+    of(stc.SimCSELoss(model))
+
+
+def test_streams_are_read_by_each_process(build, of, sentences):
+    """accelerate would send batches of one size from the first one."""
+    stream = stc.text_dataset(sentences).to_iterable_dataset()
+    assert of(stc.SimCSELoss(build()), data=stream).accelerator.dispatch_batches is False
+    chosen = of(stc.SimCSELoss(build()), data=stream, accelerator_config={"dispatch_batches": True})
+    assert chosen.accelerator.dispatch_batches is True
+    assert of(stc.SimCSELoss(build())).accelerator.dispatch_batches is None

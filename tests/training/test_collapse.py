@@ -85,6 +85,32 @@ def test_vectors_that_were_equal_before_training(trainer):
     assert "equal" in run.fault_at_start
 
 
+def test_vectors_that_were_equal_before_the_run_are_no_collapse_when_it_is_resumed(trainer):
+    def run(**options):
+        run = trainer("simcse", **options)
+        with torch.no_grad():
+            for name, parameter in run.model.named_parameters():
+                if "embeddings" not in name:
+                    parameter.zero_()
+        return run
+
+    run(max_steps=2).train()
+    resumed = run(max_steps=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        resumed.train(resume_from_checkpoint=True)
+    assert resumed.collapsed is None
+    assert "equal" in resumed.fault_at_start
+
+
+def test_a_collapse_is_judged_and_printed_by_one_number(trainer):
+    run = trainer("simcse", save_strategy="no")
+    level = run.loss.chance_level(4)
+    run.state.log_history = [{"loss": 1.0, "contrastive": level + change} for change in (0,) * 9 + (0.4, 0.4, -0.5)]
+    with pytest.warns(UserWarning, match=rf"ends at {level + 0.1:.3g}, .* equal vectors have {level:.3g}"):
+        assert find_collapse(run)
+
+
 def test_a_loss_that_is_not_finite(trainer):
     run = trainer("simcse", max_steps=1, save_strategy="no", logging_nan_inf_filter=False)
     run.compute_loss = lambda model, inputs, **_: next(model.parameters()).sum() * float("nan")

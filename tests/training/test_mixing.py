@@ -68,3 +68,27 @@ def test_what_is_refused(build):
     longer[0].model.resize_token_embeddings(200)
     with pytest.raises(ValueError, match=r"word_embeddings.weight is \(200, 32\) in model and"):
         interpolate_weights(longer, start, 0.5)
+
+
+def test_models_that_read_otherwise_are_refused(build, checkpoint, tmp_path):
+    """Their weights have the same names and shapes."""
+    model = build()
+    with pytest.raises(ValueError, match=r"Pooling.*'cls'.*'mean'"):
+        interpolate_weights(model, build(pooling="mean"), 0.5)
+    other = build()
+    tokens = sorted(other.tokenizer.get_vocab(), key=other.tokenizer.get_vocab().get)
+    vocabulary = {token: index for index, token in enumerate(tokens[:10] + tokens[:9:-1])}
+    other[0].processor = type(other.tokenizer)(vocab=vocabulary)
+    with pytest.raises(ValueError, match="tokenizers of other vocabularies"):
+        interpolate_weights(model, other, 0.5)
+    interpolate_weights(model, build(), 0.5)
+
+
+@pytest.mark.parametrize("as_state", [False, True])
+def test_adapters_are_refused(build, as_state):
+    peft = pytest.importorskip("peft")
+    model, start = build(), build()
+    for each in (model, start):
+        each.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
+    with pytest.raises(ValueError, match=r"adapters, such as .*lora_A"):
+        interpolate_weights(model, start.state_dict() if as_state else start, 0.5)

@@ -13,8 +13,16 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 import st_contrastive as stc
+from st_contrastive import SimCSELoss
 from st_contrastive.training import ContrastiveTrainer, LossStateError, load_loss_state, save_loss_state
 from tests.cases import TRAINED_CASES, ByStep, assert_equal, crossed, state_of
+
+
+@pytest.fixture
+def finished(trainer, tmp_path):
+    """Folder of a run of SimCSE that ended."""
+    trainer("simcse", output_dir=str(tmp_path / "finished")).train()
+    return str(tmp_path / "finished")
 
 
 def logs_of(trainer):
@@ -113,6 +121,62 @@ def test_another_loss_is_refused_and_nothing_is_changed(trainer, made, arguments
     assert_equal(before, state_of(loss))
 
 
+@pytest.mark.parametrize(
+    ("change", "was"),
+    [
+        ({"learning_rate": 1e-5}, 0.001),
+        ({"weight_decay": 0.5}, 0.0),
+        ({"lr_scheduler_type": "constant"}, "linear"),
+        ({"optim": "sgd"}, "adamw_torch_fused"),
+        ({"per_device_train_batch_size": 2}, 4),
+        ({"gradient_accumulation_steps": 2}, 1),
+        ({"seed": 7}, 42),
+        ({"max_grad_norm": 0.5}, 1.0),
+        ({"prompts": "a cat"}, None),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_changed_argument_is_refused(finished, trainer, change, was):
+    ((name, now),) = change.items()
+    run = trainer("simcse", output_dir=finished, **change)
+    before = state_of(run.loss)
+    with pytest.raises(ValueError, match=rf"checkpoint-6 continues.*: {name} is {now!r}, and was {was!r}\."):
+        run.train(resume_from_checkpoint=True)
+    assert_equal(before, state_of(run.loss))
+
+
+def test_what_a_resumed_run_may_change(finished, trainer):
+    run = trainer("simcse", output_dir=finished, max_steps=7, logging_steps=2, save_steps=5, report_to="none")
+    assert run.train(resume_from_checkpoint=True).global_step == 7
+
+
+def test_other_data_and_another_model_are_refused(finished, made, arguments, build):
+    loss, data = made("simcse")
+
+    def resume(model=loss.model, data=data, **options):
+        loss = SimCSELoss(model)
+        run = ContrastiveTrainer(model, arguments(output_dir=finished), data, loss=loss, **options)
+        run.train(resume_from_checkpoint=f"{finished}/checkpoint-4")
+
+    for other in (data.select(range(8)), data.shuffle(seed=1)):
+        with pytest.raises(ValueError, match=r"train_dataset is '\d+ rows .*, and was '10 rows"):
+            resume(data=other)
+    with pytest.raises(ValueError, match="max_length is 8, and was None"):
+        resume(max_length=8)
+    with pytest.raises(ValueError, match="model has other weights than the run began with"):
+        resume(build("roberta"))
+    resume(SentenceTransformer(f"{finished}/checkpoint-4", device="cpu"))  # the checkpoint's own
+
+
+def test_a_checkpoint_without_a_record_resumes(trainer):
+    """As one that was saved by ``save_loss_state`` in a callback."""
+    run = trainer("simcse")
+    run.train()
+    folder = Path(run.args.output_dir) / "checkpoint-6"
+    save_loss_state(run.loss, folder, {"loss": torch.zeros(()), "last_log": torch.tensor(6)})
+    trainer("simcse", learning_rate=1e-5).train(resume_from_checkpoint=str(folder))
+
+
 def test_a_run_that_ended_is_not_trained_on(trainer):
     """Killed after its last checkpoint, in mid-epoch: transformers alone makes one more step."""
     options = {"max_steps": 5, "lr_scheduler_type": "constant"}
@@ -121,7 +185,7 @@ def test_a_run_that_ended_is_not_trained_on(trainer):
     again = trainer("twins", **options)
     assert again.train(resume_from_checkpoint=True).global_step == 5
     assert_equal(state_of(ended.loss), state_of(again.loss))
-    with pytest.raises(ValueError, match="at step 5, max_steps is 3"):
+    with pytest.raises(ValueError, match="max_steps is 3, and was 5"):
         trainer("twins", max_steps=3).train(resume_from_checkpoint=True)
 
 

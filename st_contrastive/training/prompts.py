@@ -1,0 +1,39 @@
+"""The prompts that texts are trained with: those with which the model will encode them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from sentence_transformers import SentenceTransformer
+
+#: One prompt for all texts, one for each column, or those of each dataset's columns.
+Prompts: TypeAlias = str | dict[str, str] | dict[str, dict[str, str]] | None
+
+#: Names of the prompts that sentence-transformers looks for, the first that a model has.
+_QUERY, _DOCUMENT = ("query",), ("document", "passage", "corpus")
+
+
+def column_prompts(model: SentenceTransformer, columns: Sequence[str], *, same_kind: bool) -> dict[str, str]:
+    """The prompt of each text column of a dataset.
+
+    A single column, and columns of the ``same_kind`` (a sentence and its translation), have the prompt of ``encode``.
+    Otherwise the first column has that of ``encode_query``, and the others have that of ``encode_document``.
+    """
+    default = (model.default_prompt_name or "",)
+    if same_kind or len(columns) == 1:
+        return dict.fromkeys(columns, _first(model, default))
+    query, document = _first(model, (*_QUERY, *default)), _first(model, (*_DOCUMENT, *default))
+    return {column: document if index else query for index, column in enumerate(columns)}
+
+
+def simplest(by_dataset: Mapping[str, dict[str, str]]) -> Prompts:
+    """The prompts as sentence-transformers' collator takes them; the name of a single dataset is empty."""
+    prompts = {prompt for columns in by_dataset.values() for prompt in columns.values()}
+    if len(prompts) < 2:
+        return prompts.pop() or None if prompts else None
+    return by_dataset[""] if "" in by_dataset else dict(by_dataset)
+
+
+def _first(model: SentenceTransformer, names: Sequence[str]) -> str:
+    return next((model.prompts[name] or "" for name in names if name in model.prompts), "")

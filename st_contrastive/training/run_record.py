@@ -1,0 +1,70 @@
+"""What a checkpoint says of its run, and the refusal to go on with it as another run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from torch import nn
+
+from st_contrastive import distributed
+from st_contrastive.training.resumable import refused_changes
+
+#: How many values of a model's first weight, and rows at both ends of a dataset, tell it from others.
+_VALUES, _ROWS = 4096, 8
+
+
+def describe_run(trainer: Any) -> dict[str, Any]:
+    """The training arguments, the data and the model of a run, as JSON holds them."""
+    arguments = trainer.args.to_dict() | {"max_length": trainer.max_length}
+    if distributed.world_size() > 1:
+        arguments.pop("dataloader_drop_last")  # sentence-transformers sets it there
+    data = trainer.train_dataset if isinstance(trainer.train_dataset, dict) else {"": trainer.train_dataset}
+    record = {
+        "arguments": arguments,
+        "data": {f"train_dataset {name}".strip(): _describe_data(part) for name, part in data.items()},
+        "start": trainer.start,
+        "weights": describe_weights(trainer.model),
+        "fault_at_start": trainer.fault_at_start,
+    }
+    return json.loads(json.dumps(record, default=str))  # type: ignore[no-any-return]
+
+
+def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> None:
+    """Refuse what would train on otherwise than the checkpoint's run did, or be left out in silence.
+
+    Raises:
+        ValueError: an argument that a resumed run may not change, the data or the model differ.
+    """
+    now = describe_run(trainer)
+    same = saved["arguments"].keys() & now["arguments"].keys()
+    arguments = [{name: run["arguments"][name] for name in same} for run in (saved, now)]
+    changes = [
+        f"{name} is {new!r}, and was {old!r}"
+        for changed in (refused_changes(*arguments), refused_changes(saved["data"], now["data"]))
+        for name, (old, new) in changed.items()
+    ]
+    if now["start"] not in (saved["start"], saved["weights"]):
+        changes.append("model has other weights than the run began with, and than the checkpoint")
+    if changes:
+        raise ValueError(
+            f"resume_from_checkpoint {checkpoint} continues a run that can't be changed: {'; '.join(changes)}. Give "
+            "what the run had, or train anew from the model in that folder, without resume_from_checkpoint."
+        )
+
+
+def describe_weights(model: nn.Module) -> str:
+    """A hash of some values of the model's first weight, which in an encoder is that of the token embeddings."""
+    values = next((weight.detach().flatten()[:_VALUES] for weight in model.parameters()), None)
+    return "" if values is None else hashlib.sha256(values.float().cpu().numpy().tobytes()).hexdigest()[:16]
+
+
+def _describe_data(data: Any) -> str:
+    if not isinstance(data, Dataset):
+        return "a stream"
+    stored = data.with_format(None)  # without what a transform draws anew
+    ends = [stored[:_ROWS], stored[max(0, len(data) - _ROWS) :]]
+    return f"{len(data)} rows ({hashlib.sha256(json.dumps(ends, default=str).encode()).hexdigest()[:8]})"
