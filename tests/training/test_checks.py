@@ -20,8 +20,6 @@ from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.checks import ARGUMENTS_AND_DATA, Start, remedy_of_collapse, run
 from tests.cases import state_of
 
-pytestmark = [pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
-
 
 @pytest.fixture
 def of(arguments, sentences):
