@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from st_contrastive._checks import require_choice, require_count, require_number
 from st_contrastive.augmentations import augmentation
 from st_contrastive.components import FraternalEmbedding
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
-from st_contrastive.inputs.readers import get_language
+from st_contrastive.inputs.readers import Reading, get_language, get_reading, set_reading
 from st_contrastive.methods import METHODS, Method, find_method
 from st_contrastive.recipes._model import load_model
 from st_contrastive.recipes._recipe import Recipe, load
@@ -206,6 +205,7 @@ def _require_column(column: str, setting: str, given: Mapping[str, Any], method:
 
 def _held_out(documents: Dataset, given: Mapping[str, Any]) -> tuple[Dataset, CorpusEvaluator]:
     """The documents to train on, and an evaluator on others: a tenth, and more of few documents."""
+    read = get_reading(documents) or Reading(len(documents), {})
     documents = documents.shuffle(seed=42)
     count = min(1000, max(len(documents) // 10, min(200, len(documents) // 3)))
     own, body = documents.select(range(count)), documents.column_names[-1]
@@ -216,11 +216,12 @@ def _held_out(documents: Dataset, given: Mapping[str, Any]) -> tuple[Dataset, Co
         lambda rows: [row not in bodies for row in rows], input_columns=body, batched=True, load_from_cache_file=False
     )
     # For describe: what the first reading left out, and the second.
-    counts = {**json.loads(documents.info.description), "held out": len(documents) - len(rest)}
+    left_out = {**read.left_out, "held out": len(documents) - len(rest)}
     if "segment" in given and body == "sentence":
         rest = inputs.load_sentences(rest, column=body, segment=given["segment"], repeats=given.get("repeats", False))
-        counts = {**json.loads(rest.info.description), **counts}
-    rest.info.description = json.dumps(counts)
+        again = get_reading(rest)
+        left_out = {**(again.left_out if again else {}), **left_out}
+    set_reading(rest, dataclasses.replace(read, left_out=left_out))
     return rest, evaluator
 
 

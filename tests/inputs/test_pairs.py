@@ -9,6 +9,7 @@ import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
 
 from st_contrastive.inputs import _tables, describe, load_graded_pairs, load_pairs, load_sentences, text_dataset
+from st_contrastive.inputs.readers import Reading, get_reading
 
 ROWS = [
     ("Cats", "They sleep. They dream."),
@@ -48,7 +49,7 @@ def test_pairs_of_two_columns(tmp_path, name):
     data = load_pairs(path)
     assert data.column_names == ["sentence", "other"]
     assert pairs_of(data) == PAIRS
-    assert {kind: count for kind, count in json.loads(data.info.description).items() if kind in FAULTS} == FAULTS
+    assert get_reading(data) == Reading(7, FAULTS, ("title", "body"))
     for columns in ("title,body", ["title", "body"]):
         assert pairs_of(load_pairs(str(path), columns=columns)) == PAIRS
     assert pairs_of(load_pairs(path, columns="body, title")) == [pair[::-1] for pair in PAIRS]
@@ -106,9 +107,9 @@ def test_the_first_sentence_and_the_rest(tmp_path):
         load_pairs(tmp_path / "d.txt", pairs="first"),
     ):
         assert pairs_of(data) == FIRST
-        counts = json.loads(data.info.description)
-        assert (counts["of one sentence"], counts["of equal texts"]) == (1, 1)
-        assert counts["rows"] == 2 + sum(count for kind, count in counts.items() if kind not in ("rows", "columns"))
+        reading = get_reading(data)
+        assert (reading.left_out["of one sentence"], reading.left_out["of equal texts"]) == (1, 1)
+        assert reading.rows == 2 + sum(reading.left_out.values())
     with pytest.warns(UserWarning, match="6 rows, 1 empty, 1 of one sentence, 1 of equal texts, 1 repeated"):
         assert pairs_of(load_pairs(path, pairs="first", streaming=True)) == FIRST
     german = ["Am 12. April kam er. Dann ging er."]
@@ -123,7 +124,7 @@ def test_the_first_sentence_and_the_rest(tmp_path):
         ({"columns": "text"}, "two names.*'text'.*pairs=\"first\""),
         ({"columns": ("text", "text")}, "two names"),
         ({"columns": ("a", "b", "c")}, "two names"),
-        ({"pairs": "first"}, "head, text: name"),
+        ({"pairs": "first"}, "head, text. Name"),
         ({"pairs": "first", "columns": "body"}, "column='body'.*head, text"),
         ({"pairs": "both"}, "pairs.*'both'"),
         ({"pairs": "first", "columns": "text", "language": "lines"}, "language.*'lines'"),

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from st_contrastive.inputs import describe, load_sentences
-from st_contrastive.inputs.readers import split_sentences
+from st_contrastive.inputs.readers import Reading, get_reading, split_sentences
 
 TEXTS = ["A cat sleeps.", "Straße, naïve  double  spaces", "今天很好。", 'He said "go".']
 
@@ -61,7 +61,7 @@ def test_a_column_that_is_named_is_text_whatever_its_cells_look_like(tmp_path):
     rows = [("body", "note"), *((word, "") for word in words), *((f"t{n}", "") for n in range(12_000)), ("c", "late")]
     data = load_sentences(table(tmp_path / "c.csv", rows), column="body")
     assert data["sentence"][:6] == [word for word in words if word][:6]
-    assert json.loads(data.info.description)["empty"] == 1
+    assert get_reading(data).left_out["empty"] == 1
     multiline = table(tmp_path / "m.csv", [("body",), ("one\ntwo",), ("three",)])
     assert load_sentences(multiline)["sentence"][:] == ["one\ntwo", "three"]
     nested = write(tmp_path / "n.jsonl", '{"doc": {"body": "a", "id": 1}}\n{"doc": {"body": "b", "id": 2}}\n')
@@ -116,8 +116,8 @@ def test_sources_that_are_no_files(tmp_path):
 def test_every_row_is_kept_or_counted(rows):
     rows = [*rows, *(f"filler {n}" for n in range(len(rows) + 1))]  # most of them are new
     data = load_sentences(rows)
-    counts = json.loads(data.info.description)
-    assert counts["rows"] == len(rows) == len(data) + counts["empty"] + counts["repeated"]
+    reading = get_reading(data)
+    assert reading.rows == len(rows) == len(data) + sum(reading.left_out.values())
     assert data["sentence"][:] == list(dict.fromkeys(text for text in data["sentence"][:]))
     assert set(data["sentence"][:]) <= {row.strip().strip("\ufeff") for row in rows}
     assert not any(text == "" for text in data["sentence"])
@@ -127,9 +127,7 @@ def test_counts_are_made_anew_each_time(tmp_path):
     path = write(tmp_path / "c.txt", "a\n\nb\na\nc\n")
     stream = load_sentences(path, streaming=True)
     for _ in range(2):
-        assert json.loads(load_sentences(path).info.description) == {
-            "rows": 5, "empty": 1, "repeated": 1, "columns": []
-        }  # fmt: skip
+        assert get_reading(load_sentences(path)) == Reading(5, {"empty": 1, "repeated": 1})
         with pytest.warns(UserWarning, match="5 rows, 1 empty, 1 repeated"):
             assert iter_texts(stream) == ["a", "b", "c"]
 
@@ -151,8 +149,7 @@ def test_documents_are_cut_into_sentences():
         "今天下雨。",
         "我们回家！！",
     ]
-    counts = json.loads(data.info.description)
-    assert (counts["rows"], counts["empty"], counts["repeated"], counts["repeated sentences"]) == (5, 1, 1, 1)
+    assert get_reading(data) == Reading(5, {"empty": 1, "repeated": 1, "repeated sentences": 1})
     german = ["Am 12. April kam er.", "Das ist z. B. ein Satz."]
     assert load_sentences([" ".join(german)], segment="de")["sentence"][:] == german
 
@@ -168,7 +165,7 @@ WRONG = {
     "z.txt": (b"PK\x03\x04 a", "zip"),
     "g.txt": (gzip.compress(b"a\nb\n", mtime=0), "gzip.*end in .gz"),
     "page.txt.gz": (gzip.compress(b"<html>"), "web page"),
-    "plain.txt.gz": (b"plain", r"not a whole \.gz file"),
+    "plain.txt.gz": (b"plain", r"truncated or not a valid \.gz file"),
     "u.txt": ("Grüße\nab\n".encode("utf-16"), "UTF-16.*iconv -f utf-16"),
     "u.csv": ("text\nab\n".encode("utf-16-le"), "UTF-16"),
     "p.txt": (b"PAR1 a", r"Parquet.*\.parquet"),
@@ -178,10 +175,10 @@ WRONG = {
     "two.csv": (b"title,body\na,b\n", "title, body.*column="),
     "bad.jsonl": (b'{"a": "x"}\n{broken\n', "row 1"),
     "ragged.csv": (b"a,b\nx,y\nx,y,z\n", "line 3"),
-    "wide.csv": (b"a\nx, y\nz, w\n", "first row has 2 fields, and its heading 1.*quote"),
-    "wide.tsv": (b"en\tde\nx\ty\tCC-BY\n", "first row has 3 fields, and its heading 2"),
+    "wide.csv": (b"a\nx, y\nz, w\n", "line 2: the row has 2 fields, and the heading 1.*quoted"),
+    "wide.tsv": (b"en\tde\nx\ty\tCC-BY\n", "line 2: the row has 3 fields, and the heading 2"),
     "ids.jsonl": (b'{"data": [1, 2]}\n', "no column of text"),
-    "heading.csv": (b"a,b\n", "can't be read"),
+    "heading.csv": (b"a,b\n", "no row"),
     "blank.txt": (b"\n\n\na\n", "4 rows, 3 empty.*column='text'"),
     "same.txt": (b"a\na\na\nb\na\n", "3 repeated"),
 }
@@ -194,6 +191,12 @@ def test_wrong_files_are_named(tmp_path, name):
     with pytest.raises(ValueError, match=message) as info:
         load_sentences(path)
     assert str(path) in str(info.value)
+    assert "datasets.load_dataset" not in str(info.value)
+
+
+def test_a_heading_alone_has_no_row(tmp_path):
+    with pytest.raises(ValueError, match="no row"):
+        load_sentences(write(tmp_path / "c.csv", "a,b\n"), column="a")
 
 
 def test_wrong_sources_are_named(tmp_path):
