@@ -234,8 +234,8 @@ def _require_kind(path: Path) -> None:
             start = file.read(100_000)
         if kind == "text":
             _require_lines_of_text(path, start)
-        elif re.match(r"\s*\[.*\][\r\n]+\s*\[", start):
+        elif re.match(r'\s*(\[.*\]|".*")[\r\n]+\s*["[]', start):
             raise ValueError(
-                f'{path} holds a list on each line. Write objects that name the texts, such as {{"title": ..., "body": '
-                "...}, one a line."
+                f"{path} holds a list or a string on each line. Write objects that name the texts, one a line, such as "
+                '{"title": "...", "body": "..."}.'
             )

@@ -145,6 +145,7 @@ def _column(name: str, texts: Any, first: list[str], model: Any, limit: int | No
     tokens = [] if limit is None else _tokenize(model, sample, prompt)
     lengths = [len(ids) for ids in tokens]
     beyond = [length - limit for length in lengths if limit is not None and length > limit]
+    special = len(_tokenize(model, [""], None)[0]) if tokens else 0
     unknown = [ids.count(model.tokenizer.unk_token_id) for ids in tokens]
     alike: list[tuple[str, str]] = []
     by_tokens: dict[tuple[int, ...], str] = {}
@@ -162,7 +163,7 @@ def _column(name: str, texts: Any, first: list[str], model: Any, limit: int | No
         with_tags=sum(bool(_TAG.search(text)) for text in sample),
         ids=sum(bool(_ID.fullmatch(text)) for text in sample),
         repeated=len(sample) - len({*sample}),
-        unknown=sum(unknown) / max(1, sum(lengths)),
+        unknown=sum(unknown) / max(1, sum(lengths) - special * len(lengths)),
         unknown_text=f"{sample[unknown.index(max(unknown))]:.40}" if any(unknown) else "",
         alike=len(alike),
         alike_texts=tuple(f"{text:.40}" for text in alike[0]) if alike else (),

@@ -230,3 +230,31 @@ def test_bad_graded_pairs_are_named(tmp_path, content, message):
     (tmp_path / "g.csv").write_text(content)
     with pytest.raises(ValueError, match=message):
         load_graded_pairs(tmp_path / "g.csv")
+
+
+def test_what_the_model_can_not_tell_apart(build):
+    model = build("bert")
+    model.max_seq_length = 8
+    unknown = [f"\U0001f600\U0001f680 {chr(0x1F600 + n)}" for n in range(1, 5)]
+    (column,) = describe([*unknown, "the cat", "the dog"], model).columns
+    assert model.tokenizer.unk_token_id is not None
+    ids = model.tokenizer([*unknown, "the cat", "the dog"])["input_ids"]
+    counts = [each.count(model.tokenizer.unk_token_id) for each in ids]
+    assert column.unknown == pytest.approx(sum(counts) / sum(len(each) - 2 for each in ids))
+    assert column.unknown_text == unknown[0]
+    assert (column.alike, column.alike_texts) == (3, (unknown[0], unknown[1]))
+    assert "unknown to the tokenizer" in str(column)
+    cut = ["the cat sleeps " * 4 + word for word in ("the", "cat")]
+    (column,) = describe([*cut, "the cat"], model).columns
+    assert (column.alike, column.unknown) == (1, 0)
+
+
+def test_titles_that_repeat_ids_and_bodies_that_begin_with_their_title(build):
+    titles = ["the cat", "the cat", "the dog", "rain"]
+    bodies = ["the cat sleeps", "cat 2", "the dog sleeps", "the rain"]
+    title, body = describe(load_pairs(Dataset.from_dict({"title": titles, "body": bodies})), build()).columns
+    assert (title.repeated, title.with_first, body.repeated, body.with_first) == (1, 0, 0, 2)
+    assert "1 of 4 repeat another" in str(title)
+    assert "2 of 4 begin with" in str(body)
+    (ids,) = describe([f"A-{n}" for n in range(9)], build()).columns
+    assert ids.ids == 9

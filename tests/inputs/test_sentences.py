@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import warnings
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from st_contrastive.inputs import describe, load_sentences
+from st_contrastive.inputs import describe, load_pairs, load_sentences, readers, text_dataset
 from st_contrastive.inputs.readers import Reading, get_reading, split_sentences
 
 TEXTS = ["A cat sleeps.", "Straße, naïve  double  spaces", "今天很好。", 'He said "go".']
@@ -249,3 +252,87 @@ def test_a_prompt_that_fills_the_length_is_refused(build):
     assert describe(["cat", "cat cat"], model, prompt="cat " * 5).columns[0].longer == 1
     with pytest.raises(ValueError, match=r"prompt 'cat .* 8 tokens.*max_seq_length is 8"):
         describe(["dog"], model, prompt="cat " * 6)
+
+
+@pytest.mark.parametrize("code", ["jp", "xx", "zzz", "deu", "EN", "words"])
+def test_codes_that_no_language_has(code):
+    for read in (lambda: load_sentences(["a"], segment=code), lambda: load_pairs(["a"], pairs="first", language=code)):
+        with pytest.raises(ValueError, match=r"(segment|language) must be .*two-letter") as info:
+            read()
+        assert ("mean 'ja'" in str(info.value)) == (code == "jp")
+
+
+def test_documents_without_marks_that_end_a_sentence():
+    khmer, tibetan = "ឆ្មាដេក។ ភ្លៀង។ តម្លៃឡើង។", "ཞི་མི་ཉལ།ཆར་པ་བབས། རིན་གོང་འཕར།།"
+    for text in (khmer, tibetan):
+        assert len(split_sentences(text)) == 3
+        assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+    thai = "ฝนตกที่กรุงเทพวันนี้ แมวนอนอยู่บนก้อนหินอุ่น"
+    spoken = "and then we went there " * 30
+    for text in (thai, spoken):
+        for segment in ("sentences", "th"):
+            with pytest.warns(UserWarning, match="2 documents were not cut"):
+                load_sentences([text, text + " 1", "A cat. A dog."], segment=segment)
+            stream = load_sentences(Dataset.from_dict({"t": [text, text + " 1"]}), segment=segment, streaming=True)
+            with pytest.warns(UserWarning) as caught:
+                list(stream)
+            assert any("2 documents were not cut" in str(each.message) for each in caught)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_sentences(["A cat sleeps", "It rains in the street", thai], segment="sentences")
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_every_type_of_text(tmp_path, kind):
+    texts = pa.array(TEXTS).cast(kind)
+    tables = [pa.table({"n": [1, 2, 3, 4], "text": texts}), pa.table({"doc": pa.array(TEXTS), "text": texts})]
+    for table in tables:
+        pq.write_table(table, tmp_path / "c.parquet")
+        for source in (Dataset(table), tmp_path / "c.parquet"):
+            assert load_sentences(source, column="text")["sentence"][:] == TEXTS
+    assert load_sentences(Dataset(tables[0]))["sentence"][:] == TEXTS
+    with pytest.raises(ValueError, match=r"no column of text, only t \(binary\)"):
+        load_sentences(Dataset(pa.table({"t": pa.array([b"a"])})))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (["a", "b"], "a list or a string on each line"),
+        ("a", "a list or a string on each line"),
+        ({"set": ["a", "b"]}, r"only set \(list of string\)"),
+        ({"query": "a", "pos": ["b"], "neg": ["c"]}, "query, and lists of texts in pos, neg"),
+    ],
+)
+def test_json_lines_of_lists(tmp_path, row, message):
+    path = write(tmp_path / "c.jsonl", "".join(json.dumps(row) + "\n" for _ in range(3)))
+    for streaming in (False, True):
+        with pytest.raises(ValueError, match=message):
+            load_sentences(path, streaming=streaming)
+
+
+def test_a_split_is_that_of_a_dataset_dict(tmp_path):
+    parts = {"train": Dataset.from_dict({"t": ["a", "b"]}), "test": Dataset.from_dict({"t": ["c", "d"]})}
+    DatasetDict(parts).save_to_disk(tmp_path / "both")
+    assert load_sentences(tmp_path / "both", split="test")["sentence"][:] == ["c", "d"]
+    for source in (TEXTS, write(tmp_path / "c.txt", "a\nb\n")):
+        with pytest.raises(ValueError, match=r"split='sentences'.*segment"):
+            load_sentences(source, split="sentences")
+
+
+def test_a_stream_forgets_rows_that_are_long_past(monkeypatch):
+    monkeypatch.setattr(readers, "_RECENT", 1000)
+    data = Dataset.from_dict({"t": [f"t {n}" for n in range(5000)] + ["t 4999", "t 0"]})
+    with pytest.warns(UserWarning, match="5,002 rows, 0 empty, 1 repeated"):
+        assert len(list(load_sentences(data, streaming=True))) == 5001
+
+
+def test_a_text_that_is_missing_far_down_is_named_by_its_row():
+    texts = [f"t {n}" for n in range(1300)]
+    for column in ("sentence", "other"):
+        rows = {"sentence": texts, "other": texts}
+        rows[column] = [*texts[:1200], None, *texts[1201:]]
+        with pytest.raises(TypeError, match=r"\[1200\]"):
+            text_dataset(Dataset.from_dict(rows))
+        with pytest.raises(TypeError, match=r"\[1200\]"):
+            text_dataset(rows["sentence"], rows["other"])
