@@ -9,7 +9,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -70,15 +70,13 @@ class Delimited:
         width = len(self.names)
         with self.rows() as reader:
             while True:
-                try:
-                    with _long_fields():
-                        batch = list(islice(reader, _BATCH))
-                except csv.Error:
-                    raise ValueError(self.fault()) from None
-                if not batch:
+                batch: list[list[str]] | None = None
+                with _long_fields(), suppress(csv.Error):
+                    batch = list(islice(reader, _BATCH))
+                if batch == []:
                     return
-                if {*map(len, batch)} != {width}:
-                    if any(map(self._is_wrong, batch)):
+                if batch is None or {*map(len, batch)} != {width}:
+                    if batch is None or any(map(self._is_wrong, batch)):
                         raise ValueError(self.fault())
                     batch = [row[:width] for row in batch if len(row) >= width]
                 yield list(zip(*batch, strict=True)) or [()] * width

@@ -27,13 +27,16 @@ _KINDS = {
     ".txt": "text", ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
     ".jsonlines": "json", ".jl": "json", ".parquet": "parquet",
 }  # fmt: skip
-#: Endings of files that hold texts between other things. A file of any other ending is read line by line.
-_NOT_LINES = frozenset(
-    ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow .orc "
-    ".feather .avro .pkl .pickle .db .sqlite .npy .conllu .ipynb .yaml .yml .zip".split()
-)
-_NOT_UNPACKED = frozenset(".tar .tgz .tbz .txz .7z .rar .zst .zstd .lz4 .br .z .lz .lzma .lzo .sz .snappy".split())
 _EXTRACT = "Extract the texts into a .txt, one a line, or a .csv, or give them as a list of strings."
+#: Endings that are not read, and the remedy. A file of any other ending is read line by line.
+_NOT_READ = dict.fromkeys(
+    ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow .orc "
+    ".feather .avro .pkl .pickle .db .sqlite .npy .conllu .ipynb .yaml .yml .zip".split(),
+    _EXTRACT,
+) | dict.fromkeys(
+    ".tar .tgz .tbz .txz .7z .rar .zst .zstd .lz4 .br .z .lz .lzma .lzo .sz .snappy".split(),
+    "If it is compressed, unpack it, or compress it as .gz.",
+)
 _ONE_TEXT = "A row is to hold one text in each column: datasets' map makes such a Dataset."
 _SPLIT = re.compile(r"(train|test|dev|val|valid|validation|eval|trial)([-_]?\d.*)?", re.IGNORECASE)
 _NAME = "let its name end in {}, and say with column=... which column holds the sentences."
@@ -76,7 +79,7 @@ def read_table(
         return unformatted(source).to_iterable_dataset() if streaming else unformatted(source)
     name = os.path.expanduser(os.fspath(source))
     path = Path(name)
-    if not path.exists() and (is_path(name) or _suffix(path) in {*_KINDS, *_NOT_LINES, *_NOT_UNPACKED}):
+    if not path.exists() and (is_path(name) or _suffix(path) in {*_KINDS, *_NOT_READ}):
         raise FileNotFoundError(f"source {name} does not exist.")
     with naming(name):
         if not path.exists():
@@ -223,10 +226,8 @@ def _suffix(path: Path) -> str:
 def _require_kind(path: Path) -> None:
     """Refuse a file that is not of the kind which its name's ending says."""
     suffix = _suffix(path)
-    if suffix in _NOT_LINES:
-        raise ValueError(f"{path} ends in {suffix}, which is not read. {_EXTRACT}")
-    if suffix in _NOT_UNPACKED:
-        raise ValueError(f"{path} is compressed as {suffix}, which is not read. Unpack it, or compress it as .gz.")
+    if suffix in _NOT_READ:
+        raise ValueError(f"{path} ends in {suffix}, which is not read. {_NOT_READ[suffix]}")
     require_plain_file(path)
     kind = _KINDS.get(suffix, "text")
     if kind in ("text", "json"):

@@ -274,7 +274,7 @@ def test_documents_without_marks_that_end_a_sentence():
             with pytest.warns(UserWarning, match="2 documents were not cut"):
                 load_sentences([text, text + " 1", "A cat. A dog."], segment=segment)
             stream = load_sentences(Dataset.from_dict({"t": [text, text + " 1"]}), segment=segment, streaming=True)
-            with pytest.warns(UserWarning) as caught:
+            with pytest.warns(UserWarning, match="not cut|was read once") as caught:
                 list(stream)
             assert any("2 documents were not cut" in str(each.message) for each in caught)
     with warnings.catch_warnings():
