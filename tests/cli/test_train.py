@@ -274,7 +274,7 @@ def test_recipes_are_listed(capsys):
 
 def test_without_wordnet(words, monkeypatch, capsys):
     def absent(*args):
-        raise LookupError("NLTK finds no whole WordNet.")
+        raise LookupError("NLTK cannot find a complete WordNet.")
 
     monkeypatch.setattr("st_contrastive.augmentations.edits.require_wordnet", absent)
     monkeypatch.setattr("st_contrastive.recipes._build.load_model", lambda *args: pytest.fail("a model is loaded"))

@@ -20,6 +20,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from benchmarks import run as benchmark
 from st_contrastive import recipes
 from st_contrastive.evaluation import STSEvaluator, compare_paired
+from st_contrastive.inputs.readers import get_reading
 from st_contrastive.recipes import Recipe, _data
 from tests.cases import SENTENCES, WORDS
 
@@ -350,9 +351,10 @@ def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, segment):
     held_out = [body for body in TABLE["body"] if any(text in body for text in asked)]
     assert len(held_out) >= 40
     assert not any(part in trained for body in held_out for part in body.split(". "))
-    counts = json.loads(dataset.info.description)
+    reading = get_reading(dataset)
     parts = 2 if dataset.column_names == ["sentence"] and segment else 1  # of a document
-    assert counts["rows"] - counts.get("repeated", 0) - counts["held out"] == len(dataset) / parts
+    left_out = reading.left_out
+    assert reading.rows - left_out.get("repeated", 0) - left_out["held out"] == len(dataset) / parts
 
 
 @pytest.mark.parametrize("segment", [{}, {"segment": "en"}])
