@@ -331,8 +331,15 @@ def _contrasted_with_nothing(start: Start) -> Iterator[Finding]:
 def _one_text_to_the_model(start: Start) -> Iterator[Finding]:
     for part in start.parts:
         for column in part.columns:
-            if equal := find_equal_tokens(part, column):
-                yield equal
+            equal = _equal_tokens(part, column)
+            if len(equal) > SHARE * len(part.rows):
+                one, other, _ = equal[0]
+                message = (
+                    f"In {len(equal) / len(part.rows):.0%} of the first {len(part.rows)} rows of {part.name}, the text "
+                    f"in {column!r} is the same to the model as another text before it, such as {other!r:.60} and "
+                    f"{one!r:.60}. {_remedy_of_equal_tokens(part, equal)}"
+                )
+                yield ValueError(message) if len(set(part.tokens(column))) == 1 else UserWarning(message)
 
 
 def _metric_without_dropout(start: Start) -> Iterator[Finding]:
@@ -375,38 +382,31 @@ BEFORE_THE_FIRST_STEP: tuple[Check, ...] = (
 # What the checks share.
 
 
-def find_equal_tokens(part: Part, column: str) -> Exception | None:
-    """An error where all of the column's first texts are the same tokens to the model, a warning where many are."""
-    if not isinstance(part.trainer.data_collator, BaseDataCollator):
-        return None
-    first: dict[bytes, str] = {}  # the first text with these tokens
-    cells = part.cells(column)
-    pairs = [(first.setdefault(read, text), text, read) for text, read in zip(cells, part.tokens(column), strict=True)]
-    equal = [(one, other, read) for one, other, read in pairs if one != other]
-    if len(equal) <= SHARE * len(cells):
-        return None
-    one, other, _ = equal[0]
-    message = (
-        f"In {len(equal) / len(cells):.0%} of the first {len(cells)} rows of {part.name}, the text in {column!r} is "
-        f"the same to the model as another text before it, such as {other!r:.60} and {one!r:.60}. "
-        f"{_remedy_of_equal_tokens(part, [len(read) // 8 for *_, read in equal])}"
-    )
-    return ValueError(message) if len(equal) == len(cells) - 1 else UserWarning(message)
-
-
 def remedy_of_collapse(trainer: Any) -> str | None:
     """What to change where texts are the same tokens; the cause of other collapses is the learning rate."""
     for part in Start.of(trainer).parts:
         for column in part.columns:
-            if equal := find_equal_tokens(part, column):
-                return str(equal).partition(". ")[2]
+            equal = _equal_tokens(part, column)
+            if len(equal) > SHARE * len(part.rows):
+                return _remedy_of_equal_tokens(part, equal)
     return None
 
 
-def _remedy_of_equal_tokens(part: Part, lengths: list[int]) -> str:
+def _equal_tokens(part: Part, column: str) -> list[tuple[str, str, bytes]]:
+    """Different texts that are the same tokens to the model: each with one before it, and the tokens."""
+    if not isinstance(part.trainer.data_collator, BaseDataCollator):
+        return []
+    first: dict[bytes, str] = {}  # the first text with these tokens
+    read = list(zip(part.cells(column), part.tokens(column), strict=True))
+    pairs = [(first.setdefault(tokens, text), text, tokens) for text, tokens in read]
+    return [(one, other, tokens) for one, other, tokens in pairs if one != other]
+
+
+def _remedy_of_equal_tokens(part: Part, equal: list[tuple[str, str, bytes]]) -> str:
     trainer, tokenizer = part.trainer, part.trainer.model.tokenizer
     limit = trainer.max_length or trainer.model.max_seq_length
-    if limit is not None and max(lengths) >= limit:
+    longest = max(len(tokens) for *_, tokens in equal) // 8  # bytes of an integer
+    if limit is not None and longest >= limit:
         setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
         return f"Raise {setting} above {limit}, or leave out what the texts begin with."
     return (
