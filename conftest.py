@@ -11,6 +11,7 @@ from pathlib import Path
 import jinja2
 import nltk
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.miniature_wordnet import write_wordnet
 
@@ -18,6 +19,9 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="st-contrastive-tests-")
 # Now, before another conftest imports datasets.
 os.environ["HF_DATASETS_CACHE"] = str(Path(_FOLDER.name, "datasets"))
 os.environ["HF_HUB_OFFLINE"] = "1"
+# The same examples each time, however busy the machine is.
+settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:

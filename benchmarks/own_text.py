@@ -3,7 +3,8 @@
     python -m benchmarks.own_text data/retrieval/scifact --model sentence-transformers/all-MiniLM-L6-v2
 
 The folder holds a set of BEIR's: corpus, queries_test and qrels_test, each .jsonl.gz. Judged is nDCG@10 of the test
-queries over all documents, title and text; corpus is ``CorpusEvaluator``'s score on documents that are held out.
+queries over all documents, title and text, by the encoder alone and mixed with BM25 ("with bm25"); corpus is
+``CorpusEvaluator``'s score on documents that are held out, and decision what it says of the trained weights.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
 
 from benchmarks import RESULTS, provenance
 from benchmarks.run import append
 from st_contrastive import recipes
+from st_contrastive.evaluation import BM25, Judgement, compare_paired, mix
 from st_contrastive.training import interpolate_weights
 
 #: Settings of each row, in place of those of the recipe own-text.
@@ -46,17 +49,39 @@ def read(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in gzip.decompress((folder / f"{name}.jsonl.gz").read_bytes()).splitlines()]
 
 
-def search_of(folder: Path) -> InformationRetrievalEvaluator:
-    documents = {row["_id"]: f"{row['title']} {row['text']}".strip() for row in read(folder, "corpus")}
-    relevant: dict[str, set[str]] = {}
-    for row in read(folder, "qrels_test"):
-        if row["score"] > 0:
-            relevant.setdefault(row["query_id"], set()).add(row["corpus_id"])
-    queries = {row["_id"]: row["text"] for row in read(folder, "queries_test") if row["_id"] in relevant}
-    return InformationRetrievalEvaluator(queries, documents, relevant, batch_size=64, write_csv=False)
+class Search:
+    """nDCG@10 of a folder's judged queries, relevant or not, over all its documents."""
+
+    def __init__(self, folder: Path) -> None:
+        rows = read(folder, "corpus")
+        numbers = {row["_id"]: number for number, row in enumerate(rows)}
+        found: dict[str, set[int]] = {}
+        for row in read(folder, "qrels_test"):
+            if row["score"] > 0:
+                found.setdefault(row["query_id"], set()).add(numbers[row["corpus_id"]])
+        self.documents = [f"{row['title']} {row['text']}".strip() for row in rows]
+        queries = {row["_id"]: row["text"] for row in read(folder, "queries_test") if row["_id"] in found}
+        self.queries = [*queries.values()]
+        self.relevant = np.array([[number in found[key] for number in range(len(rows))] for key in queries])  # (Q, N)
+        self.words = BM25(self.documents).scores(self.queries)
+
+    def __call__(self, model: SentenceTransformer) -> tuple[float, float]:
+        """By the encoder alone, and mixed with BM25."""
+        vectors = [
+            encode(texts, convert_to_tensor=True)
+            for encode, texts in ((model.encode_query, self.queries), (model.encode_document, self.documents))
+        ]
+        alone = model.similarity(*vectors).double().cpu().numpy()
+        return self.ndcg(alone), self.ndcg(mix(alone, self.words))
+
+    def ndcg(self, scores: NDArray[np.float64]) -> float:
+        discounts = 1 / np.log2(np.arange(2, 12))
+        first = np.argsort(-scores, axis=1, kind="stable")[:, :10]
+        best = np.array([discounts[:count].sum() for count in self.relevant.sum(axis=1)])
+        return float((np.take_along_axis(self.relevant, first, axis=1) @ discounts / best).mean())
 
 
-def one_run(row: str, model_name: str, seed: int, table: str, search: InformationRetrievalEvaluator) -> dict[str, Any]:
+def one_run(row: str, model_name: str, seed: int, table: str, search: Search) -> dict[str, Any]:
     """Train one row, and judge the start, the trained weights and half a mixture of both."""
     with tempfile.TemporaryDirectory() as folder:
         settings = {"column": ["title", "body"], "max_steps": 150, **ROWS[row]}
@@ -70,14 +95,17 @@ def one_run(row: str, model_name: str, seed: int, table: str, search: Informatio
         start = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
         scores: dict[str, Any] = {"questions": len(evaluator.queries), "pairs": len(trainer.train_dataset)}
 
-        def judge(name: str) -> None:
-            scores[name] = round(100 * float(search(model)[search.primary_metric]), 3)
-            scores[f"corpus {name}"] = round(100 * float(evaluator(model)[evaluator.primary_metric]), 3)
+        def judge(name: str) -> Judgement:
+            alone, with_bm25 = search(model)
+            judgement: Judgement = evaluator.judge(model)
+            scores[name], scores[f"{name} with bm25"] = round(100 * alone, 3), round(100 * with_bm25, 3)
+            scores[f"corpus {name}"] = round(100 * judgement.ndcg, 3)
+            return judgement
 
-        judge("start")
+        before = judge("start")
         trainer.train()
         trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-        judge("trained")
+        scores["decision"] = compare_paired(before, judge("trained")).decision
         interpolate_weights(model, start, 0.5)
         judge("mixed")
         return {"steps": trainer.state.global_step, **scores}
@@ -93,7 +121,7 @@ def main() -> None:
     args = parser.parse_args()
     lines = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     done = {(line["corpus"], line["encoder"], line["row"], line["seed"]) for line in lines}
-    corpus, encoder, search = args.folder.name, Path(args.model).name, search_of(args.folder)
+    corpus, encoder, search = args.folder.name, Path(args.model).name, Search(args.folder)
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, f"{corpus}.csv")
         with table.open("w", newline="", encoding="utf-8") as file:

@@ -14,10 +14,11 @@ from scipy import stats
 
 from benchmarks import RESULTS
 from benchmarks.lines import BASELINE, ENCODERS, ROOT, runs_of
-from benchmarks.picture import draw
+from benchmarks.picture import LANGUAGE_MODEL, trained_encoder
+from benchmarks.picture import main as draw_pictures
 from st_contrastive.methods import METHODS
 
-PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "training.md", ROOT / "benchmarks" / "README.md")
+PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "cost.md")
 #: Rows of own text whose mixtures are shown too.
 MIXED = ("own-text", "sentences, learning rate 3e-5")
 #: Rows of encoders before training, which come first.
@@ -77,22 +78,6 @@ def language_model() -> str:
     return markdown(["loss", "seeds", "dev", "tests"], table)
 
 
-def weighting() -> str:
-    """InfoCSE's term weighted in the loss, against the gradient scaled where it enters the encoder."""
-    runs = runs_of("weighting.jsonl", "weighting")
-    table = []
-    for row in dict.fromkeys(runs["row"]):
-        cells = []
-        for encoder in ENCODERS:
-            of_encoder = runs[runs["encoder"] == encoder]
-            part, base = (of_encoder[of_encoder["row"] == name].set_index("seed") for name in (row, "loss"))
-            shared = part.index.intersection(base.index)
-            plain = f"{part['tests'].mean():.2f} ({len(part)} seeds)"
-            cells.append(plain if row == "loss" else difference(part["tests"].loc[shared], base["tests"].loc[shared]))
-        table.append([row, *cells])
-    return markdown(["weighting", *(f"{name}, tests" for name in ENCODERS.values())], table)
-
-
 def own_text(corpora: list[str], *, judge: str = "") -> str:
     """What training on corpora brought to their search, as differences from untrained encoders: in nDCG@10 of judged
     queries or, with ``judge="corpus "``, in ``CorpusEvaluator``'s score."""
@@ -148,29 +133,65 @@ def long_runs() -> str:
 
 
 def memory() -> str:
-    """What a step of SimCSE holds, with and without glibc's setting."""
+    """What a step of SimCSE holds, and how long it takes, with and without glibc's setting."""
     runs = pd.read_json(RESULTS / "memory.jsonl", lines=True)
     runs["size"] = [run["options"].get("mini_batch_size", "None") for _, run in runs.iterrows()]
     table = []
     for (batch, size), part in runs.groupby(["batch", "size"]):
-        own, default = (
-            part[part["MALLOC_MMAP_THRESHOLD_"].notna() == told]["peak_gb"].item() for told in (True, False)
-        )
-        table.append([f"{batch:,}", str(size), f"{own:.1f} GB", f"{default:.1f} GB"])
-    return markdown(["sentences", "`mini_batch_size`", "memory", "without the setting"], table)
+        cells = []
+        for told in (True, False):
+            run = part[part["MALLOC_MMAP_THRESHOLD_"].notna() == told].iloc[0]
+            cells.append(f"{run['peak_gb']:.1f} GB, {run['seconds']['simcse']:.0f} s")
+        table.append([f"{batch:,}", str(size), *cells])
+    return markdown(["sentences", "`mini_batch_size`", "with the setting", "without"], table)
+
+
+def bm25() -> str:
+    """What mixing an untrained encoder with BM25 brings."""
+    runs = pd.read_json(RESULTS / "bm25.jsonl", lines=True)
+    table = [
+        [
+            run["corpus"],
+            ENCODERS[run["encoder"]],
+            f"{run['queries']:,}",
+            f"{run['gain']:+.1f} (± {run['half_width']:.1f})",
+        ]
+        for _, run in runs.iterrows()
+    ]
+    return markdown(["corpus", "encoder", "queries", "nDCG@10"], table)
+
+
+def figures() -> set[str]:
+    """What README may say of our runs: starts, means and gains, with the intervals of the language model's."""
+    found: set[str] = set()
+    runs = runs_of("language_model.jsonl", "language-model")
+    start = runs[runs["row"] == "untrained"]["tests"].item()
+    found.add(f"{start:.1f}")
+    for row in LANGUAGE_MODEL.values():
+        text = difference(runs[runs["row"] == row].set_index("seed")["tests"], start)
+        found |= {f"{float(number):.1f}" for number in re.findall(r"\d+\.\d+", text)}
+    runs = runs_of("two_encoders.jsonl", "two encoders")
+    found |= {f"{mean:.1f}" for mean in runs.groupby(["encoder", "row"])["tests"].mean()}
+    runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
+    means = runs[runs["row"] == "own-text"].groupby(["corpus", "encoder"])[["start", "trained", "mixed"]].mean()
+    found |= {f"{mean:.1f}" for mean in means.to_numpy().ravel()}
+    found |= {f"{abs(gain):.1f}" for gain in means["trained"] - means["start"]}
+    runs = pd.read_json(RESULTS / "bm25.jsonl", lines=True)
+    found |= {f"{value:.1f}" for value in runs[["gain", "half_width"]].to_numpy().ravel()}
+    return found | set(re.findall(r"\d+\.\d+", trained_encoder().message))
 
 
 def every_table() -> dict[str, str]:
     """The tables by their names in the pages."""
-    found = {"two-encoders": two_encoders(), "language-model": language_model(), "weighting": weighting()}
+    found = {"two-encoders": two_encoders(), "language-model": language_model()}
     corpora = ["scifact", "cisi", "cacm"]
     found |= {"own-text": own_text(corpora[:1]), "other-corpora": own_text(corpora[1:])}
-    found |= {"own-judge": own_text(corpora, judge="corpus ")}
+    found |= {"own-judge": own_text(corpora, judge="corpus "), "bm25": bm25()}
     return found | {"steps": steps(False), "steps-gpu": steps(True), "long-runs": long_runs(), "memory": memory()}
 
 
 def main() -> None:
-    """Replace the tables of the pages, and the picture."""
+    """Replace the tables of the pages, and draw the picture."""
     tables = every_table()
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -179,7 +200,7 @@ def main() -> None:
             replacement = f"{marks[0]}\n{rows}\n{marks[1]}"
             text = re.sub(f"{marks[0]}.*?{marks[1]}", lambda _, new=replacement: new, text, flags=re.DOTALL)
         page.write_text(text, encoding="utf-8")
-    draw(ROOT / "docs" / "picture.svg")
+    draw_pictures()
 
 
 if __name__ == "__main__":

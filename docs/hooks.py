@@ -21,11 +21,11 @@ MOVED = {
     "LICENSE": "LICENSE.txt",
     ".github/workflows/ci.yml": "ci.yml",
 }
-SHOWN = (*MOVED, "benchmarks/README.md", "examples/*.py", "CITATION.cff", "pyproject.toml")
+SHOWN = (*MOVED, "benchmarks/README.md", "examples/*.py", "examples/*.ipynb", "CITATION.cff", "pyproject.toml")
 EQUATION = re.compile(r'<(div|span) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL)
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 #: A picture or a link in HTML, which mkdocs neither follows nor checks.
-TAG = re.compile(r"""(\b(?:src|href)=["'])([^"'#\s:]+)((?:#[^"'\s]*)?["'])""")
+TAG = re.compile(r"""(\b(?:src|srcset|href)=["'])([^"'#\s:]+)((?:#[^"'\s]*)?["'])""")
 log = logging.getLogger("mkdocs.hooks")  # whose warnings fail a strict build
 
 

@@ -1,4 +1,4 @@
-"""Tiny encoders of several families, built in code with their real tokenizer classes: no test needs a network."""
+"""Fixtures: tiny encoders that are built in code, and rows: no test needs a network."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ import copy
 import functools
 import json
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import torch
@@ -20,93 +16,8 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from tests import foreign
-from tests.tokenizers import TOKENIZERS
-
-SENTENCES = [
-    "the small cat sleeps on a warm chair",
-    "two dogs run along the river",
-    "rain falls",
-    "a man reads the old book in his garden while the sun goes down",
-    "she buys bread and milk",
-    "the train is late again",
-    "birds sing in the morning",
-    "a child paints a blue house with a red door",
-    "we walk to the station",
-    "the lake is cold in winter",
-]
-WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})
-SMALL = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64}
-
-
-def _encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
-    common = {"vocab_size": vocabulary, **SMALL}
-    if family == "bert":
-        return transformers.BertModel(transformers.BertConfig(max_position_embeddings=64, **common))
-    if family.endswith("-mlm"):
-        config = _encoder(family.removesuffix("-mlm"), vocabulary).config
-        return transformers.AutoModelForMaskedLM.from_config(config)
-    if family == "roberta":
-        return transformers.RobertaModel(
-            transformers.RobertaConfig(max_position_embeddings=66, pad_token_id=1, type_vocab_size=1, **common)
-        )
-    if family == "xlm-roberta":
-        return transformers.XLMRobertaModel(
-            transformers.XLMRobertaConfig(max_position_embeddings=66, pad_token_id=1, type_vocab_size=1, **common)
-        )
-    if family == "mpnet":
-        return transformers.MPNetModel(transformers.MPNetConfig(max_position_embeddings=66, pad_token_id=1, **common))
-    if family == "distilbert":
-        return transformers.DistilBertModel(
-            transformers.DistilBertConfig(
-                vocab_size=vocabulary, dim=32, n_layers=4, n_heads=4, hidden_dim=64, max_position_embeddings=64
-            )
-        )
-    if family == "electra":
-        return transformers.ElectraModel(
-            transformers.ElectraConfig(max_position_embeddings=64, embedding_size=16, **common)
-        )
-    if family == "modernbert":
-        ends = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
-        return transformers.ModernBertModel(
-            transformers.ModernBertConfig(max_position_embeddings=64, local_attention=8, **ends, **common)
-        )
-    if family == "deberta":
-        return transformers.DebertaV2Model(
-            transformers.DebertaV2Config(
-                max_position_embeddings=64,
-                relative_attention=True,
-                position_buckets=16,
-                pos_att_type=["p2c", "c2p"],
-                position_biased_input=False,
-                **common,
-            )
-        )
-    if family == "albert":
-        return transformers.AlbertModel(
-            transformers.AlbertConfig(max_position_embeddings=64, embedding_size=16, hidden_dropout_prob=0.1, **common)
-        )
-    if family == "qwen":
-        return transformers.Qwen3Model(
-            transformers.Qwen3Config(
-                max_position_embeddings=64,
-                num_key_value_heads=2,
-                head_dim=8,
-                pad_token_id=0,
-                eos_token_id=0,
-                **common,
-            )
-        )
-    if family == "funnel":
-        return transformers.FunnelModel(
-            transformers.FunnelConfig(
-                vocab_size=vocabulary, d_model=32, n_head=4, d_head=8, d_inner=64, block_sizes=[2, 1, 1], pad_token_id=0
-            )
-        )
-    if family == "xlnet":
-        return transformers.XLNetModel(
-            transformers.XLNetConfig(vocab_size=vocabulary, d_model=32, n_layer=4, n_head=4, d_inner=64)
-        )
-    raise KeyError(family)
+from tests.cases import SENTENCES, switch_off_dropout
+from tests.families import tiny_encoder, tiny_tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -117,10 +28,10 @@ def checkpoint(tmp_path_factory):
     def make(family: str) -> Path:
         if family not in made:
             folder = tmp_path_factory.mktemp(family)
-            tokenizer = TOKENIZERS[family.removesuffix("-mlm")](SENTENCES, WORDS)
+            tokenizer = tiny_tokenizer(family)
             with torch.random.fork_rng():
                 torch.manual_seed(0)
-                encoder = _encoder(family, len(tokenizer))
+                encoder = tiny_encoder(family, len(tokenizer))
                 for parameter in encoder.parameters():  # away from zero biases and unit scales
                     if parameter.requires_grad:
                         parameter.data += 0.1 * torch.randn_like(parameter)
@@ -193,31 +104,6 @@ def build(loaded):
         return model.train()
 
     return make
-
-
-def switch_off_dropout(module: torch.nn.Module) -> None:
-    for part in module.modules():
-        if isinstance(part, torch.nn.Dropout):
-            part.p = 0.0
-
-
-class Standardised(torch.nn.Module):
-    """A user's module whose result depends on the batch's other rows."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(32)
-
-    def forward(self, features):
-        return {**features, "sentence_embedding": self.norm(features["sentence_embedding"])}
-
-
-@contextmanager
-def without_the_package() -> Iterator[None]:
-    """While open, importing st_contrastive fails, as where it is not installed."""
-    modules = [name for name in sys.modules if name.partition(".")[0] == "st_contrastive"]
-    with mock.patch.dict(sys.modules, dict.fromkeys(modules)):
-        yield
 
 
 @pytest.fixture

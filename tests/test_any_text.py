@@ -22,16 +22,11 @@ from st_contrastive.augmentations import (
 from st_contrastive.inputs import load_sentences, load_translations, translate_corpus
 from st_contrastive.methods import METHODS
 from tests import foreign
-from tests.filters import TRAINING
-from tests.methods import every_method, method_of
+from tests.cases import every_method, method_of
 from tests.unicode_sentences import mended, sentences, with_halves
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:.* rows have an empty text"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    *TRAINING,
 ]
 #: A method of each pair of builders.
 BUILDERS = ("simcse", "conisi", "twins")

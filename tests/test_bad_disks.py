@@ -16,10 +16,8 @@ from st_contrastive import TwinsLoss, text_dataset
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
 from st_contrastive.inputs import load_sentences
 from st_contrastive.training import ContrastiveTrainer, load_loss_state, save_loss_state
-from tests.filters import TRAINING
 
 resource = pytest.importorskip("resource", reason="a system that limits the size of files")
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")]
 
 
 @contextmanager

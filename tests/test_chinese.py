@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
@@ -14,12 +13,6 @@ from torch.utils.data import DataLoader
 
 import st_contrastive as stc
 from st_contrastive.augmentations import RandomDeletion
-from tests.filters import TRAINING
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    *TRAINING,
-]
 
 MANDARIN = [
     "小猫在暖和的椅子上睡觉。",
@@ -71,7 +64,7 @@ def losses(model):
     yield stc.TwinsLoss(model), stc.twins_examples(MANDARIN, CANTONESE)
     own = tokenizer(CANTONESE)
     fraternal = stc.FraternalEmbedding(own, torch.randn(len(own), 8), model)
-    assert fraternal.alignment.anchors == len(set("".join(CANTONESE)) & set("".join(MANDARIN))) + len(SPECIALS)
+    assert fraternal.alignment.shared_tokens == len(set("".join(CANTONESE)) & set("".join(MANDARIN))) + len(SPECIALS)
     yield stc.TwinsLoss(model, fraternal=fraternal), stc.twins_examples(MANDARIN, CANTONESE, fraternal=fraternal)
     yield stc.InfoCSELoss(model, extra_layers=1), stc.text_examples(MANDARIN)
 

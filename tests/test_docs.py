@@ -7,25 +7,19 @@ import shlex
 
 import pytest
 import torch
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
 from sentence_transformers import SentenceTransformer
 
 from benchmarks import tables
 from st_contrastive import cli, recipes
 from st_contrastive.methods import METHODS
-from tests.filters import TRAINING
-from tests.snippets import ROOT, commands, local, python_blocks, run_block, write_files
+from tests.processes import ROOT
+from tests.snippets import commands, local, python_blocks, run_block, write_files
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", *DOCS]
 WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 COMMANDS = sorted({command for page in PAGES for command in commands(page)})
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:max_length is 96"),  # the tiny encoder reads 64 tokens
-]
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
@@ -34,13 +28,25 @@ def test_the_python_runs(page, checkpoint, build, sentences, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, sentences)
     build(pooling="mean").save_pretrained("tiny")
+    if page.stem in ("using", "evaluation"):
+        build(pooling="mean").save_pretrained("out")  # what a run has saved
     monkeypatch.setattr(recipes._build, "load_model", lambda *_, **__: SentenceTransformer("tiny", device="cpu"))
-    articles = load_dataset("csv", data_files="articles.csv", split="train", streaming=True)
-    monkeypatch.setattr("datasets.load_dataset", lambda *_, **__: articles.rename_column("body", "text"))
+    monkeypatch.setattr("datasets.load_dataset", of_the_hub(sentences))
     names: dict[str, object] = {}
     for block in python_blocks(page):
         run_block(local(block), page, names)
     assert names
+
+
+def of_the_hub(sentences):
+    """``load_dataset`` with local texts under the hub's names."""
+    articles = load_dataset("csv", data_files="articles.csv", split="train").rename_column("body", "text")
+    found = {
+        "mteb/scifact": articles,
+        "wikimedia/wikipedia": articles.to_iterable_dataset(),
+        "corpus.txt": Dataset.from_dict({"text": sentences}),
+    }
+    return lambda name, *_, **__: found[name]
 
 
 def test_the_losses_of_the_extending_page_learn(build, sentences, tmp_path, monkeypatch):
@@ -96,6 +102,35 @@ def test_the_tables_are_made_from_their_results():
     assert len(made) > 5
     for name, rows in made.items():
         assert f"<!-- {name} -->\n{rows}\n<!-- /{name} -->" in text, name
+
+
+#: Versions of Python and of the licence, identifiers of papers and other numbers of addresses.
+NOT_FIGURES = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)|Python [\d.]+|Apache-2\.0", re.DOTALL)
+FIGURE = re.compile(r"(?<![\d.])\d+\.\d+(?!\.?\d)")
+
+
+def test_the_figures_of_the_readme_are_measured_or_published():
+    """Each decimal is one of the result lines' or of the papers page's."""
+    text = NOT_FIGURES.sub(" ", (ROOT / "README.md").read_text(encoding="utf-8"))
+    figures = FIGURE.findall(text)
+    published = set(re.findall(r"\b\d\d\.\d\d\b", (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")))
+    assert len(figures) > 20
+    assert [figure for figure in figures if figure not in tables.figures() | published] == []
+
+
+def test_the_readme_and_the_pages_are_short():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.split()) <= 900
+    assert len(readme.splitlines()) <= 140
+    words = [word for page in DOCS for word in page.read_text(encoding="utf-8").split() if re.search(r"\w", word)]
+    assert len(words) <= 9000
+
+
+def test_a_reader_sees_no_placeholder():
+    """The owner of the repository is set at a release, and stands in addresses alone."""
+    for page in (*PAGES, ROOT / "CHANGELOG.md"):
+        if page.name != "CONTRIBUTING.md":  # which says where it stands
+            assert "OWNER" not in re.sub(r"https?://\S+", "", page.read_text(encoding="utf-8")), page
 
 
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)

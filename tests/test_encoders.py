@@ -16,11 +16,7 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss
-from tests.conftest import switch_off_dropout
-from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss
-from tests.filters import TRAINING
-from tests.methods import method_of
-from tests.selection import crossed
+from tests.cases import CASES, ONE_OF_EACH, build_loss, crossed, method_of, switch_off_dropout
 
 
 @dataclass(frozen=True)
@@ -62,13 +58,6 @@ REFUSED = {
 }  # fmt: skip
 TEXTS = [f"{subject} {rest}" for subject in ("the cat", "a child", "rain") for rest in
          ("falls", "sleeps in the garden", "is by the old river in winter", "sings")]  # fmt: skip
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:model has bfloat16 weights"),
-]
 
 
 def encoder(checkpoint, row):

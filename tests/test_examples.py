@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
-import subprocess
 import sys
 
+import nbclient
+import nbformat
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -16,18 +16,10 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 from st_contrastive import evaluation
 from tests import foreign
-from tests.filters import TRAINING
-from tests.snippets import ROOT, write_documents, write_files
+from tests.processes import ROOT, TORCHRUN, run_python
+from tests.snippets import write_documents, write_files
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore:Of the first"),
-    pytest.mark.filterwarnings("ignore:max_length is 96"),  # the tiny encoder reads 64 tokens
-]
 
 
 @pytest.fixture
@@ -52,7 +44,7 @@ def test_they_are_short_and_all_tested():
     assert len(EXAMPLES) >= 10
     for path in EXAMPLES:
         assert f'"{path.stem}' in text, f"{path} is not tested"
-        most = {"demo": 150, "search_with_a_teacher": 60}.get(path.stem, 42)
+        most = {"demo": 150, "search_with_a_teacher": 60, "infocse_two_stages": 46}.get(path.stem, 42)
         assert len(path.read_text(encoding="utf-8").splitlines()) <= most
 
 
@@ -69,6 +61,28 @@ def test_quickstart_fit(example, checkpoint, tmp_path, capsys):
     example("quickstart_fit", checkpoint("bert"), "corpus.txt", "out")
     assert saved(tmp_path / "out")
     assert "two others: [" in capsys.readouterr().out
+
+
+def test_quickstart_sentence_transformers(example, checkpoint, tmp_path, capsys):
+    example("quickstart_sentence_transformers", checkpoint("bert"), "corpus.txt", "out")
+    assert saved(tmp_path / "out")
+    assert (tmp_path / "out-loss" / "loss_state.safetensors").is_file()
+    assert "150 steps" in capsys.readouterr().out
+
+
+@pytest.mark.long
+def test_the_notebook(build, tmp_path, monkeypatch):
+    """It runs from top to bottom with a tiny encoder, and keeps the output of a run with the one that it names."""
+    notebook = nbformat.read(ROOT / "examples" / "own_text.ipynb", as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert sum(bool(cell.outputs) for cell in code) >= 3
+    build(pooling="mean").save_pretrained(str(tmp_path / "tiny"))
+    monkeypatch.setenv("MODEL", str(tmp_path / "tiny"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert saved(tmp_path / "out")
+    printed = "".join(output.get("text", "") for output in code[-1].outputs)
+    assert re.search(r"before: .* rank \d+ of 300.*after: .* rank \d+ of 300", printed, re.DOTALL)
 
 
 def test_conisi_antonyms(example, checkpoint, tmp_path, capsys):
@@ -88,7 +102,7 @@ def test_twins_translations(example, checkpoint, tmp_path, with_checkpoint):
 
 
 def test_infocse_two_stages(example, checkpoint, tmp_path):
-    names = example("infocse_two_stages", checkpoint("bert"), "corpus.txt", "out")
+    names = example("infocse_two_stages", checkpoint("bert"), "corpus.txt", "out", "dev.jsonl")
     assert saved(tmp_path / "out")
     network = load_file(tmp_path / "out-stage1" / "auxiliary.safetensors")
     trained = names["loss"].auxiliary.state_dict()
@@ -159,12 +173,7 @@ class Table:
 @pytest.mark.long
 def test_two_processes(checkpoint, sentences, tmp_path):
     (tmp_path / "corpus.txt").write_text("\n".join(f"{text} {n}" for n in range(13) for text in sentences))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += [str(ROOT / "examples" / "two_processes.py"), str(checkpoint("bert")), "corpus.txt", "out"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=300, env=environment, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "2 processes" in done.stdout
+    script = ROOT / "examples" / "two_processes.py"
+    line = (*TORCHRUN, 2, script, checkpoint("bert"), "corpus.txt", "out")
+    assert "2 processes" in run_python(*line, cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
     assert saved(tmp_path / "out")

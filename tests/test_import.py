@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from tests.processes import run_python
 
 SCRIPT = """
 import sys
@@ -25,5 +24,4 @@ assert added == {"st_contrastive"}, added
 
 
 def test_the_registry_loads_no_torch_and_the_package_nothing_but_itself():
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    run_python("-W", "ignore", "-c", SCRIPT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from st_contrastive import __version__
-from tests.snippets import ROOT
+from tests.processes import ROOT
 
 #: Every file that has the repository's address, and how many times at least.
 ADDRESSES = {
@@ -31,7 +31,7 @@ def test_the_version_is_the_same_everywhere():
 
 
 def test_the_repository_has_one_address():
-    found = {name: re.findall(r"github\.com/([\w.-]+)/st_contrastive\b", text(name)) for name in ADDRESSES}
+    found = {name: re.findall(r"github(?:\.com)?/([\w.-]+)/st_contrastive\b", text(name)) for name in ADDRESSES}
     assert {name: len(owners) >= ADDRESSES[name] for name, owners in found.items()} == dict.fromkeys(ADDRESSES, True)
     assert len({owner for owners in found.values() for owner in owners}) == 1
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,19 +11,12 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from torch.utils.data import DataLoader
 
 import st_contrastive as stc
-from tests.contracts.test_losses import CASES, ONE_OF_EACH
-from tests.filters import TRAINING
-from tests.methods import method_of
+from tests.cases import CASES, ONE_OF_EACH, method_of
+from tests.processes import run_python
 
 #: What `fit` and `old_fit` are called with alike.
 FIT_OPTIONS = {"epochs": 2, "warmup_steps": 0, "optimizer_params": {"lr": 1e-3}, "show_progress_bar": False}
 NAMES = (*ONE_OF_EACH, "conisi-given", "twins-momentum")
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
 
 
 class Run:
@@ -145,7 +136,7 @@ def test_saved_models_load_where_the_package_is_not(start, sentences, tmp_path, 
         f"    np.save({str(tmp_path)!r} + '/' + name + '.npy', model.encode({sentences!r}))"
     )
     if own_process:
-        subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+        run_python("-c", script)
     for name, vectors in expected.items():
         found = (
             np.load(tmp_path / f"{name}.npy")

@@ -13,7 +13,7 @@ from io import TextIOWrapper
 from st_contrastive import __version__
 
 # None of these imports torch, which takes seconds: commands import it when they run, and --help does not need it.
-from st_contrastive.cli import describe, evaluate, recipes, train, translate
+from st_contrastive.cli import describe, evaluate, recipes, search, train, translate
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._quiet import quiet
 
@@ -21,7 +21,7 @@ from st_contrastive.cli._quiet import quiet
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options of a command line. ``--batch-size`` is ``--batch_size``, and so for every option."""
     argv = [re.sub(r"^--[^=]+", lambda name: f"--{name[0][2:].replace('-', '_')}", word) for word in argv]
-    if argv[:1] == ["train"] and not {"-h", "--help"} & set(argv):
+    if argv[:1] == ["train"]:
         return train.parse(argv[1:])
     parser = argparse.ArgumentParser(
         prog="st-contrastive",
@@ -31,7 +31,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (train, describe, evaluate, recipes, translate):
+    for command in (train, describe, evaluate, search, recipes, translate):
         command.add_parser(commands)
     return parser.parse_args(argv)
 

@@ -1,4 +1,4 @@
-"""The lines of a training run: step, loss and its terms, time left, and the score of an evaluation."""
+"""The lines of a training run: its time, steps, the loss and its terms, time left, and scores."""
 
 from __future__ import annotations
 
@@ -9,46 +9,79 @@ from transformers import TrainerCallback, TrainerState
 
 #: Entries of the Trainer's log that are not terms of the loss.
 _NO_TERMS = ("loss", "grad_norm", "learning_rate", "epoch")
+#: Steps from which the time of a run is estimated.
+_TIMED = 10
 
 
 class Progress(TrainerCallback):
-    """Prints a line for each of the Trainer's logs.
+    """Prints a line for each of the Trainer's logs, and how long the run takes when ten steps are made.
+
+    One object serves all stages of a run.
 
     Args:
-        metric: the evaluator's metric in the log; None without an evaluator.
+        silent: print nothing.
+
+    Attributes:
+        has_begun: whether the checks before the first step are over.
+        scoring: seconds that the evaluator takes; 0 where it isn't known.
 
     Example:
-        >>> Progress(None).line(TrainerState(global_step=5, max_steps=20), {"loss": 0.5, "learning_rate": 3e-5})
+        >>> Progress().line(TrainerState(global_step=5, max_steps=20), {"loss": 0.5, "learning_rate": 3e-5})
         'step 5/20  loss 0.5'
     """
 
-    def __init__(self, metric: str | None) -> None:
-        self.metric = metric
+    def __init__(self, *, silent: bool = False) -> None:
+        self.silent = silent
+        self.scoring = 0.0
         self.has_begun = False
-        self._started, self._first = 0.0, 0
+        self._started, self._first, self._evaluations = 0.0, 0, 0
 
-    def line(self, state: TrainerState, logs: dict[str, Any]) -> str:
-        """The line of a log; "" where it has neither a loss nor a score."""
+    def line(self, state: TrainerState, logs: dict[str, Any], left: float | None = None, metric: str = "") -> str:
+        """The line of a log, with the seconds left; "" where it has neither a loss nor a score."""
         parts = []
         if "loss" in logs:
             terms = {name: value for name, value in logs.items() if name not in _NO_TERMS and isinstance(value, float)}
             parts.append(f"loss {logs['loss']:.4g}")
             parts += [f"{name} {value:.4g}" for name, value in terms.items()] if len(terms) > 1 else []
-            done = state.global_step - self._first
-            if self._started and done:
-                left = (time.monotonic() - self._started) / done * (state.max_steps - state.global_step)
-                parts.append(f"{left / 60:.0f} min left" if left > 120 else f"{left:.0f} s left")
-        if self.metric in logs:
-            parts.append(f"score {100 * logs[self.metric]:.2f}")
+            parts += [f"{_duration(left)} left"] if left is not None else []
+        if metric in logs:
+            parts.append(f"score {100 * logs[metric]:.2f}")
         return "  ".join([f"step {state.global_step}/{state.max_steps}", *parts]) if parts else ""
 
-    def on_step_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Start the clock."""
-        if not self.has_begun:
-            self.has_begun, self._started, self._first = True, time.monotonic(), state.global_step
+        self.has_begun, self._started, self._first, self._evaluations = True, time.monotonic(), state.global_step, 0
+
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Say how long the run takes."""
+        left = self._seconds_left(args, state)
+        if state.global_step == self._first + _TIMED and left:
+            seconds = time.monotonic() - self._started + left
+            self._print(state, f"{state.max_steps - self._first} steps take about {_duration(seconds)}.")
+
+    def on_evaluate(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        """Count it: the time of a step is without it."""
+        self._evaluations += 1
 
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Print the line; the scores before and after training are the caller's."""
-        text = self.line(state, logs or {})
-        if text and self.has_begun and state.is_world_process_zero:
+        text = self.line(state, logs or {}, self._seconds_left(args, state), args.metric_for_best_model)
+        if text and self.has_begun:
+            self._print(state, text)
+
+    def _print(self, state: TrainerState, text: str) -> None:
+        if state.is_world_process_zero and not self.silent:
             print(text, flush=True)
+
+    def _seconds_left(self, args: Any, state: TrainerState) -> float | None:
+        """Of the steps and the evaluations to come; None before the first step."""
+        done, steps = state.global_step - self._first, state.max_steps - state.global_step
+        if not self.has_begun or not done:
+            return None
+        seconds = time.monotonic() - self._started - self._evaluations * self.scoring
+        evaluations = steps // state.eval_steps if args.eval_strategy == "steps" else 0
+        return max(0.0, seconds / done * steps) + evaluations * self.scoring
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds > 120 else f"{seconds:.0f} s"

@@ -14,7 +14,7 @@ from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.methods import POOLINGS
 
 if TYPE_CHECKING:
-    from st_contrastive.evaluation import Report, STSPairs
+    from st_contrastive.evaluation import CorpusEvaluator, Judgement, Report, STSPairs
 
 #: What a suite takes and gives: the model, its name, and its report.
 _Score = Callable[[Any, str], "Report"]
@@ -146,7 +146,8 @@ def _suites(args: argparse.Namespace) -> dict[str, _Score]:
             rows = recipes.read_texts(args.corpus, args.column)
             documents = ["\n\n".join(row.values()) for row in rows]  # a title and a body are one
             evaluator = evaluation.CorpusEvaluator(documents, language=args.language, batch_size=args.batch_size)
-        suites["--corpus"] = lambda model, name: _judged(evaluator, model, name, **_named(args.corpus, "train"))
+        judged: list[Judgement] = []  # the first model's, with which the others are compared
+        suites["--corpus"] = lambda model, name: _judged(evaluator, model, name, judged, **_named(args.corpus, "train"))
     if args.mteb:
         suites["--mteb"] = lambda model, name: evaluation.evaluate_mteb(model, args.mteb, name=name, **common)
     return suites
@@ -169,12 +170,24 @@ def _named(source: str, on_hub: str = "dev") -> dict[str, Any]:
     return {"task": place.parent.name, "split": split} if place.exists() else {"task": stem, "split": on_hub}
 
 
-def _judged(evaluator: Any, model: Any, model_name: str, task: str, split: str) -> Report:
-    from st_contrastive.evaluation import Report, Score
+def _judged(
+    evaluator: CorpusEvaluator, model: Any, model_name: str, judged: list[Judgement], task: str, split: str
+) -> Report:
+    from st_contrastive.evaluation import Report, Score, bm25, compare_paired
 
-    score = Score(task, split, "ndcg@10", evaluator(model)[evaluator.primary_metric], len(evaluator.queries))
-    note = f"{task} {split}: a difference of less than {100 * evaluator.margin:.1f} is not measurable."
-    return Report(model_name, (score,), {"suite": "corpus", "documents": len(evaluator.answers)}, (note,))
+    judgement = evaluator.judge(model)
+    values, notes = {"ndcg@10": judgement.ndcg}, []
+    if judgement.mixed_ndcg is None:
+        notes.append("What mixing with BM25 brings: pip install 'st_contrastive[search]'.")
+    else:
+        values["ndcg@10 with bm25"] = judgement.mixed_ndcg
+        notes.append(f"with bm25: {bm25.WEIGHT} z(similarity) + {1 - bm25.WEIGHT:.1f} z(BM25) of each query.")
+    if judged:
+        comparison = compare_paired(judged[0], judgement)
+        notes.append(f"{comparison} Against the first model: {comparison.decision}.")
+    judged.append(judgement)
+    scores = tuple(Score(task, split, metric, value, len(evaluator.queries)) for metric, value in values.items())
+    return Report(model_name, scores, {"suite": "corpus", "documents": len(evaluator.answers)}, tuple(notes))
 
 
 def _require_writable(option: str, file: str | None) -> None:

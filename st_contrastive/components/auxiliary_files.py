@@ -31,7 +31,7 @@ def save_auxiliary(
     ``tokenizer`` is the encoder's, ``base_name`` the name of the checkpoint that training started from.
     """
     folder = Path(path).expanduser()
-    network = auxiliary.network.config.to_dict()
+    network = auxiliary.encoder.config.to_dict()
     network.pop("_name_or_path", None)
     config = {
         # Keep the paths of this machine out of the file.
@@ -94,7 +94,7 @@ def load_auxiliary(
     except (SafetensorError, RuntimeError) as error:
         raise _damaged(path, error) from error
     if tied_head is False and auxiliary.head.tied:
-        auxiliary.head.untie(embedding_matrix(auxiliary.network))
+        auxiliary.head.untie(embedding_matrix(auxiliary.encoder))
     return auxiliary
 
 

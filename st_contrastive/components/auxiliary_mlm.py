@@ -9,7 +9,6 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_count
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.encoder.copies import own_copy
 from st_contrastive.encoder.layers import get_layers, layer_stack, set_depth
@@ -20,22 +19,22 @@ class AuxiliaryMLM(PartialEncoder):
     """Frozen lower layers, a few trainable layers on top, and a masked-LM head (Wu et al., 2022, section 3).
 
     The lower layers read the masked text. From the branching point on, the full encoder's sentence vector stands at
-    position 0; through it alone a gradient leaves the network, unless it is called with live weights.
+    position 0; through it alone a gradient leaves the network, unless it is called with the full encoder's weights.
 
     Use :meth:`from_encoder`, or :func:`~st_contrastive.components.load_auxiliary` for a trained one. A tied head takes
-    the embedding matrix of ``network``, whose lowest ``split_layer`` layers are frozen.
+    the embedding matrix of ``encoder``, whose lowest ``split_layer`` layers are frozen.
 
     Raises:
         ValueError: the encoder's family does not work as an auxiliary network.
     """
 
     def __init__(
-        self, network: PreTrainedModel, head: MaskedLMHead, split_layer: int, *, lower_dropout: bool = False
+        self, encoder: PreTrainedModel, head: MaskedLMHead, split_layer: int, *, lower_dropout: bool = False
     ) -> None:
-        super().__init__(network, split_layer, "an auxiliary network")
+        super().__init__(encoder, split_layer, "an auxiliary network")
         self.head, self.lower_dropout = head, lower_dropout
         self.extra_layers = len(self.layers) - split_layer
-        self.network.requires_grad_(False)
+        self.encoder.requires_grad_(False)
         self.layers[split_layer:].requires_grad_(True)
         self.train(True)
 
@@ -60,14 +59,12 @@ class AuxiliaryMLM(PartialEncoder):
         if depth < 2:
             raise ValueError("The encoder has one layer, and the auxiliary network copies a lower and an upper one.")
         split = depth // 2 if split_layer is None else split_layer
-        require_count("split_layer", split)
         if extra_layers is None:  # a network as deep as the encoder predicts as well without the sentence vector
             extra_layers = 2 if split + 2 < depth else 1
-        require_count("extra_layers", extra_layers)
-        if split >= depth or extra_layers > depth:
+        if not 1 <= split < depth or not 1 <= extra_layers <= depth:
             raise ValueError(
-                f"The encoder has {depth} layers: split_layer must be at most {depth - 1}, and extra_layers at most "
-                f"{depth}; got {split} and {extra_layers}."
+                f"The encoder has {depth} layers: split_layer must be 1 to {depth - 1}, and extra_layers 1 to {depth}; "
+                f"got {split} and {extra_layers}."
             )
         network = own_copy(encoder)
         owner, name = layer_stack(network)
@@ -88,12 +85,12 @@ class AuxiliaryMLM(PartialEncoder):
         """What :func:`require_fit` compares."""
         depths = {"split_layer": self.split_layer, "extra_layers": self.extra_layers}
         own = {"tied_head": self.head.tied, "lower_dropout": self.lower_dropout}
-        return {**self.get_signature(self.network), **depths, **own}
+        return {**self.get_signature(self.encoder), **depths, **own}
 
     def train(self, mode: bool = True) -> AuxiliaryMLM:
         """As in PyTorch, but the frozen part stays in evaluation mode unless ``lower_dropout`` is set."""
         super().train(mode)
-        self.network.train(mode and self.lower_dropout)
+        self.encoder.train(mode and self.lower_dropout)
         self.layers[self.split_layer :].train(mode)
         return self
 

@@ -30,7 +30,7 @@ class FraternalEmbedding(nn.Module):
     punctuation, word pieces, special tokens).
 
     A translation is tokenised once, when the training data are built, and stored in the label of its example: see
-    :meth:`labels`. Neither the model nor its tokenizer is changed.
+    :meth:`encode_labels`. Neither the model nor its tokenizer is changed.
 
     Args:
         tokenizer: of the other language.
@@ -50,15 +50,15 @@ class FraternalEmbedding(nn.Module):
         >>> model = SentenceTransformer("all-MiniLM-L6-v2", device="cpu")
         >>> narrow = model.transformers_model.get_input_embeddings().weight.detach()[:, :128]
         >>> fraternal = FraternalEmbedding(model.tokenizer, narrow, model)  # in place of another language's
-        >>> fraternal.alignment.anchors > 20_000, fraternal.alignment.residual < 1
+        >>> fraternal.alignment.shared_tokens > 20_000, fraternal.alignment.residual < 1
         (True, True)
         >>> fraternal(torch.tensor([[101, 102]])).shape
         torch.Size([1, 2, 384])
     """
 
     weight: Tensor
-    map: Tensor
-    shift: Tensor
+    projection: Tensor
+    bias: Tensor
 
     def __init__(
         self,
@@ -116,10 +116,10 @@ class FraternalEmbedding(nn.Module):
             )
         with torch.no_grad():
             targets = encoder.get_input_embeddings()(native_ids)  # some families scale the matrix
-        fitted, shift, self.alignment = fit_affine(self.weight[foreign_ids].cpu(), targets.cpu())
+        fitted, bias, self.alignment = fit_affine(self.weight[foreign_ids].cpu(), targets.cpu())
         # Persistent, because a resumed run no longer has the encoder that they were fitted to.
-        self.register_buffer("map", fitted.to(device))
-        self.register_buffer("shift", shift.to(device))
+        self.register_buffer("projection", fitted.to(device))
+        self.register_buffer("bias", bias.to(device))
 
     @classmethod
     def from_pretrained(
@@ -147,9 +147,9 @@ class FraternalEmbedding(nn.Module):
         """Token ids (N, L) to vectors in the encoder's space (N, L, d), without gradient."""
         with torch.no_grad():
             vectors = nn.functional.embedding(ids, self.weight)
-            return vectors if self.align == "none" else vectors @ self.map + self.shift
+            return vectors if self.align == "none" else vectors @ self.projection + self.bias
 
-    def labels(self, texts: Sequence[str]) -> Any:
+    def encode_labels(self, texts: Sequence[str]) -> Any:
         """Translations as an int32 array (N, 1 + max_length): the tokenizer's fingerprint, the token ids, then -1.
 
         The builders of ``st_contrastive.inputs`` put one row into the label of each example, so that the model's own
@@ -162,13 +162,13 @@ class FraternalEmbedding(nn.Module):
             row[1 : 1 + len(ids)] = ids
         return rows
 
-    def read(self, labels: Tensor | None, limit: int | None = None) -> tuple[Tensor, Tensor]:
+    def decode_labels(self, labels: Tensor | None, limit: int | None = None) -> tuple[Tensor, Tensor]:
         """Token ids and attention mask, (N, L') each, from labels (N, 1 + L), truncated to ``limit`` tokens.
 
         Truncation removes the end of the sentence; the special tokens behind it stay.
 
         Raises:
-            ValueError: the labels are not those of :meth:`labels`, or another tokenizer made them.
+            ValueError: the labels are not those of :meth:`encode_labels`, or another tokenizer made them.
         """
         if labels is None or labels.ndim != 2 or labels.is_floating_point():
             raise ValueError(

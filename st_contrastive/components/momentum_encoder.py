@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,15 +20,18 @@ from st_contrastive.encoder.token_batch import TokenBatch
 
 #: The last step of each optimizer among those of all. Tensors have versions, but a fused AdamW, the Trainer's default,
 #: does not raise them.
-_steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
-_count = itertools.count(1)
+_last_steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
 
 
-def _count_step(optimizer: Optimizer, *_: object) -> None:
-    _steps[optimizer] = next(_count)
+@functools.cache
+def _count_optimizer_steps() -> None:
+    """From the first momentum encoder on, note each step of any optimizer."""
+    numbers = itertools.count(1)
 
+    def note(optimizer: Optimizer, *_: object) -> None:
+        _last_steps[optimizer] = next(numbers)
 
-register_optimizer_step_post_hook(_count_step)
+    register_optimizer_step_post_hook(note)
 
 
 class MomentumEncoder(nn.Module):
@@ -48,6 +52,7 @@ class MomentumEncoder(nn.Module):
 
     def __init__(self, model: Sequence[nn.Module], momentum: float, head: nn.Module | None = None) -> None:
         super().__init__()
+        _count_optimizer_steps()
         self.momentum = momentum
         self.copies = nn.ModuleList(plain_copy(module) for module in model).requires_grad_(False)
         self.head = None if head is None else plain_copy(head).requires_grad_(False)
@@ -56,7 +61,7 @@ class MomentumEncoder(nn.Module):
         self.train(False)
 
     @torch.no_grad()
-    def follow(self, model: Sequence[nn.Module], head: nn.Module | None = None) -> None:
+    def update(self, model: Sequence[nn.Module], head: nn.Module | None = None) -> None:
         """Move the copies' weights towards those of the modules, and copy the modules' buffers.
 
         Does nothing if the modules' weights have not changed since the last call.
@@ -107,5 +112,7 @@ class MomentumEncoder(nn.Module):
 def _changes(weights: Sequence[Tensor]) -> tuple[int, ...]:
     """The last step of an optimizer that holds one of the weights, and the weights' versions."""
     ids = {id(weight) for weight in weights}
-    held = (step for each, step in _steps.items() if any(id(p) in ids for g in each.param_groups for p in g["params"]))
+    held = (
+        step for each, step in _last_steps.items() if any(id(p) in ids for g in each.param_groups for p in g["params"])
+    )
     return (max(held, default=0), *(weight._version for weight in weights))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -136,9 +137,18 @@ def _truncated(first: Tensor, second: Tensor, budget: int) -> tuple[Tensor, Tens
 
 
 def _probe_text(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A text with at least one token that is not a special one of the template."""
+    """A text of tokens that the template for pairs has none of."""
     texts = ("a", "the", "1", *list(tokenizer.get_vocab())[-100:])
-    return next((text for text in texts if any(part is not None for part in tokenizer(text).sequence_ids(0))), "")
+    specials = set(tokenizer("", "")["input_ids"])
+    return next((text for text in texts if _is_content(_tokens(tokenizer, text), specials)), "")
+
+
+def _tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return cast(list[int], tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _is_content(tokens: list[int], specials: set[int]) -> bool:
+    return bool(tokens) and not specials & set(tokens)
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, *texts: str) -> tuple[list[list[tuple[int, int]]], list[int]]:
@@ -146,14 +156,18 @@ def _template(tokenizer: PreTrainedTokenizerBase, *texts: str) -> tuple[list[lis
     encoded = tokenizer(*texts, return_token_type_ids=True)
     ids = encoded["input_ids"]
     types = encoded.get("token_type_ids", [0] * len(ids))
+    content = _tokens(tokenizer, texts[0])
     specials: list[list[tuple[int, int]]] = [[]]
     content_types: list[int] = []
-    for token, type_id, part in zip(ids, types, encoded.sequence_ids(0), strict=True):
-        if part is None:
-            specials[-1].append((token, type_id))
-        elif part == len(content_types):
-            content_types.append(type_id)
+    index = 0
+    while index < len(ids):
+        if content and ids[index : index + len(content)] == content:
+            content_types.append(types[index])
             specials.append([])
+            index += len(content)
+        else:
+            specials[-1].append((ids[index], types[index]))
+            index += 1
     if len(content_types) != len(texts):
         raise ValueError(f"The tokenizer {type(tokenizer).__name__} gave no usable template for {len(texts)} text(s).")
     return specials, content_types

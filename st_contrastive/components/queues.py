@@ -47,7 +47,7 @@ class NegativeQueue(nn.Module):
         return len(self.keys)
 
     @torch.no_grad()
-    def push(self, vectors: Tensor) -> None:
+    def enqueue(self, vectors: Tensor) -> None:
         """Put a batch (n, d) before the others, and drop what is beyond the limits."""
         # Under float16 a pass may overflow. The trainer skips that step, and the queue must stay finite.
         newest_first = vectors.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).flip(0)
@@ -60,7 +60,7 @@ class NegativeQueue(nn.Module):
             self.ages = torch.cat([self.ages.new_full((count,), age) for age, count in enumerate(rows, start=1)])
             self._weigh()
 
-    def entries(self) -> tuple[Tensor, Tensor]:
+    def keys_and_weights(self) -> tuple[Tensor, Tensor]:
         """Keys (n, d) and their weights p (n,)."""
         return self.keys, self.weights
 

@@ -18,23 +18,23 @@ _IDEOGRAPH = re.compile("[\u2e80-\u2fdf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U
 
 @dataclass(frozen=True)
 class Alignment:
-    """How well a map transfers one embedding matrix into another's space, measured on anchors outside the fit.
+    """How well a map transfers one embedding matrix into another's space, measured on shared tokens outside the fit.
 
     Attributes:
-        anchors: how many tokens both vocabularies have.
+        shared_tokens: how many tokens both vocabularies have.
         residual: squared error of the predicted embeddings over their variance; 0 is perfect, 1 is no better than
             predicting the mean embedding.
         cosine: mean cosine of a token's predicted embedding and its embedding in the encoder.
     """
 
-    anchors: int
+    shared_tokens: int
     residual: float
     cosine: float
 
     def __str__(self) -> str:
         return (
-            f"{self.anchors:,} shared tokens; on those left out of the fit, residual {self.residual:.3f} and cosine "
-            f"{self.cosine:.3f}"
+            f"{self.shared_tokens:,} shared tokens; on those left out of the fit, residual {self.residual:.3f} "
+            f"and cosine {self.cosine:.3f}"
         )
 
 
@@ -105,7 +105,7 @@ def fit_affine(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Alignmen
     predicted = design[held_out] @ least_squares(design[~held_out], target[~held_out]).solution
     actual, mean = target[held_out], target[~held_out].mean(dim=0)
     alignment = Alignment(
-        anchors=len(source),
+        shared_tokens=len(source),
         residual=float((predicted - actual).square().sum() / (mean - actual).square().sum()),
         cosine=float(torch.nn.functional.cosine_similarity(predicted, actual).mean()),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -11,10 +10,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
+from st_contrastive.encoder.copies import view_of_weights
 from st_contrastive.encoder.model import (
     dropout_setting,
     get_encoder,
@@ -25,7 +24,6 @@ from st_contrastive.encoder.model import (
     text_module,
     unwrap,
     vocabulary_size,
-    wrapper_chain,
 )
 
 
@@ -148,32 +146,27 @@ def require_plain_tokens(model: nn.Module, reader: str) -> None:
 
 
 def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
-    """Refuse an encoder that does not accept embeddings in place of token ids."""
-    if "inputs_embeds" not in inspect.signature(encoder.forward).parameters:
-        raise ValueError(
-            f"{type(encoder).__name__} takes no inputs_embeds, which the fraternal twin needs. Take an encoder such as "
-            "BERT, RoBERTa, MPNet or Qwen, or another loss, such as SimCSELoss."
-        )
+    """Refuse an encoder whose states of token embeddings are not those of the tokens."""
+    encoder = view_of_weights(encoder).train(False)
+    last = vocabulary_size(encoder) or 9  # its first tokens may be padding, which some families give no position
+    ids = last - torch.arange(2, 10, device=encoder.device).expand(2, -1)
+    mask = torch.ones_like(ids)
+    with trial_pass(encoder, "fed with embeddings, as the fraternal twin needs"):
+        from_ids = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        embeddings = encoder.get_input_embeddings()(ids)
+        from_embeddings = encoder(inputs_embeds=embeddings, attention_mask=mask).last_hidden_state
+        if not torch.allclose(from_ids, from_embeddings, rtol=1e-2, atol=1e-3, equal_nan=True):
+            raise ValueError("its states differ from those of the tokens")
 
 
-def freeze_token_embeddings(model: SentenceTransformer) -> None:
-    """``requires_grad=False`` for the token embeddings; refused where nothing else is trained, or under DDP."""
-    layer = get_encoder(model).get_input_embeddings()
-    embeddings = {id(parameter) for parameter in layer.parameters()}
-    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
-    if not trained & embeddings:
-        return
-    if trained <= embeddings:
+def require_more_than_embeddings(model: SentenceTransformer) -> None:
+    """Refuse a model of which only the token embeddings, which the loss freezes, are trained."""
+    embeddings = {id(weight) for weight in get_encoder(model).get_input_embeddings().parameters()}
+    if {id(weight) for weight in model.parameters() if weight.requires_grad} <= embeddings:
         raise ValueError(
             "freeze_embeddings=True freezes the token embeddings, and nothing else of the model is trained. Take "
             "freeze_embeddings=False, or set requires_grad of what is to be trained."
         )
-    if any(isinstance(module, DistributedDataParallel) for module in wrapper_chain(model)):
-        raise ValueError(
-            "freeze_embeddings=True freezes the token embeddings, for whose gradient DistributedDataParallel would "
-            "wait. Build the loss before the model is wrapped, or take freeze_embeddings=False."
-        )
-    layer.requires_grad_(False)
 
 
 @contextmanager

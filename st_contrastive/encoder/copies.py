@@ -24,6 +24,12 @@ def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
     return network
 
 
+def view_of_weights(module: Module) -> Module:
+    """A copy that shares the weights and buffers, without the caller's hooks: a pass of it leaves no trace."""
+    shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    return _without_hooks(copy.deepcopy(module, shared))
+
+
 def plain_copy(module: Module) -> Module:
     """A copy without gradients, the caller's hooks, and gradient checkpointing, which would run a layer again without
     what a loss put into it.
@@ -40,6 +46,10 @@ def plain_copy(module: Module) -> Module:
             )
     clone = copy.deepcopy(module)
     clone.zero_grad(set_to_none=True)
+    return _without_hooks(clone)
+
+
+def _without_hooks(clone: Module) -> Module:
     for part in clone.modules():
         for name, value in vars(part).items():
             if "_hooks" in name and isinstance(value, dict):

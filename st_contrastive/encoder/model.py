@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -60,8 +61,9 @@ def text_module(model: nn.Module) -> Transformer:
 
 
 def get_encoder(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside."""
-    return text_module(model).model
+    """The transformers model inside, without torch.compile's wrapper."""
+    encoder = text_module(model).model
+    return cast(PreTrainedModel, getattr(encoder, "_orig_mod", encoder))
 
 
 def get_tokenizer(model: nn.Module) -> PreTrainedTokenizerBase:
@@ -100,6 +102,19 @@ def embedding_matrix(encoder: PreTrainedModel) -> Tensor:
             "mlm_weight=0, or an encoder such as BERT or RoBERTa."
         )
     return weight
+
+
+@contextmanager
+def frozen_embeddings(model: nn.Module) -> Iterator[None]:
+    """While open, what is computed gives the token embeddings no gradient."""
+    trained = [weight for weight in get_encoder(model).get_input_embeddings().parameters() if weight.requires_grad]
+    for weight in trained:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in trained:
+            weight.requires_grad_(True)
 
 
 #: Names of the tables of learned positions: BERT's, GPT-2's, GPT's, and that of OPT and BART.
@@ -187,7 +202,7 @@ class ModelState:
         chain = wrapper_chain(model)
         inner = cast(SentenceTransformer, chain[-1])
         first, behind = text_module(inner), list(inner)[1:]
-        encoder = first.model
+        encoder = get_encoder(inner)
         return cls(
             encoder,
             vocabulary=vocabulary_size(encoder),
@@ -196,7 +211,7 @@ class ModelState:
             ignores_padding=encoder.config.model_type in _IGNORE_PADDING
             and [type(module) for module in behind[:1]] == [Pooling]
             and {type(module).__name__ for module in behind[1:]} <= _BEHIND_POOLING,
-            is_compiled=any(_is_compiled(module) for module in (*chain, encoder)),
+            is_compiled=any(_is_compiled(module) for module in (*chain, first.model)),
             broadcasts_buffers=any(_broadcasts_buffers(module) for module in chain),
             replays_outputs=_is_replayed(inner),
             replays_layers=_is_replayed(first),

@@ -23,7 +23,7 @@ class PartialEncoder(nn.Module):
     transformers' own code for the family makes masks, positions and attention biases.
 
     Args:
-        network: the encoder; it is not copied.
+        encoder: it is not copied.
         split_layer: the layer, from 0, that the edited states enter.
         purpose: what the network is, for errors.
 
@@ -31,10 +31,10 @@ class PartialEncoder(nn.Module):
         ValueError: the family does not work so.
     """
 
-    def __init__(self, network: PreTrainedModel, split_layer: int, purpose: str) -> None:
+    def __init__(self, encoder: PreTrainedModel, split_layer: int, purpose: str) -> None:
         super().__init__()
-        self.network, self.split_layer = network, split_layer
-        self._stack = layer_stack(network)
+        self.encoder, self.split_layer = encoder, split_layer
+        self._stack = layer_stack(encoder)
         self._try_once(purpose)
 
     @property
@@ -43,28 +43,28 @@ class PartialEncoder(nn.Module):
         owner, name = self._stack
         return cast(nn.ModuleList, getattr(owner, name))
 
-    def forward(self, texts: dict[str, Any], vectors: Tensor, live: dict[str, Tensor] | None = None) -> Tensor:
+    def forward(self, texts: dict[str, Any], vectors: Tensor, weights: dict[str, Tensor] | None = None) -> Tensor:
         """The last states (N, L, d), with the sentence vectors (N, d) in position 0 from the branching point on.
 
         Args:
             texts: as the encoder takes them: ``input_ids`` (N, L), ``attention_mask`` and so on.
             vectors: (N, d).
-            live: weights to use in place of the network's own, by name.
+            weights: to use in place of the network's own, by name.
         """
 
         def insert(hidden: Tensor) -> Tensor:
             return torch.cat([vectors.to(hidden.dtype)[:, None], hidden[:, 1:]], dim=1)
 
         with editing_input(self.layers[self.split_layer], insert):
-            return self._run(texts, live or {})
+            return self._run(texts, weights or {})
 
-    def upper(self, states: Tensor, texts: dict[str, Any], live: dict[str, Tensor]) -> Tensor:
+    def forward_upper(self, states: Tensor, texts: dict[str, Any], weights: dict[str, Tensor]) -> Tensor:
         """The last states (N, L, d) from states (N, L, d) at the branching point, without running the layers below."""
         above = self.layers[self.split_layer :]
         skipped = [_SkippedLayer(layer, self._outputs) for layer in self.layers[: self.split_layer]]
-        states = states.to(self.network.dtype)
+        states = states.to(self.encoder.dtype)
         with self._with_layers(nn.ModuleList([*skipped, *above])), editing_input(above[0], lambda _: states):
-            return self._run(texts, live)
+            return self._run(texts, weights)
 
     def encoder_weights(self, encoder: PreTrainedModel, *, lower: bool) -> dict[str, Tensor]:
         """The encoder's parameters by the names of the network's outside its layers; with ``lower``, of those of the
@@ -80,7 +80,7 @@ class PartialEncoder(nn.Module):
             )
         weights = dict(encoder.named_parameters())
         excluded = {id(p) for p in self.layers[self.split_layer if lower else 0 :].parameters()}
-        names = [name for name, p in self.network.named_parameters() if id(p) not in excluded]
+        names = [name for name, p in self.encoder.named_parameters() if id(p) not in excluded]
         if missing := [name for name in names if name not in weights]:
             raise ValueError(
                 f"{type(encoder).__name__} has no weight {missing[0]}, because an adapter has replaced it, and the "
@@ -94,17 +94,17 @@ class PartialEncoder(nn.Module):
         """Copy what is outside the layers from the branching point on from the encoder, its adapters merged."""
         if has_adapters(encoder):
             encoder = own_copy(encoder)
-        copies = dict(self.network.named_parameters())
+        copies = dict(self.encoder.named_parameters())
         for name, parameter in self.encoder_weights(encoder, lower=True).items():
             copies[name].copy_(parameter)
 
-    def _run(self, texts: dict[str, Any], live: dict[str, Tensor]) -> Tensor:
-        arguments = {**accepted_by(self.network, texts), "return_dict": True}
-        if not live:
-            return cast(Tensor, self.network(**arguments).last_hidden_state)
-        dtype = self.network.dtype  # the encoder may have been cast since, as by bf16_full_eval
-        live = {name: weight.to(dtype) for name, weight in live.items()}
-        return cast(Tensor, functional_call(self.network, live, kwargs=arguments).last_hidden_state)
+    def _run(self, texts: dict[str, Any], weights: dict[str, Tensor]) -> Tensor:
+        arguments = {**accepted_by(self.encoder, texts), "return_dict": True}
+        if not weights:
+            return cast(Tensor, self.encoder(**arguments).last_hidden_state)
+        dtype = self.encoder.dtype  # the encoder may have been cast since, as by bf16_full_eval
+        weights = {name: weight.to(dtype) for name, weight in weights.items()}
+        return cast(Tensor, functional_call(self.encoder, weights, kwargs=arguments).last_hidden_state)
 
     @contextmanager
     def _with_layers(self, part: nn.ModuleList) -> Iterator[None]:
@@ -119,7 +119,7 @@ class PartialEncoder(nn.Module):
 
     def _try_once(self, purpose: str) -> None:
         """Run the network whole, and from its branching point on, on two texts of two tokens."""
-        ids = torch.tensor([[1, 2], [2, 1]], device=self.network.device)
+        ids = torch.tensor([[1, 2], [2, 1]], device=self.encoder.device)
         texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         #: Length of the tuple that a layer returns; 0 for a tensor.
         self._outputs = 0
@@ -129,11 +129,11 @@ class PartialEncoder(nn.Module):
 
         self.eval()
         handle = self.layers[self.split_layer].register_forward_hook(record)
-        with trial_pass(self.network, purpose):
-            with capturing_states(self.network, self.split_layer) as states:
+        with trial_pass(self.encoder, purpose):
+            with capturing_states(self.encoder, self.split_layer) as states:
                 whole = self._run(texts, {})
             handle.remove()
-            parts = self(texts, states[0][:, 0]), self.upper(states[0], texts, {})
+            parts = self(texts, states[0][:, 0]), self.forward_upper(states[0], texts, {})
             if not all(torch.allclose(whole, part, rtol=1e-2, atol=1e-3, equal_nan=True) for part in parts):
                 raise ValueError("its states differ when its layers run in two parts")
 

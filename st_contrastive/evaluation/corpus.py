@@ -7,14 +7,18 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator, SentenceEvaluator
-from torch import Tensor
+from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
 from st_contrastive._checks import require_count, require_texts, warn
+from st_contrastive.evaluation.bm25 import BM25, mix, standardised
+from st_contrastive.evaluation.paired import Judgement
 from st_contrastive.inputs.readers import split_sentences
 
 #: Sentences taken from each document, where at least one remains.
@@ -28,7 +32,8 @@ class CorpusEvaluator(SentenceEvaluator):
     or "Copyright 2024" (case and digits don't count): it belongs to no document. Of what remains, two sentences of each
     document are questions, and the others are the answer among those of the other documents. A call returns
     ``{"<name>_ndcg@10": value}``; ``metric_for_best_model="eval_corpus_ndcg@10"`` with ``load_best_model_at_end=True``
-    keeps the best step. A difference below ``margin``, 0.02 for 400 questions and more for fewer, is no difference.
+    keeps the best step. Whether one encoder is better than another, :func:`compare_paired` says of what :meth:`judge`
+    gives for both.
 
     Args:
         texts: documents that are not trained on. Those without two sentences of their own are passed over.
@@ -78,39 +83,43 @@ class CorpusEvaluator(SentenceEvaluator):
                 f"least {self.min_documents} such documents are needed. Give more of them; whole ones, such as "
                 "articles, and not their sentences."
             )
-        self.queries: dict[str, Any] = {}
-        self.answers: dict[str, Any] = {}
-        relevant: dict[str, set[str]] = {}
-        for place, document in enumerate(usable):
+        self.queries: dict[str, str] = {}
+        self.answers: dict[str, str] = {}
+        for index, document in enumerate(usable):
             asked = draw.sample(range(len(document)), min(_QUESTIONS, len(document) - 1))
-            self.answers[f"{place}"] = " ".join(text for row, text in enumerate(document) if row not in asked)
-            for row in asked:
-                self.queries[f"{place}-{row}"], relevant[f"{place}-{row}"] = document[row], {f"{place}"}
-        self.retrieval = InformationRetrievalEvaluator(
-            self.queries, self.answers, relevant, mrr_at_k=[10], ndcg_at_k=[10], accuracy_at_k=[10],
-            precision_recall_at_k=[10], map_at_k=[10], batch_size=batch_size, write_csv=False,
-        )  # fmt: skip
-        self.name, self.primary_metric = name, f"{name}_ndcg@10"
-        self.margin = 0.02 * max(1.0, math.sqrt(400 / len(self.queries)))
+            self.answers[f"{index}"] = " ".join(text for row, text in enumerate(document) if row not in asked)
+            self.queries |= {f"{index}-{row}": document[row] for row in asked}
+        self.owners = np.array([int(key.partition("-")[0]) for key in self.queries])
+        self.name, self.primary_metric, self.batch_size = name, f"{name}_ndcg@10", batch_size
+        self.word_scores: NDArray[np.float64] | None = None
+        with suppress(ImportError):  # of the extra
+            words = BM25([*self.answers.values()], language=language)
+            self.word_scores = words.scores([*self.queries.values()])
 
     def __call__(  # type: ignore[override]  # as sentence-transformers does
         self, model: SentenceTransformer, output_path: str | None = None, epoch: int = -1, steps: int = -1
     ) -> dict[str, float]:
-        """Score the model by its own similarity, with its prompts for queries and documents."""
-        finite = True
-
-        def similarity(queries: Tensor, answers: Tensor) -> Tensor:
-            nonlocal finite
-            finite = finite and bool(queries.isfinite().all() and answers.isfinite().all())
-            return model.similarity(queries, answers)
-
-        self.retrieval.score_functions = {"similarity": similarity}
-        value = float(self.retrieval.compute_all_metrics(model)["similarity"]["ndcg@k"][10])  # type: ignore[index]
-        if not finite:
-            warn(f"{self.name}: the model's vectors are not finite (NaN or infinite), so its score is nan.")
-        metrics = {f"{self.name}_ndcg@10": value if finite else math.nan}
+        metrics = {f"{self.name}_ndcg@10": self.judge(model).ndcg}
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
+
+    def judge(self, model: SentenceTransformer) -> Judgement:
+        """Each question's result, by the model's own similarity and with its prompts for queries and documents."""
+        options: dict[str, Any] = {"batch_size": self.batch_size, "convert_to_tensor": True}
+        queries = model.encode_query([*self.queries.values()], **options)
+        answers = model.encode_document([*self.answers.values()], **options)
+        similarities = model.similarity(queries, answers).double().cpu().numpy()  # (Q, N)
+        if not np.isfinite(similarities).all():
+            warn(f"{self.name}: the model's vectors are not finite (NaN or infinite), so its score is nan.")
+            similarities = np.full_like(similarities, math.nan)
+        leads = standardised(similarities)[np.arange(len(self.owners)), self.owners]
+        mixed = None if self.word_scores is None else self._ranks(mix(similarities, self.word_scores))
+        return Judgement(self.owners, self._ranks(similarities), leads, mixed)
+
+    def _ranks(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(Q,) places of the questions' own documents, by (Q, N) scores."""
+        own = scores[np.arange(len(self.owners)), self.owners]
+        return np.where(np.isfinite(own), (scores >= own[:, None]).sum(axis=1), math.nan)
 
     def get_config_dict(self) -> dict[str, Any]:
         return {"questions": len(self.queries), "documents": len(self.answers)}

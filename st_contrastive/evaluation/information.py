@@ -96,7 +96,7 @@ def dropout_views(model: Any, columns: Sequence[list[str]], *, loss: Any = None,
             elif loss.fraternal is None:
                 views = loss.encode_views([_features(model, own) for own in texts])
             else:
-                labels = torch.from_numpy(loss.fraternal.labels(texts[1])).to(model.device)
+                labels = torch.from_numpy(loss.fraternal.encode_labels(texts[1])).to(model.device)
                 views = loss.encode_views([_features(model, texts[0])], labels)
             batches.append([view.float().cpu() for view in views])
     return [torch.cat(parts) for parts in zip(*batches, strict=True)]

@@ -87,10 +87,10 @@ def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = Non
     data = _data(sentences, "translation", translations)
     if fraternal is None:
         return data
-    if "translation" not in data.column_names or not hasattr(fraternal, "labels"):
+    if "translation" not in data.column_names or not hasattr(fraternal, "encode_labels"):
         kind = type(fraternal).__name__
         raise ValueError(f"fraternal must be a FraternalEmbedding, which needs translations=... too; got {kind}.")
-    labels = [fraternal.labels(batch["translation"]) for batch in data.iter(1000)]
+    labels = [fraternal.encode_labels(batch["translation"]) for batch in data.iter(1000)]
     return data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
 
 

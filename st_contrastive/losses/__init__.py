@@ -1,13 +1,15 @@
 """sentence-transformers losses: each wires components to objectives and holds no mathematics of its own."""
 
 from st_contrastive.losses._description import DescribedLoss
-from st_contrastive.losses.base import LossTerms, TextLoss
+from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.conisi import ConIsILoss
 from st_contrastive.losses.diffcse import DiffCSELoss
 from st_contrastive.losses.infocse import InfoCSELoss
 from st_contrastive.losses.momentum import MomentumContrastLoss
 from st_contrastive.losses.pretraining import AuxiliaryMLMPretrainingLoss
 from st_contrastive.losses.simcse import SimCSELoss
+from st_contrastive.losses.step import Step
+from st_contrastive.losses.terms import LossTerms
 from st_contrastive.losses.twins import TwinsLoss
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "LossTerms",
     "MomentumContrastLoss",
     "SimCSELoss",
+    "Step",
     "TextLoss",
     "TwinsLoss",
 ]

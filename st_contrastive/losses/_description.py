@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import os
-from contextlib import suppress
+from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from torch import nn
 
 from st_contrastive import distributed
+from st_contrastive._arguments import check_arguments
 from st_contrastive._checks import warn
 
 
@@ -33,7 +35,20 @@ class DescribedLoss(nn.Module):
     columns_of_one_kind: bool = False
     #: Whether other devices' sentences are negatives too.
     gather_across_devices: bool
-    _warned_of: set[str]
+    _arguments: dict[str, Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._warned_of: set[str] = set()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let the constructor of each loss check its arguments, keep them, and finish what it has built."""
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = _wrapped(vars(cls)["__init__"])  # type: ignore[method-assign]
+
+    def _finish(self) -> None:
+        """What is done when all that the loss owns is there."""
 
     def has_negatives(self, batch_size: int) -> bool:
         """Whether sentences in batches of this size are contrasted with others."""
@@ -51,11 +66,11 @@ class DescribedLoss(nn.Module):
         ``queue``, the weights of the queue's included."""
         candidates = batch_size * (distributed.world_size() if self.gather_across_devices else 1)
         past = getattr(self, "queue", None) if queue else None
-        return math.log(candidates + (0.0 if past is None else float(past.entries()[1].sum())))
+        return math.log(candidates + (0.0 if past is None else float(past.keys_and_weights()[1].sum())))
 
     def get_config_dict(self) -> dict[str, Any]:
         """The constructor's arguments but for the model: for the model card and for a resumed run."""
-        return dict(vars(self)["_arguments"])
+        return dict(self._arguments)
 
     @property
     def citation(self) -> str:
@@ -69,16 +84,30 @@ class DescribedLoss(nn.Module):
             self._warned_of.add(message)
             warn(message)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Keep the constructor's arguments, for :meth:`get_config_dict`; of a module, its description."""
-        loss = super().__new__(cls)
-        vars(loss)["_warned_of"] = set()
-        with suppress(TypeError):  # __init__ reports wrong arguments; copying passes none
-            bound = inspect.signature(cls.__init__).bind(loss, *args, **kwargs)
-            bound.apply_defaults()
-            kept = {name: value for name, value in bound.arguments.items() if name not in ("self", "model")}
-            vars(loss)["_arguments"] = {name: described(value) for name, value in kept.items()}
-        return loss
+
+def _wrapped(constructor: Callable[..., None]) -> Callable[..., None]:
+    """The constructor, with its arguments checked by their annotations. That of the loss itself, which calls those of
+    its base classes, keeps them, and ends with :meth:`DescribedLoss._finish`."""
+    signature = inspect.signature(constructor)
+
+    @functools.wraps(constructor)
+    def checked(self: DescribedLoss, *args: Any, **kwargs: Any) -> None:
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            constructor(self, *args, **kwargs)  # Python's own error, which names the class
+            raise
+        bound.apply_defaults()
+        given = {name: value for name, value in list(bound.arguments.items())[1:] if name != "model"}
+        check_arguments(constructor, given)
+        is_outermost = "_arguments" not in vars(self)
+        if is_outermost:
+            vars(self)["_arguments"] = {name: described(value) for name, value in given.items()}
+        constructor(self, *args, **kwargs)
+        if is_outermost:
+            self._finish()
+
+    return checked
 
 
 def described(value: Any) -> Any:

@@ -10,6 +10,7 @@ from st_contrastive.encoder.model import embedding_width, token_width
 from st_contrastive.encoder.passes import pool_as_model, run_model
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.step import Step
 from st_contrastive.objectives import replaced_tokens
 
 
@@ -19,7 +20,7 @@ class ConditionedLoss(TextLoss):
     #: What the networks are given: what the "head" makes, or the vector of the "encoder".
     vector: str
 
-    def two_views(self, rows: TokenBatch) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def two_views(self, step: Step, batch: TokenBatch) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Both dropout views: what is contrasted, and the vectors (N, d) that the networks are given."""
 
         def encode_rows(rows: TokenBatch) -> tuple[Tensor, ...]:
@@ -27,12 +28,12 @@ class ConditionedLoss(TextLoss):
             pooled = (pool_as_model(self.model, view) for view in (first, second) if self.vector == "encoder")
             return (first.sentences, second.sentences, *pooled)
 
-        first, second, *pooled = self.in_chunks(encode_rows, rows)
-        contrasted = self.project(first, second)
+        first, second, *pooled = step.in_chunks(encode_rows, batch)
+        contrasted = step.apply_head(self.head, first, second)
         return contrasted, tuple(pooled) or contrasted
 
     def replaced_token_detection(
-        self, detector: ReplacedTokenDetector, rows: TokenBatch, masked: CorruptedTokens, vectors: Tensor
+        self, step: Step, detector: ReplacedTokenDetector, batch: TokenBatch, masked: CorruptedTokens, vectors: Tensor
     ) -> Tensor:
         """Mean cross-entropy of which tokens the generator replaced, over the attended positions."""
 
@@ -40,7 +41,7 @@ class ConditionedLoss(TextLoss):
             logits, replaced = detector(rows.token_tensors, vectors, masked)
             return replaced_tokens(logits, replaced, rows.mask, reduction="sum"), (rows.mask != 0).sum()
 
-        return self.token_mean(detect, rows, masked, vectors)[0]
+        return step.token_mean(detect, batch, masked, vectors)[0]
 
 
 def require_head_vector(model: SentenceTransformer, head: str | None) -> None:

@@ -9,7 +9,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from st_contrastive._checks import require_choice, require_count, require_number, warn
+from st_contrastive._arguments import Count, Positive, Share
+from st_contrastive._checks import warn
 from st_contrastive.components import Content, PairComposer, TokenCorruption
 from st_contrastive.components.heads import PredictionHead, new_linear
 from st_contrastive.encoder.model import (
@@ -23,6 +24,7 @@ from st_contrastive.encoder.model import (
 )
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.step import Step
 from st_contrastive.objectives import interaction
 
 
@@ -73,21 +75,18 @@ class ConIsILoss(TextLoss):
         self,
         model: SentenceTransformer,
         *,
-        temperature: float = 0.1,
+        temperature: Positive = 0.1,
         strategy: Literal["other", "subword", "given"] = "other",
-        interaction_weight: float = 0.8,
-        replacement_rate: float = 0.15,
+        interaction_weight: Share = 0.8,
+        replacement_rate: Share = 0.15,
         unreplaced: Literal["original", "mask"] = "original",
-        interaction_dim: int | None = None,
+        interaction_dim: Count | None = None,
         gather_across_devices: bool = False,
-        mini_batch_size: int | None = None,
+        mini_batch_size: Count | None = None,
     ) -> None:
         super().__init__(
             model, temperature=temperature, gather_across_devices=gather_across_devices, mini_batch_size=mini_batch_size
         )
-        require_number("interaction_weight", interaction_weight, most=1)
-        if interaction_dim is not None:
-            require_count("interaction_dim", interaction_dim)
         if interaction_weight > 0.1 and not reads_first_token(model):
             warn(
                 f"interaction_weight={interaction_weight:g} is for the [CLS] vector of a language model. At 0.8, "
@@ -105,24 +104,23 @@ class ConIsILoss(TextLoss):
         self.classifier = None
         if interaction_weight > 0:  # r = W3 g(x) + b3 (eq. 6, 7)
             self.classifier = new_linear(width, interaction_dim or width, dtype=dtype)
-        self.finish_setup()
 
     def chance_levels(self, batch_size: int) -> dict[str, float]:
         """As in :class:`TextLoss`, times the term's weight."""
         weight = 1 - self.interaction_weight
         return {"contrastive": weight * self.chance_level(batch_size)} if weight > 0 else {}
 
-    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        pairs, distinct = self.pairs(columns, interacting=self.classifier is not None)
-        # One call of the head: the rows of all views share their BatchNorm statistics.
-        vectors = torch.cat([*self.encode(columns[0]), *self.encode(pairs)])
-        x, y, *z = self.apply_head(self.predictor, vectors).chunk(2 if self.classifier is None else 3)  # (N, d) each
+    def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
+        pairs, distinct = self.pairs(batches, interacting=self.classifier is not None)
+        (sentences,), (pair_vectors,) = step.encode(batches[0]), step.encode(pairs)
+        with_others = pair_vectors.chunk(1 if self.classifier is None else 2)
+        x, y, *z = step.apply_head(self.predictor, sentences, *with_others)  # (N, d) each
         terms = {}
         if self.interaction_weight < 1:
-            terms["contrastive"] = (1 - self.interaction_weight) * self.contrast(x, y)
+            terms["contrastive"] = (1 - self.interaction_weight) * step.info_nce(x, y)
         if self.classifier is not None:
             interactive = interaction(*self.classifier(torch.cat([y, *z])).chunk(2), valid=distinct, reduction="sum")
-            terms["interactive"] = self.interaction_weight * interactive / self.mean_count(distinct.sum())
+            terms["interactive"] = self.interaction_weight * interactive / step.mean_count(distinct.sum())
         return terms
 
 
@@ -137,9 +135,6 @@ class Pairs(nn.Module):
         unreplaced: Literal["original", "mask"],
     ) -> None:
         super().__init__()
-        require_choice("strategy", strategy, ("other", "subword", "given"))
-        require_number("replacement_rate", replacement_rate, most=1)
-        require_choice("unreplaced", unreplaced, ("original", "mask"))
         self.strategy = strategy
         tokenizer, encoder = get_tokenizer(model), get_encoder(model)
         types = getattr(encoder.config, "type_vocab_size", None)
@@ -151,29 +146,29 @@ class Pairs(nn.Module):
                 tokenizer, replacement_rate, unreplaced=unreplaced, vocabulary=vocabulary
             )
 
-    def forward(self, columns: list[TokenBatch], *, interacting: bool) -> tuple[TokenBatch, Tensor | None]:
+    def forward(self, batches: list[TokenBatch], *, interacting: bool) -> tuple[TokenBatch, Tensor | None]:
         """The pairs Y (sentence, sentence) of all N rows, and behind them, where they interact, the pairs Z (sentence,
         constructed); and which rows, (N,), can be told apart. A prompt comes before a pair, and not inside it."""
-        if unknown := set(columns[0].token_tensors) - {"input_ids", "attention_mask", "token_type_ids"} | set(
-            columns[0].per_row
+        if unknown := set(batches[0].token_tensors) - {"input_ids", "attention_mask", "token_type_ids"} | set(
+            batches[0].per_row
         ):
             raise ValueError(
                 f"The batch holds {', '.join(sorted(unknown))}, which pairs of sentences can't be composed with. Leave "
                 "it out of what the first module returns, or take SimCSELoss."
             )
-        first, sentences = self.composer.content(columns[0].ids, columns[0].mask), self._content(columns[0])
+        first, sentences = self.composer.content(batches[0].ids, batches[0].mask), self._content(batches[0])
         if not interacting:
-            return replace(columns[0], token_tensors=self.composer(first, sentences)), None
-        seconds = sentences.followed_by(self._constructed(columns, sentences))
+            return replace(batches[0], token_tensors=self.composer(first, sentences)), None
+        seconds = sentences.followed_by(self._constructed(batches, sentences))
         pairs = self.composer(first.followed_by(first), seconds)
         with_itself, with_constructed = pairs["input_ids"].chunk(2)  # as they are after truncation
-        return replace(columns[0], token_tensors=pairs), (with_itself != with_constructed).any(dim=1)
+        return replace(batches[0], token_tensors=pairs), (with_itself != with_constructed).any(dim=1)
 
-    def _content(self, column: TokenBatch) -> Content:
+    def _content(self, batch: TokenBatch) -> Content:
         """The sentences without special tokens and prompt."""
-        return self.composer.content(column.ids, column.mask, column.prompt_length)
+        return self.composer.content(batch.ids, batch.mask, batch.prompt_length)
 
-    def _constructed(self, columns: list[TokenBatch], sentences: Content) -> Content:
+    def _constructed(self, batches: list[TokenBatch], sentences: Content) -> Content:
         """The constructed sentences. One that is the sentence itself becomes another of the batch."""
         rows, device = sentences.ids.shape[0], sentences.ids.device
         # A uniformly drawn k != i for each row i.
@@ -182,8 +177,8 @@ class Pairs(nn.Module):
         if self.strategy == "other":
             return others
         if self.strategy == "subword":
-            corrupted = self.replacement(columns[0].ids, columns[0].mask)
-            constructed = self.composer.content(corrupted.input_ids, columns[0].mask, columns[0].prompt_length)
+            corrupted = self.replacement(batches[0].ids, batches[0].mask)
+            constructed = self.composer.content(corrupted.input_ids, batches[0].mask, batches[0].prompt_length)
         else:
-            constructed = self._content(columns[1])
+            constructed = self._content(batches[1])
         return constructed.unless_equal(sentences, others)

@@ -10,13 +10,14 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_choice, require_flag, require_instance, require_number
+from st_contrastive._arguments import Count, Positive, PositiveShare, Weight
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
 from st_contrastive.encoder.checks import require_plain_tokens, require_positions
 from st_contrastive.encoder.model import embedding_width, get_encoder, get_tokenizer, token_width
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.conditioned import ConditionedLoss, require_head_vector
+from st_contrastive.losses.step import Step
 
 
 class DiffCSELoss(ConditionedLoss):
@@ -59,14 +60,14 @@ class DiffCSELoss(ConditionedLoss):
         model: SentenceTransformer,
         *,
         generator: str | os.PathLike[str] | PreTrainedModel | MaskedLMHead | None = None,
-        temperature: float = 0.05,
+        temperature: Positive = 0.05,
         head: Literal["tanh", "projector"] | None = "projector",
-        rtd_weight: float = 0.005,
-        mask_rate: float = 0.3,
+        rtd_weight: Weight = 0.005,
+        mask_rate: PositiveShare = 0.3,
         sampling: bool = False,
         vector: Literal["encoder", "head"] | None = None,
         gather_across_devices: bool = False,
-        mini_batch_size: int | None = None,
+        mini_batch_size: Count | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -75,11 +76,6 @@ class DiffCSELoss(ConditionedLoss):
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
         )
-        require_instance("generator", generator, str, os.PathLike, PreTrainedModel, MaskedLMHead)
-        require_number("rtd_weight", rtd_weight)
-        require_number("mask_rate", mask_rate, above=0, most=1)
-        require_flag("sampling", sampling)
-        require_choice("vector", vector, ("encoder", "head", None))
         if vector == "head":
             require_head_vector(model, head)
         elif vector is None:
@@ -92,13 +88,13 @@ class DiffCSELoss(ConditionedLoss):
                 get_encoder(model), get_tokenizer(model), generator=generator, mask_rate=mask_rate, sampling=sampling
             )
             require_positions(model, self.detector.generator)
-        self.finish_setup()
 
-    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
+    def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
+        batch = batches[0]
         if self.detector is None:
-            return {"contrastive": self.contrast(*self.project(*self.encode(columns[0], columns[0])))}
-        both = columns[0].repeated(2)  # view by view, as the vectors are
+            return {"contrastive": step.info_nce(*step.apply_head(self.head, *step.encode(batch, batch)))}
+        both = batch.repeated(2)  # view by view, as the vectors are
         to_fill = both.corrupted(self.detector.masking)
-        contrasted, vectors = self.two_views(columns[0])
-        rtd = self.replaced_token_detection(self.detector, both, to_fill, torch.cat(vectors))
-        return {"contrastive": self.contrast(*contrasted), "rtd": self.rtd_weight * rtd}
+        contrasted, vectors = self.two_views(step, batch)
+        rtd = self.replaced_token_detection(step, self.detector, both, to_fill, torch.cat(vectors))
+        return {"contrastive": step.info_nce(*contrasted), "rtd": self.rtd_weight * rtd}

@@ -10,7 +10,8 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from st_contrastive._checks import require_choice, require_flag, require_instance, require_number, require_weights
+from st_contrastive._arguments import Count, Positive, PositiveShare, Weight
+from st_contrastive._checks import require_weights
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, TokenCorruption, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import require_fit
 from st_contrastive.encoder.checks import require_plain_tokens, require_positions
@@ -18,6 +19,7 @@ from st_contrastive.encoder.model import get_encoder, get_tokenizer
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.conditioned import ConditionedLoss, require_head_vector
+from st_contrastive.losses.step import Step
 
 
 class InfoCSELoss(ConditionedLoss):
@@ -89,31 +91,24 @@ class InfoCSELoss(ConditionedLoss):
         model: SentenceTransformer,
         *,
         auxiliary: str | os.PathLike[str] | AuxiliaryMLM | None = None,
-        temperature: float = 0.05,
+        temperature: Positive = 0.05,
         head: Literal["tanh", "projector"] | None = "tanh",
-        mlm_weight: float = 1e-5,
-        mask_rate: float = 0.4,
-        split_layer: int | None = None,
-        extra_layers: int | None = None,
+        mlm_weight: Weight = 1e-5,
+        mask_rate: PositiveShare = 0.4,
+        split_layer: Count | None = None,
+        extra_layers: Count | None = None,
         masked_views: Literal["both", "first"] = "both",
-        contrastive_weight: float = 1.0,
+        contrastive_weight: Weight = 1.0,
         detach: bool = True,
         vector: Literal["encoder", "head"] = "encoder",
         tied_head: bool = False,
         lower_dropout: bool = False,
-        rtd_weight: float = 0.0,
+        rtd_weight: Weight = 0.0,
         generator: str | os.PathLike[str] | PreTrainedModel | MaskedLMHead | None = None,
         gather_across_devices: bool = False,
-        mini_batch_size: int | None = None,
+        mini_batch_size: Count | None = None,
     ) -> None:
         require_weights(mlm_weight=mlm_weight, contrastive_weight=contrastive_weight, rtd_weight=rtd_weight)
-        require_instance("auxiliary", auxiliary, str, os.PathLike, AuxiliaryMLM)
-        require_instance("generator", generator, str, os.PathLike, PreTrainedModel, MaskedLMHead)
-        require_number("mask_rate", mask_rate, above=0, most=1)
-        require_choice("masked_views", masked_views, ("both", "first"))
-        require_choice("vector", vector, ("encoder", "head"))
-        for name, flag in (("detach", detach), ("tied_head", tied_head), ("lower_dropout", lower_dropout)):
-            require_flag(name, flag)
         super().__init__(
             model,
             temperature=temperature,
@@ -148,33 +143,32 @@ class InfoCSELoss(ConditionedLoss):
                 generator = self.auxiliary.head
             self.detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer, generator=generator)
             require_positions(model, self.detector.generator)
-        self.finish_setup()
 
-    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        both = columns[0].repeated(2)  # all first views, then all second ones
+    def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
+        both = batches[0].repeated(2)  # all first views, then all second ones
         views = 1 if self.masked_views == "first" else 2
-        to_mask = columns[0] if views == 1 else both
+        to_mask = batches[0] if views == 1 else both
         # Random tokens are drawn before any pass.
         masked = None if self.auxiliary is None else to_mask.corrupted(self.masking)
         to_fill = None if self.detector is None else both.corrupted(self.detector.masking)
-        contrasted, vectors = self.two_views(columns[0])  # (N, d) each
+        contrasted, vectors = self.two_views(step, batches[0])  # (N, d) each
         terms = {}
         if self.contrastive_weight > 0:
-            terms["contrastive"] = self.contrastive_weight * self.contrast(*contrasted)
+            terms["contrastive"] = self.contrastive_weight * step.info_nce(*contrasted)
         if masked is not None:
-            mlm = self.token_mean(self._masked_lm, to_mask, masked, torch.cat(vectors[:views]))[0]
+            mlm = step.token_mean(self._masked_lm, to_mask, masked, torch.cat(vectors[:views]))[0]
             terms["mlm"] = self.mlm_weight * mlm
         if self.detector is not None and to_fill is not None:
-            rtd = self.replaced_token_detection(self.detector, both, to_fill, torch.cat(vectors))
+            rtd = self.replaced_token_detection(step, self.detector, both, to_fill, torch.cat(vectors))
             terms["rtd"] = self.rtd_weight * rtd
         return terms
 
     def _masked_lm(self, rows: TokenBatch, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, ...]:
         """Summed cross-entropy of the masked tokens, from masked text and sentence vectors, and their number."""
         assert self.auxiliary is not None
-        live = None if self.detach else self.auxiliary.encoder_weights(get_encoder(self.model), lower=True)
-        states = self.auxiliary(rows.with_ids(masked.input_ids).token_tensors, vectors, live)  # (N, L, d)
-        return self.auxiliary.head.summed_losses(self.auxiliary.network, rows, masked, states)
+        weights = None if self.detach else self.auxiliary.encoder_weights(get_encoder(self.model), lower=True)
+        states = self.auxiliary(rows.with_ids(masked.input_ids).token_tensors, vectors, weights)  # (N, L, d)
+        return self.auxiliary.head.summed_losses(self.auxiliary.encoder, rows, masked, states)
 
     def has_negatives(self, batch_size: int) -> bool:
         """As in :class:`TextLoss`; without the contrastive term none are needed."""

@@ -8,11 +8,12 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive._checks import require_choice, require_count, require_number
+from st_contrastive._arguments import Count, CountOrZero, Momentum, Positive, Share
 from st_contrastive.components import MomentumEncoder, NegativeQueue, TokenRepetition
 from st_contrastive.encoder.model import embedding_width, get_encoder, learned_positions, unwrap, weights_dtype
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.step import Step
 
 
 class MomentumContrastLoss(TextLoss):
@@ -50,14 +51,14 @@ class MomentumContrastLoss(TextLoss):
         self,
         model: SentenceTransformer,
         *,
-        temperature: float = 0.05,
+        temperature: Positive = 0.05,
         head: Literal["tanh", "projector"] | None = "tanh",
-        momentum: float = 0.995,
-        queue_size: int = 160,
+        momentum: Momentum = 0.995,
+        queue_size: CountOrZero = 160,
         positives: Literal["encoder", "momentum"] = "encoder",
-        repetition_rate: float = 0.0,
+        repetition_rate: Share = 0.0,
         gather_across_devices: bool = False,
-        mini_batch_size: int | None = None,
+        mini_batch_size: Count | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -66,10 +67,6 @@ class MomentumContrastLoss(TextLoss):
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
         )
-        require_number("momentum", momentum, below=1)
-        require_choice("positives", positives, ("encoder", "momentum"))
-        require_count("queue_size", queue_size, least=0)
-        require_number("repetition_rate", repetition_rate, most=1)
         self.positives = positives
         self.repetition: TokenRepetition | None = None
         if repetition_rate > 0:
@@ -84,31 +81,30 @@ class MomentumContrastLoss(TextLoss):
         if positives == "momentum" or self.queue is not None:
             copied = self.head if positives == "momentum" else None
             self.momentum_encoder = MomentumEncoder(list(unwrap(model)), momentum, copied)
-        self.finish_setup()
 
-    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        first, second = columns[0], columns[-1]
+    def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
+        first, second = batches[0], batches[-1]
         if self.repetition is not None:
             second = self.repetition(first)
-        negatives = () if self.queue is None else self.queue.entries()
+        negatives = () if self.queue is None else self.queue.keys_and_weights()
         if self.positives == "momentum":
-            positives = keys = self._next_keys(second)
-            (anchors,) = self.project(*self.encode(first))
+            positives = keys = self._next_keys(step, second)
+            (anchors,) = step.apply_head(self.head, *step.encode(first))
         else:
-            anchors, positives = self.project(*self.encode(first, second))  # (N, d) each
-            keys = self._next_keys(first) if self.queue is not None and self.step.is_learning else positives
-        contrastive = self.contrast(anchors, positives, *negatives)
-        if self.queue is not None and self.step.is_learning:
-            self.queue.push(self.gather(keys))
+            anchors, positives = step.apply_head(self.head, *step.encode(first, second))  # (N, d) each
+            keys = self._next_keys(step, first) if self.queue is not None and step.is_learning else positives
+        contrastive = step.info_nce(anchors, positives, *negatives)
+        if self.queue is not None and step.is_learning:
+            self.queue.enqueue(step.gather(keys))
         return {"contrastive": contrastive}
 
     @torch.no_grad()
-    def _next_keys(self, rows: TokenBatch) -> Tensor:
+    def _next_keys(self, step: Step, batch: TokenBatch) -> Tensor:
         """The momentum encoder's vectors of a batch, (N, d), after its step."""
         assert self.momentum_encoder is not None
-        if self.step.is_learning:
-            self.momentum_encoder.follow(list(unwrap(self.model)), self.head)
+        if step.is_learning:
+            self.momentum_encoder.update(list(unwrap(self.model)), self.head)
         encoder = self.momentum_encoder
-        (vectors,) = self.in_chunks(lambda part: (encoder(part).sentences,), rows)
-        head = self.head if self.momentum_encoder.head is None else self.momentum_encoder.head
-        return vectors if head is None else self.apply_head(head, vectors)
+        (vectors,) = step.in_chunks(lambda part: (encoder(part).sentences,), batch)
+        (keys,) = step.apply_head(self.head if encoder.head is None else encoder.head, vectors)
+        return keys

@@ -9,7 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive._checks import require_flag, require_number
+from st_contrastive._arguments import Count, Positive, PositiveShare
 from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
 from st_contrastive.encoder.checks import require_plain_tokens
 from st_contrastive.encoder.model import get_encoder, get_tokenizer
@@ -17,6 +17,7 @@ from st_contrastive.encoder.partial import capturing_states
 from st_contrastive.encoder.passes import pool_as_model, run_model
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.step import Step
 
 
 class AuxiliaryMLMPretrainingLoss(TextLoss):
@@ -60,17 +61,14 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self,
         model: SentenceTransformer,
         *,
-        mask_rate: float = 0.15,
-        split_layer: int | None = None,
-        extra_layers: int | None = None,
-        auxiliary_weight: float = 1.0,
+        mask_rate: PositiveShare = 0.15,
+        split_layer: Count | None = None,
+        extra_layers: Count | None = None,
+        auxiliary_weight: Positive = 1.0,
         tied_head: bool = True,
     ) -> None:
         # So that the mean is over the masked tokens of all devices.
         super().__init__(model, gather_across_devices=True)
-        require_number("auxiliary_weight", auxiliary_weight, above=0)
-        require_number("mask_rate", mask_rate, above=0, most=1)
-        require_flag("tied_head", tied_head)
         require_plain_tokens(model, "AuxiliaryMLMPretrainingLoss")
         encoder = get_encoder(model)
         self.masking = TokenCorruption.masking_for(model, mask_rate)
@@ -81,11 +79,10 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self.network.encoder_weights(encoder, lower=False)
         self._base_name = str(encoder.config._name_or_path or "")
         self.auxiliary_weight = auxiliary_weight
-        self.finish_setup()
 
-    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        masked = columns[0].corrupted(self.masking)
-        mlm, auxiliary_mlm = self.token_mean(self._masked_lm, columns[0], masked)
+    def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
+        masked = batches[0].corrupted(self.masking)
+        mlm, auxiliary_mlm = step.token_mean(self._masked_lm, batches[0], masked)
         return {"mlm": mlm, "auxiliary_mlm": self.auxiliary_weight * auxiliary_mlm}
 
     def _masked_lm(self, rows: TokenBatch, masked: CorruptedTokens) -> tuple[Tensor, ...]:
@@ -96,7 +93,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
             encoded = run_model(self.model, [masked_rows], eager=True)[0]
         lower, vector = captured[0], pool_as_model(self.model, encoded)  # (N, L, d) and (N, d)
         states = torch.cat([vector.to(lower.dtype)[:, None], lower[:, 1:]], dim=1)
-        upper = network.upper(states, masked_rows.token_tensors, network.encoder_weights(encoder, lower=False))
+        upper = network.forward_upper(states, masked_rows.token_tensors, network.encoder_weights(encoder, lower=False))
         return network.head.summed_losses(encoder, rows, masked, encoded.tokens, upper)
 
     def has_negatives(self, batch_size: int) -> bool:
@@ -113,8 +110,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         frozen = [name for name, weight in self.network.named_parameters() if not weight.requires_grad]
         return [f"network.{name}" for name in frozen]
 
-    @property
-    def auxiliary(self) -> AuxiliaryMLM:
+    def trained_auxiliary(self) -> AuxiliaryMLM:
         """A copy of the auxiliary network, its lower part as the encoder's is now."""
         network = copy.deepcopy(self.network)
         network.zero_grad(set_to_none=True)
@@ -127,4 +123,4 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
         The folder may be that of the saved model.
         """
-        save_auxiliary(self.auxiliary, path, get_tokenizer(self.model), self._base_name)
+        save_auxiliary(self.trained_auxiliary(), path, get_tokenizer(self.model), self._base_name)

@@ -8,13 +8,14 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive._checks import require_number
+from st_contrastive._arguments import Count, Positive, PositiveShare, Weight
 from st_contrastive.components import MaskedLMHead, TokenCorruption
 from st_contrastive.encoder.checks import require_plain_tokens
 from st_contrastive.encoder.model import get_encoder
 from st_contrastive.encoder.passes import run_model
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch, padded
 from st_contrastive.losses.base import TextLoss
+from st_contrastive.losses.step import Step
 
 
 class SimCSELoss(TextLoss):
@@ -50,12 +51,12 @@ class SimCSELoss(TextLoss):
         self,
         model: SentenceTransformer,
         *,
-        temperature: float = 0.05,
+        temperature: Positive = 0.05,
         head: Literal["tanh", "projector"] | None = "tanh",
-        mlm_weight: float = 0.0,
-        mask_rate: float = 0.15,
+        mlm_weight: Weight = 0.0,
+        mask_rate: PositiveShare = 0.15,
         gather_across_devices: bool = False,
-        mini_batch_size: int | None = None,
+        mini_batch_size: Count | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -64,27 +65,24 @@ class SimCSELoss(TextLoss):
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
         )
-        require_number("mlm_weight", mlm_weight)
-        require_number("mask_rate", mask_rate, above=0, most=1)
         self.mlm_weight = mlm_weight
         self.mlm_head: MaskedLMHead | None = None
         if mlm_weight > 0:
             require_plain_tokens(model, "mlm_weight")
             self.masking = TokenCorruption.masking_for(model, mask_rate)
             self.mlm_head = MaskedLMHead.for_encoder(get_encoder(model))
-        self.finish_setup()
 
-    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        first, second = columns[0], columns[-1]
+    def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
+        first, second = batches[0], batches[-1]
         both = masked = None
         if self.mlm_head is not None:  # random tokens are drawn before any pass
             both = first.followed_by(second)
             behind_prompts = [padded(part.behind_prompt, both.width) for part in (first, second)]  # may differ
             masked = self.masking(both.ids, torch.cat(behind_prompts))
-        anchors, positives = self.project(*self.encode(first, second))  # (N, d) each
-        terms = {"contrastive": self.contrast(anchors, positives)}
+        anchors, positives = step.apply_head(self.head, *step.encode(first, second))  # (N, d) each
+        terms = {"contrastive": step.info_nce(anchors, positives)}
         if both is not None and masked is not None:
-            terms["mlm"] = self.mlm_weight * self.token_mean(self._masked_lm, both, masked)[0]
+            terms["mlm"] = self.mlm_weight * step.token_mean(self._masked_lm, both, masked)[0]
         return terms
 
     def _masked_lm(self, rows: TokenBatch, masked: CorruptedTokens) -> tuple[Tensor, ...]:

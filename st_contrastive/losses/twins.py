@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from st_contrastive._checks import (
-    require_choice,
-    require_count,
-    require_flag,
-    require_forgetting_rate,
-    require_instance,
-    require_number,
-    require_weights,
-    warn,
-)
+from st_contrastive._arguments import Count, CountOrZero, Momentum, Positive, Share, Weight
+from st_contrastive._checks import require_forgetting_rate, require_weights, warn
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
 from st_contrastive.encoder.checks import (
-    freeze_token_embeddings,
     require_embeddings_as_input,
+    require_more_than_embeddings,
     require_plain_tokens,
 )
 from st_contrastive.encoder.layers import get_layers
 from st_contrastive.encoder.model import (
-    POOLING_MODES,
     embedding_matrix,
     embedding_width,
+    frozen_embeddings,
     get_encoder,
     is_causal,
     token_width,
@@ -41,8 +33,11 @@ from st_contrastive.encoder.partial import capturing_states
 from st_contrastive.encoder.passes import Encoded, pool, run_model
 from st_contrastive.encoder.token_batch import TokenBatch, padded
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.objectives import fused_embeddings, info_nce_of_cosines, twins_margin_of_cosines
+from st_contrastive.losses.step import Step
+from st_contrastive.objectives import fused_embeddings, info_nce_of_cosines, twins_margin
 from st_contrastive.objectives.contrast import cosine_blocks, pairwise_cos_sim
+
+PoolingMode: TypeAlias = Literal["cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean"]
 
 
 class Views(NamedTuple):
@@ -96,8 +91,8 @@ class TwinsLoss(TextLoss):
             encoder ("the embeddings y after data augmentations"), so that sim(emb, emb+) is 1. "embeddings": the means
             of the embedding module's output in the same pass, with positions, LayerNorm and dropout; ``torch.compile``
             is not used for this pass.
-        freeze_embeddings: freeze the encoder's token embeddings, "the embedding layer without trainable parameters"
-            (eq. 1): ``requires_grad`` of the model's layer is False from then on.
+        freeze_embeddings: give the encoder's token embeddings no gradient, "the embedding layer without trainable
+            parameters" (eq. 1). Only this loss's passes leave it out: another loss on the same model trains them.
         unpaired_tokens: where one sentence alone has a token, take its embedding "full", or "weighted" by its share,
             epsilon or 1 - epsilon, which is eq. 3 with zero for the other.
         key_momentum: momentum of an encoder (MoCo's) whose vectors the queue keeps in place of the anchors, at least 0
@@ -125,33 +120,26 @@ class TwinsLoss(TextLoss):
         model: SentenceTransformer,
         *,
         fraternal: FraternalEmbedding | None = None,
-        temperature: float = 0.05,
-        fusion_rate: float = 0.8,
-        queue_batches: int = 3,
-        forgetting_rate: float = 0.25,
-        identical_weight: float = 1.0,
-        fraternal_weight: float = 1.0,
-        twins_weight: float = 1.0,
-        train_pooling: str | None = None,
+        temperature: Positive = 0.05,
+        fusion_rate: Share = 0.8,
+        queue_batches: CountOrZero = 3,
+        forgetting_rate: Share = 0.25,
+        identical_weight: Weight = 1.0,
+        fraternal_weight: Weight = 1.0,
+        twins_weight: Weight = 1.0,
+        train_pooling: PoolingMode | None = None,
         margin_from: Literal["tokens", "embeddings"] = "tokens",
         freeze_embeddings: bool = True,
         unpaired_tokens: Literal["full", "weighted"] = "full",
-        key_momentum: float | None = None,
+        key_momentum: Momentum | None = None,
         gather_across_devices: bool = False,
-        mini_batch_size: int | None = None,
+        mini_batch_size: Count | None = None,
     ) -> None:
         super().__init__(
             model, temperature=temperature, gather_across_devices=gather_across_devices, mini_batch_size=mini_batch_size
         )
-        require_number("fusion_rate", fusion_rate, most=1)
-        require_count("queue_batches", queue_batches, least=0)
         require_forgetting_rate(forgetting_rate, queue_batches)
         require_weights(identical_weight=identical_weight, fraternal_weight=fraternal_weight, twins_weight=twins_weight)
-        require_choice("train_pooling", train_pooling, (*POOLING_MODES, None))
-        require_choice("margin_from", margin_from, ("tokens", "embeddings"))
-        require_flag("freeze_embeddings", freeze_embeddings)
-        require_choice("unpaired_tokens", unpaired_tokens, ("full", "weighted"))
-        require_instance("fraternal", fraternal, FraternalEmbedding)
         self.identical_weight, self.fraternal_weight = identical_weight, fraternal_weight
         self.twins_weight, self.fusion_rate = twins_weight, fusion_rate
         self.train_pooling, self.margin_from, self.unpaired_tokens = train_pooling, margin_from, unpaired_tokens
@@ -165,7 +153,6 @@ class TwinsLoss(TextLoss):
             )
         self.momentum_encoder: MomentumEncoder | None = None
         if key_momentum is not None:
-            require_number("key_momentum", key_momentum, below=1)
             if self.queue is None:
                 raise ValueError(
                     "key_momentum makes the queue's keys: it needs queue_batches of at least 1, and identical_weight "
@@ -177,9 +164,9 @@ class TwinsLoss(TextLoss):
                 "TwinsLoss trains the first token's vector (train_pooling='cls'), and in a decoder that token sees no "
                 "other: sentences that begin alike get one vector. Take train_pooling='lasttoken' or 'mean'."
             )
-        self.finish_setup()
-        if freeze_embeddings:  # last: a constructor that fails leaves the model as it is
-            freeze_token_embeddings(model)
+        self.freeze_embeddings = freeze_embeddings
+        if freeze_embeddings:
+            require_more_than_embeddings(model)
 
     @property
     def _uses_translations(self) -> bool:
@@ -189,40 +176,39 @@ class TwinsLoss(TextLoss):
     def _uses_identical_twin(self) -> bool:
         return self.identical_weight > 0 or self.twins_weight > 0
 
-    def compute_terms(self, columns: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        sentence, translation = columns[0], None
+    def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
+        sentence, translation = batches[0], None
         if self._uses_translations:
-            translation = self._translations(columns, labels)
+            translation = self._translations(step, batches, labels)
         if translation is None:
             self._check_missing_translations()
-        views = Views(*self.in_chunks(self._encode, sentence, *([] if translation is None else [translation])))
-        terms = self._terms(views)
-        if self.queue is not None and self.step.is_learning:
-            self.queue.push(self.gather(self._next_keys(sentence, views.anchor)))
+        views = Views(*step.in_chunks(self._encode, sentence, *([] if translation is None else [translation])))
+        terms = self._contrast(step, views)
+        if self.queue is not None and step.is_learning:
+            self.queue.enqueue(step.gather(self._next_keys(step, sentence, views.anchor)))
         return terms
 
-    def _terms(self, views: Views) -> dict[str, Tensor]:
-        """The weighted terms, of one normalisation and one product for all: ``info_nce`` and ``twins_margin`` of
-        ``st_contrastive.objectives`` compute each by itself."""
+    def _contrast(self, step: Step, views: Views) -> dict[str, Tensor]:
+        """The weighted terms, of one normalisation and one product for all."""
         identical, fraternal = (
-            None if view is None else self.gather(view) for view in (views.identical, views.fraternal)
+            None if view is None else step.gather(view) for view in (views.identical, views.fraternal)
         )
-        past, weights = (None, None) if self.queue is None else self.queue.entries()
+        past, weights = (None, None) if self.queue is None else self.queue.keys_and_weights()
         # (N, P) with the twins of all P gathered rows, (N, P), (N, K) with the queue
         to_identical, to_fraternal, to_past = cosine_blocks(views.anchor, identical, fraternal, past)
-        first, temperature, weighted = self.step.first_row, self.temperature, self.step.weighted
+        first, temperature = step.first_row, self.temperature
         terms = {}
         if to_identical is not None and self.identical_weight > 0:
             candidates = to_identical if to_past is None else torch.cat([to_identical, to_past], dim=1)
             term = info_nce_of_cosines(candidates, temperature=temperature, weights=weights, offset=first)
-            terms["identical"] = weighted(term, self.identical_weight)
+            terms["identical"] = step.weighted(term, self.identical_weight)
         if to_fraternal is not None and self.fraternal_weight > 0:
             term = info_nce_of_cosines(to_fraternal, temperature=temperature, offset=first)
-            terms["fraternal"] = weighted(term, self.fraternal_weight)
+            terms["fraternal"] = step.weighted(term, self.fraternal_weight)
         if to_identical is not None and to_fraternal is not None and self.twins_weight > 0:
             pairs = to_identical.diagonal(first), to_fraternal.diagonal(first)  # (N,) each
-            term = twins_margin_of_cosines(*pairs, *self._input_cosines(views))
-            terms["twins"] = weighted(term, self.twins_weight)
+            term = twins_margin(*pairs, *self._input_cosines(views))
+            terms["twins"] = step.weighted(term, self.twins_weight)
         return terms
 
     @torch.no_grad()
@@ -232,34 +218,40 @@ class TwinsLoss(TextLoss):
         anchor, identical, fraternal = views.anchor_input, views.identical_input, views.fraternal_input
         assert anchor is not None
         assert fraternal is not None
-        return 1.0 if identical is None else pairwise_cos_sim(anchor, identical), pairwise_cos_sim(anchor, fraternal)
+        to_identical = 1.0 if identical is None else pairwise_cos_sim(anchor, identical)
+        return to_identical, pairwise_cos_sim(anchor, fraternal)
 
     def _encode(self, sentence: TokenBatch, translation: TokenBatch | None = None) -> Views:
         """The views that the terms need, all in one pass."""
-        rows = {"anchor": sentence, "identical": sentence}
-        if translation is not None:
-            anchor, fused = self._fused_rows(sentence, translation)
-            rows = {"anchor": anchor, "identical": anchor, "fraternal": fused}
-            if not self._uses_identical_twin:
-                del rows["identical"]
-        has_margin = translation is not None and self.twins_weight > 0
-        captures = has_margin and self.margin_from == "embeddings"
-        capturing = capturing_states(get_encoder(self.model), 0) if captures else nullcontext(list[Tensor]())
-        with capturing as states:
-            encoded = dict(zip(rows, run_model(self.model, list(rows.values()), eager=captures), strict=True))
-        vectors = {name: self._pooled(view) for name, view in encoded.items()}
-        if has_margin:
-            names = list(rows) if captures else ["anchor", "fraternal"]
-            tokens = states or [
-                rows[name].token_tensors["inputs_embeds"] for name in names
-            ]  # (N, L, w) each, or together
-            mask = torch.cat([encoded[name].mask for name in names])
-            whole = replace(encoded["anchor"], tokens=torch.cat(tokens).detach(), mask=mask)
-            means = pool(self.model, whole, "mean").chunk(len(names))
-            vectors |= {f"{name}_input": mean for name, mean in zip(names, means, strict=True)}
-        return Views(**vectors)
+        with frozen_embeddings(self.model) if self.freeze_embeddings else nullcontext():
+            if translation is None:
+                return Views(*self._pooled(run_model(self.model, [sentence, sentence])))
+            anchor, fused = self._fused_batches(sentence, translation)
+            batches = [anchor, anchor, fused] if self._uses_identical_twin else [anchor, fused]
+            reads_states = self.twins_weight > 0 and self.margin_from == "embeddings"
+            capturing = capturing_states(get_encoder(self.model), 0) if reads_states else nullcontext(list[Tensor]())
+            with capturing as states:
+                encoded = run_model(self.model, batches, eager=reads_states)
+        first, *identical, last = self._pooled(encoded)
+        views = Views(first, identical[0] if identical else None, last)
+        if self.twins_weight == 0:
+            return views
+        if reads_states:
+            anchor_input, identical_input, fraternal_input = self._token_means(states, encoded)
+            return views._replace(
+                anchor_input=anchor_input, identical_input=identical_input, fraternal_input=fraternal_input
+            )
+        tokens = [batch.token_tensors["inputs_embeds"] for batch in (anchor, fused)]
+        anchor_input, fraternal_input = self._token_means(tokens, [encoded[0], encoded[-1]])
+        return views._replace(anchor_input=anchor_input, fraternal_input=fraternal_input)
 
-    def _fused_rows(self, sentence: TokenBatch, translation: TokenBatch) -> tuple[TokenBatch, TokenBatch]:
+    def _token_means(self, tokens: list[Tensor], views: list[Encoded]) -> tuple[Tensor, ...]:
+        """The means (N, w) over each view's tokens, whose vectors (N, L, w) come view by view or together."""
+        mask = torch.cat([view.mask for view in views])
+        whole = replace(views[0], tokens=torch.cat(tokens).detach(), mask=mask)
+        return pool(self.model, whole, "mean").chunk(len(views))
+
+    def _fused_batches(self, sentence: TokenBatch, translation: TokenBatch) -> tuple[TokenBatch, TokenBatch]:
         """The anchor and its fraternal twin as ``inputs_embeds`` of one width."""
         embed = get_encoder(self.model).get_input_embeddings()
         y = embed(sentence.ids)
@@ -280,45 +272,48 @@ class TwinsLoss(TextLoss):
             replace(sentence, token_tensors={**texts, "inputs_embeds": fused, "attention_mask": mask}),
         )
 
-    def _pooled(self, view: Encoded) -> Tensor:
-        return view.sentences if self.train_pooling is None else pool(self.model, view, self.train_pooling)
+    def _pooled(self, views: list[Encoded]) -> list[Tensor]:
+        """The vectors (N, d) of each view that are trained."""
+        if self.train_pooling is None:
+            return [view.sentences for view in views]
+        return [pool(self.model, view, self.train_pooling) for view in views]
 
     @torch.no_grad()
-    def _next_keys(self, sentence: TokenBatch, anchor: Tensor) -> Tensor:
+    def _next_keys(self, step: Step, sentence: TokenBatch, anchor: Tensor) -> Tensor:
         """This batch's vectors (N, d) for the queue, after the momentum encoder, if there is one, has moved."""
         encoder = self.momentum_encoder
         if encoder is None:
             return anchor.detach()
-        encoder.follow(list(unwrap(self.model)))
-        (keys,) = self.in_chunks(lambda rows: (self._pooled(encoder(rows)),), sentence)
+        encoder.update(list(unwrap(self.model)))
+        (keys,) = step.in_chunks(lambda rows: tuple(self._pooled([encoder(rows)])), sentence)
         return cast(Tensor, keys)
 
-    def _translations(self, columns: list[TokenBatch], labels: Tensor | None) -> TokenBatch | None:
+    def _translations(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> TokenBatch | None:
         """The translations, from the labels or the second column; None where there are none."""
         if self.fraternal is not None:
-            if "prompt_length" in columns[0].batch_info:
+            if "prompt_length" in batches[0].batch_info:
                 raise ValueError(
                     "The sentences have a prompt and the translations in the labels have none, so that their tokens "
                     "would not be fused at the same positions. Train without the prompt, or give (sentence, "
                     "translation) columns and no fraternal."
                 )
             limit = self.max_length or unwrap(self.model).max_seq_length
-            ids, mask = self.fraternal.read(labels, limit)
+            ids, mask = self.fraternal.decode_labels(labels, limit)
             return TokenBatch({"input_ids": ids, "attention_mask": mask})
         if labels is not None and labels.ndim == 2 and not labels.is_floating_point():
             raise ValueError(
                 "The examples carry translations for a fraternal embedding, and the loss has none. Give TwinsLoss the "
                 "one that they were built with, as fraternal=..."
             )
-        if len(columns) == 1:
+        if len(batches) == 1:
             return None
-        sentence, translation = columns
-        if len({str(column.batch_info.get("prompt_length")) for column in columns}) > 1:
+        sentence, translation = batches
+        if len({str(column.batch_info.get("prompt_length")) for column in batches}) > 1:
             raise ValueError(
                 "The prompts of the two columns differ in length, so that the tokens of a sentence and its translation "
                 "would not be fused at the same positions. Give both columns one prompt, or none."
             )
-        if self.step.is_first:
+        if step.is_first:
             self._warn_if_equal(sentence, translation)
         return translation
 
@@ -383,10 +378,10 @@ class TwinsLoss(TextLoss):
         own, in the model's present mode. Arguments as for ``forward``; without ``pooling`` they are the model's own.
         """
         texts = [TokenBatch.of(column) for column in columns]
-        translation = self._translations(texts, labels)
+        translation = self._translations(Step(self.model), texts, labels)
         views = [texts[0], texts[0]]
         if translation is not None:
-            anchor, fused = self._fused_rows(texts[0], translation)
+            anchor, fused = self._fused_batches(texts[0], translation)
             views = [anchor, anchor, fused]
         encoded = [run_model(self.model, [view])[0] for view in views]
         return [view.sentences if pooling is None else pool(self.model, view, pooling) for view in encoded]

@@ -49,7 +49,7 @@ def info_nce(
         >>> round(weighted.item(), 4)
         0.5321
     """
-    similarities = cosines(anchors, positives if negatives is None else torch.cat([positives, negatives]))
+    similarities = cos_sim(anchors, positives if negatives is None else torch.cat([positives, negatives]))
     return info_nce_of_cosines(similarities, temperature=temperature, weights=negative_weights, offset=offset)
 
 
@@ -68,7 +68,7 @@ def info_nce_of_cosines(
     return F.cross_entropy(logits, torch.arange(offset, offset + len(logits), device=logits.device))
 
 
-def cosines(left: Tensor, right: Tensor) -> Tensor:
+def cos_sim(left: Tensor, right: Tensor) -> Tensor:
     """Cosine of each row of ``left`` (N, d) with each row of ``right`` (K, d): (N, K)."""
     return product(*torch.split(normalized(torch.cat([left, right])), [len(left), len(right)]))
 

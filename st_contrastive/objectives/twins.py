@@ -7,8 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-from st_contrastive.objectives.contrast import pairwise_cos_sim
-
 
 def fused_embeddings(
     sentence: Tensor,
@@ -68,12 +66,7 @@ def forgetting_weights(ages: Tensor, rate: float) -> Tensor:
 
 
 def twins_margin(
-    anchors: Tensor,
-    identical: Tensor,
-    fraternal: Tensor,
-    anchor_inputs: Tensor,
-    identical_inputs: Tensor,
-    fraternal_inputs: Tensor,
+    identical: Tensor, fraternal: Tensor, identical_inputs: Tensor | float, fraternal_inputs: Tensor
 ) -> Tensor:
     r"""The Twins loss, eq. 8 of the same paper.
 
@@ -82,36 +75,25 @@ def twins_margin(
         M_i = e^{\mathrm{sim}(x_i, x^+_i)} - e^{\mathrm{sim}(x_i, x^-_i)}
 
     averaged over the rows: the twins should differ at the output as much as they do at the embedding layer. There is
-    no temperature. M is a target and gets no gradient.
+    no temperature. M is a target: compute its cosines without gradient.
 
     Args:
-        anchors: h, (N, d).
-        identical: h+, (N, d), the same input under another dropout mask.
-        fraternal: h-, (N, d), the input fused with its translation.
-        anchor_inputs: x, (N, w), the anchors' vectors at the embedding layer; w may differ from d.
-        identical_inputs: x+, (N, w).
-        fraternal_inputs: x-, (N, w).
+        identical: sim(h, h+), (N,), the cosine with the same input under another dropout mask.
+        fraternal: sim(h, h-), (N,), with the input that is fused with its translation.
+        identical_inputs: sim(x, x+), (N,), at the embedding layer, or a number that all rows have.
+        fraternal_inputs: sim(x, x-), (N,).
 
     Returns:
-        0-d tensor, at least float32, in [0, 2(e - 1/e)].
+        0-d tensor, in [0, 2(e - 1/e)].
 
     Example:
         >>> import torch
-        >>> h, other = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
-        >>> round(twins_margin(h, h, other, h, h, h).item(), 4)  # e^1 - e^0, and M = 0
+        >>> same, orthogonal = torch.tensor([1.0]), torch.tensor([0.0])
+        >>> round(twins_margin(same, orthogonal, same, same).item(), 4)  # e^1 - e^0, and M = 0
         1.7183
-        >>> twins_margin(h, h, other, h, h, other).item()
+        >>> twins_margin(same, orthogonal, 1.0, orthogonal).item()
         0.0
     """
-    with torch.no_grad():
-        inputs = pairwise_cos_sim(anchor_inputs, identical_inputs), pairwise_cos_sim(anchor_inputs, fraternal_inputs)
-    return twins_margin_of_cosines(pairwise_cos_sim(anchors, identical), pairwise_cos_sim(anchors, fraternal), *inputs)
-
-
-def twins_margin_of_cosines(
-    identical: Tensor, fraternal: Tensor, identical_inputs: Tensor | float, fraternal_inputs: Tensor
-) -> Tensor:
-    """:func:`twins_margin` of the rows' cosines, (N,) each, or a number that all rows have."""
     wanted = identical_inputs.exp() if isinstance(identical_inputs, Tensor) else math.exp(identical_inputs)
     margin = wanted - fraternal_inputs.exp()
     return (identical.exp() - fraternal.exp() - margin).abs().mean()

@@ -1,10 +1,13 @@
 """Settings of the papers as data, each with its source, and small ones for a laptop; and runs of them."""
 
-from st_contrastive.recipes._build import loss_arguments, read_texts, trainer
+from st_contrastive.recipes._build import trainer
+from st_contrastive.recipes._data import read_texts
 from st_contrastive.recipes._model import load_model
 from st_contrastive.recipes._recipe import Recipe, dump, load, names, parse
-from st_contrastive.recipes._run import Run, run
+from st_contrastive.recipes._run import Run, TrainingRun, run
+from st_contrastive.recipes._settings import TRAINING, loss_arguments
 
 __all__ = [
-    "Recipe", "Run", "dump", "load", "load_model", "loss_arguments", "names", "parse", "read_texts", "run", "trainer",
+    "TRAINING", "Recipe", "Run", "TrainingRun", "dump", "load", "load_model", "loss_arguments", "names", "parse",
+    "read_texts", "run", "trainer",
 ]  # fmt: skip

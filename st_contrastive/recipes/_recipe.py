@@ -15,12 +15,24 @@ import yaml
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML whose numbers are Python's: PyYAML takes 3e-5, which has no dot, for a text."""
+    """As YAML 1.2, ``no``, ``on``, ``12:30`` and dates are texts, and 3e-5 is a number. PyYAML reads YAML 1.1."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Quotes the texts that either version would read as something else."""
+
+
+for _kind, _pattern, _beginnings in (
+    ("bool", "(?:true|True|TRUE|false|False|FALSE)", "tTfF"),
+    ("null", "(?:~|null|Null|NULL|)", ["~", "n", "N", ""]),
+    ("int", "[-+]?(?:0|[1-9][0-9_]*)", "-+0123456789"),
+    ("merge", "<<", "<"),
+    ("float", r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|nan)", "-+.0123456789"),
+):
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"(?:{_pattern})$"), list(_beginnings))
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,7 @@ def dump(settings: Mapping[str, Any]) -> Iterator[str]:
     for name, value in settings.items():
         try:
             plain = json.loads(json.dumps(value, default=fspath))  # of a tuple, a path or a name of transformers
-            yield yaml.safe_dump({name: plain}, allow_unicode=True, sort_keys=False).strip()
+            yield yaml.dump({name: plain}, Dumper=_Dumper, allow_unicode=True, sort_keys=False).strip()
         except TypeError:
             yield f"# {name}: given in Python, so name a file here."
 

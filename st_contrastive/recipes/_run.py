@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib.metadata import version
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
+from transformers import TrainerCallback
 
-from st_contrastive import __version__
-from st_contrastive._files import complete_file, is_path
-from st_contrastive.recipes._build import Data, build, resolve_settings, takes
+from st_contrastive._checks import warn
+from st_contrastive._files import is_path
+from st_contrastive.evaluation import Comparison, CorpusEvaluator, Judgement, compare_paired, title_agreement
+from st_contrastive.recipes._build import build
+from st_contrastive.recipes._data import Data
 from st_contrastive.recipes._recipe import Recipe, dump, load
+from st_contrastive.recipes._record import require_same_settings, write_record
+from st_contrastive.recipes._settings import resolve_settings, takes
 from st_contrastive.training import ContrastiveTrainer, interpolate_weights
 from st_contrastive.training.card import add_to_card
 
+#: Pairs that are drawn to see whether their texts belong together.
+_PAIRS = 2000
 #: Settings of stage 2 that stage 1 has no use for, and those that a model card doesn't show.
 _LATER = set("loss dev mix eval_strategy eval_steps load_best_model_at_end metric_for_best_model push_to_hub".split())
 _PRIVATE = {"data", "translations", "output_dir", "prompts", "hub_token"}
@@ -26,11 +32,15 @@ _PRIVATE = {"data", "translations", "output_dir", "prompts", "hub_token"}
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a run; ``str`` gives the scores in a line.
+    """What came of a run; ``str`` gives the scores, and with ``dev="corpus"`` the comparison with the start.
 
-    With ``dev``, ``before``, ``after`` and ``mixed`` are the scores of the start, of the trained weights of the best
-    step, and of their mixture; what gains no more than ``margin`` is not saved. ``saved`` is "start", "trained" or
-    "mixture". Of a run that ``collapsed``, which says how, nothing is saved. ``trainer`` is that of the last stage.
+    Attributes:
+        trainer: of the last stage.
+        before, after, mixed: with ``dev``, the scores of the start, of the trained weights of the best step, and of
+            their mixture.
+        saved: "start", "trained" or "mixture"; None of a run that collapsed.
+        collapsed: how it did, or None.
+        judgements: with ``dev="corpus"``, each question's result, by "start", "trained" and "mixture".
     """
 
     trainer: ContrastiveTrainer
@@ -39,17 +49,32 @@ class Run:
     mixed: float | None = None
     saved: str | None = None
     collapsed: str | None = None
-    margin: float = 0.0
+    judgements: Mapping[str, Judgement] = field(default_factory=dict)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """What is saved against the start, question by question; of a saved start, the trained weights."""
+        name = "mixture" if self.saved == "mixture" else "trained"
+        return compare_paired(self.judgements["start"], self.judgements[name]) if name in self.judgements else None
 
     @property
     def helped(self) -> bool | None:
-        """Whether what is saved scored higher than the start, by more than the margin; None without ``dev``."""
+        """Whether what is saved is judged better than the start; None without ``dev``."""
         return None if self.before is None else self.saved in ("trained", "mixture")
 
     def __str__(self) -> str:
         scores = {"before training": self.before, "after": self.after, "mixed": self.mixed}
         said = ", ".join(f"{name} {100 * score:.2f}" for name, score in scores.items() if score is not None)
-        return f"Score {said}." if said else "No dev was given, so whether training helped is not known."
+        if not said:
+            return "No dev was given, so whether training helped is not known."
+        lines = [f"Score {said}."]
+        if self.comparison is not None:
+            lines.append(f"{'Mixed' if self.saved == 'mixture' else 'After training'}: {self.comparison}")
+        with_words = [judged.mixed_ndcg for name, judged in self.judgements.items() if name in ("start", "trained")]
+        if len(with_words) == 2 and None not in with_words:
+            before, after = (f"{100 * (score or 0):.2f}" for score in with_words)
+            lines.append(f"Mixed with BM25 (0.7 cosine + 0.3 BM25): {before} before training, {after} after.")
+        return "\n".join(lines)
 
 
 def run(
@@ -66,127 +91,206 @@ def run(
     Stage 1 goes to ``output_dir/stage1``. It takes the settings of the run, but for those that the recipe, or
     ``stage1={...}``, names for it; with ``auxiliary``, a folder or None, there is no stage 1.
     ``mix`` is the share of the trained weights in a mixture with those of the start. With ``dev``, the start, the
-    trained weights and the mixture are scored, and the best is saved if it gains more than ``margin``, or else the
-    evaluator's; otherwise the start is. Without ``dev``, the mixture is saved, or the trained weights if there is none.
+    trained weights and the mixture are scored, and the best is saved: with ``dev="corpus"``, if it is better beyond
+    chance, and else the start. Without ``dev``, the mixture is saved, or the trained weights if there is none.
+
     ``output_dir/run.yaml`` holds the settings, for ``st-contrastive train``. ``resume_from_checkpoint="true"``
-    continues from the newest checkpoint, if there is one. Without it, a folder with another run is refused.
+    continues from the newest checkpoint, if there is one, with the settings of that run: steps and epochs may be more,
+    and what is logged, saved and scored may change. Without it, a folder with another run is refused.
 
     The other arguments are those of :func:`trainer`. ``on_trainer`` is called with each stage's Trainer before it
     trains, and ``on_score`` with the score before training.
     """
-    # The settings.
-    chosen = load(recipe) if isinstance(recipe, str) else recipe
-    stage1 = None
-    if chosen.stage1 is not None and "auxiliary" not in overrides:
-        stage1 = {**chosen.stage1, **overrides.pop("stage1", {})}
-    settings = resolve_settings(chosen, {**overrides, "data": data, "output_dir": output_dir})
-    folder, share = Path(output_dir).expanduser(), settings.get("mix")
-    resume = settings.pop("resume_from_checkpoint", None) or False
-    resume = {"true": True, "false": False}.get(str(resume).lower(), resume)  # of the command line
-    if not resume and any(path for name in ("modules.json", "README.md", "checkpoint-*") for path in folder.glob(name)):
-        raise ValueError(
-            f"output_dir {folder} holds a model, its README.md or checkpoints: name another folder, or continue that "
-            "run with resume_from_checkpoint=true."
-        )
-    trainer = build(settings)  # what is wrong with stage 2 is said before hours of stage 1
-    texts: Any = trainer.train_dataset
-    if "margin" not in overrides and "other" not in texts.column_names:
-        settings.pop("margin", None)  # a recipe's is for pairs
-    if trainer.is_world_process_zero():
-        _write_settings(
-            folder / "run.yaml", chosen.name, settings if stage1 is None else {**settings, "stage1": stage1}
-        )
+    given = {**overrides, "data": data, "output_dir": output_dir}
+    training = TrainingRun(recipe, given, on_trainer=on_trainer, on_score=on_score)
+    for stage in (training.prepare, training.train_stage1, training.train, training.judge, training.save):
+        stage()
+        if training.collapsed:
+            break
+    return training.result
 
-    # The start, scored.
-    if stage1 is None:
-        on_trainer(trainer)
-    start, before = _weights(trainer), _score(trainer)
-    if before is not None:
-        on_score(before)
 
-    # The stages, trained.
-    if stage1 is not None:
-        first = folder / "stage1"
-        if not (resume and (first / "modules.json").is_file()):
+class TrainingRun:
+    """A run of a recipe; its methods are its stages, in their order. A run that ``collapsed`` ends there."""
+
+    def __init__(
+        self,
+        recipe: str | Recipe,
+        given: Mapping[str, Any],
+        *,
+        on_trainer: Callable[[ContrastiveTrainer], None],
+        on_score: Callable[[float], None],
+    ) -> None:
+        self.recipe = load(recipe) if isinstance(recipe, str) else recipe
+        self.on_trainer, self.on_score = on_trainer, on_score
+        given = dict(given)
+        resume = given.pop("resume_from_checkpoint", None) or False
+        self.resume = {"true": True, "false": False}.get(str(resume).lower(), resume)  # of the command line
+        self.stage1: dict[str, Any] | None = None
+        if self.recipe.stage1 is not None and "auxiliary" not in given:
+            self.stage1 = {**self.recipe.stage1, **given.pop("stage1", {})}
+        self.settings = resolve_settings(self.recipe, given)
+        self.folder = Path(self.settings["output_dir"]).expanduser()
+        self.trainer: ContrastiveTrainer
+        self.weights: dict[str, dict[str, Tensor]] = {}
+        self.scores: dict[str, float] = {}
+        self.judgements: dict[str, Judgement] = {}
+        self.saved: str | None = None
+        self.collapsed: str | None = None
+
+    @property
+    def result(self) -> Run:
+        """What has come of it."""
+        before, after, mixed = (self.scores.get(name) for name in ("start", "trained", "mixture"))
+        return Run(self.trainer, before, after, mixed, self.saved, self.collapsed, self.judgements)
+
+    def prepare(self) -> None:
+        """Read the data, build the Trainer of the last stage, and score the start."""
+        settings = self.settings if self.stage1 is None else {**self.settings, "stage1": self.stage1}
+        resumed = self._resumed_run()
+        if resumed is not None:
+            require_same_settings(resumed, settings)
+        self.trainer = build(self.settings)  # what is wrong with stage 2 is said before hours of stage 1
+        texts: Any = self.trainer.train_dataset
+        if resumed is None and "other" in texts.column_names and not {"augment", "pairs"} & self.settings.keys():
+            _check_pairs(self.trainer)
+        self.recorder = _Recorder(lambda: write_record(self.folder, self.recipe, settings))
+        if self.stage1 is None:
+            self._begin(self.trainer)
+        self._score("start")
+        if self.scores:
+            self.on_score(self.scores["start"])
+
+    def train_stage1(self) -> None:
+        """Train the first stage, where there is one and it has not ended before, and build the second on it."""
+        if self.stage1 is None:
+            return
+        first = self.folder / "stage1"
+        if not (self.resume and (first / "modules.json").is_file()):
             pretraining = Recipe("", "pretraining", {})
-            shared = {name: settings[name] for name in settings.keys() - _LATER if takes(pretraining, name)}
-            if settings.get("dev") == "corpus":  # stage 1 leaves the held-out documents alone too
-                shared |= {"data": trainer.train_dataset, "column": "sentence", "segment": "lines"}
-            shared |= {**stage1, "output_dir": first, "resume_from_checkpoint": resume}
-            done = run(pretraining, on_trainer=on_trainer, **shared)
+            shared = {name: self.settings[name] for name in self.settings.keys() - _LATER if takes(pretraining, name)}
+            if self.settings.get("dev") == "corpus":  # stage 1 leaves the held-out documents alone too
+                shared |= {"data": self.trainer.train_dataset, "column": "sentence", "segment": "lines"}
+            shared |= {**self.stage1, "output_dir": first, "resume_from_checkpoint": bool(self.resume)}
+            done = run(pretraining, on_trainer=self._begin, **shared)
             if done.collapsed:
-                return done
+                self.trainer, self.collapsed = done.trainer, done.collapsed
+                return
         # The encoder and the auxiliary network both start from the first stage (InfoCSE, section 3.2).
-        trainer = build({**settings, "model": str(first), "auxiliary": str(first)})
-        on_trainer(trainer)
-    if resume is True:  # none if it was killed before the first
-        resume = any(folder.glob("checkpoint-*/trainer_state.json"))
-    trainer.train(resume_from_checkpoint=resume or None)
-    evaluator: Any = trainer.evaluator
-    card: Any = trainer.model.model_card_data
-    if before is not None:
-        metric = evaluator.primary_metric
-        trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, f"eval_{metric}": before})
-        card.training_logs.insert(0, {"Epoch": 0.0, "Step": 0, metric: before})
-    trainer.save_state()
-    if trainer.collapsed:
-        return Run(trainer, before, collapsed=trainer.collapsed)
+        self.trainer = build({**self.settings, "model": str(first), "auxiliary": str(first)})
+        self._begin(self.trainer)
 
-    # What is worth saving, decided.
-    trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)  # to be scored in the start's precision
-    weights, scores = {"start": start, "trained": _weights(trainer)}, {"start": before, "trained": _score(trainer)}
-    if share is not None:
-        interpolate_weights(trainer.model, start, share)
-        weights["mixture"], scores["mixture"] = _weights(trainer), _score(trainer)
-    margin = settings.get("margin", getattr(evaluator, "margin", 0.0))
-    if before is None:
-        saved = "trained" if share is None else "mixture"
-    else:
-        gains = {name: score - before for name, score in scores.items() if score is not None}
-        saved = max((name for name, gain in gains.items() if gain > margin), key=gains.__getitem__, default="start")
-        # The card has the score of what was scored last.
-        card.eval_results_dict[evaluator] = {evaluator.primary_metric: scores[saved]}
-    trainer.model.load_state_dict(weights[saved])
-    done = Run(trainer, before, scores["trained"], scores.get("mixture"), saved, margin=margin)
+    def train(self) -> None:
+        """Train the last stage, and set its best weights."""
+        resume = self.resume
+        if resume is True:  # no checkpoint if it was killed before the first
+            resume = any(self.folder.glob("checkpoint-*/trainer_state.json"))
+        self.trainer.train(resume_from_checkpoint=resume or None)
+        if self.scores:
+            metric, before = self.trainer.evaluator.primary_metric, self.scores["start"]  # type: ignore[union-attr]
+            self.trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, f"eval_{metric}": before})
+            logs: Any = self.trainer.model.model_card_data.training_logs
+            logs.insert(0, {"Epoch": 0.0, "Step": 0, metric: before})
+        self.trainer.save_state()
+        self.collapsed = self.trainer.collapsed
 
-    # Saved.
-    add_to_card(trainer.model, _card(chosen.name, settings, done))
-    if trainer.is_world_process_zero():
-        trainer.model.save_pretrained(str(folder))
-        if hasattr(trainer.loss, "save_auxiliary"):
-            trainer.loss.save_auxiliary(str(folder))
-    trainer.accelerator.wait_for_everyone()
-    if trainer.args.push_to_hub:
-        trainer.push_to_hub()
-    return done
+    def judge(self) -> None:
+        """Score the trained weights and the mixture, and set those that are worth saving."""
+        # So that they are scored in the start's precision.
+        self.trainer.accelerator.unwrap_model(self.trainer.model, keep_fp32_wrapper=False)
+        self._score("trained")
+        if "mix" in self.settings:
+            interpolate_weights(self.trainer.model, self.weights["start"], self.settings["mix"])
+            self._score("mixture")
+        self.saved = self._best() if self.scores else [*self.weights][-1]
+        if self.scores:  # the card has the score of what was scored last
+            evaluator: Any = self.trainer.evaluator
+            results: Any = self.trainer.model.model_card_data.eval_results_dict
+            results[evaluator] = {evaluator.primary_metric: self.scores[self.saved]}
+        self.trainer.model.load_state_dict(self.weights[self.saved])
 
+    def save(self) -> None:
+        """Save the model, and its card."""
+        trainer = self.trainer
+        add_to_card(trainer.model, _card(self.recipe.name, self.settings, self.result))
+        if trainer.is_world_process_zero():
+            trainer.model.save_pretrained(str(self.folder))
+            if hasattr(trainer.loss, "save_auxiliary"):
+                trainer.loss.save_auxiliary(str(self.folder))
+        trainer.accelerator.wait_for_everyone()
+        if trainer.args.push_to_hub:
+            trainer.push_to_hub()
 
-def _write_settings(path: Path, recipe: str, settings: Mapping[str, Any]) -> None:
-    """Write the settings as a file that ``st-contrastive train`` reads."""
-    versions = ", ".join(f"{name} {version(name)}" for name in ("sentence-transformers", "transformers", "torch"))
-    lines = [f"# Recipe: {recipe or 'none'}", f"# st_contrastive {__version__}, {versions}"]
-    kept = {name: value for name, value in settings.items() if name != "hub_token"}
-    if not isinstance(kept.get("data", ""), (str, PathLike)):
-        kept["data"] = object()  # no texts
-    with complete_file(path) as partial:
-        partial.write_text("\n".join([*lines, *dump(kept), ""]), encoding="utf-8")
-
-
-def _weights(trainer: ContrastiveTrainer) -> dict[str, Tensor]:
-    return {name: weight.detach().to("cpu", copy=True) for name, weight in trainer.model.state_dict().items()}
-
-
-def _score(trainer: ContrastiveTrainer) -> float | None:
-    """The evaluator's score of the weights as they are: rank 0's on all ranks, and in no log. None without one."""
-    if trainer.evaluator is None:
+    def _resumed_run(self) -> Path | None:
+        """The folder of the run that this one continues; None for a new one, whose folder must hold no other."""
+        if self.resume is True:
+            began = ("checkpoint-*/trainer_state.json", "stage1/modules.json", "stage1/checkpoint-*/trainer_state.json")
+            return self.folder if any(path for names in began for path in self.folder.glob(names)) else None
+        if self.resume:
+            return Path(self.resume).parent
+        if any(path for name in ("modules.json", "README.md", "checkpoint-*") for path in self.folder.glob(name)):
+            raise ValueError(
+                f"output_dir {self.folder} holds a model, its README.md or checkpoints: name another folder, or "
+                "continue that run, with its settings, by resume_from_checkpoint=true."
+            )
         return None
-    card = trainer.model.model_card_data
-    steps = [*card.training_logs]
-    # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
-    scores: Any = trainer.evaluator(trainer.model)
-    card.training_logs = steps  # to which the evaluator has added a row
-    (score,) = broadcast_object_list([float(scores[trainer.evaluator.primary_metric])])
-    return float(score)
+
+    def _begin(self, trainer: ContrastiveTrainer) -> None:
+        trainer.add_callback(self.recorder)
+        self.on_trainer(trainer)
+
+    def _score(self, name: str) -> None:
+        """Keep the weights as they are and, with an evaluator, its score: rank 0's on all ranks, and in no log."""
+        model, evaluator = self.trainer.model, self.trainer.evaluator
+        self.weights[name] = {key: weight.detach().to("cpu", copy=True) for key, weight in model.state_dict().items()}
+        if evaluator is None:
+            return
+        # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
+        if isinstance(evaluator, CorpusEvaluator):
+            (self.judgements[name],) = broadcast_object_list([evaluator.judge(model)])
+            self.scores[name] = self.judgements[name].ndcg
+            return
+        card: Any = model.model_card_data
+        steps = [*card.training_logs]
+        scores: Any = evaluator(model)
+        card.training_logs = steps  # to which the evaluator has added a row
+        (self.scores[name],) = broadcast_object_list([float(scores[evaluator.primary_metric])])
+
+    def _best(self) -> str:
+        """What scored best of what is better than the start; the start, if nothing is."""
+        start = self.judgements.get("start")
+        better = ["start"]
+        for name, score in self.scores.items():
+            judged = self.judgements.get(name)
+            if start is None or judged is None:
+                is_better = score > self.scores["start"]
+            else:
+                is_better = compare_paired(start, judged).decision == "better"
+            better += [name] if is_better else []
+        return max(better, key=lambda name: (name != "start", self.scores[name]))
+
+
+class _Recorder(TrainerCallback):
+    """Writes what the run is made of when its first step is next: no earlier, since the run may be refused."""
+
+    def __init__(self, write: Callable[[], None]) -> None:
+        self.write = write
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        state.compute_steps(args, state.max_steps)  # a resumed run has those of its checkpoint
+        if state.is_world_process_zero:
+            self.write()
+
+
+def _check_pairs(trainer: ContrastiveTrainer) -> None:
+    """Require that the texts of a pair belong together more than those of different pairs: a column may be shuffled."""
+    texts: Any = trainer.train_dataset
+    rows = texts.shuffle(seed=0).select(range(min(len(texts), _PAIRS)))
+    agreement = title_agreement(trainer.model, zip(rows["sentence"], rows["other"], strict=True))
+    if agreement.decision == "equal":
+        raise ValueError(f"column: the two texts of a row don't belong together. {agreement} Are its rows in order?")
+    if agreement.decision == "weak":
+        warn(f"The two texts of a row hardly belong together. {agreement} Look at some rows before you trust the run.")
 
 
 def _card(recipe: str, settings: Mapping[str, Any], run: Run) -> str:
@@ -197,4 +301,4 @@ def _card(recipe: str, settings: Mapping[str, Any], run: Run) -> str:
         if name not in _PRIVATE
     }
     title = f"Trained with the recipe `{recipe}`:" if recipe else "Trained with these settings:"
-    return "\n".join([title, "", "```yaml", *dump(shown), "```", "", f"{run} Saved: {run.saved}."])
+    return "\n".join([title, "", "```yaml", *dump(shown), "```", "", f"{run}\nSaved: {run.saved}."])

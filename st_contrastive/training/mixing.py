@@ -63,7 +63,7 @@ def require_own_weights(model: nn.Module) -> None:
 def _require_alike(model: SentenceTransformer, start: SentenceTransformer) -> None:
     if model.tokenizer.get_vocab() != start.tokenizer.get_vocab():
         raise ValueError("model and start have tokenizers of other vocabularies: give one encoder, before and after.")
-    settings: list[list[Any]] = [
+    settings: list[Any] = [
         [(type(module).__name__, getattr(module, "get_config_dict", dict)()) for module in list(each)[1:]]
         for each in (model, start)
     ]

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import multiprocessing
-import os
 import pickle
 import random
-import warnings
 
 import nltk
 import pytest
@@ -12,6 +9,7 @@ import pytest
 from st_contrastive.augmentations import AntonymReplacement, lexicon
 from st_contrastive.augmentations.lexicon import inflected
 from tests.miniature_wordnet import SYNSETS, write_wordnet
+from tests.processes import run_python
 
 ANTONYMS = [
     ("Larger cities are hotter, the easiest.", "Smaller cities are colder, the most difficult."),
@@ -90,28 +88,42 @@ def test_it_survives_pickling():
     assert replace("a good day", random.Random(0)) == "a bad night"
 
 
-def in_child(words, queue):
+FORKING = """
+import os, sys
+import nltk
+from nltk.corpus.reader import wordnet
+from st_contrastive.augmentations import lexicon
+
+opened_by = []
+
+class Reader(wordnet.WordNetCorpusReader):
+    def __init__(self, *args, **options):
+        opened_by.append(os.getpid())
+        super().__init__(*args, **options)
+
+def antonyms():
     lexicon.antonym.cache_clear()
-    queue.put([lexicon.antonym(word) for word in words])
+    return [lexicon.antonym(word) for word in sys.argv[2:]]
+
+wordnet.WordNetCorpusReader = Reader
+nltk.data.path[:] = [sys.argv[1]]
+print(*antonyms(), flush=True)
+parent = os.getpid()
+if not (child := os.fork()):
+    print(*antonyms(), flush=True)
+    os._exit(opened_by != [parent, os.getpid()])
+assert os.waitpid(child, 0)[1] == 0
+antonyms()
+assert opened_by == [parent]
+"""
 
 
 def test_a_forked_worker_reads_files_of_its_own():
-    """Open files that are shared with the parent have one position for both."""
-    words = [word for _, (word, *_), _, _ in SYNSETS]
-    expected = [lexicon.antonym(word) for word in words]
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about forking a process with threads
-        workers = [context.Process(target=in_child, args=(words, queue)) for _ in range(2)]
-        for worker in workers:
-            worker.start()
-    results = [queue.get(timeout=60) for _ in workers]
-    for worker in workers:
-        worker.join()
-    assert sum(antonym is not None for antonym in expected) > 30
-    assert results == [expected] * 2
-    assert lexicon._reader(os.getpid()) is lexicon._reader(os.getpid())
+    """Open files that are shared with the parent have one position for both. What forks here has no threads yet."""
+    printed = run_python("-c", FORKING, nltk.data.path[0], *(word for _, (word, *_), _, _ in SYNSETS))
+    parent, child = (line.split() for line in printed.splitlines())
+    assert parent == child
+    assert len(parent) - parent.count("None") > 30
 
 
 @pytest.mark.parametrize("damage", ["none", "zip", "half"])
@@ -122,9 +134,7 @@ def test_without_a_whole_wordnet_the_error_names_the_remedy(tmp_path, monkeypatc
     elif damage == "zip":
         (tmp_path / "corpora").mkdir()
         (tmp_path / "corpora" / "wordnet.zip").write_bytes(b"PK half a file")
-    lexicon._reader.cache_clear()
-    try:
-        with pytest.raises(LookupError, match="nltk.downloader wordnet".replace(".", r"\.")):
-            AntonymReplacement()
-    finally:
-        lexicon._reader.cache_clear()
+    # Without its cache: to clear that would leave the open files of the reader in it to the garbage collector.
+    monkeypatch.setattr(lexicon, "_reader", lexicon._reader.__wrapped__)
+    with pytest.raises(LookupError, match=r"nltk\.downloader wordnet"):
+        AntonymReplacement()

@@ -20,11 +20,7 @@ from st_contrastive.cli._arguments import UserError
 from st_contrastive.cli._models import load_model
 from tests.evaluation.encoders import write
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 @pytest.fixture
@@ -81,6 +77,19 @@ def test_all_suites_at_once_and_one_by_one(data, model, tmp_path, capsys):
         assert one.items() <= whole.items()
         together += len(one)
     assert together == len(whole)
+
+
+def test_models_are_compared_question_by_question(data, model, build, tmp_path, capsys):
+    build(pooling="cls").eval().save_pretrained(str(tmp_path / "other"))
+    path = tmp_path / "scores.json"
+    words = ["--corpus", str(data / "corpus.txt"), "--json", str(path)]
+    assert main(["evaluate", model, str(tmp_path / "other"), *words]) == 0
+    assert all({metric for *_, metric in own} == {"ndcg@10", "ndcg@10 with bm25"} for own in scores(path))
+    documents = (data / "corpus.txt").read_text().splitlines()
+    evaluator = evaluation.CorpusEvaluator(documents)
+    first, other = (evaluator.judge(load_model(folder)) for folder in (model, str(tmp_path / "other")))
+    assert scores(path)[1]["corpus", "all", "ndcg@10 with bm25"] == pytest.approx(other.mixed_ndcg)
+    assert str(evaluation.compare_paired(first, other)) in capsys.readouterr().out
 
 
 def test_how_the_model_is_read(data, model, build, tmp_path):

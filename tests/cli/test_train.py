@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -16,10 +14,8 @@ from sentence_transformers import SentenceTransformer
 
 from st_contrastive import recipes
 from st_contrastive.cli import main
-from tests.conftest import SENTENCES
-from tests.filters import TRAINING
-
-pytestmark = [pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"), *TRAINING]
+from tests.cases import SENTENCES
+from tests.processes import TORCHRUN, run_python
 
 
 @pytest.fixture
@@ -63,7 +59,7 @@ def trainers(monkeypatch):
 
 
 def test_options_of_the_loss_and_of_the_trainer(words, tmp_path, capsys, trainers):
-    more = ["--loss", "simcse", "--loss-arg", "temperature=2e-1", "--max_length", "9", "--pooling", "mean"]
+    more = ["--loss", "simcse", "--temperature", "2e-1", "--max_length", "9", "--pooling", "mean"]
     more += ["--gradient_accumulation_steps", "2", "--bf16", "--lr_scheduler_type", "cosine", "--logging-steps", "1"]
     assert main([*words, *more]) == 0
     (trainer,) = trainers
@@ -87,7 +83,7 @@ def test_a_file_of_settings_is_the_same_run(words, corpus, checkpoint, tmp_path,
         "per_device_train_batch_size: 4\nmax_steps: 9\ntemperature: 2e-1\nlearning_rate: 1e-3\ndev: none\n"
     )
     assert main(["train", str(config), "--max_steps", "2"]) == 0
-    more = ["--loss", "conisi", "--loss-arg", "temperature=0.2", "--learning_rate", "1e-3"]
+    more = ["--loss", "conisi", "--temperature", "0.2", "--learning_rate", "1e-3"]
     assert main([*words, *more]) == 0
     first, second = trainers
     assert first.state.global_step == second.state.global_step == 2
@@ -101,7 +97,7 @@ def assert_same_weights(*folders):
 
 
 def test_a_recipe_gives_way(words, tmp_path, capsys, trainers):
-    more = ["--recipe", "conisi-s-bert-base", "--loss-arg", "interaction_weight=0.3", "--learning_rate", "1e-3"]
+    more = ["--recipe", "conisi-s-bert-base", "--interaction_weight", "0.3", "--learning_rate", "1e-3"]
     assert main([*words, *more, "--dev", "none", "--repeats", "false"]) == 0
     (trainer,) = trainers
     assert trainer.evaluator is None
@@ -171,7 +167,7 @@ def test_describe(checkpoint, corpus, capsys):
 def test_a_loss_in_the_current_folder(words, tmp_path, monkeypatch, trainers):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a_loss_of_mine.py").write_text("from tests.losses_of_ones_own import Shrinking as Mine\n")
-    assert main([*words, "--loss", "a_loss_of_mine:Mine", "--loss-arg", "factor=0.25"]) == 0
+    assert main([*words, "--loss", "a_loss_of_mine:Mine", "--factor", "0.25"]) == 0
     assert trainers[0].loss.factor == 0.25
 
 
@@ -215,17 +211,16 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--recipe", "mini-simcse"], "--recipe"),
         (["--loss", "bert"], "'bert'"),
         (["--recipe", "bert"], "'bert'"),
-        (["--loss", "simcse", "--loss-arg", "temperature"], "NAME=VALUE"),
-        (["--loss", "simcse", "--loss-arg", "tau=1"], "tau"),
+        (["--loss", "simcse", "--temperature"], "--temperature"),
+        (["--loss", "simcse", "--tau", "1"], "tau"),
         (["--loss", "simcse", "--batch_size", "4"], "--batch_size"),
         (["--loss", "simcse", "--temp", "4"], "--temp"),
         (["--loss", "simcse", "--column", "title"], "title"),
         (["--loss", "simcse", "--data", "/no/such.csv"], "/no/such.csv"),
         (["--loss", "simcse", "--mix", "half"], "--mix"),
-        (["--loss", "simcse", "--repeats", "1"], "repeats"),
+        (["--loss", "simcse", "--repeats", "2"], "repeats"),
         (["--loss", "simcse", "--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs"),
-        (["--loss", "simcse", "--temperature", "0.1"], "--loss_arg temperature=VALUE"),
-        (["--loss", "simcse", "--mask-rate=0.1"], "--loss_arg mask_rate=VALUE"),
+        (["--loss", "simcse", "--repetition-rate=0.1"], "--repetition_rate is of the loss momentum"),
         (["--loss", "simcse", "--report_to", "tensorboard"], "TensorBoard"),
         (["--loss", "no.such.module:Loss"], "no.such"),
         (["/no/such.yaml"], "/no/such.yaml"),
@@ -252,22 +247,16 @@ def test_help_needs_no_torch():
         "import sys, contextlib\nfrom st_contrastive.cli import main\n"
         "with contextlib.suppress(SystemExit):\n    main(['train', '--help'])\nprint('torch' in sys.modules)"
     )
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    shown = run_python("-c", script)
     assert shown.endswith("False\n")
     assert "--loss NAME" in shown
 
 
 @pytest.mark.long
 def test_two_processes(words, sts, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29587"]
     words += ["--loss", "simcse", "--save_steps", "1", "--eval_steps", "1", "--use_cpu"]
     words += ["--dev", str(sts / "tiny" / "test.jsonl")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        [*command, "-m", "st_contrastive", *words], capture_output=True, text=True, env=environment, timeout=300
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("Saved in") == 1
+    assert run_python(*TORCHRUN, 2, "-m", "st_contrastive", *words).count("Saved in") == 1
     assert SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(["rain"]).shape == (1, 32)
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
     assert state["global_step"] == 2

@@ -40,7 +40,7 @@ def test_what_is_saved_is_what_is_loaded(checkpoint, sentences, tmp_path, family
     features = dict(tokenizer(sentences, padding=True, return_tensors="pt"))
     vectors = torch.randn(len(sentences), 32)
     with torch.no_grad():
-        logits = [each.head(each(features, vectors)[:, 1], each.network) for each in (found, auxiliary)]
+        logits = [each.head(each(features, vectors)[:, 1], each.encoder) for each in (found, auxiliary)]
     torch.testing.assert_close(*logits)
     assert [p.requires_grad for p in found.parameters()] == [p.requires_grad for p in auxiliary.parameters()]
 
@@ -87,8 +87,8 @@ def test_a_tied_head_can_be_given_a_matrix_of_its_own(checkpoint, sentences, sav
     own = load_auxiliary(tmp_path / "tied", encoder, tokenizer, tied_head=False).eval()
     assert (kept.head.tied, own.head.tied) == (True, False)
     hidden = torch.randn(4, 32)
-    torch.testing.assert_close(kept.head(hidden, kept.network), own.head(hidden, own.network))
-    own.head(hidden, own.network).sum().backward()
+    torch.testing.assert_close(kept.head(hidden, kept.encoder), own.head(hidden, own.encoder))
+    own.head(hidden, own.encoder).sum().backward()
     matrix = own.head.network.get_output_embeddings().weight
     assert matrix.grad.abs().sum() > 0
     with pytest.raises(ValueError, match="can't be tied"):
@@ -106,7 +106,7 @@ def test_homes_and_precision_and_names(checkpoint, tmp_path, monkeypatch):
     text = (tmp_path / "aux" / CONFIG_NAME).read_text()
     assert json.loads(text)["base_model_name"] == checkpoint("bert").name
     assert str(checkpoint("bert")) not in text
-    assert all(name.startswith(("network.", "head.")) for name in load_file(tmp_path / "aux" / WEIGHTS_NAME))
+    assert all(name.startswith(("encoder.", "head.")) for name in load_file(tmp_path / "aux" / WEIGHTS_NAME))
     for place in ("~/aux", "aux"):
         found = load_auxiliary(place, encoder, tokenizer)
         for a, b in zip(found.parameters(), auxiliary.parameters(), strict=True):

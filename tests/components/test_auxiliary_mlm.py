@@ -41,7 +41,7 @@ def test_the_two_parts_are_the_network(checkpoint, batch, family, split):
     """The frozen part gives the encoder's states; with them at position 0 too, the rest gives what one pass gives."""
     encoder, features = load(checkpoint, family), batch(family)
     auxiliary = AuxiliaryMLM.from_encoder(encoder, split_layer=split, extra_layers=1).train()
-    with capturing_states(auxiliary.network, split) as captured:
+    with capturing_states(auxiliary.encoder, split) as captured:
         auxiliary(features, torch.ones(len(features["input_ids"]), 32))
     (lower,) = captured
     attended = features["attention_mask"].bool()
@@ -51,9 +51,9 @@ def test_the_two_parts_are_the_network(checkpoint, batch, family, split):
     with torch.no_grad():
         expected = encoder(**features, output_hidden_states=True).hidden_states[split]
         torch.testing.assert_close(lower[attended], expected[attended])
-        whole = auxiliary.network(**features).last_hidden_state
+        whole = auxiliary.encoder(**features).last_hidden_state
         torch.testing.assert_close(auxiliary(features, lower[:, 0]), whole, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(auxiliary.upper(lower, features, {}), whole, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(auxiliary.forward_upper(lower, features, {}), whole, rtol=1e-4, atol=1e-5)
         other = auxiliary(features, torch.ones(len(lower), 32))
     assert (other - whole).abs().amax(dim=(1, 2)).min() > 1e-3
 
@@ -76,7 +76,7 @@ def test_the_encoders_own_lower_part_gives_the_same_and_learns(checkpoint, batch
         if passed:
             lower = encoder(**features, output_hidden_states=True).hidden_states[auxiliary.split_layer]
             given = torch.cat([vectors[:, None], lower[:, 1:]], dim=1)
-            states = auxiliary.upper(given, features, auxiliary.encoder_weights(encoder, lower=False))
+            states = auxiliary.forward_upper(given, features, auxiliary.encoder_weights(encoder, lower=False))
         else:
             states = auxiliary(features, vectors, auxiliary.encoder_weights(encoder, lower=True))
         states = states.flatten(0, 1)[places]
@@ -105,7 +105,7 @@ def test_gradients_reach_the_vector_the_extra_layers_and_the_head_alone(checkpoi
     vectors = torch.randn(len(features["input_ids"]), 32, requires_grad=True)
     chosen = features["attention_mask"].bool() & (torch.rand(features["input_ids"].shape) < 0.5)
     states = auxiliary(features, vectors)
-    logits = auxiliary.head(states[chosen], auxiliary.network)
+    logits = auxiliary.head(states[chosen], auxiliary.encoder)
     assert logits.shape == (int(chosen.sum()), len(AutoTokenizer.from_pretrained(checkpoint(family))))
     logits.square().sum().backward()
     assert (vectors.grad.abs().sum(1) > 0).all()
@@ -114,14 +114,14 @@ def test_gradients_reach_the_vector_the_extra_layers_and_the_head_alone(checkpoi
     assert trained
     for name, parameter in auxiliary.named_parameters():
         assert (parameter.grad is not None and parameter.grad.abs().sum() > 0) == (name in trained), name
-    lower = {id(p) for layer in get_layers(auxiliary.network)[:2] for p in layer.parameters()}
+    lower = {id(p) for layer in get_layers(auxiliary.encoder)[:2] for p in layer.parameters()}
     assert not any(p.requires_grad for p in auxiliary.parameters() if id(p) in lower)
 
 
 def test_frozen_part_has_no_dropout_and_the_rest_has(checkpoint):
     auxiliary = AuxiliaryMLM.from_encoder(load(checkpoint, "bert"), split_layer=2, extra_layers=1).train()
-    lower, upper = get_layers(auxiliary.network)[:2], get_layers(auxiliary.network)[2:]
-    frozen = [module for part in (*lower, auxiliary.network.embeddings) for module in part.modules()]
+    lower, upper = get_layers(auxiliary.encoder)[:2], get_layers(auxiliary.encoder)[2:]
+    frozen = [module for part in (*lower, auxiliary.encoder.embeddings) for module in part.modules()]
     assert len(frozen) > 20
     assert not any(module.training for module in frozen)
     assert all(module.training for layer in upper for module in layer.modules())
@@ -142,7 +142,7 @@ def test_the_head_is_the_checkpoints_where_it_has_one(checkpoint, batch, family,
     with torch.no_grad():
         hidden = encoder(**features).last_hidden_state[features["attention_mask"].bool()]
         expected = reference(**features).logits[features["attention_mask"].bool()]
-        torch.testing.assert_close(auxiliary.head(hidden, auxiliary.network), expected)
+        torch.testing.assert_close(auxiliary.head(hidden, auxiliary.encoder), expected)
     decoder = [p for p in auxiliary.head.parameters() if p.shape == encoder.get_input_embeddings().weight.shape]
     assert len(decoder) == (0 if tied else 1)
     assert all(p.requires_grad for p in auxiliary.head.parameters())
@@ -160,8 +160,8 @@ def test_a_new_head_starts_as_the_embeddings(checkpoint):
     # Tied to the frozen copy, never to the live matrix: that would be a second way into the encoder.
     tied = AuxiliaryMLM.from_encoder(encoder, tied_head=True)
     assert not any(p.shape == matrix.shape for p in tied.head.parameters())
-    tied.head(torch.randn(3, 32), tied.network).sum().backward()
-    assert matrix.grad is tied.network.get_input_embeddings().weight.grad is None
+    tied.head(torch.randn(3, 32), tied.encoder).sum().backward()
+    assert matrix.grad is tied.encoder.get_input_embeddings().weight.grad is None
 
 
 @pytest.mark.parametrize(("depth", "shape"), [(2, (1, 1)), (4, (2, 1)), (6, (3, 2)), (12, (6, 2)), (24, (12, 2))])
@@ -205,7 +205,7 @@ def test_added_tokens_leave_the_checkpoints_head(checkpoint, family):
     for tied in (True, False):
         auxiliary = AuxiliaryMLM.from_encoder(encoder, tied_head=tied).eval()
         assert auxiliary.head.source == "checkpoint"
-        logits = auxiliary.head(hidden, auxiliary.network)
+        logits = auxiliary.head(hidden, auxiliary.encoder)
         assert logits.shape == (2, size + 3)
         setattr(reference, reference.base_model_prefix, _PassThrough())
         torch.testing.assert_close(logits[:, :size], reference(inputs_embeds=hidden[None]).logits[0])
@@ -222,7 +222,7 @@ def test_a_convolution_behind_the_lowest_layer(checkpoint, batch):
             encoder(**features)
             frozen = auxiliary(features, vectors)
             states = torch.cat([vectors[:, None], lower[0][:, 1:]], dim=1)
-            passed = auxiliary.upper(states, features, auxiliary.encoder_weights(encoder, lower=False))
+            passed = auxiliary.forward_upper(states, features, auxiliary.encoder_weights(encoder, lower=False))
         torch.testing.assert_close(passed, frozen)
 
 

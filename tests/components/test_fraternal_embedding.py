@@ -26,9 +26,9 @@ def test_tokenizer_and_matrix_are_loaded_and_mapped(build, german):
     torch.testing.assert_close(fraternal.weight, matrix)
     assert (fraternal.weight.shape[1], fraternal.width) == (8, 32)
     assert not list(fraternal.parameters())
-    assert set(fraternal.state_dict()) == {"map", "shift"}  # the matrix is given to the constructor, not kept
+    assert set(fraternal.state_dict()) == {"projection", "bias"}  # the matrix is given to the constructor, not kept
     anchors = [t for t in fraternal.tokenizer.get_vocab() if t in model.tokenizer.get_vocab()]
-    assert fraternal.alignment.anchors == len(anchors) >= foreign.SHARED - 1
+    assert fraternal.alignment.shared_tokens == len(anchors) >= foreign.SHARED - 1
     # The map is the least-squares solution: its errors are orthogonal to what it is made of.
     ids = torch.tensor([fraternal.tokenizer.get_vocab()[token] for token in anchors])
     errors = fraternal(ids) - own.detach()[[model.tokenizer.get_vocab()[token] for token in anchors]]
@@ -129,16 +129,16 @@ def test_ideographs_and_punctuation_match_in_any_place():
 def test_labels_carry_the_tokens_and_are_read_back(build, german):
     fraternal = FraternalEmbedding.from_pretrained(str(german), build(), max_length=6)
     texts = ["regen fällt", "", "sie kauft brot und milch und brot"]
-    labels = fraternal.labels(texts)
+    labels = fraternal.encode_labels(texts)
     expected = [fraternal.tokenizer(text, truncation=True, max_length=6)["input_ids"] for text in texts]
     assert [len(row) for row in expected] == [4, 2, 6]
     assert labels[:, 1:].tolist() == [row + [-1] * (6 - len(row)) for row in expected]
     assert set(labels[:, 0]) == {fraternal.fingerprint}
     labels = torch.from_numpy(labels)
-    ids, mask = fraternal.read(labels)
+    ids, mask = fraternal.decode_labels(labels)
     assert mask.tolist() == [[1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0], [1] * 6]
     assert [row[: len(e)].tolist() for row, e in zip(ids, expected, strict=True)] == expected
-    ids, mask = fraternal.read(labels, limit=3)
+    ids, mask = fraternal.decode_labels(labels, limit=3)
     sep = fraternal.tokenizer.sep_token_id
     assert ids[0].tolist() == [*expected[0][:2], sep]  # what is cut is the end of the sentence
     assert ids[2].tolist() == [*expected[2][:2], sep]
@@ -149,9 +149,9 @@ def test_labels_of_something_else_are_refused(build, german, tmp_path):
     fraternal = FraternalEmbedding.from_pretrained(str(german), build())
     for labels in (torch.zeros(3), torch.zeros(3, dtype=torch.long), torch.zeros(3, 4)):
         with pytest.raises(ValueError, match="The labels are not translations"):
-            fraternal.read(labels)
+            fraternal.decode_labels(labels)
     with pytest.raises(ValueError, match="a different tokenizer from fraternal's"):
-        fraternal.read(torch.ones(3, 4, dtype=torch.long))
+        fraternal.decode_labels(torch.ones(3, 4, dtype=torch.long))
 
 
 def test_bad_checkpoints_are_named(build, german, tmp_path):

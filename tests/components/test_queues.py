@@ -16,9 +16,9 @@ def test_holds_the_last_batches_with_their_ages(sizes, batches):
     kept: list[list[list[float]]] = []
     for number, size in enumerate(sizes, start=1):
         anchors = torch.full((size, 2), float(number)) + torch.arange(size)[:, None] / 10
-        queue.push(anchors)
+        queue.enqueue(anchors)
         kept = [anchors.tolist(), *kept][:batches]
-    keys, weights = queue.entries()
+    keys, weights = queue.keys_and_weights()
     assert keys.tolist() == [key for batch in kept for key in reversed(batch)]  # the newest first
     expected = [1 - 0.9 / batches * age for age, batch in enumerate(kept, start=1) for _ in batch]
     assert weights.tolist() == pytest.approx(expected, abs=1e-6)
@@ -27,18 +27,18 @@ def test_holds_the_last_batches_with_their_ages(sizes, batches):
 def test_state_survives_a_checkpoint_whatever_the_batch_size():
     queue = NegativeQueue(2, batches=3, forgetting_rate=0.3)
     for size in (4, 2, 3, 1):
-        queue.push(torch.randn(size, 2))
+        queue.enqueue(torch.randn(size, 2))
     assert len(queue) == 2 + 3 + 1
     fresh = NegativeQueue(2, batches=3, forgetting_rate=0.3)
     fresh.load_state_dict(queue.state_dict())
-    for ours, theirs in zip(queue.entries(), fresh.entries(), strict=True):
+    for ours, theirs in zip(queue.keys_and_weights(), fresh.keys_and_weights(), strict=True):
         assert torch.equal(ours, theirs)
-    weights = queue.entries()[1]
-    assert torch.equal(queue.bfloat16().float().entries()[1], weights)
+    weights = queue.keys_and_weights()[1]
+    assert torch.equal(queue.bfloat16().float().keys_and_weights()[1], weights)
     fresh.load_state_dict(queue.state_dict())
     other = torch.randn(5, 2)
-    queue.push(other), fresh.push(other)
-    assert torch.equal(queue.entries()[0], fresh.entries()[0])
+    queue.enqueue(other), fresh.enqueue(other)
+    assert torch.equal(queue.keys_and_weights()[0], fresh.keys_and_weights()[0])
     with pytest.raises(RuntimeError, match="size mismatch"):
         NegativeQueue(3, batches=3, forgetting_rate=0.25).load_state_dict(queue.state_dict())
 
@@ -46,7 +46,7 @@ def test_state_survives_a_checkpoint_whatever_the_batch_size():
 def test_keys_are_detached_and_not_the_callers():
     queue = NegativeQueue(2, batches=2, forgetting_rate=0.1)
     anchors = torch.ones(3, 2, requires_grad=True)
-    queue.push(anchors)
+    queue.enqueue(anchors)
     with torch.no_grad():
         anchors.zero_()
     assert not queue.keys.requires_grad
@@ -59,8 +59,8 @@ def test_without_batches_the_last_rows_are_kept_at_weight_1(sizes, size):
     for rows in sizes:
         vectors = torch.arange(len(pushed), len(pushed) + rows, dtype=torch.float32)[:, None]
         pushed += vectors[:, 0].tolist()
-        queue.push(vectors)
-    keys, weights = queue.entries()
+        queue.enqueue(vectors)
+    keys, weights = queue.keys_and_weights()
     assert sorted(keys[:, 0].tolist()) == pushed[-size:]
     assert weights.tolist() == [1.0] * len(keys)
 
@@ -70,6 +70,6 @@ def test_vectors_that_are_not_finite_do_not_stay(queue):
     """As of a batch that overflowed under float16."""
     vectors = torch.randn(3, 4)
     vectors[1, 2] = math.inf
-    queue.push(vectors)
+    queue.enqueue(vectors)
     vectors[1, 2] = 0.0
     assert torch.equal(queue.keys.flip(0), vectors)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from st_contrastive import MomentumContrastLoss
 from st_contrastive.components import TokenRepetition
 from st_contrastive.components.heads import HEADS, PredictionHead
 from st_contrastive.encoder.token_batch import TokenBatch
+from st_contrastive.losses import Step
 
 
 def rows_of(lengths, width, prompt=0):
@@ -47,9 +50,9 @@ def test_the_second_view_is_longer_than_the_models_limit(build, sentences):
     model = build(dropout=False)
     model.max_seq_length = 8
     loss, seen = MomentumContrastLoss(model, repetition_rate=1.0, queue_size=0, head=None), []
-    encode = loss.encode
-    loss.encode = lambda *views: seen.append(views) or encode(*views)
-    loss([model.preprocess(sentences)])
+    encode = Step.encode
+    with mock.patch.object(Step, "encode", lambda step, *views: seen.append(views) or encode(step, *views)):
+        loss([model.preprocess(sentences)])
     first, second = seen[0]
     assert first.mask.sum(dim=1).max() == 8 < second.mask.sum(dim=1).max()
     with pytest.raises(ValueError, match="repetition_rate=0"):

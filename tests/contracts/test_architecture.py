@@ -9,15 +9,17 @@ import st_contrastive
 
 ROOT = Path(st_contrastive.__file__).parent
 MAY_IMPORT = {
+    "_arguments": set(),
     "_checks": set(),
     "_files": set(),
     "_random": set(),
     "distributed": set(),
     "methods": set(),
+    "settings": {"methods"},
     "objectives": {"objectives"},
     "encoder": {"encoder", "_checks"},
     "components": {"components", "encoder", "objectives", "_checks", "_files"},
-    "losses": {"losses", "components", "objectives", "encoder", "distributed", "_checks", "_random"},
+    "losses": {"losses", "components", "objectives", "encoder", "distributed", "_arguments", "_checks", "_random"},
     "augmentations": {"augmentations", "_checks"},
     "inputs": {"inputs", "_checks", "_files"},
     "training": {"training", "losses", "components", "encoder", "distributed", "_checks", "_files"},
@@ -26,6 +28,7 @@ MAY_IMPORT = {
         "__version__",
         "recipes",
         "methods",
+        "settings",
         "inputs",
         "augmentations",
         "components",
@@ -34,7 +37,7 @@ MAY_IMPORT = {
         "_checks",
         "_files",
     },
-    "cli": {"__version__", "cli", "inputs", "evaluation", "recipes", "methods", "_checks", "_files"},
+    "cli": {"__version__", "cli", "inputs", "evaluation", "recipes", "methods", "settings", "_checks", "_files"},
 }
 SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")
 NO_SENTENCE_TRANSFORMERS = ("objectives", "components", "augmentations")

@@ -6,18 +6,15 @@ has on the CPU. tests/gpu runs the losses on a GPU.
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 
 from st_contrastive import FraternalEmbedding, TwinsLoss
+from st_contrastive.losses import Step
 from tests import foreign
-from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss, columns
-from tests.selection import crossed
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
+from tests.cases import CASES, ONE_OF_EACH, build_loss, columns, crossed
 
 
 def step(loss, batch, labels):
@@ -48,13 +45,13 @@ def test_all_tensors_lie_where_the_model_does(build, sentences, name, mini_batch
 def test_translations_lie_where_the_model_does(build, sentences, tmp_path):
     model = build()
     fraternal = FraternalEmbedding.from_pretrained(str(foreign.checkpoint(tmp_path)), model)
-    labels = torch.tensor(fraternal.labels(foreign.GERMAN))
+    labels = torch.tensor(fraternal.encode_labels(foreign.GERMAN))
     step(TwinsLoss(model, fraternal=fraternal), [model.preprocess(sentences)], labels)
 
 
 def test_a_tensor_elsewhere_is_noticed(build, sentences):
     loss = build_loss("simcse", build())
-    contrast = loss.contrast
-    loss.contrast = lambda *views: contrast(*views) + torch.zeros(1)[0]
-    with pytest.raises((RuntimeError, AssertionError)):
+    contrast = Step.info_nce
+    elsewhere = mock.patch.object(Step, "info_nce", lambda *views: contrast(*views) + torch.zeros(1)[0])
+    with elsewhere, pytest.raises((RuntimeError, AssertionError)):
         step(loss, columns(loss.model, sentences, "simcse"), None)

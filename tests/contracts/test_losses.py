@@ -17,64 +17,17 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 import st_contrastive
 from st_contrastive import (
     AuxiliaryMLMPretrainingLoss,
-    ConIsILoss,
-    DiffCSELoss,
     InfoCSELoss,
-    MomentumContrastLoss,
     SimCSELoss,
     TwinsLoss,
 )
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.encoder.checks import warn_of_training
 from st_contrastive.losses.base import TextLoss
-from tests.conftest import switch_off_dropout
-from tests.selection import crossed
+from tests.cases import CASES, CLASSES, ONE_OF_EACH, build_loss, columns, crossed, switch_off_dropout
 
-#: Each loss, its options, how many text columns it is given, and its terms. The first of each loss always runs, the
-#: others with ``make test-long``.
-CASES = {
-    "simcse": (SimCSELoss, {}, 1, ["contrastive"]),
-    "simcse-mlm-pairs": (SimCSELoss, {"mlm_weight": 0.1, "head": "projector"}, 2, ["contrastive", "mlm"]),
-    "conisi": (ConIsILoss, {}, 1, ["contrastive", "interactive"]),
-    "conisi-given": (ConIsILoss, {"strategy": "given", "interaction_dim": 1}, 2, ["contrastive", "interactive"]),
-    "twins": (TwinsLoss, {}, 2, ["identical", "fraternal", "twins"]),
-    "twins-embeddings": (
-        TwinsLoss,
-        {"train_pooling": "cls", "margin_from": "embeddings", "unpaired_tokens": "weighted"},
-        2,
-        ["identical", "fraternal", "twins"],
-    ),
-    "twins-momentum": (TwinsLoss, {"key_momentum": 0.9}, 1, ["identical"]),
-    "momentum": (MomentumContrastLoss, {"queue_size": 7}, 1, ["contrastive"]),
-    "momentum-moco": (MomentumContrastLoss, {"positives": "momentum", "head": None}, 2, ["contrastive"]),
-    "infocse": (InfoCSELoss, {"mlm_weight": 0.1, "head": "projector", "rtd_weight": 0.1}, 1,
-                ["contrastive", "mlm", "rtd"]),
-    "infocse-live": (InfoCSELoss, {"mlm_weight": 0.1, "detach": False, "masked_views": "first"}, 1,
-                     ["contrastive", "mlm"]),
-    "diffcse": (DiffCSELoss, {"rtd_weight": 0.1}, 1, ["contrastive", "rtd"]),
-    "diffcse-sampling": (DiffCSELoss, {"rtd_weight": 0.1, "sampling": True,
-                                       "vector": "encoder"}, 1, ["contrastive", "rtd"]),
-    "pretraining": (AuxiliaryMLMPretrainingLoss, {}, 1, ["mlm", "auxiliary_mlm"]),
-}  # fmt: skip
-CLASSES = list(dict.fromkeys(case[0] for case in CASES.values()))
-ONE_OF_EACH = tuple(next(name for name, case in CASES.items() if case[0] is kind) for kind in CLASSES)
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
 a_case_of_each_loss = pytest.mark.parametrize("name", crossed(CASES, quick=ONE_OF_EACH.__contains__))
 each_loss = pytest.mark.parametrize("name", ONE_OF_EACH)
-
-
-def build_loss(name, model, **options):
-    loss_class, own, _, _ = CASES[name]
-    return loss_class(model, **{**own, **options})
-
-
-def columns(model, sentences, name, **options):
-    return [model.preprocess(list(part), **options) for part in (sentences, sentences[::-1])[: CASES[name][2]]]
 
 
 @pytest.mark.filterwarnings("default")
@@ -118,7 +71,8 @@ def test_terms_gradients_and_their_sum(build, sentences, name):
     assert terms.total.item() == pytest.approx(sum(term.item() for term in terms.values()))
     terms.backward()
     # The model's own pooler; positions behind the longest row; a bias that cancels in the difference of eq. 8.
-    unused, reached = ("pooler", "position_embeddings", "classifier.bias"), 0
+    unused, reached = ["pooler", "position_embeddings", "classifier.bias"], 0
+    unused += ["word_embeddings"] if name == "twins" else []  # which it freezes
     for key, parameter in loss.named_parameters():
         if parameter.requires_grad and not any(part in key for part in unused):
             assert parameter.grad is not None, key
@@ -204,7 +158,6 @@ def test_left_padding_gives_what_right_padding_gives(build, sentences, name):
 
 
 @each_loss
-@pytest.mark.filterwarnings("ignore:model has bfloat16 weights")
 def test_weights_in_half_precision(build, sentences, name):
     model = build().bfloat16()
     terms = build_loss(name, model)(columns(model, sentences, name))

@@ -18,7 +18,6 @@ from st_contrastive import DiffCSELoss, FraternalEmbedding, InfoCSELoss
 from st_contrastive.cli import main
 from st_contrastive.components import MaskedLMHead, load_auxiliary
 from st_contrastive.inputs import Translator
-from tests.filters import TRAINING
 
 ROOT = Path(st_contrastive.__file__).parent
 #: Arguments that must be named at calls of these functions, and the only value that they may have.
@@ -27,10 +26,6 @@ NEEDED = {
     "torch.load": {"weights_only"}, "from_pretrained": {"trust_remote_code"}, "from_config": {"trust_remote_code"},
     "SentenceTransformer": {"trust_remote_code"},
 }  # fmt: skip
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    *TRAINING,
-]
 
 
 def faults(source: str) -> list[str]:
@@ -218,7 +213,7 @@ def test_no_command_springs_a_trap(trap, checkpoint, sentences, sts, tmp_path, c
     for command in (
         [*train, "simcse", "--model", str(trap)],
         [*train, "infocse", *bert, "--auxiliary", str(trap)],
-        [*train, "diffcse", *bert, "--loss-arg", f"generator={trap}"],
+        [*train, "diffcse", *bert, "--generator", str(trap)],
         ["evaluate", str(trap), "--sts", str(sts)],
     ):
         assert main(command) == 2, command

@@ -10,9 +10,7 @@ import torch
 
 from st_contrastive.evaluation import CorpusEvaluator, corpus
 from st_contrastive.inputs.readers import split_sentences
-from tests.filters import TRAINING
 
-pytestmark = [*TRAINING]
 WORDS = (
     "cat dog rain man book garden sun bread milk train birds child house door station lake winter chair river sleeps "
     "morning window field shoe bridge"
@@ -46,7 +44,40 @@ def test_ndcg_by_hand(build, texts):
     assert list(scores) == [evaluator.primary_metric] == ["corpus_ndcg@10"]
     assert scores["corpus_ndcg@10"] == pytest.approx(by_hand(model, evaluator), abs=1e-6)
     assert 0.1 < scores["corpus_ndcg@10"] < 1
-    assert evaluator.margin == pytest.approx(0.02 * (400 / 50) ** 0.5)
+    judgement = evaluator.judge(model)
+    assert judgement.ndcg == scores["corpus_ndcg@10"]
+    assert len(judgement.ranks) == len(judgement.leads) == len(judgement.mixed_ranks) == 50
+    assert judgement.owners.tolist() == [index for index in range(25) for _ in range(2)]
+
+
+class Same:
+    """One vector for all texts."""
+
+    model_card_data = None
+
+    def encode_query(self, texts, **_):
+        return torch.ones(len(texts), 3)
+
+    encode_document = encode_query
+
+    def similarity(self, queries, answers):
+        return queries @ answers.T
+
+
+def test_ties_count_against_the_model(texts):
+    judgement = CorpusEvaluator(texts).judge(Same())
+    assert (judgement.ranks == 25).all()
+    assert not judgement.leads.any()
+    assert judgement.mixed_ndcg == 1.0  # by the words alone
+
+
+def test_without_bm25_nothing_is_mixed(texts, monkeypatch):
+    def missing(*_, **__):
+        raise ImportError
+
+    monkeypatch.setattr(corpus, "BM25", missing)
+    judgement = CorpusEvaluator(texts).judge(Same())
+    assert judgement.mixed_ranks is judgement.mixed_ndcg is None
 
 
 def sentences_of(evaluator):

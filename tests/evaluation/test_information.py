@@ -11,7 +11,7 @@ import torch
 from st_contrastive import FraternalEmbedding, TwinsLoss
 from st_contrastive.evaluation import EvaluationDataError, STSPairs, evaluate_information
 from st_contrastive.evaluation.information import dropout_views
-from tests.conftest import Standardised
+from tests.cases import Standardised
 from tests.evaluation.encoders import Letters
 
 GERMAN = ["die katze", "zwei hunde", "regen", "ein mann", "brot", "der zug", "morgen", "ein kind", "wir", "der see"]

@@ -11,11 +11,7 @@ from sentence_transformers import SentenceTransformer
 from st_contrastive.evaluation import STSPairs, evaluate_mteb, sts_spearman
 
 mteb = pytest.importorskip("mteb")
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
 @pytest.fixture

@@ -25,9 +25,8 @@ from st_contrastive.evaluation import (
 )
 from st_contrastive.evaluation.sts import PAPERS_SETS, similarities
 from st_contrastive.training import ContrastiveTrainer
+from tests.cases import arguments_of
 from tests.evaluation.encoders import Constant, Letters, write
-from tests.filters import TRAINING
-from tests.training.conftest import arguments_of
 
 KNOWN = {"sts12": 0.7237, "sts13": 0.8060, "sts16": 0.7899, "stsb": 0.8203}
 GOOD = [("a", "a", 5), ("ab", "a", 3), ("a", "b", 0)]
@@ -142,8 +141,6 @@ def test_names_on_the_hub(monkeypatch):
 
 
 class TestEvaluator:
-    pytestmark = [*TRAINING]
-
     def test_the_trainer_keeps_the_best(self, build, sentences, pairs, tmp_path):
         model, evaluator = build(), STSEvaluator(pairs, "x", batch_size=3)
         options = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "max_steps": 4}

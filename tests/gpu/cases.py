@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from st_contrastive import FraternalEmbedding, TwinsLoss
 from tests import foreign
-from tests.contracts.test_losses import CASES, build_loss, columns
+from tests.cases import CASES, build_loss, columns
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda", 0) if CUDA else torch.device("cpu")
@@ -41,7 +41,7 @@ def loss_on(
     labels = torch.zeros(len(sentences))
     if name == GERMAN:
         fraternal = FraternalEmbedding.from_pretrained(german, model, max_length=30)
-        labels = torch.tensor(fraternal.labels(foreign.GERMAN))
+        labels = torch.tensor(fraternal.encode_labels(foreign.GERMAN))
         loss, batch = TwinsLoss(model, fraternal=fraternal, **options), [model.preprocess(sentences)]
     else:
         loss, batch = build_loss(name, model, **options), columns(model, sentences, name)

@@ -15,9 +15,8 @@ import torch.distributed as dist
 
 from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
 from st_contrastive.training import ContrastiveTrainer
-from tests.conftest import SENTENCES, switch_off_dropout
+from tests.cases import SENTENCES, method_of, switch_off_dropout
 from tests.gpu.cases import moved
-from tests.methods import method_of
 from tests.training.rank import GATHERING, TRAINED, arguments, assert_same_on_all_ranks, build, filled, fixed
 
 #: Without the one that reads German.

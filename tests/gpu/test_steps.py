@@ -13,16 +13,12 @@ import torch
 from transformers.utils import is_flash_attn_2_available
 
 from st_contrastive.components import ReplacedTokenDetector
-from st_contrastive.encoder import grouping
-from tests.conftest import switch_off_dropout
-from tests.contracts.test_losses import ONE_OF_EACH
+from st_contrastive.encoder import passes
+from tests.cases import ONE_OF_EACH, switch_off_dropout
 from tests.gpu.cases import CUDA, RUNS, CPURandomNumbers, chosen, loss_on
 
-pytestmark = [
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-]
+# A GPU has more to warn of.
+pytestmark = [pytest.mark.filterwarnings("default")] if CUDA else []
 
 
 def gradients_of(loss):
@@ -116,7 +112,7 @@ def test_a_pass_is_made_again_with_the_same_dropout(build, german, sentences, de
         loss, columns, labels = loss_on(device, name, copy.deepcopy(model), german, sentences, mini_batch_size=3)
         with monkeypatch.context() as patch:
             if held:
-                patch.setattr(grouping, "recomputed", lambda function, parts: function(*parts))
+                patch.setattr(passes, "recomputed", lambda function, parts: function(*parts))
             torch.manual_seed(7)
             (1024 * loss(columns, labels).total).backward()
         found.append(gradients_of(loss))

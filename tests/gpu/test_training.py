@@ -10,17 +10,11 @@ from sentence_transformers import SentenceTransformerTrainingArguments
 from torch.utils.data import DataLoader
 
 from st_contrastive.training import ContrastiveTrainer
-from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss
-from tests.filters import TRAINING
+from tests.cases import CASES, ONE_OF_EACH, build_loss, method_of
 from tests.gpu.cases import CUDA, chosen
-from tests.methods import method_of
 
-pytestmark = [
-    pytest.mark.filterwarnings("default"),
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:Of the first"),
-]
+# A GPU has more to warn of.
+pytestmark = [pytest.mark.filterwarnings("default")] if CUDA else []
 WAYS = {
     "fp32": {},
     "tf32": {"tf32": True},

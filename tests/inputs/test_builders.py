@@ -119,7 +119,7 @@ def test_translations_become_labels(build, tmp_path):
     german = foreign.GERMAN * 150  # more than one batch
     english = [f"sentence {n}" for n in range(len(german))]
     pairs = load_translations(Dataset.from_dict({"en": english, "de": german}))
-    expected = fraternal.labels(german)
+    expected = fraternal.encode_labels(german)
     for arguments in ((english, german), (pairs,)):
         data = stc.twins_dataset(*arguments, fraternal=fraternal)
         assert data.column_names == ["sentence", "label"]

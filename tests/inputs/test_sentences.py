@@ -8,7 +8,7 @@ import json
 
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from st_contrastive.inputs import describe, load_sentences
@@ -112,7 +112,7 @@ def test_sources_that_are_no_files(tmp_path):
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", " a ", "", " \t", "\u200b", "日本"]) | st.text(max_size=5), min_size=1))
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10)
 def test_every_row_is_kept_or_counted(rows):
     rows = [*rows, *(f"filler {n}" for n in range(len(rows) + 1))]  # most of them are new
     data = load_sentences(rows)

@@ -11,8 +11,6 @@ import transformers
 
 from st_contrastive.inputs import Translator, load_translations, translate_corpus
 
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
-
 
 def shout(batch):
     return [text.upper() for text in batch]
@@ -109,7 +107,6 @@ def marian(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Recommended")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of sentencepiece's bindings
 def test_a_marian_model(marian):
     assert len(Translator(marian, max_length=8)(["the cat sleeps", "it rains"])) == 2
     assert Translator(marian, max_length=8, prefix=">>deu<< ").prefix == ">>deu<< "

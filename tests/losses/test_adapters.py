@@ -20,8 +20,6 @@ from st_contrastive import (
 from st_contrastive.encoder.copies import own_copy
 from st_contrastive.training import ContrastiveTrainer
 
-pytestmark = pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")
-
 
 def lora(**options):
     return peft.LoraConfig(task_type="FEATURE_EXTRACTION", **{"r": 4, "init_lora_weights": False, **options})
@@ -87,7 +85,6 @@ def test_adapters_that_are_off_or_merged_are_not_merged_again(adapted, sentences
     torch.testing.assert_close(states(own_copy(encoder), model, sentences), on, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of what PEFT calls in transformers
 def test_a_wrapped_encoder_is_copied_too(build, sentences):
     model = build()
     wrapped = peft.get_peft_model(copy.deepcopy(model[0].model), lora())
@@ -98,7 +95,6 @@ def test_a_wrapped_encoder_is_copied_too(build, sentences):
     )
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of what PEFT calls in transformers
 def test_a_wrapped_encoder_is_refused_where_it_would_be_lost(build, sentences, tmp_path):
     """sentence-transformers can't load the checkpoints of one, and a network can't follow its weights."""
     model = build()
@@ -142,7 +138,6 @@ def test_adapters_with_trained_tokens(build, sentences, kind):
     kind(model)([model.preprocess(sentences)]).backward()
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of what PEFT calls in transformers
 def test_prompt_tuning_has_no_places_for_masked_tokens(build):
     model = build("bert-mlm")
     config = peft.PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
@@ -166,11 +161,11 @@ def test_both_stages_and_the_saved_model(adapted, sentences, tmp_path):
     train(stage1)
     stage1.save_auxiliary(tmp_path / "stage1")
     # Its lower half is what the adapted encoder's is now.
-    lower = stage1.auxiliary.network.encoder.layer[0].attention.self.query.weight
+    lower = stage1.trained_auxiliary().encoder.encoder.layer[0].attention.self.query.weight
     merged = own_copy(model[0].model).encoder.layer[0].attention.self.query.weight
     assert torch.equal(lower, merged)
     loss = InfoCSELoss(model, auxiliary=tmp_path / "stage1", mlm_weight=0.1)
-    assert torch.equal(loss.auxiliary.network.encoder.layer[0].attention.self.query.weight, merged)
+    assert torch.equal(loss.auxiliary.encoder.encoder.layer[0].attention.self.query.weight, merged)
     train(loss)
     model.save_pretrained(str(tmp_path / "out"))
     assert (tmp_path / "out" / "adapter_model.safetensors").is_file()

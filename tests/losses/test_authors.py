@@ -27,14 +27,14 @@ HEAD, DECODER = "network.cls.predictions.", "detector.generator_head.network.cls
 NAMES = {
     "model.0.model.": "bert.", "head.linear.": "mlp.dense.", "head.inner.": "mlp.net.0.",
     "head.inner_norm.": "mlp.net.1.", "head.outer.": "mlp.net.3.", f"mlm_head.{HEAD}": "lm_head.",
-    "momentum_encoder.copies.0.model.": "momentum_model.", "detector.discriminator.network.": "discriminator.",
+    "momentum_encoder.copies.0.model.": "momentum_model.", "detector.discriminator.encoder.": "discriminator.",
     "detector.classifier.": "electra_head.", "detector.generator.": "generator.bert.",
     f"detector.generator_head.{HEAD}": "generator.cls.predictions.",
     DECODER: "generator.bert.embeddings.word_embeddings.weight",
 }  # fmt: skip
 for part in ("auxiliary.", "network."):  # of the joint stage and of stage 1
-    NAMES |= {f"{part}network.": "mlm.bert.", f"{part}head.{HEAD}": "lm_head."}
-    NAMES |= {f"{part}network.encoder.layer.{layer}.": f"c_head.{layer - 1}." for layer in (1, 2)}
+    NAMES |= {f"{part}encoder.": "mlm.bert.", f"{part}head.{HEAD}": "lm_head."}
+    NAMES |= {f"{part}encoder.encoder.layer.{layer}.": f"c_head.{layer - 1}." for layer in (1, 2)}
 STAGES = {"split_layer": 1, "extra_layers": 2}
 CASES = {  # the loss, its options, the weights of its terms, and how many copies are masked
     "SimCSE": (SimCSELoss, {}, {}, 0),
@@ -107,7 +107,6 @@ def made(name, folder):
     return loss
 
 
-@pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only")
 @pytest.mark.parametrize("name", CASES)
 def test_terms_gradients_and_queue(tmp_path, monkeypatch, name):
     loss, (kind, _, weights, copies) = made(name, tmp_path), CASES[name]

@@ -15,8 +15,6 @@ from st_contrastive.encoder.token_batch import CorruptedTokens
 
 TAU = 0.08  # no loss's default
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only")
-
 
 @pytest.fixture
 def double(build):

@@ -10,6 +10,7 @@ import torch
 from st_contrastive import ConIsILoss
 from st_contrastive.components import TokenCorruption
 from st_contrastive.encoder.token_batch import TokenBatch
+from st_contrastive.losses.step import Step
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -100,7 +101,7 @@ def test_rows_that_truncation_makes_alike_take_no_part(build, monkeypatch):
     assert alike.any()  # 64 positions hold no more than the words in common
     assert torch.equal(distinct, ~alike)
     # Of several devices, each counts for the rows in its mean.
-    monkeypatch.setattr(loss, "mean_count", lambda count: seen.append(int(count)) or count.clamp(min=1))
+    monkeypatch.setattr(Step, "mean_count", lambda step, count: seen.append(int(count)) or count.clamp(min=1))
     loss([model.preprocess(["rain falls"] * 2)])
     loss([model.preprocess(["rain cat", "rain dog"])])
     assert seen == [0, 2]

@@ -10,14 +10,7 @@ from torch.utils.data import DataLoader
 
 from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsLoss, twins_dataset, twins_examples
 from tests import foreign
-from tests.conftest import without_the_package
-from tests.filters import TRAINING
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss takes the encoder's dropout"),
-    pytest.mark.filterwarnings("ignore:.* rows have an empty text"),
-]
+from tests.cases import without_the_package
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +35,7 @@ def fused(model, fraternal, sentence, translation, rate, limit):
         other = None
         if place < len(foreign_ids):
             raw = fraternal.weight[foreign_ids[place]].double()
-            other = raw @ fraternal.map.double() + fraternal.shift.double()
+            other = raw @ fraternal.projection.double() + fraternal.bias.double()
         if y is None:
             rows.append(other)
         elif other is None:
@@ -173,7 +166,7 @@ def test_what_does_not_go_together_is_refused(build, german, sentences):
             TwinsLoss(model)(pair[:count], labels)
     with pytest.raises(ValueError, match="maps into embeddings 32 wide, the encoder's are 16"):
         TwinsLoss(build("electra"), fraternal=fraternal)
-    with pytest.raises(TypeError, match="fraternal must be of type FraternalEmbedding"):
+    with pytest.raises(ValueError, match="fraternal must be of type FraternalEmbedding"):
         TwinsLoss(model, fraternal=german)
     assert SimCSELoss(model)(pair[:1], labels)  # a loss without use for the labels does not mind
 

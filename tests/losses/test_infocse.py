@@ -10,13 +10,6 @@ from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.encoder.layers import get_layers
 from st_contrastive.training import load_loss_state, save_loss_state
-from tests.filters import TRAINING
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
 
 
 @pytest.fixture
@@ -97,7 +90,7 @@ def test_without_detaching_the_lower_layers_learn_from_the_masked_text(model, se
     detached, live = (encoders(found[detach][1]) for detach in (True, False))
     torch.testing.assert_close(live[highest], detached[highest])
     assert (live[lowest] - detached[lowest]).abs().max() > 1e-3 * detached[lowest].abs().max()
-    assert not any(key.startswith("auxiliary.network.encoder.layer.0") for key in found[False][1])
+    assert not any(key.startswith("auxiliary.encoder.encoder.layer.0") for key in found[False][1])
 
 
 @pytest.mark.parametrize(("vector", "head"), [("encoder", "projector"), ("head", "projector"), ("head", "tanh")])
@@ -141,7 +134,7 @@ def test_diffcse_by_hand(model, sentences):
     texts = {key: torch.cat([batch[key]] * 2) for key in ("input_ids", "attention_mask")}
     (edited,) = replaced
     projected = loss.head(torch.cat([model(dict(batch))["sentence_embedding"]] * 2))
-    hidden, found = loss.detector.discriminator.network, []
+    hidden, found = loss.detector.discriminator.encoder, []
     for row in range(len(edited)):  # one by one, without padding
         length = int(texts["attention_mask"][row].sum())
         embedded = hidden.embeddings(edited[row : row + 1, :length])
@@ -160,7 +153,7 @@ def test_an_auxiliary_network_by_path(model, sentences, tmp_path, build, no_drop
     stage1 = AuxiliaryMLMPretrainingLoss(model, split_layer=1, extra_layers=2)
     stage1.save_auxiliary(tmp_path / "aux")
     loss = InfoCSELoss(model, auxiliary=tmp_path / "aux", mlm_weight=0.5)
-    same = InfoCSELoss(model, auxiliary=stage1.auxiliary, mlm_weight=0.5)
+    same = InfoCSELoss(model, auxiliary=stage1.trained_auxiliary(), mlm_weight=0.5)
     no_dropout(loss.auxiliary)
     no_dropout(same.auxiliary)
     assert (loss.auxiliary.split_layer, loss.auxiliary.extra_layers) == (1, 2)
@@ -169,7 +162,7 @@ def test_an_auxiliary_network_by_path(model, sentences, tmp_path, build, no_drop
     assert values[0] == pytest.approx(values[1], rel=1e-6)
     assert values[0] > 0.1
     for wrong in ({"split_layer": 2}, {"extra_layers": 1}):
-        for auxiliary in (str(tmp_path / "aux"), stage1.auxiliary):
+        for auxiliary in (str(tmp_path / "aux"), stage1.trained_auxiliary()):
             with pytest.raises(ValueError, match=f"{next(iter(wrong))} is ., not"):
                 InfoCSELoss(model, auxiliary=auxiliary, **wrong)
     with pytest.raises(ValueError, match="model_type is 'bert', not 'roberta'"):
@@ -219,7 +212,7 @@ def test_frozen_layers_have_no_gradient_and_no_optimizer_state(build, sentences,
     )
     trainer = SentenceTransformerTrainer(model, arguments, text_dataset(sentences), loss=loss)
     trainer.train()
-    network, detector = loss.auxiliary.network, loss.detector
+    network, detector = loss.auxiliary.encoder, loss.detector
     frozen = [
         *network.embeddings.parameters(),
         *(p for layer in get_layers(network)[:2] for p in layer.parameters()),

@@ -13,9 +13,6 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 
 from st_contrastive import MomentumContrastLoss, SimCSELoss, text_dataset
 from st_contrastive.components import MomentumEncoder
-from tests.filters import TRAINING
-
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only")]
 
 
 def vectors(model, texts):
@@ -125,14 +122,14 @@ def test_only_optimizers_of_its_own_weights_count(fused):
     """A fused optimizer changes weights without raising their versions."""
     followed, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     keys, moved = MomentumEncoder([followed], momentum=0.5), []
-    keys.follow([followed])
+    keys.update([followed])
     for layer in (other, followed):
         optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1, fused=fused)
         layer(torch.ones(1, 2)).sum().backward()
         optimizer.step()
         for _ in range(2):
             before = keys.copies[0].weight.clone()
-            keys.follow([followed])
+            keys.update([followed])
             moved.append(not torch.equal(before, keys.copies[0].weight))
     assert moved == [False, False, True, False]
 
@@ -143,13 +140,13 @@ def test_under_the_trainers_accumulation_one_step_for_each_of_the_optimizers(bui
     losses = {"a": MomentumContrastLoss(model, momentum=0.5, queue_size=4), "b": SimCSELoss(model)}
     own = losses["a"].momentum_encoder.copies[0].model.encoder.layer[0].attention.self.query.weight
     weight = model[0].model.encoder.layer[0].attention.self.query.weight
-    seen, follow = [], losses["a"].momentum_encoder.follow
+    seen, update = [], losses["a"].momentum_encoder.update
 
     def recorded(*followed):
-        follow(*followed)
+        update(*followed)
         seen.append((weight.detach().clone(), own.clone()))
 
-    losses["a"].momentum_encoder.follow = recorded
+    losses["a"].momentum_encoder.update = recorded
     arguments = SentenceTransformerTrainingArguments(
         str(tmp_path), per_device_train_batch_size=2, gradient_accumulation_steps=2, learning_rate=0.1, max_steps=4,
         multi_dataset_batch_sampler="round_robin", report_to="none", save_strategy="no", use_cpu=True,
@@ -177,7 +174,7 @@ def test_the_momentum_encoder_copies_buffers_and_keeps_half_precision_in_float32
     followed = torch.nn.BatchNorm1d(4)
     keys = MomentumEncoder([followed], momentum=0.9)
     followed(torch.randn(8, 4))
-    keys.follow([followed])
+    keys.update([followed])
     assert followed.running_mean.abs().sum() > 0
     for own, live in zip(keys.copies[0].buffers(), followed.buffers(), strict=True):
         assert torch.equal(own, live)
@@ -188,6 +185,6 @@ def test_the_momentum_encoder_copies_buffers_and_keeps_half_precision_in_float32
         followed.weight.fill_(2)
         for _ in range(10):
             followed.weight.mul_(1)  # a step that changes nothing
-            keys.follow([followed])
+            keys.update([followed])
     assert keys.bfloat16().copies[0].weight.dtype == torch.float32
     torch.testing.assert_close(keys.copies[0].weight, torch.full((2, 2), 2 - 0.999**10))

@@ -16,27 +16,18 @@ from sentence_transformers.sentence_transformer.modules import CNN, Pooling
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss, SimCSELoss, TwinsLoss, text_dataset
-from st_contrastive.encoder import grouping, passes
-from st_contrastive.encoder.grouping import cheapest_groups
+from st_contrastive.encoder import passes
+from st_contrastive.encoder.passes import cheapest_groups
 from st_contrastive.encoder.token_batch import CorruptedTokens
-from tests.conftest import Standardised, switch_off_dropout
-from tests.contracts.test_losses import CASES, ONE_OF_EACH, build_loss, columns
-from tests.filters import TRAINING
-from tests.selection import crossed
+from tests.cases import CASES, ONE_OF_EACH, Standardised, build_loss, columns, crossed, switch_off_dropout
 
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
 LONG = ["a rather long sentence of many words that is cut nowhere at all", "short", "it rains", "a b c d e f g h i j"]
 
 
 @pytest.fixture
 def no_pass_costs(monkeypatch):
     """Rows of different length always go through the encoder apart."""
-    monkeypatch.setattr(grouping, "cheapest_groups", lambda lengths: cheapest_groups(lengths, pass_cost=0))
+    monkeypatch.setattr(passes, "cheapest_groups", lambda lengths: cheapest_groups(lengths, pass_cost=0))
 
 
 def gradients(loss, batch, steps=1):
@@ -105,7 +96,7 @@ def test_a_mini_batch_is_encoded_again_under_the_same_dropout(build, sentences, 
         return {key: p.grad.clone() for key, p in loss.named_parameters() if p.grad is not None}
 
     found = accumulated()
-    monkeypatch.setattr(grouping, "recomputed", lambda function, parts: function(*parts))
+    monkeypatch.setattr(passes, "recomputed", lambda function, parts: function(*parts))
     torch.testing.assert_close(found, accumulated(), rtol=1e-9, atol=1e-6)
     assert len(found) > 20
 
@@ -139,7 +130,7 @@ def test_mini_batches_in_the_trainers_mixed_precision(build, sentences, tmp_path
         return {name: value.clone() for name, value in loss.state_dict().items()}
 
     twice = trained()
-    monkeypatch.setattr(grouping, "recomputed", lambda function, parts: function(*parts))
+    monkeypatch.setattr(passes, "recomputed", lambda function, parts: function(*parts))
     torch.testing.assert_close(twice, trained(), rtol=1e-3, atol=1e-4)
 
 

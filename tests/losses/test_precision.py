@@ -20,16 +20,11 @@ from st_contrastive import (
     text_examples,
 )
 from st_contrastive.components import masked_lm_head
-from st_contrastive.losses import base, conditioned, conisi
+from st_contrastive.losses import conditioned, conisi
+from st_contrastive.losses import step as step_module
 from st_contrastive.training import ContrastiveTrainer
-from tests.conftest import switch_off_dropout
-from tests.filters import TRAINING
+from tests.cases import switch_off_dropout
 
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-]
 #: Each loss with what it can own, and fewest linear layers in that.
 OWNERS = {
     "simcse": (lambda model: SimCSELoss(model, mlm_weight=0.1), 2),
@@ -82,8 +77,8 @@ def step(build, sentences, tmp_path, monkeypatch):
 
             return call
 
-        for module, objective in ((base, "info_nce"), (masked_lm_head, "masked_lm"), (conditioned, "replaced_tokens"),
-                                  (conisi, "interaction")):  # fmt: skip
+        for module, objective in ((step_module, "info_nce"), (masked_lm_head, "masked_lm"),
+                                  (conditioned, "replaced_tokens"), (conisi, "interaction")):  # fmt: skip
             monkeypatch.setattr(module, objective, noted(getattr(module, objective)))
         loss.register_forward_hook(lambda _, __, out: terms.update({key: term.item() for key, term in out.items()}))
         torch.manual_seed(1)

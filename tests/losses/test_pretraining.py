@@ -71,12 +71,12 @@ def test_both_terms_and_all_gradients(build, checkpoint, sentences, monkeypatch,
         torch.testing.assert_close(encoder[name].grad, parameter.grad, rtol=1e-7, atol=1e-10)
         compared += 1
     assert compared > 60
-    for mine, theirs in zip(get_layers(loss.network.network)[split:], copies, strict=True):
+    for mine, theirs in zip(get_layers(loss.network.encoder)[split:], copies, strict=True):
         for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
             torch.testing.assert_close(a.grad, b.grad, rtol=1e-7, atol=1e-10)
     head = loss.network.head.network.cls.predictions.transform.dense.weight
     torch.testing.assert_close(head.grad, reference.cls.predictions.transform.dense.weight.grad, rtol=1e-7, atol=1e-10)
-    lower = get_layers(loss.network.network)[:split]
+    lower = get_layers(loss.network.encoder)[:split]
     assert all(p.grad is None for p in lower.parameters())
 
 
@@ -107,9 +107,9 @@ def test_the_auxiliary_term_is_that_of_a_network_with_the_encoders_lower_half(bu
     masked = {**text, "input_ids": corrupted.input_ids}
     with torch.no_grad():
         vectors = model(dict(masked))["token_embeddings"][:, 0]
-        auxiliary = loss.auxiliary.eval()
+        auxiliary = loss.trained_auxiliary().eval()
         states = auxiliary(masked, vectors)
-        logits = auxiliary.head(states[corrupted.chosen], auxiliary.network)
+        logits = auxiliary.head(states[corrupted.chosen], auxiliary.encoder)
     expected = F.cross_entropy(logits, batch["input_ids"][corrupted.chosen]).item()
     assert values[3]["auxiliary_mlm"] == pytest.approx(expected, rel=1e-4)
 
@@ -126,7 +126,7 @@ def test_saved_beside_the_model_and_taken_up_by_the_second_stage(build, sentence
     loss.save_auxiliary(tmp_path / "stage1")
     again = SentenceTransformer(str(tmp_path / "stage1"), device="cpu").train()
     second = InfoCSELoss(again, auxiliary=tmp_path / "stage1", mlm_weight=0.1)
-    lower, live = get_layers(second.auxiliary.network), get_layers(model[0].model)
+    lower, live = get_layers(second.auxiliary.encoder), get_layers(model[0].model)
     for number in range(2):
         for a, b in zip(lower[number].parameters(), live[number].parameters(), strict=True):
             assert torch.equal(a, b)

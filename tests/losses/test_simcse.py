@@ -20,11 +20,6 @@ from st_contrastive import SimCSELoss
 from st_contrastive.encoder.token_batch import CorruptedTokens
 from st_contrastive.losses import LossTerms
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
-
 
 def half_of(model, batch):
     """A fixed corruption: every second ordinary token."""

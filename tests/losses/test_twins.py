@@ -8,22 +8,16 @@ from unittest import mock
 
 import pytest
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
-from st_contrastive import FraternalEmbedding, TwinsLoss, twins_dataset
+from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsLoss, twins_dataset
 from st_contrastive.encoder import passes
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses import twins as twins_module
-from st_contrastive.losses.base import Step
+from st_contrastive.losses.step import Step
 from st_contrastive.losses.twins import Views
 from st_contrastive.objectives import info_nce, twins_margin
+from st_contrastive.objectives.contrast import pairwise_cos_sim
 from tests import foreign
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout"),
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:.* rows have an empty text"),
-]
 
 #: Longer than the sentence, shorter, and empty.
 TRANSLATIONS = ["the small cat sleeps on a warm chair and rain falls", "dogs", "", "a man reads"]
@@ -83,25 +77,28 @@ def test_one_product_gives_what_each_objective_gives_by_itself(build, queue_batc
     options = {"identical_weight": 0.5, "fraternal_weight": 2.0, "twins_weight": 3.0, "margin_from": margin_from}
     loss = TwinsLoss(build(), temperature=0.1, queue_batches=queue_batches, forgetting_rate=0.3, **options).double()
     for rows in (3, 2) if queue_batches else ():
-        loss.queue.push(torch.randn(rows, 32))
+        loss.queue.enqueue(torch.randn(rows, 32))
     vectors = [torch.randn(4, 32, dtype=torch.float64).requires_grad_(number < 3) for number in range(6)]
     if margin_from == "tokens":
         vectors[4] = None
     h, identical, fraternal, x, x_identical, x_fraternal = vectors
-    others, rank_weight = torch.randn(2, 32, dtype=torch.float64), 1.0
-    if gathered:  # the second of two processes, the first with two rows
-        loss.step, rank_weight = Step(row_counts=(2, 4)), 4 * 2 / 6
-        loss.gather = lambda vectors: torch.cat([others, vectors])
-    with mock.patch("st_contrastive.distributed.rank", return_value=1):
-        terms = loss._terms(Views(*vectors))
-    past, weights = loss.queue.entries() if queue_batches else (None, None)
+    others = torch.randn(2, 32, dtype=torch.float64)
+    # The second of two processes, the first with two rows.
+    step, rank_weight = Step(loss.model, row_counts=(2, 4) if gathered else ()), 4 * 2 / 6 if gathered else 1.0
+    with (
+        mock.patch("st_contrastive.distributed.rank", return_value=1),
+        mock.patch("st_contrastive.distributed.gather_rows", lambda vectors, counts: torch.cat([others, vectors])),
+    ):
+        terms = loss._contrast(step, Views(*vectors))
+    past, weights = loss.queue.keys_and_weights() if queue_batches else (None, None)
     assert past is None or weights.tolist() == pytest.approx([0.7] * 2 + [0.4] * 3)
     place = {"temperature": 0.1, "offset": 2 if gathered else 0}
     twins, frat = (torch.cat([others, part]) if gathered else part for part in (identical, fraternal))
+    pairs = (h, identical), (h, fraternal), (x, x if x_identical is None else x_identical), (x, x_fraternal)
     expected = {
         "identical": 0.5 * info_nce(h, twins, negatives=past, negative_weights=weights, **place),
         "fraternal": 2 * info_nce(h, frat, **place),
-        "twins": 3 * twins_margin(h, identical, fraternal, x, x if x_identical is None else x_identical, x_fraternal),
+        "twins": 3 * twins_margin(*(pairwise_cos_sim(*pair) for pair in pairs)),
     }
     assert terms.keys() == expected.keys()
     for name, value in expected.items():
@@ -146,8 +143,8 @@ def test_margin_of_tokens_by_hand(build):
 def test_margin_of_tokens_is_that_of_a_loop(made, monkeypatch, route, unpaired):
     """Position by position, number by number; dropout is on, and M knows nothing of it."""
     loss, columns, labels = made(route, dropout=True, fusion_rate=0.7, unpaired_tokens=unpaired)
-    seen, terms = [], loss._terms
-    monkeypatch.setattr(loss, "_terms", lambda views: seen.append(views) or terms(views))
+    seen, contrast = [], loss._contrast
+    monkeypatch.setattr(loss, "_contrast", lambda step, views: seen.append(views) or contrast(step, views))
     loss(fresh(columns), labels)
     (views,) = seen
     x, x_fraternal = views.anchor_input, views.fraternal_input
@@ -157,7 +154,7 @@ def test_margin_of_tokens_is_that_of_a_loop(made, monkeypatch, route, unpaired):
     lookup = loss.model.transformers_model.get_input_embeddings().weight.tolist()
     translations, foreign_rows = columns[-1], lookup
     if loss.fraternal is not None:
-        ids, mask = loss.fraternal.read(labels)
+        ids, mask = loss.fraternal.decode_labels(labels)
         translations = {"input_ids": ids, "attention_mask": mask}
         foreign_rows = loss.fraternal(torch.arange(len(loss.fraternal.weight))).tolist()
     unpaired_count = 0
@@ -195,7 +192,7 @@ def test_the_ends_of_the_fusion_rate(made, route, unpaired):
     if route == "columns":
         alone = loss.model(dict(columns[1]))
     else:
-        ids, mask = loss.fraternal.read(labels)
+        ids, mask = loss.fraternal.decode_labels(labels)
         alone = loss.model({"inputs_embeds": loss.fraternal(ids), "attention_mask": mask})
     torch.testing.assert_close(fraternal, alone["token_embeddings"][:, 0], rtol=1e-10, atol=1e-12)
 
@@ -242,7 +239,7 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
         lambda model, rows, **kw: seen.append(rows) or original(model, rows, **kw),
     )
     if "twins" in zeros:
-        monkeypatch.setattr(twins_module, "twins_margin_of_cosines", None)
+        monkeypatch.setattr(twins_module, "twins_margin", None)
     terms = other(fresh(columns), labels)
     assert [len(rows) for rows in seen] == [views]
     assert ["inputs_embeds" in view.token_tensors for view in seen[0]] == [names != ["identical"]] * views
@@ -257,12 +254,10 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_frozen_embeddings_stay_as_they_are(made, count):
-    loss, columns, _ = made(dropout=True)
+@pytest.mark.parametrize("mini_batch_size", [None, 2])
+def test_frozen_embeddings_stay_as_they_are(made, count, mini_batch_size):
+    loss, columns, _ = made(dropout=True, mini_batch_size=mini_batch_size)
     encoder = loss.model.transformers_model
-    frozen = {name for name, parameter in loss.model.named_parameters() if not parameter.requires_grad}
-    assert len(frozen) == 1
-    assert frozen.pop().endswith("word_embeddings.weight")
     before = {name: parameter.detach().clone() for name, parameter in encoder.named_parameters()}
     optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-2, weight_decay=0.1)
     loss(fresh(columns[:count])).backward()
@@ -273,27 +268,31 @@ def test_frozen_embeddings_stay_as_they_are(made, count):
         assert torch.equal(encoder.get_parameter(name), before[name]) != changed, name
 
 
-def test_freezing_that_would_do_harm_is_refused(build):
+@pytest.mark.parametrize("count", [1, 2])
+def test_only_the_loss_that_freezes_leaves_the_embeddings_out(made, count):
+    loss, columns, _ = made()
+    matrix = loss.model.transformers_model.get_input_embeddings().weight
+    loss(fresh(columns[:count])).backward()
+    assert matrix.grad is None
+    assert matrix.requires_grad
+    for other in (SimCSELoss(loss.model), TwinsLoss(loss.model, freeze_embeddings=False)):
+        other(fresh(columns[:count])).backward()
+        assert matrix.grad.abs().sum() > 0
+        matrix.grad = None
+
+
+def test_nothing_but_frozen_embeddings_is_refused(build):
     model = build().requires_grad_(False)
-    matrix = model.transformers_model.get_input_embeddings().weight.requires_grad_(True)
+    model.transformers_model.get_input_embeddings().weight.requires_grad_(True)
     with pytest.raises(ValueError, match=r"nothing else of the model is trained\. Take freeze_embeddings=False"):
         TwinsLoss(model)
-    assert matrix.requires_grad
-    model.requires_grad_(True)
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    try:
-        wrapped = DistributedDataParallel(model)
-        with pytest.raises(ValueError, match="Build the loss before the model is wrapped"):
-            TwinsLoss(wrapped)
-        TwinsLoss(wrapped, freeze_embeddings=False)
-    finally:
-        torch.distributed.destroy_process_group()
+    TwinsLoss(model, freeze_embeddings=False)
 
 
 def test_an_encoder_that_takes_no_embeddings_is_refused(build, monkeypatch):
     model = build()
     monkeypatch.setattr(model.transformers_model, "forward", lambda input_ids, attention_mask: None)
-    with pytest.raises(ValueError, match="BertModel takes no inputs_embeds"):
+    with pytest.raises(ValueError, match="BertModel can't be fed with embeddings"):
         TwinsLoss(model)
     TwinsLoss(model, fraternal_weight=0, twins_weight=0)
 
@@ -330,11 +329,11 @@ def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, 
     loss = TwinsLoss(model, train_pooling="mean", queue_batches=0, margin_from=margin_from).double()
     columns = [model.preprocess(list(pair), prompt="the red ") for pair in (("a man reads", "it"), ("rain falls", "a"))]
     length = int(columns[0]["prompt_length"])
-    seen, terms = [], loss._terms
-    monkeypatch.setattr(loss, "_terms", lambda views: seen.append(views) or terms(views))
+    seen, contrast = [], loss._contrast
+    monkeypatch.setattr(loss, "_contrast", lambda step, views: seen.append(views) or contrast(step, views))
     loss(fresh(columns))
     texts = [TokenBatch.of(column) for column in columns]
-    anchor, fused = loss._fused_rows(*texts)
+    anchor, fused = loss._fused_batches(*texts)
     for view, means in ((anchor, seen[0].anchor_input), (fused, seen[0].fraternal_input)):
         embedded = view.token_tensors["inputs_embeds"]
         if margin_from == "embeddings":
@@ -371,7 +370,7 @@ def test_a_queue_without_forgetting_is_plain_info_nce(build, sentences, key_mome
                     own.copy_(key_momentum * own + (1 - key_momentum) * live)
             keys = (model if key_momentum is None else slow)(dict(columns[0]))["token_embeddings"][:, 0]
         kept = [key for batch in past[-2:] for key in batch]
-        assert loss.queue.entries()[1].tolist() == [1.0] * len(kept)
+        assert loss.queue.keys_and_weights()[1].tolist() == [1.0] * len(kept)
         expected = plain_info_nce(h, identical, kept)
         gradients = torch.autograd.grad(expected, model[0].model.encoder.parameters(), retain_graph=True)
         terms = loss(fresh(columns))

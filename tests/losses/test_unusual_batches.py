@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from unittest import mock
 
 import pytest
 import torch
@@ -19,26 +20,17 @@ from st_contrastive import (
     SimCSELoss,
     TwinsLoss,
 )
-from st_contrastive.encoder import grouping
+from st_contrastive.encoder import passes
 from st_contrastive.encoder.model import ModelState
-from tests.conftest import SMALL
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-]
-
-
-def with_encoder(model, encoder):
-    model[0].model = encoder
-    return model.train()
+from st_contrastive.losses import Step
+from tests.cases import SMALL, with_encoder
 
 
 @pytest.fixture
 def no_pass_costs(monkeypatch):
     """Rows of different length always go through the encoder apart."""
-    cheapest = grouping.cheapest_groups
-    monkeypatch.setattr(grouping, "cheapest_groups", lambda lengths: cheapest(lengths, pass_cost=0))
+    cheapest = passes.cheapest_groups
+    monkeypatch.setattr(passes, "cheapest_groups", lambda lengths: cheapest(lengths, pass_cost=0))
 
 
 class GlobalFirst(Transformer):
@@ -78,12 +70,15 @@ def vectors_of(loss, batch):
     """What a loss contrasts, by its own passes."""
     seen = []
     if isinstance(loss, TwinsLoss):
-        terms = loss._terms
-        loss._terms = lambda views: seen.append((views.anchor, views.identical)) or terms(views)
+        contrast = loss._contrast
+        loss._contrast = lambda step, views: seen.append((views.anchor, views.identical)) or contrast(step, views)
+        loss([dict(column) for column in batch])
     else:
-        contrast = loss.contrast
-        loss.contrast = lambda *views, **more: seen.append(views) or contrast(*views, **more)
-    loss([dict(column) for column in batch])
+        contrast = Step.info_nce
+        with mock.patch.object(
+            Step, "info_nce", lambda *views, **more: seen.append(views[1:]) or contrast(*views, **more)
+        ):
+            loss([dict(column) for column in batch])
     return seen[0]
 
 
@@ -238,22 +233,25 @@ TEXT_LOSSES = {
 
 @pytest.mark.parametrize("name", TEXT_LOSSES)
 def test_batches_of_one_sentence(build, sentences, name):
-    """One is an epoch's last batch; two in a row are warned of, once."""
+    """One is an epoch's last batch; as the first, or in an evaluation, it is warned of, once."""
     model = build("bert-mlm")
     lone, batch = model.preprocess(sentences[:1]), model.preprocess(sentences)
     loss = TEXT_LOSSES[name](model)
+    loss([dict(batch)])
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", ".*batches of one")
+        warnings.filterwarnings("error", ".*batch of one")
         for _ in range(2):
-            terms = loss([dict(lone)])
-            assert terms.get("contrastive").item() == 0
+            assert loss([dict(lone)])["contrastive"].item() == 0
+        model.eval()
+        with torch.no_grad():
             loss([dict(batch)])
+    with pytest.warns(UserWarning, match="batch of one sentence"), torch.no_grad():
         loss([dict(lone)])
-    with pytest.warns(UserWarning, match="two batches of one sentence"):
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("error", ".*batch of one")
         loss([dict(lone)])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", ".*batches of one")
-        loss([dict(lone)])
+    with pytest.warns(UserWarning, match="batch of one sentence"):
+        TEXT_LOSSES[name](model.train())([dict(lone)])
 
 
 def test_one_sentence_leaves_batchnorm_alone(build, sentences):

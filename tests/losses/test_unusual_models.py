@@ -24,19 +24,7 @@ from st_contrastive import (
     TwinsLoss,
 )
 from st_contrastive.encoder.model import get_encoder, has_dropout, learned_positions
-from tests.conftest import SMALL, Standardised
-from tests.filters import TRAINING
-from tests.losses.test_refusals import LOSSES
-from tests.losses.test_unusual_batches import with_encoder
-
-pytestmark = [
-    *TRAINING,
-    pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only"),
-    pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head"),
-    pytest.mark.filterwarnings("ignore:TwinsLoss was given one column"),
-    pytest.mark.filterwarnings("ignore:model is a decoder that is read at its first token"),
-]
-
+from tests.cases import LOSSES, SMALL, Standardised, with_encoder
 
 # Texts longer than the positions.
 
@@ -205,7 +193,7 @@ def test_settings_with_one_entry_a_layer(build, sentences):
     model = with_encoder(build(), transformers.LongformerModel(config, add_pooling_layer=False))
     assert SimCSELoss(model, mlm_weight=0.1).mlm_head.network.config.attention_window == [4]
     loss = InfoCSELoss(model, split_layer=1, extra_layers=2)
-    assert loss.auxiliary.network.config.attention_window == [4, 8, 8]
+    assert loss.auxiliary.encoder.config.attention_window == [4, 8, 8]
     assert torch.isfinite(loss([model.preprocess(sentences)]).total)
 
 

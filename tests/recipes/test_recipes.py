@@ -10,7 +10,7 @@ from transformers.trainer_utils import IntervalStrategy
 from st_contrastive import recipes
 from st_contrastive.cli.recipes import as_yaml
 from st_contrastive.recipes import Recipe
-from st_contrastive.recipes._build import resolve_settings, takes
+from st_contrastive.recipes._settings import resolve_settings, takes
 
 ALL = {name: recipes.load(name) for name in recipes.names()}
 FULL = {

@@ -27,9 +27,7 @@ from transformers import TrainerCallback
 
 from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.loss_state import missing_files
-from tests.conftest import SENTENCES
-from tests.methods import every_method, method_of
-from tests.training.conftest import arguments_of
+from tests.cases import SENTENCES, arguments_of, every_method, method_of
 
 STEPS, EACH = 11, 3
 #: Options of the loss, and text columns.

@@ -23,9 +23,7 @@ import st_contrastive as stc
 from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
 from st_contrastive.encoder.token_batch import CorruptedTokens
 from st_contrastive.training import ContrastiveTrainer
-from tests.conftest import SENTENCES, switch_off_dropout
-from tests.methods import every_method, method_of
-from tests.training.conftest import arguments_of
+from tests.cases import SENTENCES, arguments_of, every_method, method_of, switch_off_dropout
 
 #: Options of the loss, and text columns.
 GATHERING = {
@@ -131,12 +129,12 @@ def check_gradients(bert, german):
             theirs = torch.cat([whole[n].flatten() for n in names])
             assert theirs.norm() > 1e-6
             errors[part] = ((mine - theirs).norm() / theirs.norm()).item()
-            assert errors[part] < (1e-5 if dtype == torch.float32 else 1e-7), (case, name, part, errors)
+            assert errors[part] < (1e-4 if dtype == torch.float32 else 1e-7), (case, name, part, errors)
         for key, value in buffers.items():
             if "keys" not in key:  # which have as many places a slot as the largest batch
                 torch.testing.assert_close(own_buffers[key], value, rtol=1e-4, atol=1e-6)
         if queue is not None:
-            for ours, theirs in zip(own_queue.entries(), queue.entries(), strict=True):
+            for ours, theirs in zip(own_queue.keys_and_weights(), queue.keys_and_weights(), strict=True):
                 torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
         if dist.get_rank() == 0:
             found = ", ".join(f"{part} {error:.1e}" for part, error in errors.items())

@@ -9,10 +9,7 @@ from sentence_transformers import SentenceTransformer
 import st_contrastive as stc
 from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.card import add_to_card
-from tests.conftest import without_the_package
-from tests.filters import TRAINING
-
-pytestmark = [*TRAINING]
+from tests.cases import without_the_package
 
 
 @pytest.fixture

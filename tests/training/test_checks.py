@@ -19,10 +19,9 @@ from st_contrastive import distributed
 from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.checks import ARGUMENTS_AND_DATA, remedy_of_collapse, run
 from st_contrastive.training.start import Start
-from tests.filters import TRAINING
-from tests.training.conftest import state_of
+from tests.cases import state_of
 
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
+pytestmark = [pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
 
 
 @pytest.fixture
@@ -95,12 +94,9 @@ def test_an_optimizer_without_the_losses_parameters(build, of):
     of(loss, optimizers=(whole, None)).train()
     assert not torch.equal(before["head.linear.weight"], loss.head.linear.weight)
     plain = stc.TwinsLoss(build())  # owns no parameter
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "TwinsLoss was given one column")
-        assert of(plain, optimizers=(torch.optim.AdamW(plain.model.parameters()), None)).train().global_step == 1
+    assert of(plain, optimizers=(torch.optim.AdamW(plain.model.parameters()), None)).train().global_step == 1
 
 
-@pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
 def test_batches_of_one_sentence_need_a_queue(build, of):
     loss = stc.SimCSELoss(build())
     with pytest.raises(ValueError, match="per_device_train_batch_size 1 leaves no other sentence"):
@@ -253,7 +249,6 @@ def test_texts_that_are_cut_to_the_same_tokens(build, arguments, sentences, meth
         trainer(0.1).train()
 
 
-@pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")
 @pytest.mark.parametrize(("loss", "held"), [(stc.TwinsLoss, 16), (stc.MomentumContrastLoss, 164)])
 def test_a_corpus_that_the_queue_holds_whole(build, of, loss, held):
     with pytest.warns(UserWarning, match=f"has 10 rows, and {loss.__name__}'s queue and a batch {held}: from"):

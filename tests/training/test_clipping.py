@@ -9,9 +9,6 @@ import torch
 from transformers import TrainerCallback
 
 from st_contrastive.training import ContrastiveTrainer
-from tests.filters import TRAINING
-
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
 
 
 class Gradients(TrainerCallback):

@@ -12,9 +12,6 @@ from transformers import TrainerCallback
 from st_contrastive import SimCSELoss, text_dataset
 from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.collapse import find_collapse
-from tests.filters import TRAINING
-
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
 
 
 class After(TrainerCallback):
@@ -51,8 +48,8 @@ def test_a_term_that_ends_where_equal_vectors_have_it(made, arguments, method):
 class Own(SimCSELoss):
     """A user's loss with a term of its own name."""
 
-    def compute_terms(self, columns, labels):
-        return {"mine": 8 * super().compute_terms(columns, labels)["contrastive"]}
+    def compute_terms(self, step, batches, labels):
+        return {"mine": 8 * super().compute_terms(step, batches, labels)["contrastive"]}
 
     def chance_levels(self, batch_size):
         return {"mine": 8 * self.chance_level(batch_size)}

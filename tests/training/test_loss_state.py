@@ -12,11 +12,9 @@ from torch import nn
 
 import st_contrastive as stc
 from st_contrastive.training import LossStateError, load_loss_state, save_loss_state
-from tests.training.conftest import CASES
+from tests.cases import TRAINED_CASES
 
 FILE = "loss_state.safetensors"
-
-pytestmark = pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")
 
 
 def owned(loss):
@@ -28,7 +26,7 @@ def assert_same(first, second):
     assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 
-@pytest.mark.parametrize("method", CASES)
+@pytest.mark.parametrize("method", TRAINED_CASES)
 def test_what_is_saved_is_what_is_read(made, tmp_path, method):
     loss, data = made(method)
     columns = [name for name in data.column_names if name != "label"]

@@ -9,9 +9,6 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 import st_contrastive as stc
 from st_contrastive.training import ContrastiveTrainer
 from st_contrastive.training.prompts import column_prompts
-from tests.filters import TRAINING
-
-pytestmark = [*TRAINING]
 
 QUERY, DOCUMENT, DEFAULT = "the cat", "dogs run", "rain falls"
 

@@ -15,11 +15,7 @@ from transformers import TrainerCallback
 import st_contrastive as stc
 from st_contrastive import SimCSELoss
 from st_contrastive.training import ContrastiveTrainer, LossStateError, load_loss_state, save_loss_state
-from tests.filters import TRAINING
-from tests.selection import crossed
-from tests.training.conftest import CASES, ByStep, assert_equal, state_of
-
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:The encoder's checkpoint has no masked-LM head")]
+from tests.cases import TRAINED_CASES, ByStep, assert_equal, crossed, state_of
 
 
 @pytest.fixture
@@ -33,7 +29,7 @@ def logs_of(trainer):
     return [log for log in trainer.state.log_history if "train_runtime" not in log]
 
 
-@pytest.mark.parametrize("method", crossed(CASES, quick=("twins", "infocse").__contains__))
+@pytest.mark.parametrize("method", crossed(TRAINED_CASES, quick=("twins", "infocse").__contains__))
 def test_a_resumed_run_equals_an_uninterrupted_one(trainer, method):
     """Weights, what the loss owns, and the logs: the checkpoint of step 4 falls between those of steps 3 and 6."""
     whole = trainer(method, logging_steps=3)

@@ -13,10 +13,7 @@ from transformers import TrainerCallback
 
 import st_contrastive as stc
 from st_contrastive.training import ContrastiveTrainer
-from tests.filters import TRAINING
-from tests.training.conftest import assert_equal, state_of
-
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:TwinsLoss was given one column")]
+from tests.cases import assert_equal, state_of
 
 LONG = "the cat " * 100
 

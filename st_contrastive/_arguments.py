@@ -1,0 +1,101 @@
+"""Arguments of constructors, checked by their annotations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Lt
+
+#: A share of a whole.
+Share: TypeAlias = Annotated[float, Ge(0), Le(1)]
+PositiveShare: TypeAlias = Annotated[float, Gt(0), Le(1)]
+#: What a moving average keeps of itself.
+Momentum: TypeAlias = Annotated[float, Ge(0), Lt(1)]
+#: The weight of a loss's term.
+Weight: TypeAlias = Annotated[float, Ge(0)]
+Positive: TypeAlias = Annotated[float, Gt(0)]
+Count: TypeAlias = Annotated[int, Ge(1)]
+CountOrZero: TypeAlias = Annotated[int, Ge(0)]
+
+_BOUNDS: tuple[tuple[type[Any], str, str, Callable[[Any, Any], bool]], ...] = (
+    (Ge, "ge", "of at least", lambda value, bound: value >= bound),
+    (Gt, "gt", "above", lambda value, bound: value > bound),
+    (Le, "le", "at most", lambda value, bound: value <= bound),
+    (Lt, "lt", "below", lambda value, bound: value < bound),
+)
+
+
+def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Require of each argument what its annotation says: a choice, a flag, a number in a range, a class.
+
+    Annotations of other kinds are not checked.
+
+    Raises:
+        ValueError: the message names the argument, what it may be, and what was given.
+
+    Example:
+        >>> def build(temperature: Positive = 0.05, head: Literal["tanh"] | None = None) -> None: ...
+        >>> check_arguments(build, {"temperature": 0.1, "head": "relu"})
+        Traceback (most recent call last):
+        ValueError: head must be 'tanh' or None, got 'relu'.
+    """
+    for name, hint in _hints(function).items():
+        if name in arguments and not _accepts(hint, arguments[name]):
+            raise ValueError(f"{name} must be {_described(hint)}, got {arguments[name]!r:.80}.")
+
+
+@cache
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):  # of a class of the user's, with names for the type checker alone
+        return {}
+
+
+def _accepts(hint: Any, value: Any) -> bool:
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return any(_accepts(part, value) for part in get_args(hint))
+    if origin is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in get_args(hint))
+    if origin is Annotated:
+        kind, *bounds = get_args(hint)
+        return _accepts(kind, value) and all(
+            holds(value, getattr(bound, name))
+            for bound in bounds
+            for each, name, _, holds in _BOUNDS
+            if isinstance(bound, each)
+        )
+    if hint is int:
+        return isinstance(value, Integral) and not isinstance(value, bool)
+    if hint is float:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    kind = origin or hint
+    return isinstance(value, kind) if isinstance(kind, type) else True
+
+
+def _described(hint: Any) -> str:
+    """What a value may be, as the message says it."""
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        *parts, last = map(_described, get_args(hint))
+        return f"{', '.join(parts)} or {last}"
+    if origin is Literal:
+        *choices, last = map(repr, get_args(hint))
+        return f"{', '.join(choices)} or {last}" if choices else last
+    if origin is Annotated:
+        kind, *bounds = get_args(hint)
+        phrases = [
+            f"{phrase} {getattr(bound, name):g}"
+            for bound in bounds
+            for each, name, phrase, _ in _BOUNDS
+            if isinstance(bound, each)
+        ]
+        return f"{_described(kind)} {' and '.join(phrases)}"
+    words = {int: "a whole number", float: "a number", bool: "True or False", str: "a string", NoneType: "None"}
+    return words.get(hint) or f"of type {getattr(origin or hint, '__name__', hint)}"

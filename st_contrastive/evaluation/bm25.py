@@ -1,0 +1,64 @@
+"""Search by words, and its mixture with an encoder's similarities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from st_contrastive._checks import require_number
+
+#: Weight of the encoder in the mixture; BM25 has the rest.
+WEIGHT = 0.7
+
+
+class BM25:
+    """Lucene's BM25 (Robertson and Zaragoza, 2009; k1 = 1.5, b = 0.75) over texts, by ``bm25s``.
+
+    Words are stemmed where PyStemmer knows the language, and stop words are left out where ``bm25s`` lists them.
+    An ImportError names the extra where it is not installed.
+    """
+
+    def __init__(self, texts: Sequence[str], *, language: str = "en") -> None:
+        try:
+            import bm25s
+            import Stemmer
+        except ImportError as error:
+            raise ImportError("BM25 needs bm25s and PyStemmer: pip install 'st_contrastive[search]'.") from error
+        self._tokenize, self._index, self._count = bm25s.tokenize, bm25s.BM25(), len(texts)
+        self._options: dict[str, Any] = {"stopwords": [], "return_ids": False, "show_progress": False}
+        with suppress(KeyError):  # a language without a stemmer
+            self._options["stemmer"] = Stemmer.Stemmer(language)
+        with suppress(ValueError):  # or without a list of stop words
+            self._tokenize("", **self._options | {"stopwords": language})
+            self._options["stopwords"] = language
+        words = self._tokenize([*texts], **self._options)
+        self._has_words = any(words)
+        if self._has_words:
+            self._index.index(words, show_progress=False)
+
+    def scores(self, queries: Sequence[str]) -> NDArray[np.float64]:
+        """(Q, N) scores of the N documents for Q queries; 0 where they share no word."""
+        words, nothing = self._tokenize([*queries], **self._options), np.zeros(self._count)
+        return np.stack([self._index.get_scores(own) if own and self._has_words else nothing for own in words])
+
+
+def mix(similarities: NDArray[Any], words: NDArray[Any], weight: float = WEIGHT) -> NDArray[np.float64]:
+    """``weight * z(similarities) + (1 - weight) * z(words)``, (Q, N): z-scores over the N documents of each query.
+
+    >>> mix(np.array([[0.8, 0.2]]), np.array([[0.0, 9.0]]))
+    array([[ 0.4, -0.4]])
+    """
+    require_number("weight", weight, most=1)
+    return weight * standardised(similarities) + (1 - weight) * standardised(words)
+
+
+def standardised(scores: NDArray[Any]) -> NDArray[np.float64]:
+    """(Q, N) scores of mean 0 and standard deviation 1 in each row; equal ones are 0."""
+    centred = scores - scores.mean(axis=1, keepdims=True, dtype=np.float64)
+    deviation = centred.std(axis=1, keepdims=True)
+    scaled: NDArray[np.float64] = np.divide(centred, deviation, out=np.zeros_like(centred), where=deviation > 0)
+    return scaled

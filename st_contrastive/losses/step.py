@@ -1,0 +1,120 @@
+"""A step: what a loss computes the terms of one batch with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from st_contrastive import distributed
+from st_contrastive.encoder.passes import ChunkFunction, ChunkInput, RowChunks, sentence_vectors
+from st_contrastive.encoder.token_batch import TokenBatch
+from st_contrastive.objectives import info_nce
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch's pass through the model, and its contrast. ``TextLoss.forward`` makes one for each batch.
+
+    A function given to :meth:`in_chunks` or :meth:`token_mean` may run again in the backward pass, and on some of the
+    rows at a time: it changes no state and draws no random tokens.
+
+    With ``gather_across_devices`` the rows of all processes are one batch. The terms of the processes must then average
+    to those of one process with all rows. :meth:`info_nce` and :meth:`token_mean` see to this; any other mean over rows
+    goes through :meth:`weighted`, and any other sum is divided by :meth:`mean_count`.
+
+    Args:
+        model: the encoder, in its wrappers.
+        temperature: tau of :meth:`info_nce`.
+        is_learning: whether it is a step of training, in which queues and statistics change.
+        is_first: whether it is the first of these.
+        chunks: how rows go through the encoder.
+        row_counts: the rows of each process, if the rows of all are one batch.
+    """
+
+    model: nn.Module
+    temperature: float = 0.05
+    is_learning: bool = False
+    is_first: bool = False
+    chunks: RowChunks = field(default_factory=RowChunks)
+    row_counts: tuple[int, ...] = ()
+
+    def encode(self, *views: TokenBatch) -> tuple[Tensor, ...]:
+        """The sentence vectors (N, d) of each view; the views of a row go through the encoder in one pass."""
+        return self.in_chunks(partial(sentence_vectors, self.model), *views)
+
+    def in_chunks(self, function: ChunkFunction, *inputs: ChunkInput) -> tuple[Any, ...]:
+        """``function(*inputs)``, computed at once, in mini-batches, or in groups of rows of similar length.
+
+        Args:
+            function: treats each row by itself, and gives tensors with an entry for each row, or None.
+            inputs: what it is given, each with an entry for each row, at least one of them a TokenBatch.
+        """
+        return self.chunks.map(function, inputs).in_order()
+
+    def token_mean(self, function: ChunkFunction, *inputs: ChunkInput) -> tuple[Tensor, ...]:
+        """Means, computed as in :meth:`in_chunks`: ``function(*inputs)`` gives sums and, last, the number of things in
+        each; 0 where there is none."""
+        *sums, count = self.chunks.map(function, inputs).sums()
+        divisor = self.mean_count(count)
+        return tuple(total / divisor for total in sums)
+
+    def apply_head(self, head: nn.Module | None, *views: Tensor) -> tuple[Tensor, ...]:
+        """The views (N, d) after a head, in one call of it: their rows share its BatchNorm's statistics, with
+        ``gather_across_devices`` those of all devices. None leaves them as they are."""
+        if head is None:
+            return views
+        # The model may be bfloat16 and the head float32.
+        rows = torch.cat(views).to(next(head.parameters()).dtype)
+        if self.is_gathered and any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
+            counts = [len(views) * count for count in self.row_counts]
+            own = len(views) * self.first_row
+            made = head(distributed.gather_rows(rows, counts))[own:][: len(rows)]
+        else:
+            made = head(rows)
+        return tuple(made.chunk(len(views)))
+
+    def info_nce(
+        self, anchors: Tensor, positives: Tensor, negatives: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
+        """InfoNCE at the loss's temperature, against the positives of all devices where rows are gathered; see
+        :func:`st_contrastive.objectives.info_nce`."""
+        mean = info_nce(
+            anchors,
+            self.gather(positives),
+            temperature=self.temperature,
+            negatives=negatives,
+            negative_weights=weights,
+            offset=self.first_row,
+        )
+        return self.weighted(mean)
+
+    def gather(self, vectors: Tensor) -> Tensor:
+        """The rows (P, d) of all devices with ``gather_across_devices``, else the rows (N, d). This device's begin at
+        ``first_row``."""
+        return distributed.gather_rows(vectors, self.row_counts) if self.is_gathered else vectors
+
+    def weighted(self, mean: Tensor, weight: float = 1.0) -> Tensor:
+        """A mean over this process's rows, times a weight and what corrects for processes with fewer rows than others,
+        as in a last batch."""
+        if self.is_gathered:
+            weight *= self.row_counts[distributed.rank()] * len(self.row_counts) / sum(self.row_counts)
+        return mean if weight == 1 else weight * mean
+
+    def mean_count(self, count: Tensor) -> Tensor:
+        """The divisor of a sum over ``count`` things of this device, such as masked tokens: with
+        ``gather_across_devices`` the mean of all devices' counts."""
+        return distributed.mean_count(count) if self.is_gathered else count.clamp(min=1)
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether the rows of several processes are one batch."""
+        return len(self.row_counts) > 1
+
+    @property
+    def first_row(self) -> int:
+        """The index of this process's first row in the batch."""
+        return sum(self.row_counts[: distributed.rank()]) if self.is_gathered else 0

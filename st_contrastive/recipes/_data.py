@@ -1,0 +1,100 @@
+"""What a run trains on and is scored on, as its settings ask."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeAlias
+
+from datasets import Dataset
+from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
+
+from st_contrastive import inputs
+from st_contrastive._checks import require_choice
+from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
+from st_contrastive.inputs.readers import get_language
+from st_contrastive.methods import METHODS, Method
+from st_contrastive.settings import RunSettings
+
+Data: TypeAlias = str | Path | Sequence[str] | Dataset
+
+
+def read_texts(
+    source: Data, column: str | Sequence[str] | None = None, *, segment: str | None = None, pairs: str | None = None,
+    repeats: bool = False,
+) -> Dataset:  # fmt: skip
+    """Texts in the column ``sentence``, or pairs in ``sentence`` and ``other``, as the settings of these names ask.
+
+    A comma stands between two columns: a name that has one is given alone in a list.
+    """
+    require_choice("pairs", pairs, (None, "columns", "first"))
+    columns = column.split(",") if isinstance(column, str) else [*(column or ())]
+    if pairs is None and len(columns) < 2:
+        name = columns[0] if columns else None
+        return inputs.load_sentences(source, column=name, segment=segment or "lines", repeats=repeats)
+    language = get_language(segment or "lines")
+    if pairs == "first":
+        return inputs.load_pairs(source, columns=columns, pairs=pairs, language=language or "en")
+    if language is not None:
+        raise ValueError(f"segment={segment!r} cuts one column: two are read as they are. Leave it out.")
+    return inputs.load_pairs(source, columns=[name.strip() for name in columns] or ("title", "body"))
+
+
+def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvaluator | None]:
+    """The texts to train on, and the evaluator."""
+    evaluator = None if run.dev is None or run.dev == "corpus" else STSEvaluator(run.dev, "dev")
+    if run.augment is not None:
+        _require_column("constructed" if "antonyms" in run.augment else "other", "augment", run, method)
+    if run.translations is not None:
+        _require_column("translation", "translations", run, method)
+        if run.data is not None or run.dev == "corpus":
+            raise ValueError("translations holds the sentences too: leave data, and dev='corpus', out.")
+        if run.languages is None:
+            return inputs.load_translations(run.translations), evaluator
+        return inputs.load_translations(run.translations, languages=tuple(run.languages)), evaluator  # type: ignore[arg-type]
+    if run.data is None:
+        raise ValueError("data is missing: name the training text.")
+    whole = run.dev == "corpus" and run.pairs is None  # whole documents are held out, and the others cut then
+    segment = None if whole else run.segment
+    dataset = read_texts(run.data, run.column, segment=segment, pairs=run.pairs, repeats=run.repeats)
+    if "other" in dataset.column_names:
+        _require_column("other", "column" if run.pairs is None else "pairs", run, method)
+        if run.augment is not None:
+            raise ValueError(f"augment={run.augment!r} makes a second column, and pairs have one: leave it out.")
+    return _hold_out(dataset, run) if run.dev == "corpus" else (dataset, evaluator)
+
+
+def _require_column(column: str, setting: str, run: RunSettings, method: Method) -> None:
+    """Require a method that takes the column which the setting makes."""
+    if column not in method.columns:
+        takers = ", ".join(other.name for other in METHODS.values() if column in other.columns)
+        remedy = "Name one column, or take another loss." if setting == "column" else "Leave it out."
+        given = asdict(run)[setting]
+        raise ValueError(f"{setting}={given!r} goes with the loss {takers}, not {method.name}. {remedy}")
+
+
+def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEvaluator]:
+    """The documents to train on, and an evaluator on others: a tenth, and more of few documents."""
+    documents = documents.shuffle(seed=42)
+    count = min(1000, max(len(documents) // 10, min(200, len(documents) // 3)))
+    if count < CorpusEvaluator.min_documents:
+        raise ValueError(
+            f"dev='corpus': {len(documents)} documents are too few to hold some out. At least "
+            f"{3 * CorpusEvaluator.min_documents} are needed, of two sentences or more. Name graded pairs, or none."
+        )
+    held_out, body = documents.select(range(count)), documents.column_names[-1]
+    texts = ["\n\n".join(row.values()) for row in held_out]
+    evaluator = CorpusEvaluator(texts, language=get_language(run.segment or "sentences") or "en")
+    bodies = set(held_out[body])  # another row may repeat one
+    rest = documents.select(range(count, len(documents))).filter(
+        lambda rows: [row not in bodies for row in rows], input_columns=body, batched=True, load_from_cache_file=False
+    )
+    # For describe: what the first reading left out, and the second.
+    counts = {**json.loads(documents.info.description), "held out": len(documents) - len(rest)}
+    if run.segment is not None and body == "sentence":
+        rest = inputs.load_sentences(rest, column=body, segment=run.segment, repeats=run.repeats)
+        counts = {**json.loads(rest.info.description), **counts}
+    rest.info.description = json.dumps(counts)
+    return rest, evaluator

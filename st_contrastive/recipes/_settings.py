@@ -1,0 +1,93 @@
+"""A recipe's settings, with what is given in their place."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from numbers import Real
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from sentence_transformers import SentenceTransformerTrainingArguments as TrainingArguments
+
+from st_contrastive.methods import Method, find_method
+from st_contrastive.recipes._recipe import Recipe, load
+from st_contrastive.settings import Location, RunSettings
+
+#: Types of the Trainer's arguments, and of the settings of a run beside those that choose its recipe; by name.
+TRAINING = {field.name: get_type_hints(TrainingArguments)[field.name] for field in dataclasses.fields(TrainingArguments)
+            if field.init}  # fmt: skip
+RUN = {name: kind for name, kind in get_type_hints(RunSettings).items() if name not in ("recipe", "loss", "stage1")}
+
+
+def resolve_settings(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's settings with the overrides in their place, and its loss; None removes a setting."""
+    chosen = load(recipe) if isinstance(recipe, str) else recipe
+    method = find_method(chosen.loss)
+    settings = {**chosen.settings, **overrides}
+    for name, other in (("max_steps", "num_train_epochs"), ("num_train_epochs", "max_steps")):
+        if name in overrides and other not in overrides:  # the recipe's, which might end the run first
+            settings.pop(other, None)
+    for name, value in settings.items():
+        if not takes(chosen, name):
+            raise TypeError(
+                f"{name} is no argument of {method.loss} ({', '.join(loss_arguments(method))}), nor of "
+                f"SentenceTransformerTrainingArguments, nor one of {', '.join(RUN)}."
+            )
+        settings[name] = _typed(name, value, {**TRAINING, **RUN}.get(name, Any))
+    steps, epochs = settings.get("max_steps", -1), settings.get("num_train_epochs", 1)
+    if steps == 0 or (steps < 0 and epochs <= 0):  # the Trainer would make no step, or take 0 steps for all
+        raise ValueError(f"max_steps {steps} and num_train_epochs {epochs} leave nothing to train: give one above 0.")
+    removable = {*RUN, *method.checkpoints}
+    kept = {name: value for name, value in settings.items() if value is not None or name not in removable}
+    return {"loss": chosen.loss, **kept}
+
+
+def takes(recipe: Recipe, name: str) -> bool:
+    """Whether a run of the recipe has a setting of that name."""
+    return name in RUN or name in TRAINING or name in loss_arguments(find_method(recipe.loss))
+
+
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_GIVEN = ("self", "model")
+
+
+def loss_arguments(method: Method) -> dict[str, Any]:
+    """The arguments of the method's loss, beside the model, and their defaults.
+
+    Where it takes ``**options``, those of its base count too.
+    """
+    defaults: dict[str, Any] = {}
+    for constructor in (vars(each)["__init__"] for each in method.loss_class.__mro__ if "__init__" in vars(each)):
+        parameters = inspect.signature(constructor).parameters
+        own = {name: each.default for name, each in parameters.items() if each.kind not in _REST}
+        defaults = {**own, **defaults}
+        if all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+            break
+    return {name: default for name, default in defaults.items() if name not in _GIVEN}
+
+
+def defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What each setting is where it is not given."""
+    values: dict[str, Any] = {}
+    for field in (*dataclasses.fields(TrainingArguments), *dataclasses.fields(RunSettings)):
+        values[field.name] = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return {**values, **loss_arguments(find_method(settings["loss"]))}
+
+
+def _typed(name: str, value: Any, kind: Any) -> Any:
+    """The value, if it is a number or a text where one is needed: files of settings may hold the other."""
+    if isinstance(value, str) and not value.strip() and name != "prompts":  # as a path, the current folder
+        raise ValueError(f"{name} is empty: give a value, or leave it out.")
+    kinds = set(get_args(kind) or (kind,))
+    if kinds & {str, Location, list[str]}:
+        for text in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(text, Real) and not kinds & {bool, int, float}:
+                raise ValueError(f'{name} must be a text, got {text!r}. In a file of settings, quote it: "{text}".')
+    elif (value is not None or NoneType not in kinds) and (number := kinds & {bool, int, float}):
+        needed = number.pop()
+        if not isinstance(value, Real) or isinstance(value, bool) != (needed is bool) or (needed is int and value % 1):
+            raise ValueError(f"{name} must be of type {needed.__name__}, got {value!r}.")
+        return int(float(value)) if needed is int else value
+    return value

@@ -1,0 +1,74 @@
+"""The settings of a run, beside the arguments of its loss and of the Trainer: their names, types and help, once.
+
+The options of ``st-contrastive train``, the files that it reads and the arguments of ``recipes.run`` are these fields.
+Nothing here imports torch, which takes seconds: the help needs it.
+"""
+
+# ruff: noqa: RUF009 - each call makes a field
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NewType
+
+from st_contrastive.methods import METHODS, POOLINGS
+
+#: A file, a folder, or what else may stand in its place, such as a name on the hub.
+Location = NewType("Location", str)
+
+
+def _setting(metavar: str, text: str) -> Any:
+    return field(default=None, metadata={"metavar": metavar, "help": text})
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run is made of; ``None`` stands for what is not given."""
+
+    recipe: str | None = _setting("NAME", "own-text, or another that st-contrastive recipes lists")
+    loss: str | None = _setting("NAME", f"{', '.join(METHODS)}; or a loss of your own, my_module:MyLoss")
+    model: Location | None = _setting("NAME", "encoder to start from: a folder or a hub name")
+    data: Location | None = _setting(
+        "FILE", "text, csv, tsv, json(l) or parquet, also compressed; a folder; a data set of the hub"
+    )
+    output_dir: Location | None = _setting("DIR", "folder of the model and its checkpoints")
+    column: Sequence[str] | str | None = _setting(
+        "NAME", "column of --data that holds the texts; of two, such as title,body, each row is a pair"
+    )
+    pairs: str | None = _setting("HOW", "first: the first sentence of each document and the rest of it are a pair")
+    segment: str | None = _setting(
+        "HOW", "cut documents: sentences, by rules for English, or a language's code; default: lines"
+    )
+    repeats: bool = field(
+        default=False, metadata={"metavar": "true|false", "help": "train on exact repeats too, as the papers do"}
+    )
+    translations: Location | None = _setting(
+        "FILE", "twins: pairs of a sentence and its translation, in place of --data"
+    )
+    languages: list[str] | None = _setting("NAME", "twins: the two fields of --translations, such as en de")
+    augment: str | None = _setting(
+        "NAME[=RATE]",
+        "make the second text of each pair: repetition, deletion, insertion or synonyms for simcse and momentum, "
+        "antonyms for conisi",
+    )
+    dev: Location | None = _setting(
+        "FILE",
+        "graded pairs (sentence1, sentence2, score); stsb, the STS Benchmark's; or corpus, a test made of documents "
+        "that are held out of --data. It is scored before and after training, and the best weights are saved, which "
+        "may be those of the start",
+    )
+    mix: float | None = _setting(
+        "SHARE",
+        "also score the trained weights and the start's as a weighted average, SHARE being the trained part; without "
+        "--dev, save it",
+    )
+    stage1: Mapping[str, Any] | str | None = _setting(
+        "SETTINGS", 'infocse: what differs in the first stage, such as "{learning_rate: 1e-4}"'
+    )
+    pooling: str | None = _setting(
+        "NAME", f"{', '.join(POOLINGS)}; default: the model's own, else as in the loss's paper"
+    )
+    max_length: int | None = _setting("N", "tokens that training reads of a text; default: the model's own")
+    card_examples: bool = field(
+        default=False, metadata={"metavar": "true|false", "help": "let the model card quote the training text"}
+    )

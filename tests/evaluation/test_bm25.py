@@ -1,0 +1,68 @@
+"""BM25, and its mixture with an encoder."""
+
+from __future__ import annotations
+
+import builtins
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from st_contrastive.evaluation import BM25, mix
+
+DOCUMENTS = ["A cat sleeps", "Dogs barked and barked", "The boat"]
+
+
+def test_by_hand():
+    """idf * tf / (tf + k1 (1 - b + b length / mean length)); lengths count words that are no stop words."""
+    idf = math.log(1 + (3 - 1 + 0.5) / (1 + 0.5))
+    scores = BM25(DOCUMENTS).scores(["barking", "the cat", "horse", ""])
+    expected = np.zeros((4, 3))
+    expected[0, 1] = idf * 2 / (2 + 1.5 * (0.25 + 0.75 * 3 / 2))
+    expected[1, 0] = idf * 1 / (1 + 1.5 * (0.25 + 0.75 * 2 / 2))
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("language", "documents", "query"),
+    [
+        ("de", ["Die Häuser", "Das Boot"], "ein Haus"),
+        ("cs", ["starý dům", "loď"], "dům"),
+        ("zh", ["猫 狗狗", "船 船船"], "狗狗"),
+    ],
+)
+def test_languages(language, documents, query):
+    """Of Chinese there is no stemmer, and of Czech no list of stop words."""
+    first, second = BM25(documents, language=language).scores([query])[0]
+    assert first > second == 0
+
+
+def test_documents_without_words():
+    assert not BM25(["", "!"]).scores(["word", ""]).any()
+
+
+scores = st.lists(st.lists(st.floats(-100, 100), min_size=4, max_size=4), min_size=1, max_size=3).map(np.array)
+
+
+@given(scores, st.floats(0, 1))
+@settings(deadline=None, derandomize=True)
+def test_a_mixture_knows_no_scale(values, weight):
+    """The encoder's scale and offset don't count; equal scores count for nothing."""
+    words = np.arange(values.size).reshape(values.shape) % 3
+    np.testing.assert_allclose(mix(3 * values + 7, words, weight), mix(values, words, weight), atol=1e-6)
+    np.testing.assert_allclose(mix(np.ones_like(values), words, 0.7), mix(0 * values, words, 0.7))
+
+
+def test_the_extra_is_named(monkeypatch):
+    original = builtins.__import__
+
+    def missing(name, *args, **kwargs):
+        if name == "bm25s":
+            raise ImportError(name)
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(ImportError, match=r"st_contrastive\[search\]"):
+        BM25(DOCUMENTS)

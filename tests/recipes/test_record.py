@@ -1,0 +1,154 @@
+"""run.yaml: it holds in any folder, is written when training begins, and a resumed run is compared with it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+
+from st_contrastive import recipes
+from st_contrastive.cli import main
+from st_contrastive.recipes import Recipe
+from tests.cases import SENTENCES
+
+pytestmark = [pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only augmentation")]
+RECIPE = Recipe("", "simcse", {})
+
+
+class KilledError(Exception):
+    pass
+
+
+def kill_after_saving(trainer):
+    save = trainer._save_checkpoint
+
+    def then_kill(*args):
+        save(*args)
+        raise KilledError
+
+    trainer._save_checkpoint = then_kill
+
+
+@pytest.fixture(scope="module")
+def killed(checkpoint, tmp_path_factory):
+    """A folder with encoder/, corpus.txt and out/, a run of four steps that was killed after two."""
+    folder = tmp_path_factory.mktemp("killed")
+    shutil.copytree(checkpoint("bert"), folder / "encoder")
+    (folder / "corpus.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        with pytest.raises(KilledError):
+            recipes.run(RECIPE, on_trainer=kill_after_saving, **GIVEN)
+    return folder
+
+
+GIVEN = {
+    "model": "encoder", "data": "corpus.txt", "output_dir": "out", "max_steps": 4, "save_steps": 2,
+    "per_device_train_batch_size": 4, "logging_steps": 1,
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(killed, tmp_path, monkeypatch):
+    """A copy of it, which is the current folder."""
+    shutil.copytree(killed, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+CHANGES = [
+    ({"learning_rate": 1e-6}, "learning_rate is 1e-06, and was 5e-05"),
+    ({"weight_decay": 0.5}, "weight_decay is 0.5, and was 0.0"),
+    ({"per_device_train_batch_size": 2}, "per_device_train_batch_size is 2, and was 4"),
+    ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps is 2, and was 1"),
+    ({"seed": 7}, "seed is 7, and was 42"),
+    ({"optim": "sgd"}, "optim is 'sgd', and was 'adamw_torch_fused'"),
+    ({"temperature": 0.5}, "temperature is 0.5, and was 0.05"),
+    ({"max_steps": 3}, "max_steps is 3, and was 4"),
+    ({"max_length": 8}, "max_length is 8, and was None"),
+    ({"pooling": "mean"}, "pooling is 'mean', and was None"),
+    ({"model": "other"}, "model is 'other', and was 'encoder'"),
+    ({"data": "other.txt"}, "5 rows.*10 rows"),
+    ({"data": SENTENCES[::-1]}, "train_dataset is .*10 rows"),
+    ({"loss": "momentum"}, "loss is 'momentum', and was 'simcse'"),
+]
+
+
+@pytest.mark.parametrize(("change", "match"), CHANGES, ids=[next(iter(change)) for change, _ in CHANGES])
+def test_a_resumed_run_is_the_run(folder, change, match):
+    shutil.copytree("encoder", "other")
+    Path("other.txt").write_text("\n".join(SENTENCES[:5]), encoding="utf-8")
+    before = Path("out", "run.yaml").read_bytes()
+    recipe = Recipe("", change.get("loss", "simcse"), {})
+    given = {name: value for name, value in change.items() if name != "loss"}
+    with pytest.raises(ValueError, match=match) as caught:
+        recipes.run(recipe, resume_from_checkpoint="true", **{**GIVEN, **given})
+    assert "train anew" in str(caught.value)  # the remedy
+    assert Path("out", "run.yaml").read_bytes() == before
+
+
+def test_what_a_resumed_run_may_change_is_applied(folder):
+    more = {"max_steps": 6, "logging_steps": 2, "save_steps": 3, "mix": 0.5, "mini_batch_size": 2, "weight_decay": 0.0}
+    more |= {"data": SENTENCES, "model": folder / "encoder"}  # the same, by other names
+    run = recipes.run(RECIPE, resume_from_checkpoint=True, **{**GIVEN, **more})
+    assert (run.trainer.state.global_step, run.saved) == (6, "mixture")
+    recorded = recipes.parse(Path("out", "run.yaml").read_text(encoding="utf-8"))
+    assert (recorded["max_steps"], recorded["logging_steps"], recorded["mix"]) == (6, 2, 0.5)
+    steps = [entry["step"] for entry in run.trainer.state.log_history if "loss" in entry]
+    assert steps == [1, 2, 4, 6]
+
+
+def test_a_run_goes_on_where_its_encoder_has_moved(folder):
+    Path("moved").mkdir()
+    Path("encoder").rename("moved/encoder")
+    run = recipes.run(RECIPE, resume_from_checkpoint=True, **{**GIVEN, "model": "moved/encoder"})
+    assert run.trainer.state.global_step == 4
+
+
+def test_one_checkpoint_of_another_folder_is_compared_too(folder):
+    given = {**GIVEN, "output_dir": "new", "resume_from_checkpoint": "out/checkpoint-2"}
+    with pytest.raises(ValueError, match="learning_rate"):
+        recipes.run(RECIPE, **given, learning_rate=1e-6)
+    assert not Path("new").exists()
+    assert recipes.run(RECIPE, **given).trainer.state.global_step == 4
+
+
+def test_a_file_holds_in_any_folder(folder, killed, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    words = ["train", str(folder / "out" / "run.yaml"), "--max_steps", "1", "--output_dir"]
+    assert main([*words, "here"]) == 0
+    assert (elsewhere / "here" / "modules.json").is_file()
+    recorded = recipes.parse((elsewhere / "here" / "run.yaml").read_text(encoding="utf-8"))
+    assert recorded["output_dir"] == str(elsewhere / "here")
+    assert Path(recorded["model"]) == killed / "encoder"
+    assert not [*folder.rglob("here")]
+
+
+def test_a_name_on_the_hub_and_a_word_stay_as_they_are(folder):
+    settings = {"loss": "simcse", "model": "bert-base-uncased", "dev": "corpus", "data": "corpus.txt"}
+    Path("corpus").write_text("", encoding="utf-8")
+    located = recipes._record.located(settings)
+    assert located == {**settings, "data": str(folder / "corpus.txt")}
+
+
+def test_a_refused_run_leaves_no_file(checkpoint, tmp_path):
+    given = {"data": SENTENCES, "output_dir": tmp_path / "out", "model": str(checkpoint("bert"))}
+    for wrong in ({"per_device_train_batch_size": 1, "head": None}, {"temperature": -1}):
+        with pytest.raises(ValueError, match=r"per_device_train_batch_size 1|temperature"):
+            recipes.run(RECIPE, **given, **wrong, max_steps=1)
+        assert not (tmp_path / "out" / "run.yaml").exists()
+    recipes.run(RECIPE, **given, max_steps=1, per_device_train_batch_size=4)
+    assert (tmp_path / "out" / "run.yaml").is_file()
+
+
+def test_the_recipe_is_a_setting(checkpoint, tmp_path):
+    given = {"data": Dataset.from_dict({"text": SENTENCES}), "model": str(checkpoint("bert")), "max_steps": 1}
+    recipes.run("own-text", output_dir=tmp_path / "out", mix=None, per_device_train_batch_size=4, max_length=8, **given)
+    recorded = recipes.parse((tmp_path / "out" / "run.yaml").read_text(encoding="utf-8"))
+    assert recorded["recipe"] == "own-text"
+    assert recorded["mix"] is None  # which the recipe has
+    assert "loss" not in recorded
