@@ -206,20 +206,6 @@ def _blank_and_repeated_rows(start: Start) -> Iterator[Finding]:
             )
 
 
-def evaluated_alone(start: Start) -> Iterator[Finding]:
-    """A sentence that is alone in a batch has a loss of 0, which the Trainer averages with the others'."""
-    size = start.args.eval_batch_size
-    for part in start.evaluated:
-        ends_alone = part.size is not None and part.size % size == 1 and distributed.world_size() == 1
-        alone = size == 1 or (ends_alone and not start.args.dataloader_drop_last)
-        if alone and not all(loss.has_negatives(1) for loss in part.texts):
-            rows = f" and its {part.size} rows" if size > 1 else ""
-            yield UserWarning(
-                f"With per_device_eval_batch_size {size}{rows}, {part.name} has a batch of one sentence, which has no "
-                "other to be contrasted with: its loss of 0 counts in the mean. Take another size, or leave a row out."
-            )
-
-
 ARGUMENTS_AND_DATA: tuple[Check, ...] = (
     _searched_batch_size,
     _sharded_encoder,
@@ -234,7 +220,6 @@ ARGUMENTS_AND_DATA: tuple[Check, ...] = (
     _unread_labels,
     _no_step,
     _blank_and_repeated_rows,
-    evaluated_alone,
 )
 
 

@@ -105,14 +105,11 @@ class Start:
     losses: list[nn.Module]
     texts: list[TextLoss]
     parts: list[Part]
-    evaluated: list[Part]
 
     @classmethod
-    def of(cls, trainer: Any, eval_dataset: Any = None) -> Start:
-        """The start of a Trainer's run, or of an evaluation of other data than its own."""
-        parts = _parts(trainer, "train_dataset", trainer.train_dataset)
-        evaluated = _parts(trainer, "eval_dataset", trainer.eval_dataset if eval_dataset is None else eval_dataset)
-        return cls(trainer, distinct_losses(trainer.loss), text_losses(trainer.loss), parts, evaluated)
+    def of(cls, trainer: Any) -> Start:
+        """The start of a Trainer's run."""
+        return cls(trainer, distinct_losses(trainer.loss), text_losses(trainer.loss), _parts(trainer))
 
     @property
     def args(self) -> Any:
@@ -136,13 +133,13 @@ def by_name(data: Any) -> dict[str, Any]:
     return dict(data) if isinstance(data, dict) else {"": data}
 
 
-def _parts(trainer: Any, argument: str, given: Any) -> list[Part]:
-    """The datasets that losses of this package read."""
+def _parts(trainer: Any) -> list[Part]:
+    """The training datasets that losses of this package read."""
     parts = []
-    for name, data in by_name(given).items():
-        texts = text_losses(trainer.loss.get(name, {}) if isinstance(trainer.loss, dict) else trainer.loss)
+    for name, data in by_name(trainer.train_dataset).items():
+        texts = text_losses(trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss)
         if isinstance(data, (Dataset, IterableDataset)) and texts:
-            parts.append(Part(trainer, f"{argument}[{name!r}]" if name else argument, data, texts))
+            parts.append(Part(trainer, f"train_dataset[{name!r}]" if name else "train_dataset", data, texts))
     return parts
 
 

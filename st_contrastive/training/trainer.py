@@ -148,12 +148,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         )
         return has_prompts or bool(super().should_dataset_name_column_be_added(dataset, args, loss))
 
-    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """As in sentence-transformers; warns of batches of one sentence in a dataset that is given here."""
-        if eval_dataset is not None and not isinstance(eval_dataset, str):
-            checks.run([checks.evaluated_alone], Start.of(self, eval_dataset))
-        return super().evaluate(eval_dataset, *args, **kwargs)
-
     def _before_first_step(self) -> None:
         """Check the run, and restore what transformers does not."""
         checks.run(checks.BEFORE_THE_FIRST_STEP, Start.of(self))

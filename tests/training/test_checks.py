@@ -359,22 +359,18 @@ def test_pairs_with_labels(build, of, name, kind):
     of(stc.SimCSELoss(build()), data=data.remove_columns("other"))
 
 
-def test_an_evaluation_of_one_sentence(build, of, sentences, arguments):
-    def trainer(loss, rows, size):
-        data = stc.text_dataset([f"{text} {row}" for row, text in enumerate(sentences * 2)][:rows])
-        return ContrastiveTrainer(
-            loss.model, arguments(per_device_eval_batch_size=size), stc.text_dataset(sentences), data, loss
-        )
+@pytest.mark.parametrize(("rows", "size"), [(9, 8), (8, 1), (1, 8)])
+def test_an_evaluation_of_one_sentence(build, sentences, arguments, rows, size):
+    """Its loss of 0 counts in the mean: the loss warns of it."""
 
-    for rows, size in ((9, 8), (9, 4), (8, 1), (1, 8)):
-        with pytest.warns(UserWarning, match=f"per_device_eval_batch_size {size}.*eval_dataset has a batch of one"):
-            trainer(stc.SimCSELoss(build()), rows, size)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        run = trainer(stc.SimCSELoss(build()), 10, 8)
-        trainer(stc.MomentumContrastLoss(build()), 9, 8)  # has a queue
-    with pytest.warns(UserWarning, match="its 9 rows, eval_dataset has a batch of one"):
-        run.evaluate(stc.text_dataset(sentences[:9]))
+    def evaluate(loss, rows):
+        data = stc.text_dataset(sentences)
+        options = arguments(per_device_eval_batch_size=size)
+        ContrastiveTrainer(loss.model, options, data, data.select(range(rows)), loss).evaluate()
+
+    with pytest.warns(UserWarning, match="batch of one sentence.*batch size of 2 or more"):
+        evaluate(stc.SimCSELoss(build()), rows)
+    evaluate(stc.MomentumContrastLoss(build()), rows)  # has a queue
 
 
 def test_a_pooling_swapped_under_a_momentum_encoder(build, of):
