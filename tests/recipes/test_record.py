@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset
-from tests.filters import TRAINING
 
 from st_contrastive import recipes
 from st_contrastive.cli import main
 from st_contrastive.recipes import Recipe
-from tests.conftest import SENTENCES
+from tests.cases import SENTENCES
 
-pytestmark = [*TRAINING, pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only augmentation")]
+pytestmark = [pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only augmentation")]
 RECIPE = Recipe("", "simcse", {})
 
 
