@@ -14,7 +14,7 @@ from sentence_transformers import CrossEncoder, SentenceTransformer, SentenceTra
 from sentence_transformers.sentence_transformer.losses import DistillKLDivLoss
 from sentence_transformers.util import mine_hard_negatives
 
-from st_contrastive.evaluation import CorpusEvaluator
+from st_contrastive.evaluation import CorpusEvaluator, compare_paired
 from st_contrastive.inputs import load_pairs
 from st_contrastive.training import ContrastiveTrainer
 
@@ -30,22 +30,23 @@ def main(
     model = SentenceTransformer(encoder)
     pairs = load_pairs(table, columns=("title", "body")).shuffle(seed=42)
     held_out = min(500, len(pairs) // 5)
-    judge = CorpusEvaluator(pairs.select(range(held_out))["other"])
+    evaluator = CorpusEvaluator(pairs.select(range(held_out))["other"])
     pairs = pairs.select(range(held_out, len(pairs)))
     scored = mine_hard_negatives(
         pairs, model, anchor_column_name="sentence", positive_column_name="other", cross_encoder=CrossEncoder(teacher),
         range_min=1, range_max=50, num_negatives=4, output_format="n-tuple", output_scores=True, verbose=False,
     )  # fmt: skip
-    before = judge(model)
+    before = evaluator.judge(model)
     arguments = SentenceTransformerTrainingArguments(
         f"{output}/checkpoints", max_steps=steps, per_device_train_batch_size=16, learning_rate=2e-5,
         warmup_steps=0.1, save_strategy="no", report_to="none",
     )  # fmt: skip
     ContrastiveTrainer(model, arguments, scored, loss=DistillKLDivLoss(model)).train()
-    after = judge(model)
-    metric = judge.primary_metric
-    print(f"nDCG@10 of a sentence's own document: {100 * before[metric]:.1f} before, {100 * after[metric]:.1f} after.")
-    if after[metric] - before[metric] > judge.margin:
+    after = evaluator.judge(model)
+    comparison = compare_paired(before, after)
+    print(f"nDCG@10 of a sentence's own document: {100 * before.ndcg:.1f} before, {100 * after.ndcg:.1f} after.")
+    print(comparison)
+    if comparison.decision == "better":
         model.save_pretrained(output)
         print(f"Saved to {output}.")
     else:
