@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from numbers import Integral, Real
-from typing import Any
 
 
 def require_count(name: str, value: int, *, least: int = 1) -> None:
@@ -124,13 +123,6 @@ def _checked_texts(name: str, values: Iterable[str]) -> Iterator[str]:
         yield value
     if index < 0:
         raise ValueError(f"{name} is empty: give at least one string.")
-
-
-def require_instance(name: str, value: object, *kinds: type[Any]) -> None:
-    """Require an object of one of the classes, or None."""
-    if value is not None and not isinstance(value, kinds):
-        allowed = ", ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"{name} must be of type {allowed}, or None; got {value!r:.80} ({type(value).__name__}).")
 
 
 def warn(message: str) -> None:

@@ -58,14 +58,27 @@ def complete_file(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
+_PAGE = "a web page. Download the file itself, not the page that shows it"
+_UNPACK = "compressed by {}. Unpack it, or compress it as .gz"
 #: How files begin that are often met under another name: what they are, and the endings that may begin so.
 _BEGINNINGS: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
     (b"version https://git-lfs", "a Git LFS pointer. Fetch the file itself with `git lfs pull`", ()),
-    (b"<!doctype html", "a web page. Download the file itself, not the page that shows it", ()),
-    (b"<html", "a web page. Download the file itself, not the page that shows it", ()),
+    (b"<!doctype html", _PAGE, ()),
+    (b"<html", _PAGE, ()),
     (b"pk\x03\x04", "a zip archive. Let its name end in .zip, or unpack it", (".zip", ".bin", ".pt", ".pth", ".npz")),
     (b"\x1f\x8b", "compressed by gzip. Let its name end in .gz, or unpack it", (".gz",)),
+    (b"bzh", "compressed by bzip2. Let its name end in .bz2, or unpack it", (".bz2",)),
+    (b"\xfd7zxz", "compressed by xz. Let its name end in .xz, or unpack it", (".xz",)),
     (b"par1", "a Parquet table. Let its name end in .parquet", (".parquet",)),
+    (b"arrow1", "an Arrow table. Write it as .parquet", ()),
+    (b"%pdf-", "a PDF document. Extract its text", ()),
+    (b"\xd0\xcf\x11\xe0", "a document of an office program. Save it as .csv or .txt", ()),
+    (b"sqlite format", "an SQLite database. Export the texts as .csv", ()),
+    (b"\x28\xb5\x2f\xfd", _UNPACK.format("zstd"), ()),
+    (b"\x04\x22m\x18", _UNPACK.format("lz4"), ()),
+    (b"\xff\x06\x00\x00snappy", _UNPACK.format("snappy"), ()),
+    (b"7z\xbc\xaf", _UNPACK.format("7-Zip"), ()),
+    (b"rar!\x1a", _UNPACK.format("RAR"), ()),
 )
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 #: Endings of compressed files.
@@ -109,7 +122,9 @@ def unpacked(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     except (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise ValueError(f"{path} is not a whole {ending} file ({error}). Fetch or compress it again.") from error
+        raise ValueError(
+            f"{path} is truncated or not a valid {ending} file ({error}). Fetch or compress it again."
+        ) from error
 
 
 def _require_beginning(path: Path, start: bytes, name: str) -> None:
@@ -124,5 +139,6 @@ def _require_beginning(path: Path, start: bytes, name: str) -> None:
     has_zeros = max(even, odd) > len(start) / 8 and min(even, odd) < max(even, odd) / 4
     if has_zeros or start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ValueError(f"{path} is UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`.")
-    if 0 in start:
-        raise ValueError(f"{path} is not text: it holds zero bytes. Fetch it again, or extract its text.")
+    controls = sum(byte < 32 and byte not in b"\t\n\f\r\x1b" for byte in start)
+    if 0 in start or controls > 2 + len(start) / 50:
+        raise ValueError(f"{path} is not text: it holds control bytes. If it is compressed, unpack it or name it so.")

@@ -20,6 +20,7 @@ from st_contrastive.augmentations import (
     WordRepetition,
 )
 from st_contrastive.inputs import load_sentences, load_translations, translate_corpus
+from st_contrastive.inputs.readers import get_reading
 from st_contrastive.methods import METHODS
 from tests import foreign
 from tests.cases import every_method, method_of
@@ -106,12 +107,12 @@ def test_readers_account_for_every_row(texts, tmp_path):
     with gzip.open(path, "wt", encoding="ascii") as file:
         file.writelines(json.dumps({"en": text, "de": text[::-1]}) + "\n" for text in texts)
     data = load_sentences(path, column="en")
-    counts = json.loads(data.info.description)
+    reading = get_reading(data)
     assert data["sentence"][:] == expected
-    assert counts["rows"] == COUNT == len(data) + counts["empty"] + counts["repeated"]
+    assert reading.rows == COUNT == len(data) + sum(reading.left_out.values())
     pairs = load_translations(path)
-    counts = json.loads(pairs.info.description)
-    assert (counts["rows"], counts["empty"]) == (COUNT, COUNT - len(pairs))
+    reading = get_reading(pairs)
+    assert (reading.rows, reading.left_out["empty"]) == (COUNT, COUNT - len(pairs))
     assert pairs["sentence"][:] == [visible(text) for text in texts if visible(text) and visible(text[::-1])]
     translated = translate_corpus(texts, tmp_path / "pairs.jsonl", lambda batch: [text[::-1] for text in batch])
     assert load_translations(translated).to_dict() == pairs.to_dict()

@@ -45,30 +45,30 @@ class AntonymReplacement:
         pieces = split(text)
         words = [core(word) for _, word in pieces]
         antonyms: dict[int, str] = {}
-        for place, (_, word, _) in enumerate(words):
-            previous = words[place - 1][1].lower() if place else ""
-            if not word or (_is_name(words, place) and not text.isupper()):
+        for index, (_, word, _) in enumerate(words):
+            previous = words[index - 1][1].lower() if index else ""
+            if not word or (_is_name(words, index) and not text.isupper()):
                 continue
             if name := antonym(word.lower(), previous in _AUXILIARY):
-                antonyms[place] = _in_case_of(word, name)
+                antonyms[index] = _in_case_of(word, name)
         if not antonyms:
             return text
         count = max(1, round(self.rate * len(antonyms)))
-        for place in rng.sample(sorted(antonyms), count) if self.rate < 1 else antonyms:
-            space, _ = pieces[place]
-            before, _, after = words[place]
-            pieces[place] = (space, before + antonyms[place] + after)
-            if place and not before and not words[place - 1][2] and words[place - 1][1].lower() in ("a", "an"):
-                article = "an" if _TAKES_AN.match(antonyms[place]) else "a"
-                start, old, _ = words[place - 1]
-                pieces[place - 1] = (pieces[place - 1][0], start + _in_case_of(old, article, text.isupper()))
+        for index in rng.sample(sorted(antonyms), count) if self.rate < 1 else antonyms:
+            space, _ = pieces[index]
+            before, _, after = words[index]
+            pieces[index] = (space, before + antonyms[index] + after)
+            if index and not before and not words[index - 1][2] and words[index - 1][1].lower() in ("a", "an"):
+                article = "an" if _TAKES_AN.match(antonyms[index]) else "a"
+                start, old, _ = words[index - 1]
+                pieces[index - 1] = (pieces[index - 1][0], start + _in_case_of(old, article, text.isupper()))
         return join(pieces)
 
 
-def _is_name(words: list[tuple[str, str, str]], place: int) -> bool:
+def _is_name(words: list[tuple[str, str, str]], index: int) -> bool:
     """Whether a word is capitalised inside a text, or at its start with a capitalised word right after it."""
-    word = words[place][1]
-    if word.islower() or place > 0 or not word[1:].islower():
+    word = words[index][1]
+    if word.islower() or index > 0 or not word[1:].islower():
         return not word.islower()
     following = words[1] if len(words) > 1 else ("", "", "")
     return not words[0][2] and not following[0] and following[1][:1].isupper() and following[1] != "I"
@@ -93,9 +93,9 @@ class WordRepetition:
     def __call__(self, text: str, rng: random.Random) -> str:
         pieces = split(text)
         count = min(len(pieces), rng.randint(0, max(2, int(self.rate * len(pieces)))))
-        for place in sorted(rng.sample(range(len(pieces)), count), reverse=True):
-            word = pieces[place][1]
-            pieces.insert(place + 1, (space_before(word), word))
+        for index in sorted(rng.sample(range(len(pieces)), count), reverse=True):
+            word = pieces[index][1]
+            pieces.insert(index + 1, (space_before(word), word))
         return join(pieces) if count else text
 
 
@@ -115,7 +115,7 @@ class RandomDeletion:
 
 
 class RandomInsertion:
-    """Inserts max(1, int(rate * words)) synonyms of random words at random places (Wei and Zou, EMNLP 2019)."""
+    """Inserts max(1, int(rate * words)) synonyms of random words at random positions (Wei and Zou, EMNLP 2019)."""
 
     def __init__(self, rate: float = 0.1) -> None:
         require_number("rate", rate, most=1)
@@ -145,17 +145,17 @@ class SynonymReplacement:
         pieces = split(text)
         candidates = _with_synonyms(pieces)
         count = min(len(candidates), max(1, int(self.rate * len(pieces))))
-        for place, names in rng.sample(candidates, count):
-            space, word = pieces[place]
+        for index, names in rng.sample(candidates, count):
+            space, word = pieces[index]
             before, _, after = core(word)
-            pieces[place] = (space, before + rng.choice(names) + after)
+            pieces[index] = (space, before + rng.choice(names) + after)
         return join(pieces) if count else text
 
 
 def _with_synonyms(pieces: list[tuple[str, str]]) -> list[tuple[int, tuple[str, ...]]]:
-    """The places of lower-case words that have synonyms, and these."""
+    """The indices of lower-case words that have synonyms, and these."""
     words = enumerate(core(word)[1] for _, word in pieces)
-    return [(place, names) for place, word in words if word.islower() and (names := synonyms(word))]
+    return [(index, names) for index, word in words if word.islower() and (names := synonyms(word))]
 
 
 def split(text: str) -> list[tuple[str, str]]:

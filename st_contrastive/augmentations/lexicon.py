@@ -46,7 +46,9 @@ def require_wordnet() -> None:
     try:
         _reader(os.getpid())
     except (LookupError, OSError, ValueError, zipfile.BadZipFile) as error:
-        raise LookupError("NLTK finds no whole WordNet. Fetch it with `python -m nltk.downloader wordnet`.") from error
+        raise LookupError(
+            "NLTK cannot find a complete WordNet. Fetch it with `python -m nltk.downloader wordnet`."
+        ) from error
 
 
 @lru_cache(maxsize=200_000)

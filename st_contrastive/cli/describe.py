@@ -12,8 +12,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "describe",
         help="report on a file before training",
-        description="Print how many rows train would read and leave out, how many texts are longer than the model "
-        "reads, and three examples.",
+        description="Print how many rows train would read and leave out, which texts the model cuts, does "
+        "not know or can't tell apart, and three examples.",
     )
     parser.add_argument("data", type=name, metavar="FILE", help="as --data of train")
     parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
@@ -20,19 +21,20 @@ def foreign_kind(model: SentenceTransformer) -> str | None:
     if not isinstance(model[0], Transformer):
         return None
     config = model[0].model.config
-    for name in config.architectures or ():
-        if name.endswith("ForSequenceClassification"):
-            return f"a re-ranker or classifier ({name})"
-        if "ColBERT" in name:
-            return f"{_TOKEN_VECTORS} ({name})"
-    if not config.name_or_path:
-        return None
-    saved = load_file_path(config.name_or_path, "config_sentence_transformers.json", local_files_only=True)
-    if saved is None:
-        return None
-    with open(saved, encoding="utf-8") as file:
-        kind = json.load(file).get("model_type", "SentenceTransformer")
-    return None if kind == "SentenceTransformer" else f"{_KINDS.get(kind, _TOKEN_VECTORS)} ({kind})"
+    if config.name_or_path and _file(config.name_or_path, "modules.json"):  # saved by sentence-transformers
+        saved = _file(config.name_or_path, "config_sentence_transformers.json")
+        kind = json.loads(saved).get("model_type") if saved else None
+        return None if kind in (None, "SentenceTransformer") else f"{_KINDS.get(kind, _TOKEN_VECTORS)} ({kind})"
+    names = config.architectures or ["Model"]
+    if all(name.endswith("ForSequenceClassification") for name in names):
+        return f"a re-ranker or classifier ({names[0]})"
+    return f"{_TOKEN_VECTORS} ({names[0]})" if "ColBERT" in names[0] else None
+
+
+def _file(name: str, file: str) -> str | None:
+    """A file of a checkpoint, where it is at hand: in a folder, or in the cache of the hub's."""
+    path = load_file_path(name, file, local_files_only=True)
+    return None if path is None else Path(path).read_text(encoding="utf-8")
 
 
 def random_weights(model: SentenceTransformer) -> list[str]:

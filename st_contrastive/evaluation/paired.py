@@ -41,7 +41,8 @@ class Comparison:
     """An encoder against another on the same questions.
 
     ``higher`` and ``lower`` count the questions whose document stands higher than before, and lower. ``gain`` is the
-    change of nDCG@10, and ``lead`` that of the mean of ``Judgement.leads``, each with its 95 % interval.
+    change of nDCG@10 with its 95 % interval, ``rank_gain`` the mean of log2(rank before / rank after), and ``lead`` the
+    change of the mean of ``Judgement.leads`` with its interval.
     """
 
     questions: int
@@ -50,19 +51,21 @@ class Comparison:
     gain: float
     low: float
     high: float
+    rank_gain: float
     lead: float
     lead_low: float
     lead_high: float
 
     @property
     def decision(self) -> Literal["better", "worse", "no difference"]:
-        """Better if nDCG@10 rose, and it or the lead beyond chance; worse if it fell, and one of both beyond chance.
+        """Better if nDCG@10, the ranks and the lead rose, one of them beyond chance; worse if they fell like that.
 
-        nDCG@10 seldom rises beyond chance on a few hundred questions; the lead also rises where search gets worse.
+        nDCG@10 seldom rises beyond chance on a few hundred questions, and the lead also where search gets worse.
         """
-        if self.gain > 0 and (self.low > 0 or self.lead_low > 0):
+        changes = (self.gain, self.rank_gain, self.lead)
+        if min(changes) > 0 and max(self.low, self.lead_low) > 0:
             return "better"
-        return "worse" if self.gain < 0 and (self.high < 0 or self.lead_high < 0) else "no difference"
+        return "worse" if max(changes) < 0 and min(self.high, self.lead_high) < 0 else "no difference"
 
     def __str__(self) -> str:
         return (
@@ -79,7 +82,8 @@ def compare_paired(before: Judgement, after: Judgement) -> Comparison:
     gain = interval(ndcg_at_10(after.ranks) - ndcg_at_10(before.ranks), before.owners)
     lead = interval(after.leads - before.leads, before.owners)
     higher, lower = int((after.ranks < before.ranks).sum()), int((after.ranks > before.ranks).sum())
-    return Comparison(len(before.ranks), higher, lower, *gain, *lead)
+    rank_gain = float(np.log2(before.ranks / after.ranks).mean())
+    return Comparison(len(before.ranks), higher, lower, *gain, rank_gain, *lead)
 
 
 def ndcg_at_10(ranks: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -32,7 +32,7 @@ class TitleAgreement:
     def decision(self) -> Literal["good", "weak", "equal"]:
         """Equal below 0.6, or where chance may do as well; weak below 0.8.
 
-        On CISI and CACM titles have 0.95 and 0.97; shuffled titles, authors, years and numbers 0.43 to 0.57.
+        From MiniLM, the titles of three corpora have 0.91 to 1.00; 1,800 shuffled columns had 0.60 at most.
         """
         if self.low <= 0.5 or self.closer < 0.6:
             return "equal"

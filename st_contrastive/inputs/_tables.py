@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import errno
 import glob
-import hashlib
 import io
 import os
 import re
@@ -15,23 +14,30 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import datasets
-from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets, load_dataset, load_from_disk
+from datasets import Dataset, Features, IterableDataset, concatenate_datasets, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
+from datasets.fingerprint import Hasher
 
 from st_contrastive._checks import first_line, require_texts, warn
 from st_contrastive._files import COMPRESSIONS, is_path, require_plain_file, unpacked
+from st_contrastive.inputs._delimited import Delimited, open_delimited, read_delimited, table_features
 
 Source: TypeAlias = "str | os.PathLike[str] | Dataset | IterableDataset | Iterable[str]"
 _KINDS = {
     ".txt": "text", ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
     ".jsonlines": "json", ".jl": "json", ".parquet": "parquet",
 }  # fmt: skip
-#: Endings of files that hold texts between other things. A file of any other ending is read line by line.
-_NOT_LINES = frozenset(
-    ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow "
-    ".conllu .ipynb .yaml .yml .tar .tgz .7z .rar .zst .zip".split()
-)
 _EXTRACT = "Extract the texts into a .txt, one a line, or a .csv, or give them as a list of strings."
+#: Endings that are not read, and the remedy. A file of any other ending is read line by line.
+_NOT_READ = dict.fromkeys(
+    ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow .orc "
+    ".feather .avro .pkl .pickle .db .sqlite .npy .conllu .ipynb .yaml .yml .zip".split(),
+    _EXTRACT,
+) | dict.fromkeys(
+    ".tar .tgz .tbz .txz .7z .rar .zst .zstd .lz4 .br .z .lz .lzma .lzo .sz .snappy".split(),
+    "If it is compressed, unpack it, or compress it as .gz.",
+)
+_ONE_TEXT = "A row is to hold one text in each column: datasets' map makes such a Dataset."
 _SPLIT = re.compile(r"(train|test|dev|val|valid|validation|eval|trial)([-_]?\d.*)?", re.IGNORECASE)
 _NAME = "let its name end in {}, and say with column=... which column holds the sentences."
 #: What most lines of a file are that is no text, and the remedy.
@@ -58,6 +64,7 @@ def read_table(
         columns, numbers: the columns of text and of numbers to read of a CSV; all where both are empty. Other kinds of
             files are read whole.
         heading: False if a .tsv of two columns may have none: its columns are then ``columns``.
+        split: of a name on the hub or a saved DatasetDict.
     """
     if isinstance(source, dict):  # such as a DatasetDict
         raise TypeError(f"source is a {type(source).__name__}: give one of its parts, such as source['train'].")
@@ -72,30 +79,34 @@ def read_table(
         return unformatted(source).to_iterable_dataset() if streaming else unformatted(source)
     name = os.path.expanduser(os.fspath(source))
     path = Path(name)
-    if not path.exists() and (is_path(name) or _suffix(path) in {*_KINDS, *_NOT_LINES}):
-        raise FileNotFoundError(f"source {name} is no file or folder.")
+    if not path.exists() and (is_path(name) or _suffix(path) in {*_KINDS, *_NOT_READ}):
+        raise FileNotFoundError(f"source {name} does not exist.")
     with naming(name):
         if not path.exists():
             return load_dataset(name, split=split, streaming=streaming)
         has_splits = (path / "dataset_dict.json").is_file()
         if has_splits or (path / "state.json").is_file():
             return read_table(load_from_disk(path / split if has_splits else path), streaming=streaming)
-    tables: dict[str, tuple[dict[str, Any], list[str]]] = {}
-    content = hashlib.sha256()
-    for file in [path] if path.is_file() else _files_of(path):
+    files = [path] if path.is_file() else _files_in(path)
+    kind = _KINDS.get(_suffix(files[0]), "text")
+    states = [(os.path.abspath(file), file.stat()) for file in files]
+    stamps = [(own, state.st_size, state.st_mtime_ns, state.st_ctime_ns) for own, state in states]
+    key = Hasher.hash(stamps)  # a part of the cache's name: what is read from there is what the files hold now
+    tables: dict[str, tuple[Features, list[Delimited]]] = {}
+    for file in files:
         with naming(str(file)):
-            options = _file_options(file, columns, numbers, heading)
-            tables.setdefault(str(options), (options, []))[1].append(glob.escape(os.path.abspath(file)))
-            with file.open("rb") as opened:
-                while block := opened.read(2**20):
-                    content.update(block)
+            _require_kind(file)
+            if kind == "csv":
+                table = open_delimited(file, _suffix(file), () if heading else columns)
+                features = table_features(table, columns, numbers)
+                tables.setdefault(str(features), (features, []))[1].append(table)
     with naming(name):
-        # The configuration's name is a part of the cache's: what is read from there is what the files hold now.
-        parts = (
-            load_dataset(**options, name=content.hexdigest(), data_files=group, split="train", streaming=streaming)
-            for options, group in tables.values()
-        )
-        return concatenate_datasets(list(parts))
+        if kind == "csv":
+            parts = [read_delimited(same, features, key, streaming) for features, same in tables.values()]
+            return concatenate_datasets(parts)
+        paths = [glob.escape(os.path.abspath(file)) for file in files]
+        options = {"encoding": "utf-8-sig"} if kind == "text" else {}
+        return load_dataset(kind, key, data_files=paths, split="train", streaming=streaming, **options)
 
 
 def unformatted(data: Any) -> Any:
@@ -103,23 +114,23 @@ def unformatted(data: Any) -> Any:
     return data if isinstance(data, Dataset) and data.format["type"] == "custom" else data.with_format(None)
 
 
-def _files_of(folder: Path) -> list[Path]:
+def _files_in(folder: Path) -> list[Path]:
     """The files of text in a folder, which must be of one kind, and of one split."""
-    places = {file: file.relative_to(folder).parts for file in sorted(folder.rglob("*")) if file.is_file()}
-    places = {file: parts for file, parts in places.items() if not any(part[0] == "." for part in parts)}
-    files = [file for file in places if _suffix(file) in _KINDS]
+    parts = {file: file.relative_to(folder).parts for file in sorted(folder.rglob("*")) if file.is_file()}
+    parts = {file: names for file, names in parts.items() if not any(name[0] == "." for name in names)}
+    files = [file for file in parts if _suffix(file) in _KINDS]
     if not files:
         raise ValueError(f"source {folder} holds no file of {', '.join(_KINDS)}.")
     if len(kinds := sorted({_KINDS[_suffix(file)] for file in files})) > 1:
         raise ValueError(f"source {folder} holds files of {len(kinds)} kinds ({', '.join(kinds)}): name a file in it.")
-    names = (part.partition(".")[0] for file in files for part in places[file])
+    names = (name.partition(".")[0] for file in files for name in parts[file])
     splits = {match[1].lower() for name in names if (match := _SPLIT.fullmatch(name))}
     if splits - {"train"}:
         raise ValueError(
             f"source {folder} holds the splits {', '.join(sorted(splits))}: name the file to train on, or give "
             "datasets.load_dataset(folder, split=...)."
         )
-    if others := [str(file.relative_to(folder)) for file in places if file not in files]:
+    if others := [str(file.relative_to(folder)) for file in parts if file not in files]:
         shown = ", ".join(others[:5]) + ", ..." * (len(others) > 5)
         warn(f"{folder}: {len(files):,} files are read, and {len(others):,} of other endings are not: {shown}.")
     return files
@@ -146,32 +157,47 @@ def naming(name: str) -> Iterator[None]:
                 f"{first_line(cause)}. Set the environment variable HF_DATASETS_CACHE to a folder with room."
             ) from error
         if str(cause).startswith(name):  # says all already
-            raise
-        remedy = "datasets.load_dataset takes more options; source may be the Dataset that it returns."
-        remedy = "Fetch or compress it again." if isinstance(cause, EOFError) else remedy
-        raise ValueError(f"source {name} can't be read: {first_line(cause).rstrip('.!')}. {remedy}") from error
+            raise (cause if isinstance(error, DatasetGenerationError) else error) from None
+        hub = " For options of a data set on the hub, give the Dataset that datasets.load_dataset returns."
+        remedy = "" if os.path.exists(name) else hub
+        raise ValueError(f"source {name} can't be read: {first_line(cause).rstrip('.!')}.{remedy}") from error
 
 
 def text_columns(table: Any) -> list[str]:
     """The names of the columns of text, without the index of a DataFrame."""
-    if table.features is not None:
-        names = [name for name, kind in table.features.items() if getattr(kind, "dtype", "").endswith("string")]
-    else:
-        row: dict[str, Any] = next(iter(table), {})
-        names = [name for name, value in row.items() if isinstance(value, str)]
+    names = [name for name, kind in column_types(table).items() if kind in ("string", "large_string", "string_view")]
     return [name for name in names if not name.startswith("__index_level_")]
 
 
-def text_column(columns: list[str], column: str | None, name: str) -> str:
+def column_types(table: Any) -> dict[str, str]:
+    """The types of a table's columns as its Features name them, "list of string" for example."""
+    if table.features is None:  # a stream
+        kinds = {str: "string", list: "list of string", int: "int64", float: "float64"}
+        return {name: kinds.get(type(value), type(value).__name__) for name, value in next(iter(table), {}).items()}
+    return {name: _type_name(kind) for name, kind in table.features.items()}
+
+
+def _type_name(kind: Any) -> str:
+    item = getattr(kind, "feature", None)
+    return f"list of {_type_name(item)}" if item is not None else str(getattr(kind, "dtype", type(kind).__name__))
+
+
+def text_column(table: Any, column: str | None, name: str) -> str:
     """The column to read: ``column``, or the only one of text."""
+    columns, kinds = text_columns(table), column_types(table)
     known = ", ".join(columns)
     if not columns:
-        raise ValueError(f"{name} has no column of text: make one by datasets' map, and give the Dataset.")
+        found = ", ".join(f"{each} ({kind})" for each, kind in kinds.items() if kind != "null")
+        raise ValueError(f"{name} has no column of text, only {found or 'empty ones'}. {_ONE_TEXT}")
     if column is not None and column not in columns:
         hint = " load_pairs(source, columns=...) makes pairs of two." if "," in column else ""
         raise ValueError(f"column={column!r}: {name} has no such column of text, only {known}.{hint}")
-    if column is None and len(columns) != 1:
-        raise ValueError(f"{name} has the text columns {known}: name the one to read, such as column={columns[0]!r}.")
+    lists = [each for each, kind in kinds.items() if kind == "list of string"]
+    if column is None and (lists or len(columns) != 1):
+        also = f", and lists of texts in {', '.join(lists)}. {_ONE_TEXT}" if lists else "."
+        raise ValueError(
+            f"{name} has the text columns {known}{also} Name the one to read, such as column={columns[0]!r}."
+        )
     return column or columns[0]
 
 
@@ -197,35 +223,20 @@ def _suffix(path: Path) -> str:
     return Path(name.removesuffix(Path(name).suffix) if name.endswith((*COMPRESSIONS,)) else name).suffix
 
 
-def _file_options(path: Path, columns: Sequence[str], numbers: Sequence[str], heading: bool) -> dict[str, Any]:
-    """The arguments of load_dataset for a file, by its name's ending."""
+def _require_kind(path: Path) -> None:
+    """Refuse a file that is not of the kind which its name's ending says."""
     suffix = _suffix(path)
-    kind = _KINDS.get(suffix, "text")
-    if suffix in _NOT_LINES:
-        raise ValueError(f"{path} ends in {suffix}, which is not read. {_EXTRACT}")
+    if suffix in _NOT_READ:
+        raise ValueError(f"{path} ends in {suffix}, which is not read. {_NOT_READ[suffix]}")
     require_plain_file(path)
-    if kind in ("json", "parquet"):
-        return {"path": kind}
-    with unpacked(path) as (_, opened), io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as file:
-        start = file.read(100_000)  # less than a field of the csv module may have
-    if kind == "text":
-        _require_lines_of_text(path, start)
-        return {"path": kind, "encoding": "utf-8-sig"}
-    lines = [line for line in start.splitlines(keepends=True) if line.strip()] or [""]
-    # Spreadsheets of many countries write semicolons. Of what pandas takes for missing, words such as "NA" are texts.
-    separator = max(",;\t", key=lines[0].count) if suffix == ".csv" else "\t"
-    quoting: Any = csv.QUOTE_MINIMAL if suffix == ".csv" else csv.QUOTE_NONE
-    options = {"path": kind, "sep": separator, "quoting": quoting, "keep_default_na": False, "na_values": [""]}
-    names, cells, *_ = [*csv.reader(lines, delimiter=separator, quoting=quoting), []]
-    if len(cells) > len(names):
-        raise ValueError(
-            f"its first row has {len(cells)} fields, and its heading {len(names)}. Name every column, and quote texts "
-            f"that hold {separator!r}"
-        )
-    wanted = [*columns, *numbers]
-    if columns and {*wanted} <= {*names}:  # as text, whatever the cells look like
-        kinds = {**dict.fromkeys(columns, Value("string")), **dict.fromkeys(numbers, Value("float64"))}
-        options |= {"usecols": wanted, "features": Features(kinds)}
-    elif not heading and suffix != ".csv" and len(names) == 2 and {*names} != {"sentence", "translation"}:
-        options["column_names"] = wanted
-    return options
+    kind = _KINDS.get(suffix, "text")
+    if kind in ("text", "json"):
+        with unpacked(path) as (_, opened), io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as file:
+            start = file.read(100_000)
+        if kind == "text":
+            _require_lines_of_text(path, start)
+        elif re.match(r'\s*(\[.*\]|".*")[\r\n]+\s*["[]', start):
+            raise ValueError(
+                f"{path} holds a list or a string on each line. Write objects that name the texts, one a line, such as "
+                '{"title": "...", "body": "..."}.'
+            )

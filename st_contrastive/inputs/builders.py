@@ -13,6 +13,7 @@ from sentence_transformers.sentence_transformer.readers import InputExample
 
 from st_contrastive._checks import require_count, require_encodable, require_string, require_texts, warn
 from st_contrastive.inputs._tables import unformatted
+from st_contrastive.inputs.readers import get_reading, set_reading
 
 #: Strings, or a Dataset with the column ``sentence``.
 Sentences: TypeAlias = Iterable[str] | Dataset
@@ -91,7 +92,8 @@ def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = Non
         kind = type(fraternal).__name__
         raise ValueError(f"fraternal must be a FraternalEmbedding, which needs translations=... too; got {kind}.")
     labels = [fraternal.encode_labels(batch["translation"]) for batch in data.iter(1000)]
-    return data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
+    labelled = data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
+    return set_reading(labelled, get_reading(data))
 
 
 def iter_texts(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
@@ -128,7 +130,7 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
     empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]
     if empty:
         warn(f"{len(empty):,} of {len(data):,} rows have an empty text, the first of them row {empty[0]}.")
-    return data
+    return set_reading(data, get_reading(sentences))
 
 
 def _made(batch: dict[str, list[str]], rows: list[int], *, name: str, second: Any, seed: int) -> dict[str, list[str]]:

@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._checks import require_choice, require_flag, require_languages, warn
-from st_contrastive.inputs._tables import Source, naming, read_table, text_column, text_columns
+from st_contrastive.inputs._delimited import LABEL
+from st_contrastive.inputs._tables import Source, column_types, naming, read_table, text_column, text_columns
 
 _Rows: TypeAlias = list[tuple[str, ...]]
 _PAIR, _TRANSLATED = ("sentence", "other"), ("sentence", "translation")
+#: ISO 639-1.
+_LANGUAGES = frozenset(
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
+    "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv "
+    "ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne "
+    "ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st "
+    "su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu".split()
+)
+_MEANT = {"jp": "ja", "cn": "zh", "gr": "el", "cz": "cs", "dk": "da", "ua": "uk", "vn": "vi", "gb": "en", "us": "en"}
+#: After a mark that ends a sentence in Khmer or Tibetan.
+_MARK = re.compile("(?<=[\u17d4\u17d5\u0f0d\u0f0e])(?!\\s*[\u17d4\u17d5\u0f0d\u0f0e]|$)\\s*")
+#: In what was not cut: spaces in Thai or Lao, which end sentences there and parts of them; or many characters.
+_UNCUT = re.compile("[\u0e01-\u0edf]\\s+[\u0e01-\u0edf]|.{500}", re.DOTALL)
+_RECENT = 1_000_000  # rows of a stream among which repeats are found
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
 
 def load_sentences(
-    source: Source, *, column: str | None = None, segment: str = "lines", repeats: bool = False, streaming: bool = False
+    source: Source,
+    *,
+    column: str | None = None,
+    segment: str = "lines",
+    repeats: bool = False,
+    split: str | None = None,
+    streaming: bool = False,
 ) -> Any:
     """A Dataset with the column ``sentence`` from a file, a hub name, a Dataset or a sequence of strings.
 
@@ -32,14 +53,15 @@ def load_sentences(
 
     Args:
         source: a .csv, .tsv, .json, .jsonl, .parquet or text file, also compressed (.gz, .bz2, .xz, .zip of one file);
-            a folder of files of one kind, or of a Dataset's ``save_to_disk``; a name on the hub, whose split "train" is
-            read; a Dataset; or a sequence of strings.
+            a folder of files of one kind, or of a Dataset's ``save_to_disk``; a name on the hub; a Dataset; or a
+            sequence of strings.
         column: the column of text; needed where there are several. A field of objects is "doc.body".
         segment: "lines" takes each row as it is; "sentences" cuts it into sentences, for documents, by rules for
-            English, and a language's code, such as "de", by rules for that language.
+            English, and a language's two-letter code, such as "de", by the rules for it that sentencex has.
         repeats: keep exact repeats, as the papers do.
-        streaming: read the rows when training asks for them, and return an IterableDataset. The counts come as a
-            warning at the end of each pass.
+        split: the split to read of a name on the hub or a saved DatasetDict; None for "train".
+        streaming: read the rows when training asks for them, and return an IterableDataset. Repeats are found within a
+            million rows. The counts come as a warning at the end of each pass.
 
     Raises:
         OSError, ValueError: the source can't be read, is something else than its name says, or over half of its rows
@@ -53,8 +75,8 @@ def load_sentences(
     language = get_language(segment)
     if column is not None and not isinstance(column, str):
         raise ValueError(f"column={column!r}: name one column. load_pairs(source, columns=...) makes pairs of two.")
-    name, table, known = _table(source, () if column is None else (column,), streaming)
-    column = text_column(known, column, name)
+    name, table = _table(source, () if column is None else (column,), streaming, split)
+    column = text_column(table, column, name)
     return _cleaned(table, RowFilter(name, [column], ("sentence",), language, repeats))
 
 
@@ -64,6 +86,7 @@ def load_pairs(
     columns: str | Sequence[str] = ("title", "body"),
     pairs: str = "columns",
     language: str = "en",
+    split: str | None = None,
     streaming: bool = False,
 ) -> Any:
     """A Dataset with the columns ``sentence`` and ``other``, for SimCSELoss: two texts that belong together.
@@ -78,7 +101,11 @@ def load_pairs(
             ``columns`` then names the one column of documents, and may be left out where there is only one of text.
             Documents of one sentence are left out and counted.
         language: by whose rules "first" finds the sentence.
-        streaming: as for :func:`load_sentences`.
+        split, streaming: as for :func:`load_sentences`.
+
+    Raises:
+        ValueError: the source has a column of labels, such as "label", whose values differ: all rows would be trained
+            as pairs that belong together.
 
     Example:
         >>> load_pairs(["Cats sleep. They dream, too."], pairs="first")[0]
@@ -91,16 +118,18 @@ def load_pairs(
             f'columns must be two names, such as ("title", "body"), got {columns!r}. To pair the first sentence of the '
             'documents of one column with the rest, add pairs="first".'
         )
-    name, table, known = _table(source, names, streaming)
+    name, table = _table(source, names, streaming, split)
     if pairs == "first":
-        column = text_column(known, names[0] if len(names) == 1 else None, name)
+        column = text_column(table, names[0] if len(names) == 1 else None, name)
         return _cleaned(table, RowFilter(name, [column], _PAIR, require_language("language", language)))
+    known = text_columns(table)
     if missing := [column for column in names if column not in known]:
         raise ValueError(
             f"columns={columns!r}: {name} has no column of text {missing[0]!r}, only {', '.join(known) or '(none)'}. "
             'Name two of them; for documents without titles, name their column and add pairs="first".'
         )
-    return _cleaned(table, RowFilter(name, names, _PAIR))
+    labels = [column for column in column_types(table) if LABEL.fullmatch(column) and column not in names]
+    return _cleaned(table, RowFilter(name, names, _PAIR, labels=labels))
 
 
 def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de")) -> Dataset:
@@ -116,7 +145,8 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
             data sets of the hub. A table with the columns ``sentence`` and ``translation`` needs none.
     """
     require_languages(languages)
-    name, table, known = _table(source, languages, False, heading=False)
+    name, table = _table(source, languages, False, heading=False)
+    known = text_columns(table)
     for fields in (languages, tuple(f"translation.{language}" for language in languages), _TRANSLATED):
         if {*fields} <= {*known}:
             return _cleaned(table, RowFilter(name, list(fields), _TRANSLATED, repeats=True))
@@ -144,7 +174,7 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
     for number, row in enumerate(table):
         for column, value in row.items():
             if value is None or not (strip(value) if isinstance(value, str) else math.isfinite(value)):
-                raise ValueError(f"{name}, row {number}: {column!r} is {value!r}. Mend the row or leave it out.")
+                raise ValueError(f"{name}, row {number}: {column!r} is {value!r}. Fix the row or leave it out.")
     return table
 
 
@@ -157,8 +187,11 @@ def get_language(segment: str) -> str | None:
 
 def require_language(name: str, code: str, others: str = "") -> str:
     """Require the code of a language, and return it."""
-    if not re.fullmatch("[a-z]{2,3}", str(code)):
-        raise ValueError(f'{name} must be {others}the code of a language, such as "de"; got {code!r}.')
+    if code not in _LANGUAGES:
+        meant = f" Did you mean {_MEANT[code]!r}?" if code in _MEANT else ""
+        raise ValueError(
+            f'{name} must be {others}the two-letter code of a language (ISO 639-1), such as "de"; got {code!r}.{meant}'
+        )
     return code
 
 
@@ -169,27 +202,30 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
     """
     import sentencex
 
-    sentences = (" ".join(part.split()) for part in sentencex.segment(language, text))
-    return [sentence for sentence in sentences if sentence]
+    parts = (part for sentence in sentencex.segment(language, text) for part in _MARK.split(sentence))
+    return [sentence for part in parts if (sentence := " ".join(part.split()))]
 
 
 def strip(text: str | None) -> str:
     """The text without white space at its ends; "" if nothing in it can be seen."""
-    text = (text or "").strip().strip("\ufeff")
-    return text if text.isprintable() or any(c.isprintable() and not c.isspace() for c in text) else ""
+    text = text.strip().strip("\ufeff") if text else ""
+    return text if text[:1].isalnum() or any(c.isprintable() and not c.isspace() for c in text) else ""
 
 
 def _name(source: Source) -> str:
     return str(source) if isinstance(source, (str, os.PathLike)) else "source"
 
 
-def _table(source: Source, columns: Sequence[str], streaming: bool, heading: bool = True) -> tuple[str, Any, list[str]]:
-    """The source's name, its table with fields of objects as columns, and the columns of text."""
+def _table(
+    source: Source, columns: Sequence[str], streaming: bool, split: str | None = None, heading: bool = True
+) -> tuple[str, Any]:
+    """The source's name, and its table with fields of objects as columns."""
     name = _name(source)
-    table = read_table(source, columns, heading=heading, streaming=streaming)
-    table = table.flatten() if isinstance(table, Dataset) else table
-    with naming(name):
-        return name, table, text_columns(table)
+    path = Path(name).expanduser()
+    if split is not None and (name == "source" or (path.exists() and not (path / "dataset_dict.json").is_file())):
+        raise ValueError(f"split={split!r} is for names on the hub and saved DatasetDicts; segment=... cuts documents.")
+    table = read_table(source, columns, heading=heading, split=split or "train", streaming=streaming)
+    return name, table.flatten() if isinstance(table, Dataset) else table
 
 
 def _cleaned(table: Any, cleaning: RowFilter) -> Any:
@@ -197,13 +233,16 @@ def _cleaned(table: Any, cleaning: RowFilter) -> Any:
     features = Features({name: Value("string") for name in cleaning.names})
     if isinstance(table, IterableDataset):
         return IterableDataset.from_generator(_stream, features, gen_kwargs={"table": table, "cleaning": cleaning})
-    options = {"batched": True, "remove_columns": table.column_names, "desc": f"read {cleaning.source}"}
     with naming(cleaning.source):
-        data = table.map(cleaning, features=features, load_from_cache_file=False, **options)
+        data = table.map(
+            cleaning, batched=True, batch_size=10_000, features=features, remove_columns=table.column_names,
+            load_from_cache_file=False, desc=f"read {cleaning.source}",
+        )  # fmt: skip
+    cleaning.warn_of_uncut()
     cleaning.require_rows(len(data))
-    named = [] if cleaning.columns in (["text"], ["sentence"]) else cleaning.columns  # a text file has no names
-    data.info.description = json.dumps({**cleaning.counts, "columns": named})
-    return data
+    named = () if cleaning.columns in (["text"], ["sentence"]) else tuple(cleaning.columns)  # of a file without names
+    left_out = {kind: count for kind, count in cleaning.counts.items() if kind != "rows"}
+    return set_reading(data, Reading(cleaning.counts["rows"], left_out, named))
 
 
 def _stream(table: Any, cleaning: RowFilter) -> Iterator[dict[str, str]]:
@@ -216,9 +255,32 @@ def _stream(table: Any, cleaning: RowFilter) -> Iterator[dict[str, str]]:
             count += len(rows)
             if cleaning.counts["rows"] <= 1000:
                 cleaning.require_rows(count)
+            if len(cleaning.seen) > _RECENT:
+                cleaning.seen.clear()
             yield from rows
+    cleaning.warn_of_uncut()
     cleaning.require_rows(count)
     warn(f"{cleaning.source} was read once: {cleaning}, which are left out.")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a reader found: the rows of the source, and those that it left out."""
+
+    rows: int
+    left_out: Mapping[str, int]  #: numbers of rows by what is wrong with them
+    columns: tuple[str, ...] = ()  #: that were read, where the source names them
+
+
+def set_reading(dataset: Dataset, reading: Reading | None) -> Dataset:
+    """Let a Dataset carry what its reader found, for :func:`describe`. Datasets made of it carry nothing."""
+    dataset.reading = reading
+    return dataset
+
+
+def get_reading(dataset: Any) -> Reading | None:
+    """What the reader of a Dataset found; None for a Dataset from elsewhere."""
+    return getattr(dataset, "reading", None)
 
 
 @dataclass
@@ -233,23 +295,52 @@ class RowFilter:
     names: tuple[str, ...]
     language: str | None = None
     repeats: bool = False  #: are kept
+    labels: Sequence[str] = ()  #: columns whose values may not differ
+    label: dict[str, Any] = field(default_factory=dict)
+    uncut: int = 0
     counts: Counter[str] = field(default_factory=lambda: Counter(rows=0, empty=0))
     seen: set[int] = field(default_factory=set)
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[str]]:
+        for name in self.labels:
+            self._require_one_label(name, batch[name])
         rows: _Rows = list(zip(*(map(strip, batch[column]) for column in self.columns), strict=True))
         self.counts["rows"] += len(rows)
         rows = self._kept("empty", rows, all)
         if self.names == _PAIR:
             if self.language is not None:
-                parts = [split_sentences(text, self.language) for (text,) in rows]
+                parts = [self._split(text) for (text,) in rows]
                 rows = self._kept("of one sentence", [(first, " ".join(rest)) for first, *rest in parts], all)
             rows = self._kept("of equal texts", rows, lambda row: row[0] != row[1])
         rows = self._kept("repeated", rows, self._is_new)
         if len(self.names) == 1 and self.language is not None:
-            rows = [(part,) for (text,) in rows for part in split_sentences(text, self.language)]
+            rows = [(part,) for (text,) in rows for part in self._split(text)]
             rows = self._kept("repeated sentences", rows, lambda row: self._is_new((*row, "sentence")))
-        return {name: [row[place] for row in rows] for place, name in enumerate(self.names)}
+        return {name: [row[index] for row in rows] for index, name in enumerate(self.names)}
+
+    def _split(self, text: str) -> list[str]:
+        parts = split_sentences(text, self.language or "en")
+        self.uncut += len(parts) == 1 and bool(_UNCUT.search(parts[0]))
+        return parts
+
+    def warn_of_uncut(self) -> None:
+        """Warn of documents in which no end of a sentence was found."""
+        if 2 * self.uncut > self.counts["rows"] - self.counts["empty"]:
+            warn(
+                f"{self.source}: {self.uncut:,} documents were not cut into sentences by the rules for "
+                f"{self.language!r}: no marks in them end one, as in Thai and Lao. Cut them by a library for "
+                "the language, and give one sentence a row."
+            )
+
+    def _require_one_label(self, name: str, values: list[Any]) -> None:
+        for row, value in enumerate(values, self.counts["rows"]):
+            first = self.label.setdefault(name, value)
+            if value != first:
+                raise ValueError(
+                    f"{self.source}: the column {name!r} is {first!r} in row 0 and {value!r} in row {row}. Every row "
+                    "is trained as a pair that belongs together: keep the rows that do, and leave the column out. "
+                    "load_graded_pairs reads scores."
+                )
 
     def _kept(self, fault: str, rows: _Rows, is_right: Callable[[tuple[str, ...]], bool]) -> _Rows:
         kept = [row for row in rows if is_right(row)]
@@ -257,9 +348,11 @@ class RowFilter:
         return kept
 
     def _is_new(self, row: tuple[str, ...]) -> bool:
-        before = len(self.seen)
-        self.seen.add(hash(row))
-        return self.repeats or len(self.seen) > before
+        key = hash(row)
+        if key in self.seen:
+            return self.repeats
+        self.seen.add(key)
+        return True
 
     def require_rows(self, count: int) -> None:
         """Refuse a source that has lost most of its sentences, or all of its pairs."""

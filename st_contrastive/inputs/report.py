@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from itertools import islice
@@ -13,11 +12,12 @@ from transformers import PreTrainedTokenizerBase
 
 from st_contrastive._checks import require_room, warn
 from st_contrastive.inputs._tables import Source, read_table, text_column, text_columns
-from st_contrastive.inputs.readers import RowFilter
+from st_contrastive.inputs.readers import Reading, RowFilter, get_reading
 
 #: Texts of a column that are tokenised at most, their characters at most, and the rows that are read of a stream.
 _SAMPLE, _CHARACTERS, _STREAMED = 10_000, 5_000_000, 1_000
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+_ID = re.compile(r"[!-~]*\d[!-~]*")
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,36 @@ class ColumnReport:
     limit: int | None  #: tokens that are read of a text
     cut: float  #: the share of their tokens beyond the limit
     with_tags: int  #: of them, texts with HTML tags
+    ids: int  #: of them, words with digits, such as "A-1207"
+    repeated: int  #: of them, those equal to another
+    unknown: float  #: the share of the tokens that the tokenizer does not know
+    unknown_text: str  #: an example
+    alike: int  #: of them, those that differ from another text, but not to the model
+    alike_texts: tuple[str, ...]  #: an example
+    with_first: int  #: of them, those that begin with the first column's text
 
     def __str__(self) -> str:
+        of = f"of {self.sampled:,}"
         if self.limit is None:
-            line = "the model sets no limit"
+            parts = ["the model sets no limit"]
         else:
             texts = "sampled texts" if self.sampled < self.texts else "texts"
-            line = f"{self.longer:,} of {self.sampled:,} {texts} are longer than {self.limit} tokens"
-            line += f", which cuts away {self.cut:.1%} of the tokens" if self.longer else ""
-        return line + (f"; {self.with_tags:,} of {self.sampled:,} hold HTML tags" if self.with_tags else "")
+            cut = f", which cuts away {self.cut:.1%} of the tokens" if self.longer else ""
+            parts = [f"{self.longer:,} {of} {texts} are longer than {self.limit} tokens{cut}"]
+        if self.unknown:
+            parts.append(f"{self.unknown:.1%} of the tokens are unknown to the tokenizer, as in {self.unknown_text!r}")
+        if self.alike:
+            first, other = self.alike_texts
+            parts.append(f"{self.alike:,} {of} are the same tokens as another text, such as {first!r} and {other!r}")
+        for count, what in (
+            (self.with_tags, "hold HTML tags"),
+            (self.ids, "look like ids, not texts"),
+            (self.repeated, "repeat another"),
+            (self.with_first, "begin with the first column's text"),
+        ):
+            if count:
+                parts.append(f"{count:,} {of} {what}")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -71,10 +92,10 @@ class DataReport:
 
 
 def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_length: int | None = None) -> DataReport:
-    """Rows read and left out, texts too long for the model, and three examples.
+    """Rows read and left out, texts that the model cuts or can't tell apart, and three examples.
 
-    Lengths and HTML tags are those of at most 10,000 texts of a column and 5 million characters, evenly spaced; the
-    report says so. Lengths count the prompt and special tokens.
+    Of a column, at most 10,000 texts and 5 million characters, evenly spaced, are looked at; the report says so.
+    Lengths count the prompt and special tokens.
 
     Args:
         dataset: what :func:`load_sentences`, :func:`load_pairs` or a builder returns, a Dataset with columns of text,
@@ -87,39 +108,70 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
         limit = None
     elif prompt:
-        require_room(prompt, _lengths(model, [""], prompt)[0], limit)
+        require_room(prompt, len(_tokenize(model, [""], prompt)[0]), limit)
     table = read_table(dataset)
-    names = text_columns(table) or [text_column([], None, "dataset")]
+    names = text_columns(table) or [text_column(table, None, "dataset")]
     if isinstance(table, IterableDataset):
         table = Dataset.from_list(list(islice(table, _STREAMED)))
         warn(f"dataset is a stream: the report is of its first {len(table):,} rows.")
     if not len(table):
         raise ValueError("dataset has no row.")
-    description = table.info.description or ""
-    noted = json.loads(description) if description.startswith('{"rows":') else {}  # by a reader of this package
-    rows, source_columns = noted.pop("rows", len(table)), tuple(noted.pop("columns", ()))
-    shown = source_columns if len(source_columns) == len(names) else names
-    columns = [_column(own, table[name], model, limit, prompt) for own, name in zip(shown, names, strict=True)]
-    places = sorted({0, len(table) // 2, len(table) - 1})
-    examples = tuple(tuple(table[place][name] or "" for name in names) for place in places)
-    faults = noted
-    if not noted:  # what a reader would leave out
+    reading = get_reading(table)
+    left_out = reading is not None
+    if reading is None:  # what a reader would leave out
         cleaning = RowFilter("dataset", names, tuple(names))
         for batch in table.iter(1000):
             cleaning(batch)
-        faults = {kind: count for kind, count in cleaning.counts.items() if kind != "rows"}
-    return DataReport(rows, source_columns, len(table), faults, bool(noted), tuple(columns), examples)
+        reading = Reading(len(table), {kind: count for kind, count in cleaning.counts.items() if kind != "rows"})
+    shown = reading.columns if len(reading.columns) == len(names) else names
+    first = _sample(table[names[0]])
+    columns = [_column(own, table[name], first, model, limit, prompt) for own, name in zip(shown, names, strict=True)]
+    rows = sorted({0, len(table) // 2, len(table) - 1})
+    examples = tuple(tuple(table[row][name] or "" for name in names) for row in rows)
+    faults = dict(reading.left_out)
+    return DataReport(reading.rows, reading.columns, len(table), faults, left_out, tuple(columns), examples)
 
 
-def _column(name: str, texts: Any, model: Any, limit: int | None, prompt: str | None) -> ColumnReport:
-    sample = [text or "" for text in texts[:: -(-len(texts) // _SAMPLE)]]
+def _sample(texts: Any) -> list[str]:
+    return [text or "" for text in texts[:: -(-len(texts) // _SAMPLE)]]
+
+
+def _column(name: str, texts: Any, first: list[str], model: Any, limit: int | None, prompt: str | None) -> ColumnReport:
+    sample = _sample(texts)
+    with_first = sum(
+        text != one and bool(one) and text.startswith(one) for text, one in zip(sample, first, strict=True)
+    )
     sample = sample[:: -(-sum(map(len, sample)) // _CHARACTERS) or 1]
-    lengths = [] if limit is None else _lengths(model, sample, prompt)
+    tokens = [] if limit is None else _tokenize(model, sample, prompt)
+    lengths = [len(ids) for ids in tokens]
     beyond = [length - limit for length in lengths if limit is not None and length > limit]
-    cut, with_tags = sum(beyond) / max(1, sum(lengths)), sum(bool(_TAG.search(text)) for text in sample)
-    return ColumnReport(name, len(texts), len(sample), len(beyond), limit, cut, with_tags)
+    special = len(_tokenize(model, [""], None)[0]) if tokens else 0
+    unknown = [ids.count(model.tokenizer.unk_token_id) for ids in tokens]
+    alike: list[tuple[str, str]] = []
+    by_tokens: dict[tuple[int, ...], str] = {}
+    for text, ids in zip(sample, tokens, strict=False):
+        read = ids if limit is None or len(ids) <= limit else ids[: limit - 1]
+        other = by_tokens.setdefault(tuple(read), text)
+        alike += [(other, text)] if other != text else []
+    return ColumnReport(
+        name,
+        texts=len(texts),
+        sampled=len(sample),
+        longer=len(beyond),
+        limit=limit,
+        cut=sum(beyond) / max(1, sum(lengths)),
+        with_tags=sum(bool(_TAG.search(text)) for text in sample),
+        ids=sum(bool(_ID.fullmatch(text)) for text in sample),
+        repeated=len(sample) - len({*sample}),
+        unknown=sum(unknown) / max(1, sum(lengths) - special * len(lengths)),
+        unknown_text=f"{sample[unknown.index(max(unknown))]:.40}" if any(unknown) else "",
+        alike=len(alike),
+        alike_texts=tuple(f"{text:.40}" for text in alike[0]) if alike else (),
+        with_first=with_first,
+    )
 
 
-def _lengths(model: Any, texts: list[str], prompt: str | None) -> list[int]:
+def _tokenize(model: Any, texts: list[str], prompt: str | None) -> list[list[int]]:
     texts = [(prompt or "") + text for text in texts]
-    return [len(ids) for ids in model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]]
+    tokens: list[list[int]] = model.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]
+    return tokens

@@ -69,9 +69,9 @@ class Translator:
         order = sorted(range(len(sentences)), key=lambda index: len(sentences[index]), reverse=True)
         translations: dict[int, str] = {}
         for start in range(0, len(order), self.batch_size):
-            places = order[start : start + self.batch_size]
-            translations.update(zip(places, self._batch([sentences[place] for place in places]), strict=True))
-        return [translations[place] for place in range(len(sentences))]
+            indices = order[start : start + self.batch_size]
+            translations.update(zip(indices, self._batch([sentences[index] for index in indices]), strict=True))
+        return [translations[index] for index in range(len(sentences))]
 
     def _batch(self, sentences: list[str]) -> list[str]:
         texts = [self.prefix + sentence for sentence in sentences]
@@ -180,7 +180,7 @@ def _skip(sentences: Iterator[str], file: BinaryIO, path: Path) -> int:
         try:
             sentence = json.loads(line)["sentence"]
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"output: {path} exists and is no file of pairs. Name another file.") from error
+            raise ValueError(f"output: {path} exists and is not a file of pairs. Name another file.") from error
         if sentence != next(sentences, None):
             raise ValueError(f"output: {path} is of another corpus: sentence {count + 1} differs. Name another file.")
         count, end = count + 1, end + len(line)

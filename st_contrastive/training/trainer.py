@@ -27,6 +27,7 @@ from st_contrastive.training.loss_state import (
 )
 from st_contrastive.training.prompts import column_prompts, simplest
 from st_contrastive.training.run_record import describe_run, describe_weights, require_same_run
+from st_contrastive.training.start import Start, text_losses, tokenised_columns
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
@@ -104,9 +105,9 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """As in sentence-transformers, whose constructor calls it when the loss is there."""
         prepare_card(self.model, examples=self.card_examples)
-        for loss in checks.text_losses(self.loss):
+        for loss in text_losses(self.loss):
             loss.max_length = self.max_length
-        checks.run(checks.ARGUMENTS_AND_DATA, checks.Start.of(self))  # before the card reads the data
+        checks.run(checks.ARGUMENTS_AND_DATA, Start.of(self))  # before the card reads the data
         super().add_model_card_callback(default_args_dict)
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
@@ -125,14 +126,20 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         is_open = self.args.prompts is None and isinstance(collator, BaseDataCollator)
         if not is_open or (collator.prompts and not self._prompts):  # a collator of the user's with prompts
             return
+        for name, prompts in self.prompts_by_dataset(dataset).items():
+            self._prompts[name] = {**prompts, **self._prompts.get(name, {})}
+        collator.prompts = simplest(self._prompts)
+
+    def prompts_by_dataset(self, dataset: Any) -> dict[str, dict[str, str]]:
+        """The prompts of the text columns that losses of this package read; the name of a single dataset is empty."""
+        found = {}
         for name, part in (dataset if isinstance(dataset, dict) else {"": dataset}).items():
-            losses = checks.text_losses(self.loss[name] if isinstance(self.loss, dict) else self.loss)
-            columns = checks.tokenised_columns(self, getattr(part, "column_names", None) or ())
+            losses = text_losses(self.loss[name] if isinstance(self.loss, dict) else self.loss)
+            columns = tokenised_columns(self, getattr(part, "column_names", None) or ())
             if losses and columns:
                 same_kind = any(loss.columns_of_one_kind for loss in losses)
-                prompts = column_prompts(self.model, columns, same_kind=same_kind)
-                self._prompts[name] = {**prompts, **self._prompts.get(name, {})}
-        collator.prompts = simplest(self._prompts)
+                found[name] = column_prompts(self.model, columns, same_kind=same_kind)
+        return found
 
     def should_dataset_name_column_be_added(self, dataset: Any, args: Any, loss: Any) -> bool:
         """As in sentence-transformers; prompts by dataset need the name too."""
@@ -141,15 +148,9 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         )
         return has_prompts or bool(super().should_dataset_name_column_be_added(dataset, args, loss))
 
-    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """As in sentence-transformers; warns of batches of one sentence in a dataset that is given here."""
-        if eval_dataset is not None and not isinstance(eval_dataset, str):
-            checks.run([checks.evaluated_alone], checks.Start.of(self, eval_dataset))
-        return super().evaluate(eval_dataset, *args, **kwargs)
-
     def _before_first_step(self) -> None:
         """Check the run, and restore what transformers does not."""
-        checks.run(checks.BEFORE_THE_FIRST_STEP, checks.Start.of(self))
+        checks.run(checks.BEFORE_THE_FIRST_STEP, Start.of(self))
         # A fault that a checkpoint alone has is not forgiven.
         resumed = self._resumed_from is not None
         self.fault_at_start = self._resumed_record.get("fault_at_start") if resumed else find_vector_fault(self)

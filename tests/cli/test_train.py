@@ -5,17 +5,20 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
-from st_contrastive import recipes
-from st_contrastive.cli import main
+from st_contrastive import cli, recipes
+from st_contrastive.cli import main, train
 from tests.cases import SENTENCES
 from tests.processes import TORCHRUN, run_python
+from tests.snippets import write_documents
 
 
 @pytest.fixture
@@ -107,6 +110,73 @@ def test_a_recipe_gives_way(words, tmp_path, capsys, trainers):
     assert "No dev" in output.splitlines()[-3]
 
 
+def documents(folder, shuffled=False):
+    """A table of 90 titles of the bodies' words; shuffled, they are those of other rows."""
+    path = folder / "articles.csv"
+    write_documents(path, 90)
+    if shuffled:
+        rows = [line.split(",", 2) for line in path.read_text(encoding="utf-8").splitlines()]
+        titles = [title for _, title, _ in rows[1:]]
+        titles = ["title", *titles[40:], *titles[:40]]
+        path.write_text("\n".join(f"{n},{title},{body}" for (n, _, body), title in zip(rows, titles, strict=True)))
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:The two texts of a row hardly", "ignore:max_length is 96", "ignore:Of the first")
+def test_own_text_gives_a_verdict_question_by_question(words, tmp_path, capsys, trainers):
+    path = documents(tmp_path)
+    words[words.index("--data") + 1], words[words.index("--column") + 1] = str(path), "title,body"
+    words[words.index("--max_steps") + 1] = "12"
+    assert (
+        main([*words, "--recipe", "own-text", "--dev", "corpus", "--pooling", "mean", "--learning_rate", "1e-2"]) == 0
+    )
+    lines = capsys.readouterr().out.splitlines()
+    (compared,) = (line for line in lines if "questions" in line and "interval" in line)
+    assert re.search(r"\d+ find their document higher than before and \d+ lower", compared)
+    assert any(re.fullmatch(r"12 steps take about \d+ (s|min)\.", line) for line in lines)
+    if "started from" in lines[-2]:
+        assert "--learning_rate 3e-03" in lines[-1]
+    else:
+        command = shlex.split(lines[-1].partition("to compare: ")[2])
+        assert command[:3] == ["st-contrastive", "search", str(path)]
+        assert cli.parse(command[1:]).column == "title,body"
+
+
+def test_shuffled_titles_are_refused(words, tmp_path, capsys):
+    path = documents(tmp_path, shuffled=True)
+    words[words.index("--data") + 1], words[words.index("--column") + 1] = str(path), "title,body"
+    assert main([*words, "--loss", "simcse", "--pooling", "mean"]) == 2
+    assert re.search(r"column: .*belong together.*\d+ %", capsys.readouterr().err)
+    assert not [*tmp_path.glob("out/*")]
+
+
+@pytest.mark.parametrize(
+    ("after", "mixed", "advice"),
+    [(0.5, None, "longer"), (0.5, 0.5, "longer"), (0.4, None, "try --learning_rate 3e-06 or --mix 0.5"),
+     (0.4, 0.5, "try --learning_rate 3e-06,"), (0.5, 0.4, "try --learning_rate 3e-06,")],
+)  # fmt: skip
+def test_a_lower_rate_is_advised_where_the_score_moved(after, mixed, advice):
+    trainer = SimpleNamespace(args=SimpleNamespace(learning_rate=1e-5, output_dir="out"))
+    run = recipes.Run(trainer, before=0.5, after=after, mixed=mixed, saved="start")
+    assert advice in train._verdict(run, {}).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "command"),
+    [
+        ({"dev": "corpus", "data": "a b.txt"}, "st-contrastive search 'a b.txt' start out 'a query'"),
+        ({"data": "a.csv", "column": ["title", "body"]}, "search a.csv start out 'a query' --column title,body"),
+        ({"data": "a.csv", "column": "body"}, "st-contrastive evaluate start out (it needs the extra eval)"),
+        ({"data": ["a text"], "dev": "corpus"}, "st-contrastive evaluate start out (it needs the extra eval)"),
+    ],
+)
+def test_the_next_step_names_nothing_that_is_not_installed(monkeypatch, settings, command):
+    monkeypatch.setattr(train, "find_spec", lambda name: None)
+    trainer = SimpleNamespace(args=SimpleNamespace(output_dir="out"))
+    said = train._verdict(recipes.Run(trainer, saved="trained"), {"model": "start", **settings})
+    assert said.splitlines()[-1].endswith(command)
+
+
 @pytest.mark.parametrize("rate", ["0", "3e-2"])
 def test_a_dev_gives_a_verdict(words, sts, tmp_path, capsys, trainers, rate):
     more = ["--loss", "simcse", "--dev", str(sts / "tiny" / "test.jsonl"), "--eval_steps", "1", "--mix", "0.5"]
@@ -123,7 +193,7 @@ def test_a_dev_gives_a_verdict(words, sts, tmp_path, capsys, trainers, rate):
     kind = "started from" if best == before else "the trained weights," if best == after else "the mixture"
     assert kind in saved
     assert str(tmp_path / "out") in saved
-    assert ("learning_rate" if best == before else "evaluate") in following
+    assert ("--learning_rate" if best == before else "evaluate") in following
 
 
 def test_run_yaml_makes_the_run_again(words, tmp_path, trainers):
@@ -274,7 +344,7 @@ def test_recipes_are_listed(capsys):
 
 def test_without_wordnet(words, monkeypatch, capsys):
     def absent(*args):
-        raise LookupError("NLTK finds no whole WordNet.")
+        raise LookupError("NLTK cannot find a complete WordNet.")
 
     monkeypatch.setattr("st_contrastive.augmentations.edits.require_wordnet", absent)
     monkeypatch.setattr("st_contrastive.recipes._build.load_model", lambda *args: pytest.fail("a model is loaded"))

@@ -37,7 +37,18 @@ MAY_IMPORT = {
         "_checks",
         "_files",
     },
-    "cli": {"__version__", "cli", "inputs", "evaluation", "recipes", "methods", "settings", "_checks", "_files"},
+    "cli": {
+        "encoder",
+        "__version__",
+        "cli",
+        "inputs",
+        "evaluation",
+        "recipes",
+        "methods",
+        "settings",
+        "_checks",
+        "_files",
+    },
 }
 SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")
 NO_SENTENCE_TRANSFORMERS = ("objectives", "components", "augmentations")

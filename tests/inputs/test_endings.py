@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import random
 import zipfile
 
 import datasets
@@ -58,7 +59,6 @@ REFUSED = {
     "film.srt": "1\n00:00:01,000 --> 00:00:02,000\nOne\n",
     "paper.PDF": "text that a tool has extracted\n",
     "table.xlsx": b"PK\x03\x04 ",
-    "dump.zst": b"\x28\xb5\x2f\xfd",
 }
 
 
@@ -68,7 +68,7 @@ def test_endings_that_are_no_lines_of_text(tmp_path, name, read):
     ending = name.partition(".")[2].lower()
     with pytest.raises(ValueError, match=rf"ends in \.{ending}, .*list of strings"):
         read(write(tmp_path / name, REFUSED[name]))
-    with pytest.raises(FileNotFoundError, match="no file or folder"):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
         read(f"missing-{name}")
 
 
@@ -80,8 +80,14 @@ CONTENTS = {
     "csv": ("id,text,label\n" + "".join(f'{n},"a, b and {n}",x\n' for n in range(9)), r"id, text, label.*\.csv"),
     "semicolons": ("id;text\n" + "".join(f"{n};some, words {n}\n" for n in range(9)), r"id, text: .*\.csv"),
     "tabs": ("".join(f"{n}\tsome words {n}\n\n" for n in range(9)), r"tabs.*\.tsv"),
-    "zeros": (bytes(600), "zero bytes"),
-    "some zeros": (b"A line of text.\n" * 20 + bytes(100), "zero bytes"),
+    "zeros": (bytes(600), "not text"),
+    "some zeros": (b"A line of text.\n" * 20 + bytes(100), "not text"),
+    "noise": (random.Random(0).randbytes(600), "not text"),
+    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(600), "by zstd"),
+    "lz4": (b"\x04\x22\x4d\x18" + bytes(600), "by lz4"),
+    "bzip2": (bz2.compress(b"a\nb\n"), r"bzip2.*\.bz2"),
+    "xz": (lzma.compress(b"a\nb\n"), r"xz.*\.xz"),
+    "pdf": (b"%PDF-1.7\n", "PDF"),
     "utf-16": ("Grüße\nab\n".encode("utf-16-be"), "UTF-16"),
 }
 
@@ -94,6 +100,13 @@ def test_what_a_text_file_may_not_hold(tmp_path, name):
             with pytest.raises(ValueError, match=message) as info:
                 load_sentences(path, streaming=streaming)
             assert str(path) in str(info.value)
+
+
+@pytest.mark.parametrize("ending", ["zst", "lz4", "br", "7z", "snappy"])
+def test_compressions_that_are_not_read_are_named(tmp_path, ending):
+    for name in (f"c.csv.{ending}", f"c.txt.{ending}", f"c.{ending}"):
+        with pytest.raises(ValueError, match=rf"ends in \.{ending}.*compressed, unpack it"):
+            load_sentences(write(tmp_path / name, random.Random(0).randbytes(600)))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +125,7 @@ def test_archives_that_are_refused(tmp_path):
     two = zipped(tmp_path / "two.zip", a_txt="a\nb\n", b_txt="c\n")
     with pytest.raises(ValueError, match=r"two\.zip is a zip archive of 2 files"):
         load_sentences(two)
-    with pytest.raises(ValueError, match=r"not a whole \.zip file"):
+    with pytest.raises(ValueError, match=r"truncated or not a valid \.zip file"):
         load_sentences(write(tmp_path / "cut.zip", zipped(tmp_path / "z.zip", a_txt="a\n").read_bytes()[:30]))
     for ending, pack in list(PACK.items())[1:]:
         cut = write(tmp_path / f"cut.jsonl{ending}", pack(os.urandom(3000).hex().encode())[:-900])

@@ -9,6 +9,7 @@ import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
 
 from st_contrastive.inputs import _tables, describe, load_graded_pairs, load_pairs, load_sentences, text_dataset
+from st_contrastive.inputs.readers import Reading, get_reading
 
 ROWS = [
     ("Cats", "They sleep. They dream."),
@@ -48,7 +49,7 @@ def test_pairs_of_two_columns(tmp_path, name):
     data = load_pairs(path)
     assert data.column_names == ["sentence", "other"]
     assert pairs_of(data) == PAIRS
-    assert {kind: count for kind, count in json.loads(data.info.description).items() if kind in FAULTS} == FAULTS
+    assert get_reading(data) == Reading(7, FAULTS, ("title", "body"))
     for columns in ("title,body", ["title", "body"]):
         assert pairs_of(load_pairs(str(path), columns=columns)) == PAIRS
     assert pairs_of(load_pairs(path, columns="body, title")) == [pair[::-1] for pair in PAIRS]
@@ -106,9 +107,9 @@ def test_the_first_sentence_and_the_rest(tmp_path):
         load_pairs(tmp_path / "d.txt", pairs="first"),
     ):
         assert pairs_of(data) == FIRST
-        counts = json.loads(data.info.description)
-        assert (counts["of one sentence"], counts["of equal texts"]) == (1, 1)
-        assert counts["rows"] == 2 + sum(count for kind, count in counts.items() if kind not in ("rows", "columns"))
+        reading = get_reading(data)
+        assert (reading.left_out["of one sentence"], reading.left_out["of equal texts"]) == (1, 1)
+        assert reading.rows == 2 + sum(reading.left_out.values())
     with pytest.warns(UserWarning, match="6 rows, 1 empty, 1 of one sentence, 1 of equal texts, 1 repeated"):
         assert pairs_of(load_pairs(path, pairs="first", streaming=True)) == FIRST
     german = ["Am 12. April kam er. Dann ging er."]
@@ -123,7 +124,7 @@ def test_the_first_sentence_and_the_rest(tmp_path):
         ({"columns": "text"}, "two names.*'text'.*pairs=\"first\""),
         ({"columns": ("text", "text")}, "two names"),
         ({"columns": ("a", "b", "c")}, "two names"),
-        ({"pairs": "first"}, "head, text: name"),
+        ({"pairs": "first"}, "head, text. Name"),
         ({"pairs": "first", "columns": "body"}, "column='body'.*head, text"),
         ({"pairs": "both"}, "pairs.*'both'"),
         ({"pairs": "first", "columns": "text", "language": "lines"}, "language.*'lines'"),
@@ -229,3 +230,31 @@ def test_bad_graded_pairs_are_named(tmp_path, content, message):
     (tmp_path / "g.csv").write_text(content)
     with pytest.raises(ValueError, match=message):
         load_graded_pairs(tmp_path / "g.csv")
+
+
+def test_what_the_model_can_not_tell_apart(build):
+    model = build("bert")
+    model.max_seq_length = 8
+    unknown = [f"\U0001f600\U0001f680 {chr(0x1F600 + n)}" for n in range(1, 5)]
+    (column,) = describe([*unknown, "the cat", "the dog"], model).columns
+    assert model.tokenizer.unk_token_id is not None
+    ids = model.tokenizer([*unknown, "the cat", "the dog"])["input_ids"]
+    counts = [each.count(model.tokenizer.unk_token_id) for each in ids]
+    assert column.unknown == pytest.approx(sum(counts) / sum(len(each) - 2 for each in ids))
+    assert column.unknown_text == unknown[0]
+    assert (column.alike, column.alike_texts) == (3, (unknown[0], unknown[1]))
+    assert "unknown to the tokenizer" in str(column)
+    cut = ["the cat sleeps " * 4 + word for word in ("the", "cat")]
+    (column,) = describe([*cut, "the cat"], model).columns
+    assert (column.alike, column.unknown) == (1, 0)
+
+
+def test_titles_that_repeat_ids_and_bodies_that_begin_with_their_title(build):
+    titles = ["the cat", "the cat", "the dog", "rain"]
+    bodies = ["the cat sleeps", "cat 2", "the dog sleeps", "the rain"]
+    title, body = describe(load_pairs(Dataset.from_dict({"title": titles, "body": bodies})), build()).columns
+    assert (title.repeated, title.with_first, body.repeated, body.with_first) == (1, 0, 0, 2)
+    assert "1 of 4 repeat another" in str(title)
+    assert "2 of 4 begin with" in str(body)
+    (ids,) = describe([f"A-{n}" for n in range(9)], build()).columns
+    assert ids.ids == 9

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import warnings
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from st_contrastive.inputs import describe, load_sentences
-from st_contrastive.inputs.readers import split_sentences
+from st_contrastive.inputs import describe, load_pairs, load_sentences, readers, text_dataset
+from st_contrastive.inputs.readers import Reading, get_reading, split_sentences
 
 TEXTS = ["A cat sleeps.", "Straße, naïve  double  spaces", "今天很好。", 'He said "go".']
 
@@ -61,7 +64,7 @@ def test_a_column_that_is_named_is_text_whatever_its_cells_look_like(tmp_path):
     rows = [("body", "note"), *((word, "") for word in words), *((f"t{n}", "") for n in range(12_000)), ("c", "late")]
     data = load_sentences(table(tmp_path / "c.csv", rows), column="body")
     assert data["sentence"][:6] == [word for word in words if word][:6]
-    assert json.loads(data.info.description)["empty"] == 1
+    assert get_reading(data).left_out["empty"] == 1
     multiline = table(tmp_path / "m.csv", [("body",), ("one\ntwo",), ("three",)])
     assert load_sentences(multiline)["sentence"][:] == ["one\ntwo", "three"]
     nested = write(tmp_path / "n.jsonl", '{"doc": {"body": "a", "id": 1}}\n{"doc": {"body": "b", "id": 2}}\n')
@@ -116,8 +119,8 @@ def test_sources_that_are_no_files(tmp_path):
 def test_every_row_is_kept_or_counted(rows):
     rows = [*rows, *(f"filler {n}" for n in range(len(rows) + 1))]  # most of them are new
     data = load_sentences(rows)
-    counts = json.loads(data.info.description)
-    assert counts["rows"] == len(rows) == len(data) + counts["empty"] + counts["repeated"]
+    reading = get_reading(data)
+    assert reading.rows == len(rows) == len(data) + sum(reading.left_out.values())
     assert data["sentence"][:] == list(dict.fromkeys(text for text in data["sentence"][:]))
     assert set(data["sentence"][:]) <= {row.strip().strip("\ufeff") for row in rows}
     assert not any(text == "" for text in data["sentence"])
@@ -127,9 +130,7 @@ def test_counts_are_made_anew_each_time(tmp_path):
     path = write(tmp_path / "c.txt", "a\n\nb\na\nc\n")
     stream = load_sentences(path, streaming=True)
     for _ in range(2):
-        assert json.loads(load_sentences(path).info.description) == {
-            "rows": 5, "empty": 1, "repeated": 1, "columns": []
-        }  # fmt: skip
+        assert get_reading(load_sentences(path)) == Reading(5, {"empty": 1, "repeated": 1})
         with pytest.warns(UserWarning, match="5 rows, 1 empty, 1 repeated"):
             assert iter_texts(stream) == ["a", "b", "c"]
 
@@ -151,8 +152,7 @@ def test_documents_are_cut_into_sentences():
         "今天下雨。",
         "我们回家！！",
     ]
-    counts = json.loads(data.info.description)
-    assert (counts["rows"], counts["empty"], counts["repeated"], counts["repeated sentences"]) == (5, 1, 1, 1)
+    assert get_reading(data) == Reading(5, {"empty": 1, "repeated": 1, "repeated sentences": 1})
     german = ["Am 12. April kam er.", "Das ist z. B. ein Satz."]
     assert load_sentences([" ".join(german)], segment="de")["sentence"][:] == german
 
@@ -168,7 +168,7 @@ WRONG = {
     "z.txt": (b"PK\x03\x04 a", "zip"),
     "g.txt": (gzip.compress(b"a\nb\n", mtime=0), "gzip.*end in .gz"),
     "page.txt.gz": (gzip.compress(b"<html>"), "web page"),
-    "plain.txt.gz": (b"plain", r"not a whole \.gz file"),
+    "plain.txt.gz": (b"plain", r"truncated or not a valid \.gz file"),
     "u.txt": ("Grüße\nab\n".encode("utf-16"), "UTF-16.*iconv -f utf-16"),
     "u.csv": ("text\nab\n".encode("utf-16-le"), "UTF-16"),
     "p.txt": (b"PAR1 a", r"Parquet.*\.parquet"),
@@ -178,10 +178,10 @@ WRONG = {
     "two.csv": (b"title,body\na,b\n", "title, body.*column="),
     "bad.jsonl": (b'{"a": "x"}\n{broken\n', "row 1"),
     "ragged.csv": (b"a,b\nx,y\nx,y,z\n", "line 3"),
-    "wide.csv": (b"a\nx, y\nz, w\n", "first row has 2 fields, and its heading 1.*quote"),
-    "wide.tsv": (b"en\tde\nx\ty\tCC-BY\n", "first row has 3 fields, and its heading 2"),
+    "wide.csv": (b"a\nx, y\nz, w\n", "line 2: the row has 2 fields, and the heading 1.*quoted"),
+    "wide.tsv": (b"en\tde\nx\ty\tCC-BY\n", "line 2: the row has 3 fields, and the heading 2"),
     "ids.jsonl": (b'{"data": [1, 2]}\n', "no column of text"),
-    "heading.csv": (b"a,b\n", "can't be read"),
+    "heading.csv": (b"a,b\n", "no row"),
     "blank.txt": (b"\n\n\na\n", "4 rows, 3 empty.*column='text'"),
     "same.txt": (b"a\na\na\nb\na\n", "3 repeated"),
 }
@@ -194,6 +194,12 @@ def test_wrong_files_are_named(tmp_path, name):
     with pytest.raises(ValueError, match=message) as info:
         load_sentences(path)
     assert str(path) in str(info.value)
+    assert "datasets.load_dataset" not in str(info.value)
+
+
+def test_a_heading_alone_has_no_row(tmp_path):
+    with pytest.raises(ValueError, match="no row"):
+        load_sentences(write(tmp_path / "c.csv", "a,b\n"), column="a")
 
 
 def test_wrong_sources_are_named(tmp_path):
@@ -246,3 +252,87 @@ def test_a_prompt_that_fills_the_length_is_refused(build):
     assert describe(["cat", "cat cat"], model, prompt="cat " * 5).columns[0].longer == 1
     with pytest.raises(ValueError, match=r"prompt 'cat .* 8 tokens.*max_seq_length is 8"):
         describe(["dog"], model, prompt="cat " * 6)
+
+
+@pytest.mark.parametrize("code", ["jp", "xx", "zzz", "deu", "EN", "words"])
+def test_codes_that_no_language_has(code):
+    for read in (lambda: load_sentences(["a"], segment=code), lambda: load_pairs(["a"], pairs="first", language=code)):
+        with pytest.raises(ValueError, match=r"(segment|language) must be .*two-letter") as info:
+            read()
+        assert ("mean 'ja'" in str(info.value)) == (code == "jp")
+
+
+def test_documents_without_marks_that_end_a_sentence():
+    khmer, tibetan = "ឆ្មាដេក។ ភ្លៀង។ តម្លៃឡើង។", "ཞི་མི་ཉལ།ཆར་པ་བབས། རིན་གོང་འཕར།།"
+    for text in (khmer, tibetan):
+        assert len(split_sentences(text)) == 3
+        assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+    thai = "ฝนตกที่กรุงเทพวันนี้ แมวนอนอยู่บนก้อนหินอุ่น"
+    spoken = "and then we went there " * 30
+    for text in (thai, spoken):
+        for segment in ("sentences", "th"):
+            with pytest.warns(UserWarning, match="2 documents were not cut"):
+                load_sentences([text, text + " 1", "A cat. A dog."], segment=segment)
+            stream = load_sentences(Dataset.from_dict({"t": [text, text + " 1"]}), segment=segment, streaming=True)
+            with pytest.warns(UserWarning, match="not cut|was read once") as caught:
+                list(stream)
+            assert any("2 documents were not cut" in str(each.message) for each in caught)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_sentences(["A cat sleeps", "It rains in the street", thai], segment="sentences")
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+def test_every_type_of_text(tmp_path, kind):
+    texts = pa.array(TEXTS).cast(kind)
+    tables = [pa.table({"n": [1, 2, 3, 4], "text": texts}), pa.table({"doc": pa.array(TEXTS), "text": texts})]
+    for table in tables:
+        pq.write_table(table, tmp_path / "c.parquet")
+        for source in (Dataset(table), tmp_path / "c.parquet"):
+            assert load_sentences(source, column="text")["sentence"][:] == TEXTS
+    assert load_sentences(Dataset(tables[0]))["sentence"][:] == TEXTS
+    with pytest.raises(ValueError, match=r"no column of text, only t \(binary\)"):
+        load_sentences(Dataset(pa.table({"t": pa.array([b"a"])})))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (["a", "b"], "a list or a string on each line"),
+        ("a", "a list or a string on each line"),
+        ({"set": ["a", "b"]}, r"only set \(list of string\)"),
+        ({"query": "a", "pos": ["b"], "neg": ["c"]}, "query, and lists of texts in pos, neg"),
+    ],
+)
+def test_json_lines_of_lists(tmp_path, row, message):
+    path = write(tmp_path / "c.jsonl", "".join(json.dumps(row) + "\n" for _ in range(3)))
+    for streaming in (False, True):
+        with pytest.raises(ValueError, match=message):
+            load_sentences(path, streaming=streaming)
+
+
+def test_a_split_is_that_of_a_dataset_dict(tmp_path):
+    parts = {"train": Dataset.from_dict({"t": ["a", "b"]}), "test": Dataset.from_dict({"t": ["c", "d"]})}
+    DatasetDict(parts).save_to_disk(tmp_path / "both")
+    assert load_sentences(tmp_path / "both", split="test")["sentence"][:] == ["c", "d"]
+    for source in (TEXTS, write(tmp_path / "c.txt", "a\nb\n")):
+        with pytest.raises(ValueError, match=r"split='sentences'.*segment"):
+            load_sentences(source, split="sentences")
+
+
+def test_a_stream_forgets_rows_that_are_long_past(monkeypatch):
+    monkeypatch.setattr(readers, "_RECENT", 1000)
+    data = Dataset.from_dict({"t": [f"t {n}" for n in range(5000)] + ["t 4999", "t 0"]})
+    with pytest.warns(UserWarning, match="5,002 rows, 0 empty, 1 repeated"):
+        assert len(list(load_sentences(data, streaming=True))) == 5001
+
+
+def test_a_text_that_is_missing_far_down_is_named_by_its_row():
+    texts = [f"t {n}" for n in range(1300)]
+    for column in ("sentence", "other"):
+        rows = {"sentence": texts, "other": texts}
+        rows[column] = [*texts[:1200], None, *texts[1201:]]
+        with pytest.raises(TypeError, match=r"\[1200\]"):
+            text_dataset(Dataset.from_dict(rows))
+        with pytest.raises(TypeError, match=r"\[1200\]"):
+            text_dataset(rows["sentence"], rows["other"])

@@ -117,7 +117,10 @@ def train(way, model, loss, data, folder, workers=0):
     assert {"eval_fraternal", "eval_twins", "eval_identical"} <= logged
 
 
-@pytest.mark.parametrize(("way", "workers"), [("fit", 0), ("trainer", 0), ("trainer", 2)])
+WAYS = [("fit", 0), ("trainer", 0), pytest.param("trainer", 2, marks=pytest.mark.long)]  # forks, beside threads
+
+
+@pytest.mark.parametrize(("way", "workers"), WAYS)
 def test_it_trains_and_leaves_nothing_behind(build, german, sentences, tmp_path, monkeypatch, way, workers):
     monkeypatch.chdir(tmp_path)
     model = build()

@@ -13,7 +13,6 @@ from st_contrastive.cli import main
 from st_contrastive.recipes import Recipe
 from tests.cases import SENTENCES
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*takes the encoder's dropout as its only augmentation")]
 RECIPE = Recipe("", "simcse", {})
 
 

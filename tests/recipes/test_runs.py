@@ -20,6 +20,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from benchmarks import run as benchmark
 from st_contrastive import recipes
 from st_contrastive.evaluation import STSEvaluator, compare_paired
+from st_contrastive.inputs.readers import get_reading
 from st_contrastive.recipes import Recipe, _data
 from tests.cases import SENTENCES, WORDS
 
@@ -274,7 +275,7 @@ def test_a_saved_model_keeps_its_pooling_and_length(build, tmp_path):
     model.save_pretrained(str(tmp_path / "model"))
     given = {**SMALL, "model": str(tmp_path / "model"), "data": SENTENCES, "max_length": 8}
     run = recipes.run("simcse-bert-base", output_dir=tmp_path / "out", **given)
-    assert run.trainer.args.prompts == "we "
+    assert run.trainer.data_collator.prompts == "we "  # as encode reads a text
     assert run.trainer.max_length == 8
     again = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     assert (again.max_seq_length, again[1].pooling_mode) == (40, "mean")
@@ -350,9 +351,10 @@ def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, segment):
     held_out = [body for body in TABLE["body"] if any(text in body for text in asked)]
     assert len(held_out) >= 40
     assert not any(part in trained for body in held_out for part in body.split(". "))
-    counts = json.loads(dataset.info.description)
+    reading = get_reading(dataset)
     parts = 2 if dataset.column_names == ["sentence"] and segment else 1  # of a document
-    assert counts["rows"] - counts.get("repeated", 0) - counts["held out"] == len(dataset) / parts
+    left_out = reading.left_out
+    assert reading.rows - left_out.get("repeated", 0) - left_out["held out"] == len(dataset) / parts
 
 
 @pytest.mark.parametrize("segment", [{}, {"segment": "en"}])

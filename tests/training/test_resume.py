@@ -145,8 +145,16 @@ def test_a_changed_argument_is_refused(finished, trainer, change, was):
     assert_equal(before, state_of(run.loss))
 
 
+def test_other_prompts_of_the_model_are_refused(finished, trainer):
+    run = trainer("simcse", output_dir=finished)
+    run.model.prompts, run.model.default_prompt_name = {"all": "a cat"}, "all"
+    run = ContrastiveTrainer(run.model, run.args, run.train_dataset, loss=run.loss)
+    with pytest.raises(ValueError, match=r"prompts is 'a cat', and was None\."):
+        run.train(resume_from_checkpoint=True)
+
+
 def test_what_a_resumed_run_may_change(finished, trainer):
-    run = trainer("simcse", output_dir=finished, max_steps=7, logging_steps=2, save_steps=5, report_to="none")
+    run = trainer("simcse", output_dir=finished, max_steps=7, logging_steps=2, save_steps=5, num_train_epochs=1)
     assert run.train(resume_from_checkpoint=True).global_step == 7
 
 

@@ -1,0 +1,149 @@
+"""What the checks before the first step look at: a Trainer, its losses, and its data as training reads them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+from torch import nn
+
+from st_contrastive.losses.base import TextLoss
+from st_contrastive.training.loss_state import Losses, distinct_losses
+
+#: How many rows of each dataset are looked at.
+ROWS = 1000
+#: How many rows are searched for missing texts at a time.
+_BLOCK = 100_000
+
+
+@dataclass(frozen=True)
+class Part:
+    """A dataset that losses of this package read.
+
+    Attributes:
+        name: as messages name it.
+        texts: those losses.
+    """
+
+    trainer: Any
+    name: str
+    data: Dataset | IterableDataset
+    texts: list[TextLoss]
+
+    @property
+    def size(self) -> int | None:
+        """The number of rows; None of a stream."""
+        return len(self.data) if isinstance(self.data, Sized) else None
+
+    @property
+    def label(self) -> str | None:
+        """The column that the data collator takes the labels from."""
+        known = getattr(self.trainer.data_collator, "valid_label_columns", ())
+        return next((name for name in known if name in self.data.column_names), None)
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The first rows, as training reads them."""
+        if isinstance(self.data, IterableDataset):
+            return list(itertools.islice(self.data, ROWS))
+        columns = self.data[:ROWS]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The columns that are tokenised."""
+        return tokenised_columns(self.trainer, self.rows[0]) if self.rows else []
+
+    def cells(self, column: str) -> list[Any]:
+        """The first texts of a column."""
+        return [row[column] for row in self.rows]
+
+    def tokens(self, column: str) -> list[bytes]:
+        """What the model reads of the first texts of a column: batches as the trainer's own collator makes them."""
+        return [tokens for batch in self._batches for tokens in _unpadded(batch, column)]
+
+    @cached_property
+    def _batches(self) -> list[dict[str, Any]]:
+        size = self.trainer.args.train_batch_size
+        return [self.trainer.data_collator(self.rows[start : start + size]) for start in range(0, len(self.rows), size)]
+
+    def missing_texts(self) -> Iterator[tuple[int, str]]:
+        """Row and column of stored texts that are missing, of the whole Dataset: Arrow counts them without reading."""
+        for start, table in self._stored(self.columns):
+            for column in table.column_names:
+                if table[column].null_count:
+                    row = start + table[column].is_null().to_pylist().index(True)
+                    if self.data[row].get(column) is None:  # the dataset's own transform may have put a text there
+                        yield row, column
+
+    def extremes(self, column: str) -> tuple[Any, Any]:
+        """The least and the greatest value of a column of numbers; of others None."""
+        if not self.rows or not isinstance(self.rows[0][column], (int, float)):
+            return None, None
+        values = {value for _, table in self._stored([column]) for value in table[column].unique().to_pylist()}
+        known = [value for value in values or self.cells(column) if value is not None]
+        return min(known), max(known)
+
+    def _stored(self, columns: list[str]) -> Iterator[tuple[int, Any]]:
+        """Blocks of a Dataset's stored columns as Arrow tables, and where each begins."""
+        names = [name for name in columns if isinstance(self.data, Dataset) and name in self.data.features]
+        if names:
+            table = self.data.select_columns(names).with_format("arrow")
+            for start in range(0, len(table), _BLOCK):
+                yield start, table[start : start + _BLOCK]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the checks look at: a Trainer, its losses, those of this package, and the datasets that these read."""
+
+    trainer: Any
+    losses: list[nn.Module]
+    texts: list[TextLoss]
+    parts: list[Part]
+
+    @classmethod
+    def of(cls, trainer: Any) -> Start:
+        """The start of a Trainer's run."""
+        return cls(trainer, distinct_losses(trainer.loss), text_losses(trainer.loss), _parts(trainer))
+
+    @property
+    def args(self) -> Any:
+        """The training arguments."""
+        return self.trainer.args
+
+
+def tokenised_columns(trainer: Any, columns: Iterable[str]) -> list[str]:
+    """The columns that are tokenised: all but the labels, of which the data collator knows the names."""
+    labels = getattr(trainer.data_collator, "valid_label_columns", ["label", "labels", "score", "scores"])
+    return [name for name in columns if name not in labels and name not in ("dataset_name", "return_loss")]
+
+
+def text_losses(losses: Losses) -> list[TextLoss]:
+    """The losses of this package, those in other losses included."""
+    return [part for loss in distinct_losses(losses) for part in loss.modules() if isinstance(part, TextLoss)]
+
+
+def by_name(data: Any) -> dict[str, Any]:
+    """Datasets by name; the name of a single one is empty."""
+    return dict(data) if isinstance(data, dict) else {"": data}
+
+
+def _parts(trainer: Any) -> list[Part]:
+    """The training datasets that losses of this package read."""
+    parts = []
+    for name, data in by_name(trainer.train_dataset).items():
+        texts = text_losses(trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss)
+        if isinstance(data, (Dataset, IterableDataset)) and texts:
+            parts.append(Part(trainer, f"train_dataset[{name!r}]" if name else "train_dataset", data, texts))
+    return parts
+
+
+def _unpadded(batch: dict[str, Any], column: str) -> Iterator[bytes]:
+    ids, mask = batch[f"{column}_input_ids"], batch[f"{column}_attention_mask"]
+    for row, attended in zip(ids, mask, strict=True):
+        yield row[attended != 0].numpy().tobytes()
