@@ -148,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise UserError(first_line(error)) from error
     if result.collapsed:  # the Trainer has warned
-        print("No model is saved. Train anew in another folder: a resumed run keeps its settings.", flush=True)
+        print("No model is saved. Train again in another folder: a resumed run keeps its settings.", flush=True)
         return 1
     print(_verdict(result, {**chosen.settings, **given}))
     return 0

@@ -32,7 +32,7 @@ def evaluate_mteb(
     try:
         import mteb
     except ImportError as error:
-        raise ImportError("MTEB's tasks need mteb: install st_contrastive with its extra 'eval'.") from error
+        raise ImportError("MTEB's tasks need mteb: pip install 'st_contrastive[eval]'.") from error
     chosen = [_task(mteb, task) if isinstance(task, str) else task for task in tasks]
     options = {"cache": None, "show_progress_bar": False, "co2_tracker": False, **options}
     results = mteb.evaluate(model, chosen, encode_kwargs={"batch_size": batch_size}, **options)

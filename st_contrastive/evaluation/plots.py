@@ -27,7 +27,7 @@ def plot(path: str | Path, models: Mapping[str, Encoder], pairs: STSPairs, *, ba
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("A plot needs matplotlib: install st_contrastive with its extra 'plots'.") from error
+        raise ImportError("A plot needs matplotlib: pip install 'st_contrastive[plots]'.") from error
     gold = np.asarray(pairs.scores)
     low, width = gold.min(), np.ptp(gold) / 5
     bands = np.clip((gold - low) // width, 0, 4)

@@ -66,7 +66,7 @@ class Run:
         scores = {"before training": self.before, "after": self.after, "mixed": self.mixed}
         said = ", ".join(f"{name} {100 * score:.2f}" for name, score in scores.items() if score is not None)
         if not said:
-            return "No dev was given, so whether training helped is not known."
+            return "No dev was given: whether training helped is unknown."
         lines = [f"Score {said}."]
         if self.comparison is not None:
             lines.append(f"{'Mixed' if self.saved == 'mixture' else 'After training'}: {self.comparison}")

@@ -70,8 +70,8 @@ def _sharded_encoder(start: Start) -> Iterator[Finding]:
 def _model_of_each_run(start: Start) -> Iterator[Finding]:
     if start.trainer.model_init is not None:
         yield ValueError(
-            "model_init makes a model for each run, as in a search for hyperparameters, and the loss is not made anew "
-            "with it. Make model, loss and trainer for each run."
+            "model_init makes a new model for each run of a hyperparameter search, and the loss belongs to another. "
+            "Build model, loss and trainer for each run."
         )
 
 
@@ -87,8 +87,8 @@ def _full_evaluation(start: Start) -> Iterator[Finding]:
     for name in ("bf16_full_eval", "fp16_full_eval"):
         if getattr(start.args, name):
             yield UserWarning(
-                f"{name} has no effect in training, and casts the model's weights for good where evaluate() is called "
-                "outside of it. Leave it out: bf16=True or fp16=True is for evaluation too."
+                f"{name} has no effect in training, and casts the model's weights permanently if evaluate() is called "
+                "outside it. Leave it out: bf16=True or fp16=True covers evaluation too."
             )
 
 
@@ -99,13 +99,13 @@ def _converted_checkpoint(start: Start) -> Iterator[Finding]:
     if kind := foreign_kind(model):
         folder = get_encoder(model).config.name_or_path
         yield ValueError(
-            f"model is made of {folder}, which is {kind}, no sentence encoder. Take one; to start from this one's "
-            f"layers all the same, save them by themselves: AutoModel.from_pretrained({folder!r}).save_pretrained(...)."
+            f"model is made of {folder}, which is {kind}, not a sentence encoder. Use one; to start from this "
+            f"one's layers anyway, save them alone: AutoModel.from_pretrained({folder!r}).save_pretrained(...)."
         )
     encoder = get_encoder(model)
     if getattr(encoder.config, "quantization_config", None) and not has_adapters(encoder):
         yield ValueError(
-            "model's weights are quantised, so that no optimizer moves them. Load it unquantised, or add an adapter "
+            "model's weights are quantised, and no optimizer can update them. Load it unquantised, or add an adapter "
             "(model.add_adapter) to be trained."
         )
 
@@ -160,7 +160,7 @@ def _columns_of_no_text(start: Start) -> Iterator[Finding]:
             if len(values) == 1 and len(cells) > 2:
                 yield ValueError(f"{column_of} is {cells[0]!r:.80} in all rows, {remedy}")
             if len(values) * _REPEATS <= len(cells) and max(map(len, values)) <= _SHORT:
-                yield UserWarning(f"{column_of} has {len(values)} values alone, such as {cells[0]!r}, {remedy}")
+                yield UserWarning(f"{column_of} has only {len(values)} distinct values, such as {cells[0]!r}, {remedy}")
 
 
 def _unread_labels(start: Start) -> Iterator[Finding]:
@@ -242,8 +242,8 @@ def _loss_of_another_model(start: Start) -> Iterator[Finding]:
             is_model = isinstance(part, SentenceTransformer) and attributes[-1:] == ["model"]
             if is_model and part is not unwrap(start.trainer.model):
                 yield ValueError(
-                    f"The {name} of {type(loss).__name__} is another object than the trainer's model, so that neither "
-                    "would be trained. Build the loss with the model that the trainer gets."
+                    f"The {name} of {type(loss).__name__} is not the trainer's model, so that neither would be "
+                    "trained. Build the loss with the model that the trainer gets."
                 )
 
 
@@ -282,7 +282,7 @@ def _unlike_processes(start: Start) -> Iterator[Finding]:
     if len(start.losses) > 1 and (_own_parameters(start.losses) or shares):  # terms are gathered too
         yield ValueError(
             f"loss is a dict of {len(start.losses)} losses on {processes} devices, which may train different ones in "
-            "the same step. Take one loss for all datasets, or several of one class without parameters of their own "
+            "the same step. Use one loss for all datasets, or several of one class without parameters of their own "
             "and with gather_across_devices=False."
         )
     for loss in start.texts:
@@ -334,7 +334,7 @@ def _metric_without_dropout(start: Start) -> Iterator[Finding]:
     if len(columns) == 1 and any(getattr(loss, "dropout_only", False) for loss in start.texts):
         yield UserWarning(
             f"metric_for_best_model is {start.args.metric_for_best_model!r}, and an evaluation has no dropout: the "
-            "loss compares each vector with itself there, and prefers the last step. Take an evaluator's metric."
+            "loss compares each vector with itself there, and prefers the last step. Use an evaluator's metric."
         )
 
 
@@ -347,7 +347,7 @@ def _queue_of_the_whole_data(start: Start) -> Iterator[Finding]:
         if kept and 0 < rows <= kept + batch:
             yield UserWarning(
                 f"train_dataset has {rows} rows, and {type(loss).__name__}'s queue and a batch {kept + batch}: from "
-                "the second epoch on, sentences are their own negatives. Take a shorter queue, or one epoch."
+                "the second epoch on, sentences are their own negatives. Use a shorter queue, or one epoch."
             )
 
 
@@ -396,7 +396,7 @@ def _remedy_of_equal_tokens(part: Part, equal: list[tuple[str, str, bytes]]) -> 
         return f"Raise {setting} above {limit}, or leave out what the texts begin with."
     return (
         f"Its tokenizer ({type(tokenizer).__name__}) reads words that it doesn't know as one token, or leaves capitals "
-        "and accents out. Take an encoder for these texts' language, or leave such texts out."
+        "and accents out. Use an encoder for these texts' language, or leave such texts out."
     )
 
 
