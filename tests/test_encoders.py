@@ -100,6 +100,8 @@ def test_trains_or_says_why_not(checkpoint, tmp_path, row, name):
     loss = build_loss(name, model)
     before = {key: parameter.detach().clone() for key, parameter in loss.named_parameters()}
     parameters = dict(loss.named_parameters())  # torch.compile renames them
+    embeddings = model.transformers_model.get_input_embeddings().parameters()
+    frozen = [*embeddings] if getattr(loss, "freeze_embeddings", False) else []
     # bfloat16 has three digits, and smaller steps round off.
     train(name, model, loss, tmp_path, chosen.arguments, rate=1e-2 if chosen.dtype == torch.bfloat16 else 1e-3)
     for key, parameter in parameters.items():
@@ -108,6 +110,8 @@ def test_trains_or_says_why_not(checkpoint, tmp_path, row, name):
         followed = key.replace("momentum_encoder.copies.0.", "model.0.").replace("momentum_encoder.copies.2.", "head.")
         # No pooling asks for the pooler; the bias cancels in the difference of two scores.
         trained = parameters[followed].requires_grad and not re.search(r"model\.pooler\.|classifier\.bias$", key)
+        if any(parameters[followed] is own for own in frozen):
+            trained = False
         assert "classifier.bias" in key or torch.equal(parameter, before[key]) != trained, key
     if chosen.adapters:
         trained = [key for key in parameters if key.startswith("model.") and parameters[key].requires_grad]

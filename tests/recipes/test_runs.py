@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from benchmarks import run as benchmark
-from st_contrastive import recipes
+from st_contrastive import inputs, recipes
 from st_contrastive.evaluation import STSEvaluator, compare_paired
 from st_contrastive.inputs.readers import get_reading
 from st_contrastive.recipes import Recipe, _data
@@ -369,11 +369,13 @@ def test_the_first_stage_trains_on_no_held_out_document(checkpoint, tmp_path, se
     assert len(texts[0]) == (200 if segment else 100)
 
 
-def test_two_columns_are_pairs(checkpoint, tmp_path):
+def test_two_columns_are_pairs(checkpoint, tmp_path, monkeypatch):
     given = {**SMALL, "model": str(checkpoint("bert")), "data": Dataset.from_dict(TABLE), "output_dir": tmp_path}
     for column in ("title,body", "title, body", ("title", "body"), ["title", "body"]):
+        monkeypatch.setattr(inputs, "load_sentences", lambda *_, **__: pytest.fail("read as one column first"))
         trainer = recipes.trainer("simcse-bert-base", column=column, **given)
         assert list(trainer.train_dataset[0].values()) == [TABLE["title"][0], TABLE["body"][0]]
+        monkeypatch.undo()
     trainer = recipes.trainer("simcse-bert-base", column="body", pairs="first", **given)
     assert list(trainer.train_dataset[0].values()) == TABLE["body"][0].replace(". ", ".|", 1).split("|")
     with_comma = {**given, "data": Dataset.from_dict({"a": TABLE["title"], "a,b": TABLE["body"], "b": TABLE["title"]})}
