@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,6 @@ from st_contrastive.methods import POOLINGS
 
 if TYPE_CHECKING:
     from st_contrastive.evaluation import CorpusEvaluator, Judgement, Report, STSPairs
-
-#: What a suite takes and gives: the model, its name, and its report.
-_Score = Callable[[Any, str], "Report"]
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -90,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
         parts = []
         for option, score in suites.items():
             try:
-                parts.append(score(model, model_name))
-            except (EvaluationDataError, ImportError, OSError) as error:  # the other suites' scores are kept
+                parts.append(score(model, name=model_name, batch_size=args.batch_size))
+            except (EvaluationDataError, ImportError, KeyError, OSError) as error:  # the other suites' scores are kept
                 failed.append(f"{option}: {first_line(error)}")
         settings |= {str(part.settings["suite"]): part.settings for part in parts}
         scores = tuple(score for part in parts for score in part.scores)
@@ -111,45 +109,36 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _suites(args: argparse.Namespace) -> dict[str, _Score]:
-    """A function that scores a model, by the option that asks for it. The data is read or looked for now."""
-    from st_contrastive import evaluation, recipes
+def _suites(args: argparse.Namespace) -> dict[str, Callable[..., Report]]:
+    """What scores a model, by the option that asks for it. The data is read or looked for now."""
+    from st_contrastive import evaluation
+    from st_contrastive.cli._models import read_documents
 
-    common: dict[str, Any] = {"batch_size": args.batch_size}
-    suites: dict[str, _Score] = {}
+    suites: dict[str, Callable[..., Report]] = {}
     if args.sts:
         with user_error(evaluation.EvaluationDataError, prefix="--sts: "):
             evaluation.sts_sets(args.sts, args.splits)
-        suites["--sts"] = lambda model, name: evaluation.evaluate_sts(
-            model, args.sts, name=name, splits=args.splits, progress=True, **common
-        )
+        suites["--sts"] = partial(evaluation.evaluate_sts, folder=args.sts, splits=args.splits, progress=True)
     if args.transfer:
         with user_error(evaluation.EvaluationDataError, prefix="--transfer: "):
             evaluation.read_transfer(args.transfer)
-        suites["--transfer"] = lambda model, name: evaluation.evaluate_transfer(
-            model, args.transfer, name=name, folds=args.folds, progress=True, **common
+        suites["--transfer"] = partial(
+            evaluation.evaluate_transfer, folder=args.transfer, folds=args.folds, progress=True
         )
     if args.in_domain:
-        searched = _pairs("--in_domain", args.in_domain)
-        suites["--in_domain"] = lambda model, name: evaluation.evaluate_in_domain_retrieval(
-            model, searched, name=name, **_named(args.in_domain), **common
-        )
+        scored = {"pairs": _pairs("--in_domain", args.in_domain), **_named(args.in_domain)}
+        suites["--in_domain"] = partial(evaluation.evaluate_in_domain_retrieval, **scored)
     if args.geometry:
-        scored, own = _pairs("--geometry", args.geometry), {**_named(args.geometry), **common}
-        suites["--geometry"] = lambda model, name: evaluation.evaluate_geometry(model, scored, name=name, **own)
-        if len(scored.positives()[1]) > 1:
-            suites["--geometry (information)"] = lambda model, name: evaluation.evaluate_information(
-                model, scored, name=name, **own
-            )
+        scored = {"pairs": _pairs("--geometry", args.geometry), **_named(args.geometry)}
+        suites["--geometry"] = partial(evaluation.evaluate_geometry, **scored)
+        if len(scored["pairs"].positives()[1]) > 1:
+            suites["--geometry (information)"] = partial(evaluation.evaluate_information, **scored)
     if args.corpus:
         with user_error(OSError, TypeError, ValueError, prefix=f"--corpus {args.corpus}: "):
-            rows = recipes.read_texts(args.corpus, args.column)
-            documents = ["\n\n".join(row.values()) for row in rows]  # a title and a body are one
-            evaluator = evaluation.CorpusEvaluator(documents, language=args.language, batch_size=args.batch_size)
-        judged: list[Judgement] = []  # the first model's, with which the others are compared
-        suites["--corpus"] = lambda model, name: _judged(evaluator, model, name, judged, **_named(args.corpus, "train"))
+            evaluator = evaluation.CorpusEvaluator(read_documents(args.corpus, args.column), language=args.language)
+        suites["--corpus"] = partial(_judged, evaluator=evaluator, judged=[], **_named(args.corpus, "train"))
     if args.mteb:
-        suites["--mteb"] = lambda model, name: evaluation.evaluate_mteb(model, args.mteb, name=name, **common)
+        suites["--mteb"] = partial(evaluation.evaluate_mteb, tasks=args.mteb)
     return suites
 
 
@@ -171,10 +160,19 @@ def _named(source: str, on_hub: str = "dev") -> dict[str, Any]:
 
 
 def _judged(
-    evaluator: CorpusEvaluator, model: Any, model_name: str, judged: list[Judgement], task: str, split: str
+    model: Any,
+    *,
+    evaluator: CorpusEvaluator,
+    judged: list[Judgement],
+    name: str,
+    task: str,
+    split: str,
+    batch_size: int,
 ) -> Report:
+    """The report of a corpus, on a model and on how it compares with the first, whose judgement ``judged`` holds."""
     from st_contrastive.evaluation import Report, Score, bm25, compare_paired
 
+    evaluator.batch_size = batch_size
     judgement = evaluator.judge(model)
     values, notes = {"ndcg@10": judgement.ndcg}, []
     if judgement.mixed_ndcg is None:
@@ -187,7 +185,7 @@ def _judged(
         notes.append(f"{comparison} Against the first model: {comparison.decision}.")
     judged.append(judgement)
     scores = tuple(Score(task, split, metric, value, len(evaluator.queries)) for metric, value in values.items())
-    return Report(model_name, scores, {"suite": "corpus", "documents": len(evaluator.answers)}, tuple(notes))
+    return Report(name, scores, {"suite": "corpus", "documents": len(evaluator.answers)}, tuple(notes))
 
 
 def _require_writable(option: str, file: str | None) -> None:

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
+from sentence_transformers.util import pairwise_cos_sim
 
 from st_contrastive._checks import warn
 from st_contrastive.evaluation._data import EvaluationDataError, reading, set_folders, split_file
-from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded, unit
+from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs import load_graded_pairs
 
@@ -67,9 +68,9 @@ def read_sts(source: str | Path | Dataset) -> STSPairs:
 def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Cosine similarity of each pair, (N,), and the 2 N vectors that it was computed from."""
     vectors = encoded(model, (*pairs.first, *pairs.second), batch_size=batch_size)
-    first, second = np.split(unit(vectors), 2)
+    first, second = np.split(vectors.astype(np.float64), 2)
     # In float32, similarities that differ only by rounding, such as those of equal sentences, are ties.
-    return (first * second).sum(axis=1).astype(np.float32), vectors
+    return pairwise_cos_sim(first, second).numpy().astype(np.float32), vectors
 
 
 def sts_spearman(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> float:
@@ -94,8 +95,6 @@ def sts_sets(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[s
     Raises:
         EvaluationDataError: there is no such split, or a file can't be used.
     """
-    if isinstance(splits, str):  # whose letters would be taken for names
-        raise TypeError(f"splits must be a sequence of names, such as ({splits!r},), got {splits!r}.")
     pairs = {
         (place.name, split): read_sts(path)
         for place in set_folders(folder, "stsb/test.jsonl.gz", tuple(PAPERS_SETS))

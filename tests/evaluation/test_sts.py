@@ -120,7 +120,7 @@ def test_missing_things(tmp_path):
         evaluate_sts(Letters(), tmp_path / "none")
     with pytest.raises(EvaluationDataError, match="dev, test"):
         evaluate_sts(Letters(), tmp_path)
-    with pytest.raises(TypeError, match="splits"):
+    with pytest.raises(EvaluationDataError, match="t, e, s, t"):
         evaluate_sts(Letters(), tmp_path, splits="test")
 
 
