@@ -116,11 +116,11 @@ def _suites(args: argparse.Namespace) -> dict[str, Callable[..., Report]]:
 
     suites: dict[str, Callable[..., Report]] = {}
     if args.sts:
-        with user_error(evaluation.EvaluationDataError, prefix="--sts: "):
+        with user_error(OSError, evaluation.EvaluationDataError, prefix="--sts: "):
             evaluation.sts_sets(args.sts, args.splits)
         suites["--sts"] = partial(evaluation.evaluate_sts, folder=args.sts, splits=args.splits, progress=True)
     if args.transfer:
-        with user_error(evaluation.EvaluationDataError, prefix="--transfer: "):
+        with user_error(OSError, evaluation.EvaluationDataError, prefix="--transfer: "):
             evaluation.read_transfer(args.transfer)
         suites["--transfer"] = partial(
             evaluation.evaluate_transfer, folder=args.transfer, folds=args.folds, progress=True

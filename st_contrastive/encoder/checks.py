@@ -18,11 +18,11 @@ from st_contrastive.encoder.copies import view_of_weights
 from st_contrastive.encoder.model import (
     dropout_setting,
     get_encoder,
+    get_tokenizer,
     has_dropout,
     is_causal,
     learned_positions,
     reads_first_token,
-    text_module,
     unwrap,
     vocabulary_size,
 )
@@ -31,7 +31,7 @@ from st_contrastive.encoder.model import (
 def require_text_encoder(model: nn.Module) -> None:
     """Refuse a model that does not start with a token-level Transformer module (a TypeError), or that has no tokenizer
     with a vocabulary and a padding token."""
-    tokenizer = text_module(model).tokenizer
+    tokenizer = get_tokenizer(model)
     require_vocabulary(tokenizer, vocabulary_size(get_encoder(model)), "model")
     require_padding(tokenizer)
 

@@ -93,16 +93,17 @@ def sts_sets(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[s
         splits: which are wanted. The file of "dev" may also be called validation or trial.
 
     Raises:
+        OSError: there is no such folder.
         EvaluationDataError: there is no such split, or a file can't be used.
     """
     pairs = {
         (place.name, split): read_sts(path)
-        for place in set_folders(folder, "stsb/test.jsonl.gz", tuple(PAPERS_SETS))
+        for place in set_folders(folder, tuple(PAPERS_SETS))
         for split in splits
         if (path := split_file(place, split)) is not None
     }
     if not pairs:
-        raise EvaluationDataError(f"{folder} holds no set with a split of {', '.join(splits)}.")
+        raise EvaluationDataError(f"{folder} holds no set, such as stsb, with a split of {', '.join(splits)}.")
     return pairs
 
 
@@ -122,7 +123,7 @@ def evaluate_sts(
         splits: which splits are scored, if a set has them.
 
     Raises:
-        EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
+        OSError, EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
     """
     from tqdm.auto import tqdm
 

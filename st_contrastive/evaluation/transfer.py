@@ -44,7 +44,7 @@ def read_transfer(folder: str | Path) -> dict[str, dict[str, TransferSplit]]:
         EvaluationDataError: there is none, or a file can't be used.
     """
     tasks = {}
-    for place in set_folders(folder, "mr/all.jsonl.gz", PAPERS_TASKS):
+    for place in set_folders(folder, PAPERS_TASKS):
         paths = {split: split_file(place, split) for split in ("all", "train", "dev", "test")}
         if paths["all"] or (paths["train"] and paths["test"]):
             tasks[place.name] = {split: _read(path) for split, path in paths.items() if path is not None}
@@ -129,7 +129,7 @@ def evaluate_transfer(
         jobs: processes; -1 uses all cores.
 
     Raises:
-        EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
+        OSError, EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
     """
     from tqdm.auto import tqdm
 
