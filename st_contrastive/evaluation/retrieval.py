@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import torch
-from sentence_transformers.util import normalize_embeddings
+import torch.nn.functional as F
 
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
@@ -39,7 +39,7 @@ def evaluate_in_domain_retrieval(
     least, positive = pairs.positives(min_score)
     texts = np.asarray((*pairs.first, *pairs.second), dtype=object)
     vectors = encoded(model, list(texts), batch_size=batch_size)
-    units = normalize_embeddings(torch.from_numpy(vectors.astype(np.float64))).numpy()
+    units = F.normalize(torch.from_numpy(vectors.astype(np.float64))).numpy()
     ranks = []
     for query in positive:
         wanted = query + len(pairs)

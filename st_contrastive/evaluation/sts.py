@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from datasets import Dataset
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
-from sentence_transformers.util import pairwise_cos_sim
 
 from st_contrastive._checks import warn
 from st_contrastive.evaluation._data import EvaluationDataError, reading, set_folders, split_file
@@ -68,9 +69,9 @@ def read_sts(source: str | Path | Dataset) -> STSPairs:
 def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Cosine similarity of each pair, (N,), and the 2 N vectors that it was computed from."""
     vectors = encoded(model, (*pairs.first, *pairs.second), batch_size=batch_size)
-    first, second = np.split(vectors.astype(np.float64), 2)
+    first, second = torch.from_numpy(vectors.astype(np.float64)).chunk(2)
     # In float32, similarities that differ only by rounding, such as those of equal sentences, are ties.
-    return pairwise_cos_sim(first, second).numpy().astype(np.float32), vectors
+    return F.cosine_similarity(first, second).numpy().astype(np.float32), vectors
 
 
 def sts_spearman(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> float:
