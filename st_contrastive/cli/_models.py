@@ -1,4 +1,4 @@
-"""Load encoders for the commands."""
+"""Load encoders and documents for the commands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from st_contrastive import recipes
 from st_contrastive._checks import first_line, warn
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.encoder.checkpoint import foreign_kind, random_weights
+
+
+def read_documents(file: str, column: str | None) -> list[str]:
+    """The texts of each row of a file as one document, such as a title and a body."""
+    return ["\n\n".join(row.values()) for row in recipes.read_texts(file, column)]
 
 
 def load_model(name: str, *, pooling: str = "keep", max_length: int | None = None) -> SentenceTransformer:

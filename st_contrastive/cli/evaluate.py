@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,8 @@ from st_contrastive.methods import POOLINGS
 if TYPE_CHECKING:
     from st_contrastive.evaluation import CorpusEvaluator, Judgement, Report, STSPairs
 
-#: What a suite takes and gives: the model, its name, and its report.
-_Score = Callable[[Any, str], "Report"]
+#: The options that each name something to score on.
+_SUITES = ("sts", "transfer", "in_domain", "geometry", "corpus", "mteb")
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -77,9 +78,13 @@ def run(args: argparse.Namespace) -> int:
 
     for option in ("json", "plot"):
         _require_writable(f"--{option}", getattr(args, option))
-    if not any((args.sts, args.transfer, args.in_domain, args.geometry, args.corpus, args.mteb, args.plot)):
+    if not any(getattr(args, option) for option in (*_SUITES, "plot")):
         args.mteb = ["STSBenchmark"]
-    suites = _suites(args)  # bad data is found before a model is loaded
+    suites = {}
+    for option in _SUITES:
+        if getattr(args, option):
+            with user_error(OSError, TypeError, ValueError, prefix=f"--{option}: "):
+                suites[option] = _scorers(option, args)  # bad data is found before a model is loaded
     plotted = _plotted_pairs(args) if args.plot else None
     reports, models, failed = [], {}, []
     for model_name in args.models:
@@ -88,11 +93,12 @@ def run(args: argparse.Namespace) -> int:
             models[model_name] = model
         settings: dict[str, Any] = {"pooling": args.pooling, "max_length": model.max_seq_length}
         parts = []
-        for option, score in suites.items():
+        for option, scorers in suites.items():
             try:
-                parts.append(score(model, model_name))
-            except (EvaluationDataError, ImportError, OSError) as error:  # the other suites' scores are kept
-                failed.append(f"{option}: {first_line(error)}")
+                for score in scorers:
+                    parts.append(score(model, name=model_name, batch_size=args.batch_size))
+            except (EvaluationDataError, ImportError, KeyError, OSError) as error:  # the other suites' scores are kept
+                failed.append(f"--{option}: {first_line(error)}")
         settings |= {str(part.settings["suite"]): part.settings for part in parts}
         scores = tuple(score for part in parts for score in part.scores)
         reports.append(Report(model_name, scores, settings, tuple(note for part in parts for note in part.notes)))
@@ -111,53 +117,30 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _suites(args: argparse.Namespace) -> dict[str, _Score]:
-    """A function that scores a model, by the option that asks for it. The data is read or looked for now."""
-    from st_contrastive import evaluation, recipes
+def _scorers(option: str, args: argparse.Namespace) -> list[Callable[..., Report]]:
+    """What scores a model on the data of an option, which is read or looked for now."""
+    from st_contrastive import evaluation
+    from st_contrastive.cli._models import read_documents
 
-    common: dict[str, Any] = {"batch_size": args.batch_size}
-    suites: dict[str, _Score] = {}
-    if args.sts:
-        with user_error(evaluation.EvaluationDataError, prefix="--sts: "):
-            evaluation.sts_sets(args.sts, args.splits)
-        suites["--sts"] = lambda model, name: evaluation.evaluate_sts(
-            model, args.sts, name=name, splits=args.splits, progress=True, **common
-        )
-    if args.transfer:
-        with user_error(evaluation.EvaluationDataError, prefix="--transfer: "):
-            evaluation.read_transfer(args.transfer)
-        suites["--transfer"] = lambda model, name: evaluation.evaluate_transfer(
-            model, args.transfer, name=name, folds=args.folds, progress=True, **common
-        )
-    if args.in_domain:
-        searched = _pairs("--in_domain", args.in_domain)
-        suites["--in_domain"] = lambda model, name: evaluation.evaluate_in_domain_retrieval(
-            model, searched, name=name, **_named(args.in_domain), **common
-        )
-    if args.geometry:
-        scored, own = _pairs("--geometry", args.geometry), {**_named(args.geometry), **common}
-        suites["--geometry"] = lambda model, name: evaluation.evaluate_geometry(model, scored, name=name, **own)
-        if len(scored.positives()[1]) > 1:
-            suites["--geometry (information)"] = lambda model, name: evaluation.evaluate_information(
-                model, scored, name=name, **own
-            )
-    if args.corpus:
-        with user_error(OSError, TypeError, ValueError, prefix=f"--corpus {args.corpus}: "):
-            rows = recipes.read_texts(args.corpus, args.column)
-            documents = ["\n\n".join(row.values()) for row in rows]  # a title and a body are one
-            evaluator = evaluation.CorpusEvaluator(documents, language=args.language, batch_size=args.batch_size)
-        judged: list[Judgement] = []  # the first model's, with which the others are compared
-        suites["--corpus"] = lambda model, name: _judged(evaluator, model, name, judged, **_named(args.corpus, "train"))
-    if args.mteb:
-        suites["--mteb"] = lambda model, name: evaluation.evaluate_mteb(model, args.mteb, name=name, **common)
-    return suites
-
-
-def _pairs(option: str, file: str) -> STSPairs:
-    from st_contrastive.evaluation import EvaluationDataError, read_sts
-
-    with user_error(EvaluationDataError, prefix=f"{option}: "):
-        return read_sts(file)
+    source = getattr(args, option)
+    if option == "sts":
+        evaluation.sts_sets(source, args.splits)
+        return [partial(evaluation.evaluate_sts, folder=source, splits=args.splits, progress=True)]
+    if option == "transfer":
+        evaluation.read_transfer(source)
+        return [partial(evaluation.evaluate_transfer, folder=source, folds=args.folds, progress=True)]
+    if option == "corpus":
+        evaluator = evaluation.CorpusEvaluator(read_documents(source, args.column), language=args.language)
+        return [partial(_judged, evaluator=evaluator, judged=[], **_named(source, "train"))]
+    if option == "mteb":
+        return [partial(evaluation.evaluate_mteb, tasks=source)]
+    pairs = evaluation.read_sts(source)
+    suites: list[Callable[..., Report]] = [evaluation.evaluate_in_domain_retrieval]
+    if option == "geometry":
+        suites = [evaluation.evaluate_geometry]
+        if len(pairs.positives()[1]) > 1:
+            suites.append(evaluation.evaluate_information)
+    return [partial(suite, pairs=pairs, **_named(source)) for suite in suites]
 
 
 def _named(source: str, on_hub: str = "dev") -> dict[str, Any]:
@@ -171,10 +154,19 @@ def _named(source: str, on_hub: str = "dev") -> dict[str, Any]:
 
 
 def _judged(
-    evaluator: CorpusEvaluator, model: Any, model_name: str, judged: list[Judgement], task: str, split: str
+    model: Any,
+    *,
+    evaluator: CorpusEvaluator,
+    judged: list[Judgement],
+    name: str,
+    task: str,
+    split: str,
+    batch_size: int,
 ) -> Report:
+    """The report of a corpus, on a model and on how it compares with the first, whose judgement ``judged`` holds."""
     from st_contrastive.evaluation import Report, Score, bm25, compare_paired
 
+    evaluator.batch_size = batch_size
     judgement = evaluator.judge(model)
     values, notes = {"ndcg@10": judgement.ndcg}, []
     if judgement.mixed_ndcg is None:
@@ -187,7 +179,7 @@ def _judged(
         notes.append(f"Against the first model, {comparison.decision}. {comparison}")
     judged.append(judgement)
     scores = tuple(Score(task, split, metric, value, len(evaluator.queries)) for metric, value in values.items())
-    return Report(model_name, scores, {"suite": "corpus", "documents": len(evaluator.answers)}, tuple(notes))
+    return Report(name, scores, {"suite": "corpus", "documents": len(evaluator.answers)}, tuple(notes))
 
 
 def _require_writable(option: str, file: str | None) -> None:
@@ -201,11 +193,11 @@ def _require_writable(option: str, file: str | None) -> None:
 
 
 def _plotted_pairs(args: argparse.Namespace) -> STSPairs:
-    from st_contrastive.evaluation import sts_sets
+    from st_contrastive import evaluation
 
     if args.geometry:
-        return _pairs("--geometry", args.geometry)
-    sets = sts_sets(args.sts, args.splits) if args.sts else {}
+        return evaluation.read_sts(args.geometry)
+    sets = evaluation.sts_sets(args.sts, args.splits) if args.sts else {}
     pairs = sets.get(("stsb", "dev")) or sets.get(("stsb", "test"))
     if pairs is None:
         raise UserError("--plot draws graded pairs: name them with --geometry, or an --sts folder that holds stsb.")

@@ -53,8 +53,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Search with each model, and print what was found."""
-    from st_contrastive import evaluation, recipes
-    from st_contrastive.cli._models import load_model
+    from st_contrastive import evaluation
+    from st_contrastive.cli._models import load_model, read_documents
     from st_contrastive.evaluation.report import short_names
 
     models, queries = [args.model], [*args.words]
@@ -63,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
     if not queries:
         raise UserError(f'after the models, give a query, such as "{"what is this about"}".')
     with user_error(OSError, TypeError, ValueError, prefix=f"{args.data}: "):
-        rows = recipes.read_texts(args.data, args.column)
-        documents = ["\n\n".join(row.values()) for row in rows]
+        documents = read_documents(args.data, args.column)
     with user_error(ImportError, prefix="--bm25: "):
         words = evaluation.BM25(documents, language=args.language).scores(queries) if args.bm25 else None
     ranks = {}

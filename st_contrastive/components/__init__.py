@@ -14,20 +14,7 @@ from st_contrastive.components.token_corruption import TokenCorruption
 from st_contrastive.components.token_repetition import TokenRepetition
 
 __all__ = [
-    "Alignment",
-    "AuxiliaryMLM",
-    "Content",
-    "FraternalEmbedding",
-    "MaskedLMHead",
-    "MomentumEncoder",
-    "NegativeQueue",
-    "PairComposer",
-    "PredictionHead",
-    "Projector",
-    "ReplacedTokenDetector",
-    "TanhHead",
-    "TokenCorruption",
-    "TokenRepetition",
-    "load_auxiliary",
-    "save_auxiliary",
-]
+    "Alignment", "AuxiliaryMLM", "Content", "FraternalEmbedding", "MaskedLMHead", "MomentumEncoder", "NegativeQueue",
+    "PairComposer", "PredictionHead", "Projector", "ReplacedTokenDetector", "TanhHead", "TokenCorruption",
+    "TokenRepetition", "load_auxiliary", "save_auxiliary",
+]  # fmt: skip

@@ -71,15 +71,15 @@ def load_auxiliary(
             f"auxiliary {path} can't be loaded: {first_line(error)} Name a folder that "
             "AuxiliaryMLMPretrainingLoss(...).save_auxiliary wrote."
         ) from error
-    wanted = {**AuxiliaryMLM.get_signature(encoder), "tokenizer_fingerprint": fingerprint(tokenizer)}
+    # A head with a matrix of its own can't be tied; a tied one can be given a matrix.
+    own = {"tokenizer_fingerprint": fingerprint(tokenizer), "tied_head": tied_head or None}
+    wanted = {**AuxiliaryMLM.get_signature(encoder), **own}
     try:
         config: dict[str, Any] = json.loads(Path(config_file).read_text(encoding="utf-8"))
         properties = {name: config[name] for name in wanted}
     except (ValueError, LookupError, TypeError) as error:
         raise _damaged(path, error) from error
     require_fit(f"auxiliary {path} (made from {config['base_model_name'] or 'an unnamed encoder'})", properties, wanted)
-    if tied_head and not config["tied_head"]:
-        raise ValueError(f"auxiliary {path} has a head with a separate matrix: it can't be tied.")
     shape = type(AutoConfig.for_model(config["model_type"])).from_dict(config["network"])
     network = AutoModel.from_config(  # type: ignore[no-untyped-call]
         shape, attn_implementation=encoder.config._attn_implementation, trust_remote_code=False

@@ -56,15 +56,13 @@ class AuxiliaryMLM(PartialEncoder):
             ValueError: the encoder has too few layers, or layers that share their weights.
         """
         depth = len(get_layers(encoder))
-        if depth < 2:
-            raise ValueError("The encoder has one layer, and the auxiliary network copies a lower and an upper one.")
         split = depth // 2 if split_layer is None else split_layer
         if extra_layers is None:  # a network as deep as the encoder predicts as well without the sentence vector
             extra_layers = 2 if split + 2 < depth else 1
         if not 1 <= split < depth or not 1 <= extra_layers <= depth:
             raise ValueError(
-                f"The encoder has {depth} layers: split_layer must be 1 to {depth - 1}, and extra_layers 1 to {depth}; "
-                f"got {split} and {extra_layers}."
+                f"The encoder has {depth} layer(s): split_layer must be at least 1 and below that, and extra_layers 1 "
+                f"to {depth}; got {split} and {extra_layers}."
             )
         network = own_copy(encoder)
         owner, name = layer_stack(network)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from st_contrastive._checks import require_choice, require_count
 from st_contrastive.components.pretrained import fingerprint, load_embeddings, load_tokenizer
 from st_contrastive.components.shared_tokens import Alignment, fit_affine, shared_tokens
+from st_contrastive.encoder.checks import require_vocabulary
 from st_contrastive.encoder.model import embedding_matrix, get_encoder, get_tokenizer, unwrap
 
 #: Fills a row of token ids behind its last token.
@@ -71,17 +72,7 @@ class FraternalEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         require_choice("align", align, ("shared_tokens", "none"))
-        largest = max(tokenizer.get_vocab().values(), default=0)
-        if largest >= len(weight):
-            raise ValueError(
-                f"tokenizer has token ids up to {largest}, but weight has {len(weight)} rows: take both from one "
-                "checkpoint."
-            )
-        if len(tokenizer) <= len(set(tokenizer.all_special_ids)):
-            raise ValueError(
-                f"tokenizer ({type(tokenizer).__name__}) knows no word: its folder has no tokenizer files. Save the "
-                "tokenizer with the checkpoint."
-            )
+        require_vocabulary(tokenizer, len(weight), "fraternal")
         embeddings = embedding_matrix(get_encoder(model))
         self.tokenizer, self.align, self.width = tokenizer, align, embeddings.shape[1]
         self.max_length = min(unwrap(model).max_seq_length or _LONGEST, _LONGEST) if max_length is None else max_length

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -52,8 +54,8 @@ class MaskedLMHead(nn.Module):
         decoder = _decoder(model)
         setattr(model, model.base_model_prefix, _PassThrough())
         names = [name for name, part in model.named_modules() if part is decoder]
-        if decoder is None or not names:
-            raise _no_head(model.config)
+        if not names:
+            raise ValueError(f"{type(model).__name__} has no layer that gives logits.")
         self._decoder_name = names[0]
         self.network = model
         self.source: Literal["checkpoint", "new"] = source
@@ -72,7 +74,8 @@ class MaskedLMHead(nn.Module):
             ValueError: transformers has no masked-LM class for this family, or one of another width.
         """
         matrix = embedding_matrix(encoder)
-        model = _from_checkpoint(encoder, matrix)
+        with _suitable_head(encoder.config):
+            model = _from_checkpoint(encoder, matrix)
         source: Literal["checkpoint", "new"] = "new" if model is None else "checkpoint"
         if model is None:
             logger.info("%s has no masked-LM head: a new one is trained.", encoder.config._name_or_path)
@@ -89,12 +92,9 @@ class MaskedLMHead(nn.Module):
             tied = source == "new" or torch.equal(decoder.weight, embedding_matrix(model))
         if source == "new":
             decoder.weight = nn.Parameter(matrix.detach().clone())
-        head = cls(model, source, tied=tied)
-        try:  # some families' heads read more than last states
-            with torch.no_grad():
-                head(matrix.new_zeros(1, encoder.config.hidden_size), encoder)
-        except Exception as error:
-            raise _no_head(encoder.config) from error
+        with _suitable_head(encoder.config), torch.no_grad():
+            head = cls(model, source, tied=tied)
+            head(matrix.new_zeros(1, encoder.config.hidden_size), encoder)  # some families' heads read more than states
         return head
 
     @classmethod
@@ -140,9 +140,9 @@ def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedMode
         saved = AutoConfig.from_pretrained(checkpoint_name(name, "checkpoint"), trust_remote_code=False)
         size, config.vocab_size = config.vocab_size, getattr(saved, "vocab_size", config.vocab_size)
         model = load_masked_lm(name, "the encoder's checkpoint", config=config)
-    except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) or isinstance(error.__cause__, ValueError):
-            raise _no_head(encoder.config) from error
+    except OSError as error:
+        if isinstance(error.__cause__, ValueError):  # there is a checkpoint, of another kind
+            raise
         logger.warning("No masked-LM head could be loaded: %s", first_line(error))
         return None
     if model is not None and (saved_size := model.config.vocab_size) != size:
@@ -154,22 +154,17 @@ def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedMode
 
 
 def _untrained(config: PretrainedConfig) -> PreTrainedModel:
-    try:
+    with _suitable_head(config):
         model = AutoModelForMaskedLM.from_config(  # type: ignore[no-untyped-call]
             _head_config(config), trust_remote_code=False
         )
-    except Exception as error:  # some families reject a single layer, with any kind of error
-        raise _no_head(config) from error
     return cast(PreTrainedModel, model)
 
 
 def _head_config(config: PretrainedConfig) -> PretrainedConfig:
     """That of a model with one layer: only the head is needed, but some families divide by the depth."""
     config = copy.deepcopy(config)
-    try:
-        set_depth(config, [0])
-    except NotImplementedError as error:
-        raise _no_head(config) from error
+    set_depth(config, [0])
     return config
 
 
@@ -177,8 +172,14 @@ def _decoder(model: PreTrainedModel) -> nn.Linear:
     return cast(nn.Linear, model.get_output_embeddings())  # type: ignore[no-untyped-call]
 
 
-def _no_head(config: PretrainedConfig) -> ValueError:
-    return ValueError(
-        f"transformers has no suitable masked-LM head for the model type {config.model_type!r}. Take an encoder of a "
-        "family that is trained by masked-LM, such as BERT, RoBERTa, MPNet or DistilBERT."
-    )
+@contextmanager
+def _suitable_head(config: PretrainedConfig) -> Iterator[None]:
+    """Name the family in whatever goes wrong: some reject a single layer, others have no head, or one of its own."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(
+            f"transformers has no suitable masked-LM head for the model type {config.model_type!r} "
+            f"({type(error).__name__}: {first_line(error)}). Take an encoder of a family that is trained by masked-LM, "
+            "such as BERT, RoBERTa, MPNet or DistilBERT."
+        ) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -138,17 +137,12 @@ def _truncated(first: Tensor, second: Tensor, budget: int) -> tuple[Tensor, Tens
 
 def _probe_text(tokenizer: PreTrainedTokenizerBase) -> str:
     """A text of tokens that the template for pairs has none of."""
-    texts = ("a", "the", "1", *list(tokenizer.get_vocab())[-100:])
     specials = set(tokenizer("", "")["input_ids"])
-    return next((text for text in texts if _is_content(_tokens(tokenizer, text), specials)), "")
-
-
-def _tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    return cast(list[int], tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def _is_content(tokens: list[int], specials: set[int]) -> bool:
-    return bool(tokens) and not specials & set(tokens)
+    for text in ("a", "the", "1", *list(tokenizer.get_vocab())[-100:]):
+        tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if tokens and specials.isdisjoint(tokens):
+            return text
+    return ""
 
 
 def _template(tokenizer: PreTrainedTokenizerBase, *texts: str) -> tuple[list[list[tuple[int, int]]], list[int]]:
@@ -156,7 +150,7 @@ def _template(tokenizer: PreTrainedTokenizerBase, *texts: str) -> tuple[list[lis
     encoded = tokenizer(*texts, return_token_type_ids=True)
     ids = encoded["input_ids"]
     types = encoded.get("token_type_ids", [0] * len(ids))
-    content = _tokens(tokenizer, texts[0])
+    content = tokenizer(texts[0], add_special_tokens=False)["input_ids"]
     specials: list[list[tuple[int, int]]] = [[]]
     content_types: list[int] = []
     index = 0

@@ -46,11 +46,6 @@ class TokenCorruption(nn.Module):
                 "that was trained by masked-LM, such as BERT or RoBERTa; if this one was, set "
                 "model.tokenizer.mask_token."
             )
-        if self.mask_id is not None and vocabulary is not None and self.mask_id >= vocabulary:
-            raise ValueError(
-                f"The mask token's id is {self.mask_id}, the encoder has {vocabulary} embeddings: call "
-                "resize_token_embeddings(len(tokenizer)) on the encoder."
-            )
         ids = sorted(set(tokenizer.get_vocab().values()))
         added = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
         specials = added | set(tokenizer.all_special_ids)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -17,11 +18,11 @@ from st_contrastive.encoder.copies import view_of_weights
 from st_contrastive.encoder.model import (
     dropout_setting,
     get_encoder,
+    get_tokenizer,
     has_dropout,
     is_causal,
     learned_positions,
     reads_first_token,
-    text_module,
     unwrap,
     vocabulary_size,
 )
@@ -30,19 +31,24 @@ from st_contrastive.encoder.model import (
 def require_text_encoder(model: nn.Module) -> None:
     """Refuse a model that does not start with a token-level Transformer module (a TypeError), or that has no tokenizer
     with a vocabulary and a padding token."""
-    tokenizer = text_module(model).tokenizer
+    tokenizer = get_tokenizer(model)
+    require_vocabulary(tokenizer, vocabulary_size(get_encoder(model)), "model")
+    require_padding(tokenizer)
+
+
+def require_vocabulary(tokenizer: Any, rows: int | None, owner: str) -> None:
+    """Refuse a tokenizer without words, or with more tokens than a matrix of embeddings has ``rows``; ``owner`` of both
+    begins the message."""
     # Of a folder without tokenizer files, transformers makes a tokenizer that has special tokens alone.
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or len(tokenizer) <= len(set(tokenizer.all_special_ids)):
         raise ValueError(
-            f"model has no tokenizer with a vocabulary (got {type(tokenizer).__name__}): its folder has no tokenizer "
-            "files. Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load the model again."
+            f"{owner} has no tokenizer with a vocabulary (got {type(tokenizer).__name__}): its folder has no tokenizer "
+            "files. Save the tokenizer beside the encoder (tokenizer.save_pretrained(folder)) and load it again."
         )
-    require_padding(tokenizer)
-    rows, largest = vocabulary_size(get_encoder(model)), max(tokenizer.get_vocab().values())
+    largest = max(tokenizer.get_vocab().values())
     if rows is not None and largest >= rows:
         raise ValueError(
-            f"The tokenizer has the token {largest}, and the encoder has {rows} embeddings: a text with this token "
-            "would end in an IndexError. Call "
+            f"{owner} has the token {largest}, but {rows} embeddings: take both from one checkpoint, or call "
             "model.transformers_model.resize_token_embeddings(len(model.tokenizer)) before you build the loss."
         )
 

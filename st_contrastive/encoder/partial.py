@@ -73,19 +73,14 @@ class PartialEncoder(nn.Module):
         Raises:
             ValueError: an adapter (PEFT) has replaced one.
         """
-        if hasattr(encoder, "merge_and_unload"):
-            raise ValueError(
-                "The encoder is in PEFT's get_peft_model, and the auxiliary network is to train its weights too. Add "
-                "the adapter with model.add_adapter(config) instead."
-            )
         weights = dict(encoder.named_parameters())
         excluded = {id(p) for p in self.layers[self.split_layer if lower else 0 :].parameters()}
         names = [name for name, p in self.encoder.named_parameters() if id(p) not in excluded]
         if missing := [name for name in names if name not in weights]:
             raise ValueError(
                 f"{type(encoder).__name__} has no weight {missing[0]}, because an adapter has replaced it, and the "
-                "auxiliary network is to train it too. Keep adapters away from the embeddings and add them with "
-                "model.add_adapter; with InfoCSELoss, use detach=True."
+                "auxiliary network is to train it too. Keep adapters away from the embeddings, and in place of "
+                "get_peft_model take model.add_adapter(config); with InfoCSELoss, use detach=True."
             )
         return {name: weights[name] for name in names}
 

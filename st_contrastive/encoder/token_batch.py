@@ -49,16 +49,13 @@ class TokenBatch:
 
         Texts that are ``aligned`` begin in the first column already; others are moved there.
         """
-        if not isinstance(features, Mapping):
-            raise TypeError(
-                f"A loss takes a list with one dict of features for each text column, and a column is of type "
-                f"{type(features).__name__}: call loss([model.preprocess(sentences)])."
-            )
-        ids, mask = features.get("input_ids"), features.get("attention_mask")
+        column = features if isinstance(features, Mapping) else {}
+        ids, mask = column.get("input_ids"), column.get("attention_mask")
         if not isinstance(ids, Tensor) or ids.ndim != 2 or not isinstance(mask, Tensor):
             raise ValueError(
-                f"Each column must be a batch of tokenised texts, with input_ids (N, L) and attention_mask; got the "
-                f"keys {sorted(features)}. Give text, and let model.preprocess or the trainer's collator tokenise it."
+                "A loss takes a list with one dict for each text column, with input_ids (N, L) and attention_mask, as "
+                "the trainer's collator makes it: call loss([model.preprocess(sentences)]). Got "
+                f"{sorted(column) or features!r:.80} for a column."
             )
         if not mask.shape[1]:
             raise ValueError("No text of this batch has a token: leave empty texts out.")
@@ -134,8 +131,6 @@ class TokenBatch:
 
     def followed_by(self, other: TokenBatch) -> TokenBatch:
         """The rows of both, one after the other; the shorter ones are padded. A prompt is that of the first."""
-        if other is self:
-            return self.repeated(2)
         width = max(self.width, other.width)
         texts = {
             key: torch.cat([padded(value, width), padded(other.token_tensors[key], width)])

@@ -32,17 +32,10 @@ def reading() -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def set_folders(folder: str | Path, example: str, order: Sequence[str]) -> list[Path]:
-    """The folders in ``folder``: those named in ``order`` first, then by name.
-
-    Raises:
-        EvaluationDataError: it is not a folder.
-    """
-    root = Path(folder).expanduser()
-    if not root.is_dir():
-        raise EvaluationDataError(f"{root} is not a folder. It must hold one folder per set, such as {example}.")
+def set_folders(folder: str | Path, order: Sequence[str]) -> list[Path]:
+    """The folders in ``folder``: those named in ``order`` first, then by name."""
     places = {name: place for place, name in enumerate(order)}
-    folders = (path for path in root.iterdir() if path.is_dir())
+    folders = (path for path in Path(folder).expanduser().iterdir() if path.is_dir())
     return sorted(folders, key=lambda path: (places.get(path.name, len(places)), path.name))
 
 

@@ -27,13 +27,6 @@ def encoded(model: Encoder, texts: Sequence[str], *, batch_size: int = 64) -> ND
     return ordered
 
 
-def unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
-    """The rows at length 1, in float64. Rows of zeros stay as they are."""
-    rows = vectors.astype(np.float64)
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(lengths == 0, 1, lengths)
-
-
 def collapse_notes(task: str, vectors: NDArray[Any]) -> tuple[str, ...]:
     """Why scores on these vectors are nan or mean nothing: they are not finite, or all equal. Else empty."""
     if not np.isfinite(vectors).all():

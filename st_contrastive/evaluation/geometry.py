@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -13,8 +11,6 @@ from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
-
-_ROWS_AT_ONCE = 1024
 
 
 def alignment(first: Tensor, second: Tensor) -> Tensor:
@@ -37,20 +33,14 @@ def uniformity(vectors: Tensor) -> Tensor:
 
     .. math:: \log\, \mathbb{E}_{x \ne y}\; e^{-2 \lVert f(x) - f(y) \rVert^2}
 
-    over all pairs of distinct rows; eq. 2 of Wang and Isola (2020).
+    over all pairs of distinct rows, whose N (N - 1) / 2 distances are held at once; eq. 2 of Wang and Isola (2020).
 
     Example:
         >>> round(uniformity(torch.eye(2)).item(), 4)  # log(e^(-2 * 2))
         -4.0
     """
-    count, unit, sums = len(vectors), F.normalize(vectors, dim=-1), []
-    for start in range(0, count, _ROWS_AT_ONCE):
-        part = unit[start : start + _ROWS_AT_ONCE]
-        exponents = 2 * (2 * part @ unit.T - 2)
-        own = torch.arange(start, start + len(part), device=unit.device)[:, None]
-        exponents = exponents.scatter(1, own, -math.inf)  # a row and itself do not count
-        sums.append(exponents.flatten().logsumexp(dim=0))
-    return torch.stack(sums).logsumexp(dim=0) - math.log(count * (count - 1))
+    distances = F.pdist(F.normalize(vectors, dim=-1))
+    return (-2 * distances.square()).exp().mean().log()
 
 
 def evaluate_geometry(

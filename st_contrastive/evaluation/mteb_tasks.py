@@ -22,18 +22,16 @@ def evaluate_mteb(
 
     Raises:
         ImportError: mteb is not installed.
-        TypeError: ``tasks`` is a string.
-        EvaluationDataError: there is no task, or mteb has none of a name.
+        EvaluationDataError: ``tasks`` is empty.
+        KeyError: mteb has no task of a name.
     """
-    if isinstance(tasks, str):  # whose letters would be taken for names
-        raise TypeError(f"tasks must be a sequence, such as [{tasks!r}], got {tasks!r}.")
     if not tasks:
         raise EvaluationDataError("tasks is empty: name one or more of mteb's tasks, such as 'STSBenchmark'.")
     try:
         import mteb
     except ImportError as error:
         raise ImportError("MTEB's tasks need mteb: pip install 'st_contrastive[eval]'.") from error
-    chosen = [_task(mteb, task) if isinstance(task, str) else task for task in tasks]
+    chosen = [mteb.get_task(task) if isinstance(task, str) else task for task in tasks]
     options = {"cache": None, "show_progress_bar": False, "co2_tracker": False, **options}
     results = mteb.evaluate(model, chosen, encode_kwargs={"batch_size": batch_size}, **options)
     scores = []
@@ -46,10 +44,3 @@ def evaluate_mteb(
             mean = sum(values) / len(values)
             scores.append(Score(task.metadata.name, split, str(task.metadata.main_score), mean, size))
     return Report(name, tuple(scores), {"suite": "mteb", "mteb": mteb.__version__})
-
-
-def _task(mteb: Any, name: str) -> Any:
-    try:
-        return mteb.get_task(name)
-    except KeyError as error:
-        raise EvaluationDataError(f"mteb has no task {name!r} ({error.args[0]}).") from error

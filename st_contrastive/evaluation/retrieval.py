@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
-from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded, unit
+from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
 
@@ -37,7 +39,7 @@ def evaluate_in_domain_retrieval(
     least, positive = pairs.positives(min_score)
     texts = np.asarray((*pairs.first, *pairs.second), dtype=object)
     vectors = encoded(model, list(texts), batch_size=batch_size)
-    units = unit(vectors)
+    units = F.normalize(torch.from_numpy(vectors.astype(np.float64))).numpy()
     ranks = []
     for query in positive:
         wanted = query + len(pairs)

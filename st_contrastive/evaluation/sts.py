@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from datasets import Dataset
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
@@ -16,7 +18,7 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 
 from st_contrastive._checks import warn
 from st_contrastive.evaluation._data import EvaluationDataError, reading, set_folders, split_file
-from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded, unit
+from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs import load_graded_pairs
 
@@ -67,9 +69,9 @@ def read_sts(source: str | Path | Dataset) -> STSPairs:
 def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Cosine similarity of each pair, (N,), and the 2 N vectors that it was computed from."""
     vectors = encoded(model, (*pairs.first, *pairs.second), batch_size=batch_size)
-    first, second = np.split(unit(vectors), 2)
+    first, second = torch.from_numpy(vectors.astype(np.float64)).chunk(2)
     # In float32, similarities that differ only by rounding, such as those of equal sentences, are ties.
-    return (first * second).sum(axis=1).astype(np.float32), vectors
+    return F.cosine_similarity(first, second).numpy().astype(np.float32), vectors
 
 
 def sts_spearman(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> float:
@@ -92,18 +94,17 @@ def sts_sets(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[s
         splits: which are wanted. The file of "dev" may also be called validation or trial.
 
     Raises:
+        OSError: there is no such folder.
         EvaluationDataError: there is no such split, or a file can't be used.
     """
-    if isinstance(splits, str):  # whose letters would be taken for names
-        raise TypeError(f"splits must be a sequence of names, such as ({splits!r},), got {splits!r}.")
     pairs = {
         (place.name, split): read_sts(path)
-        for place in set_folders(folder, "stsb/test.jsonl.gz", tuple(PAPERS_SETS))
+        for place in set_folders(folder, tuple(PAPERS_SETS))
         for split in splits
         if (path := split_file(place, split)) is not None
     }
     if not pairs:
-        raise EvaluationDataError(f"{folder} holds no set with a split of {', '.join(splits)}.")
+        raise EvaluationDataError(f"{folder} holds no set, such as stsb, with a split of {', '.join(splits)}.")
     return pairs
 
 
@@ -123,7 +124,7 @@ def evaluate_sts(
         splits: which splits are scored, if a set has them.
 
     Raises:
-        EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
+        OSError, EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
     """
     from tqdm.auto import tqdm
 

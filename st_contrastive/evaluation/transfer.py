@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from st_contrastive._checks import require_count, require_texts
+from st_contrastive._checks import require_texts
 from st_contrastive.evaluation._data import EvaluationDataError, reading, set_folders, split_file
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
@@ -44,12 +44,10 @@ def read_transfer(folder: str | Path) -> dict[str, dict[str, TransferSplit]]:
         EvaluationDataError: there is none, or a file can't be used.
     """
     tasks = {}
-    for place in set_folders(folder, "mr/all.jsonl.gz", PAPERS_TASKS):
+    for place in set_folders(folder, PAPERS_TASKS):
         paths = {split: split_file(place, split) for split in ("all", "train", "dev", "test")}
         if paths["all"] or (paths["train"] and paths["test"]):
             tasks[place.name] = {split: _read(path) for split, path in paths.items() if path is not None}
-            if len({len(own.texts) for own in tasks[place.name].values()}) > 1:
-                raise EvaluationDataError(f"{place}: its splits differ in the number of texts per row.")
     if not tasks:
         raise EvaluationDataError(f"{folder} holds no task, such as mr/all.jsonl, or trec/train.jsonl and test.jsonl.")
     return tasks
@@ -131,12 +129,10 @@ def evaluate_transfer(
         jobs: processes; -1 uses all cores.
 
     Raises:
-        EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
-        ValueError: ``folds`` is less than 2.
+        OSError, EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
     """
     from tqdm.auto import tqdm
 
-    require_count("folds", folds, least=2)
     tasks = read_transfer(folder)
     for task, splits in tasks.items():
         _check_classes(task, splits, folds)

@@ -8,7 +8,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from st_contrastive import FraternalEmbedding
+from st_contrastive import FraternalEmbedding, SimCSELoss
 from st_contrastive.components.shared_tokens import fit_affine, shared_tokens
 from tests import foreign
 
@@ -179,3 +179,14 @@ def test_bad_checkpoints_are_named(build, german, tmp_path):
 def test_bad_arguments_are_named(build, shape, options, message):
     with pytest.raises(ValueError, match=message):
         FraternalEmbedding(foreign.tokenizer(), torch.randn(shape), build(), **options)
+
+
+def test_a_tokenizer_without_words_is_refused(build):
+    """transformers makes one of a folder without tokenizer files."""
+    words = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    empty, model = transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]"), build()
+    with pytest.raises(ValueError, match="fraternal has no tokenizer with a vocabulary"):
+        FraternalEmbedding(empty, torch.randn(9, 8), model)
+    model[0].processor = empty
+    with pytest.raises(ValueError, match="model has no tokenizer with a vocabulary"):
+        SimCSELoss(model)

