@@ -216,6 +216,8 @@ def test_wrong_sources_are_named(tmp_path):
         (["a", None], {}, TypeError, r"source\[1\]"),
         (["Berichte/März.txt", "Berichte/Mai.txt"], {}, ValueError, "list of file names"),
         (["a"], {"segment": "words"}, ValueError, r"segment.*'words'"),
+        (["a"], {"repeats": "false"}, ValueError, "repeats.*'false'"),
+        (7, {}, ValueError, "source.*7"),
     ):
         with pytest.raises(error, match=message):
             load_sentences(source, **options)
