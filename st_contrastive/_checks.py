@@ -53,15 +53,6 @@ def require_choice(name: str, value: str | None, choices: Sequence[str | None]) 
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
 
 
-def require_room(prompt: str, tokens: int, limit: int | None) -> None:
-    """Require that a prompt of so many tokens, with the special ones, leaves room for a text."""
-    if limit is not None and tokens >= limit:
-        raise ValueError(
-            f"prompt {prompt!r:.80} takes {tokens} tokens with the special ones, and max_seq_length is {limit}: no "
-            f"text is left to train on. Shorten it, or set model.max_seq_length well above {tokens}."
-        )
-
-
 def require_texts(name: str, values: Iterable[str], start: int = 0) -> Iterator[str]:
     """The values, each checked as it is read. Messages count them from ``start``.
 
