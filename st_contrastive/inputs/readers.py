@@ -242,9 +242,7 @@ def _cleaned(table: Any, cleaning: RowFilter) -> Any:
         )  # fmt: skip
     cleaning.warn_of_uncut()
     cleaning.require_rows(len(data))
-    named = () if cleaning.columns in (["text"], ["sentence"]) else tuple(cleaning.columns)  # of a file without names
-    left_out = {kind: count for kind, count in cleaning.counts.items() if kind != "rows"}
-    return set_reading(data, Reading(cleaning.counts["rows"], left_out, named))
+    return set_reading(data, cleaning.reading())
 
 
 def _stream(table: Any, cleaning: RowFilter) -> Iterator[dict[str, str]]:
@@ -355,6 +353,12 @@ class RowFilter:
             return self.repeats
         self.seen.add(key)
         return True
+
+    def reading(self) -> Reading:
+        """The counts of the rows so far."""
+        left_out = {kind: count for kind, count in self.counts.items() if kind != "rows"}
+        named = () if self.columns in (["text"], ["sentence"]) else tuple(self.columns)  # of a file without names
+        return Reading(self.counts["rows"], left_out, named)
 
     def require_rows(self, count: int) -> None:
         """Refuse a source that has lost most of its sentences, or all of its pairs."""

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from st_contrastive._checks import warn
 from st_contrastive.inputs._tables import Source, read_table, text_column, text_columns
-from st_contrastive.inputs.readers import Reading, RowFilter, get_reading
+from st_contrastive.inputs.readers import RowFilter, get_reading
 
 #: Texts of a column that are tokenised at most, their characters at most, and the rows that are read of a stream.
 _SAMPLE, _CHARACTERS, _STREAMED = 10_000, 5_000_000, 1_000
@@ -125,7 +125,7 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
         cleaning = RowFilter("dataset", names, tuple(names))
         for batch in table.iter(1000):
             cleaning(batch)
-        reading = Reading(len(table), {kind: count for kind, count in cleaning.counts.items() if kind != "rows"})
+        reading = cleaning.reading()
     shown = reading.columns if len(reading.columns) == len(names) else names
     first = _sample(table[names[0]])
     columns = [_column(own, table[name], first, model, limit, prompt) for own, name in zip(shown, names, strict=True)]
