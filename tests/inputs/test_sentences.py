@@ -177,7 +177,6 @@ WRONG = {
     "two.csv": (b"title,body\na,b\n", "title, body.*column="),
     "bad.jsonl": (b'{"a": "x"}\n{broken\n', "row 1"),
     "wide.csv": (b"a\nx, y\nz, w\n", "line 2: the row has 2 fields, and the heading 1.*quoted"),
-    "wide.tsv": (b"en\tde\nx\ty\tCC-BY\n", "line 2: the row has 3 fields, and the heading 2"),
     "ids.jsonl": (b'{"data": [1, 2]}\n', "no column of text"),
     "blank.txt": (b"\n\n\na\n", "4 rows, 3 empty.*column='text'"),
     "same.txt": (b"a\na\na\nb\na\n", "3 repeated"),
