@@ -161,6 +161,17 @@ def bm25() -> str:
     return markdown(["corpus", "encoder", "queries", "nDCG@10"], table)
 
 
+def judge() -> str:
+    """What the test on a corpus decides about changes of an encoder, beside their change by judged queries."""
+    runs = pd.read_json(RESULTS / "judge.jsonl", lines=True)
+    table = []
+    for decision in ("better", "no difference", "worse"):
+        judged = runs[runs["decision"] == decision]["judged"]
+        counts = (len(judged), (judged < -0.3).sum(), (judged >= 1).sum())
+        table.append([decision, *(str(count) for count in counts), f"{judged.mean():+.1f}"])
+    return markdown(["the test says", "changes", "fell by more than 0.3", "rose by 1 or more", "mean"], table)
+
+
 def figures() -> set[str]:
     """What README may say of our runs: starts, means and gains, with the intervals of the language model's."""
     found: set[str] = set()
@@ -186,7 +197,7 @@ def every_table() -> dict[str, str]:
     found = {"two-encoders": two_encoders(), "language-model": language_model()}
     corpora = ["scifact", "cisi", "cacm"]
     found |= {"own-text": own_text(corpora[:1]), "other-corpora": own_text(corpora[1:])}
-    found |= {"own-judge": own_text(corpora, judge="corpus "), "bm25": bm25()}
+    found |= {"own-judge": own_text(corpora, judge="corpus "), "bm25": bm25(), "judge": judge()}
     return found | {"steps": steps(False), "steps-gpu": steps(True), "long-runs": long_runs(), "memory": memory()}
 
 

@@ -48,7 +48,8 @@ def gather_rows(tensor: Tensor, rows: Sequence[int]) -> Tensor:
 
 
 def mean_count(count: Tensor) -> Tensor:
-    """The mean of all ranks' counts: sums that are divided by it average over the ranks to the mean over all things."""
+    """The mean of all ranks' counts. Each rank divides its own sum by it; the mean of the ranks' results is then the
+    mean over all that they have counted."""
     total = count.detach().to(torch.float32).clone()
     dist.all_reduce(total)
     return total.clamp(min=1) / world_size()

@@ -184,7 +184,7 @@ def _judged(
         notes.append(f"with bm25: {bm25.WEIGHT} z(similarity) + {1 - bm25.WEIGHT:.1f} z(BM25) of each query.")
     if judged:
         comparison = compare_paired(judged[0], judgement)
-        notes.append(f"{comparison} Against the first model: {comparison.decision}.")
+        notes.append(f"Against the first model, {comparison.decision}. {comparison}")
     judged.append(judgement)
     scores = tuple(Score(task, split, metric, value, len(evaluator.queries)) for metric, value in values.items())
     return Report(model_name, scores, {"suite": "corpus", "documents": len(evaluator.answers)}, tuple(notes))

@@ -25,7 +25,7 @@ class NegativeQueue(nn.Module):
     """
 
     keys: Tensor  # (n, d)
-    ages: Tensor  # (n,), in batches, 1 for the newest; 1 for all where size limits them
+    ages: Tensor  # (n,), in batches: 1 for the newest. With a size in place of batches, 1 for all
 
     def __init__(
         self,

@@ -187,7 +187,7 @@ def _chunks(lengths: Sequence[int], size: int) -> list[list[int]]:
 
 
 def _selected(inputs: Sequence[ChunkInput], rows: Tensor, widths: Iterable[int]) -> list[ChunkInput]:
-    """Some rows of each input; the ``widths`` are those of the batches, and corrupted tokens are as wide."""
+    """Some rows of each input; each batch, and the corrupted tokens behind it, cut to its width."""
     selected: list[ChunkInput] = []
     remaining, width = iter(widths), 0
     for part in inputs:

@@ -101,7 +101,8 @@ def load_pairs(
             ``columns`` then names the one column of documents, and may be left out where there is only one of text.
             Documents of one sentence are left out and counted.
         language: by whose rules "first" finds the sentence.
-        split, streaming: as for :func:`load_sentences`.
+        split: as for :func:`load_sentences`.
+        streaming: as for :func:`load_sentences`.
 
     Raises:
         ValueError: the source has a column of labels, such as "label", whose values differ: all rows would be trained

@@ -47,7 +47,7 @@ class ColumnReport:
             texts = "sampled texts" if self.sampled < self.texts else "texts"
             cut = f", which cuts away {self.cut:.1%} of the tokens" if self.longer else ""
             parts = [f"{self.longer:,} {of} {texts} are longer than {self.limit} tokens{cut}"]
-        if self.unknown:
+        if self.unknown >= 0.001:
             parts.append(f"{self.unknown:.1%} of the tokens are unknown to the tokenizer, as in {self.unknown_text!r}")
         if self.alike:
             first, other = self.alike_texts

@@ -19,7 +19,7 @@ from st_contrastive._checks import warn
 
 
 class DescribedLoss(nn.Module):
-    """A loss that knows its arguments, its papers, and what it is worth where training has collapsed."""
+    """What a loss says of itself: its arguments, its papers, and its value where all vectors are equal."""
 
     #: Keys of the papers in citations.bib.
     cites: tuple[str, ...] = ()
@@ -86,8 +86,11 @@ class DescribedLoss(nn.Module):
 
 
 def _wrapped(constructor: Callable[..., None]) -> Callable[..., None]:
-    """The constructor, with its arguments checked by their annotations. That of the loss itself, which calls those of
-    its base classes, keeps them, and ends with :meth:`DescribedLoss._finish`."""
+    """The constructor, with its arguments checked by their annotations.
+
+    The constructor of the loss's own class, which calls those of its base classes, also keeps the arguments, and ends
+    with :meth:`DescribedLoss._finish`.
+    """
     signature = inspect.signature(constructor)
 
     @functools.wraps(constructor)

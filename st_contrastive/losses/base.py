@@ -40,10 +40,10 @@ class TextLoss(DescribedLoss, ABC):
 
     **A subclass** calls ``super().__init__``, builds its components, sets :attr:`columns` and implements
     :meth:`compute_terms`. The arguments of its constructor are checked by their annotations, and kept for the model
-    card and for a resumed run; then what it owns (heads, queues, networks) moves to the encoder's device. That changes
-    where ``step.is_learning`` is True: sentence-transformers leaves a loss in training mode while it evaluates. Its
-    parameters start as rank 0's, and their gradients are averaged in the backward pass, since DDP knows the encoder
-    only.
+    card and for a resumed run. Then what it owns (heads, queues, networks) moves to the encoder's device. Change what
+    it owns only where ``step.is_learning`` is True: sentence-transformers leaves a loss in training mode while it
+    evaluates. Its parameters start as rank 0's, and their gradients are averaged in the backward pass, since DDP knows
+    the encoder only.
 
     Args:
         model: SentenceTransformer that starts with a token-level Transformer module.
@@ -87,6 +87,8 @@ class TextLoss(DescribedLoss, ABC):
         self.head = None if head is None else HEADS[head](embedding_width(model), weights_dtype(model))
         #: The most tokens that training reads of a text, where a trainer sets fewer than the model; otherwise None.
         self.max_length: int | None = None
+        #: Whether a trainer drops an epoch's last batch, so that all processes have as many rows in each.
+        self.has_equal_batches = False
         self._has_learned = False
         self._vocabulary = vocabulary_size(get_encoder(model))
 
@@ -96,14 +98,14 @@ class TextLoss(DescribedLoss, ABC):
         Raises:
             ValueError: the number of columns is wrong, or a column is not tokenised text.
         """
-        model = ModelState.of(self.model)
-        self._check_model(model)
-        batches = self._read_columns(sentence_features, aligned=model.pads_right)
-        step = self._make_step(model, len(batches[0]), batches[0].mask.device)
+        state = ModelState.of(self.model)
+        self._check_model(state)
+        batches = self._read_columns(sentence_features, aligned=state.pads_right)
+        step = self._make_step(state, len(batches[0]), batches[0].mask.device)
         self._set_modes(step, len(batches[0]))
         # An evaluation draws the same masks and pairs each time, and leaves training's random numbers untouched.
-        draws = nullcontext() if model.encoder.training else fixed_seed()
-        with draws, model.precision():
+        draws = nullcontext() if state.encoder.training else fixed_seed()
+        with draws, state.precision():
             if step.is_learning and dist.is_available() and dist.is_initialized():
                 return self._averaged_terms(step, batches, labels)
             return LossTerms(self.compute_terms(step, batches, labels))
@@ -127,28 +129,28 @@ class TextLoss(DescribedLoss, ABC):
         """The modules of the loss without the encoder."""
         return [part for name, part in self.named_children() if name != "model"]
 
-    def _check_model(self, model: ModelState) -> None:
+    def _check_model(self, state: ModelState) -> None:
         """Refuse, or warn of, what was done to the model since the loss was built."""
         name = type(self).__name__
-        if torch.is_grad_enabled() and not model.is_training:
+        if torch.is_grad_enabled() and not state.is_training:
             self.warn_once(
                 f"{name} was called with gradients and the encoder in evaluation mode, as it is after loading and "
                 "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
                 "before training; in an evaluation, call the loss under torch.no_grad()."
             )
         has_one_width = bool(self.owned_modules()) or self.mini_batch_size is not None
-        if model.replays_layers or (model.replays_outputs and has_one_width):
+        if state.replays_layers or (state.replays_outputs and has_one_width):
             raise ValueError(
                 f"A loss around {name} cuts the embeddings of one pass, or reads its layers, and {name} has a head, a "
                 "queue or a network of one width, or mini-batches, or hands no layers on. Take MatryoshkaLoss around "
                 "SimCSELoss(model, head=None)."
             )
-        if model.vocabulary != self._vocabulary:
+        if state.vocabulary != self._vocabulary:
             raise ValueError(
-                f"The encoder has {model.vocabulary} token embeddings, and had {self._vocabulary} when the loss was "
+                f"The encoder has {state.vocabulary} token embeddings, and had {self._vocabulary} when the loss was "
                 "built. Call resize_token_embeddings before you build the loss."
             )
-        if model.broadcasts_buffers and self.mini_batch_size is not None:
+        if state.broadcasts_buffers and self.mini_batch_size is not None:
             raise ValueError(
                 "mini_batch_size makes several forward passes a step, before each of which DistributedDataParallel "
                 "would broadcast the encoder's buffers: a process with fewer of them would let the others wait for "
@@ -164,19 +166,22 @@ class TextLoss(DescribedLoss, ABC):
             )
         return batches
 
-    def _make_step(self, model: ModelState, rows: int, device: torch.device) -> Step:
-        is_learning = model.is_training and torch.is_grad_enabled()
-        on_cpu = device.type == "cpu" and not model.is_compiled
+    def _make_step(self, state: ModelState, rows: int, device: torch.device) -> Step:
+        is_learning = state.is_training and torch.is_grad_enabled()
+        on_cpu = device.type == "cpu" and not state.is_compiled
         # Where buffers are broadcast, all processes must make the same number of passes.
-        by_length = self.group_by_length and model.ignores_padding and on_cpu and not model.broadcasts_buffers
-        gathers = self.gather_across_devices and distributed.world_size() > 1
+        by_length = self.group_by_length and state.ignores_padding and on_cpu and not state.broadcasts_buffers
+        row_counts: tuple[int, ...] = ()
+        if self.gather_across_devices and distributed.world_size() > 1:
+            is_known = is_learning and self.has_equal_batches
+            row_counts = (rows,) * distributed.world_size() if is_known else distributed.row_counts(rows, device)
         return Step(
             self.model,
             temperature=self.temperature,
             is_learning=is_learning,
             is_first=is_learning and not self._has_learned,
-            chunks=RowChunks(by_length, may_cut=model.ignores_padding, mini_batch_size=self.mini_batch_size),
-            row_counts=distributed.row_counts(rows, device) if gathers else (),
+            chunks=RowChunks(by_length, may_cut=state.ignores_padding, mini_batch_size=self.mini_batch_size),
+            row_counts=row_counts,
         )
 
     def _set_modes(self, step: Step, rows: int) -> None:

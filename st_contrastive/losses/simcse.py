@@ -73,7 +73,7 @@ class SimCSELoss(TextLoss):
             self.mlm_head = MaskedLMHead.for_encoder(get_encoder(model))
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        first, second = batches[0], batches[-1]
+        first, second = batches[0], batches[-1]  # of one column the same: two dropout masks make the views
         both = masked = None
         if self.mlm_head is not None:  # random tokens are drawn before any pass
             both = first.followed_by(second)

@@ -22,9 +22,9 @@ class Step:
     A function given to :meth:`in_chunks` or :meth:`token_mean` may run again in the backward pass, and on some of the
     rows at a time: it changes no state and draws no random tokens.
 
-    With ``gather_across_devices`` the rows of all processes are one batch. The terms of the processes must then average
-    to those of one process with all rows. :meth:`info_nce` and :meth:`token_mean` see to this; any other mean over rows
-    goes through :meth:`weighted`, and any other sum is divided by :meth:`mean_count`.
+    With ``gather_across_devices`` the rows of all processes are one batch, and the mean of the processes' terms must be
+    what one process with all rows would compute. :meth:`info_nce` and :meth:`token_mean` see to this; any other mean
+    over rows goes through :meth:`weighted`, and any other sum is divided by :meth:`mean_count`.
 
     Args:
         model: the encoder, in its wrappers.
@@ -56,8 +56,8 @@ class Step:
         return self.chunks.map(function, inputs).in_order()
 
     def token_mean(self, function: ChunkFunction, *inputs: ChunkInput) -> tuple[Tensor, ...]:
-        """Means, computed as in :meth:`in_chunks`: ``function(*inputs)`` gives sums and, last, the number of things in
-        each; 0 where there is none."""
+        """Means over tokens, computed as in :meth:`in_chunks`. ``function(*inputs)`` gives sums and, last, how many
+        tokens are in each. A mean over no token is 0."""
         *sums, count = self.chunks.map(function, inputs).sums()
         divisor = self.mean_count(count)
         return tuple(total / divisor for total in sums)

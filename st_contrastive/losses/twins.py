@@ -40,7 +40,7 @@ from st_contrastive.objectives.contrast import cosine_blocks, pairwise_cos_sim
 PoolingMode: TypeAlias = Literal["cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean"]
 
 
-class Views(NamedTuple):
+class TwinVectors(NamedTuple):
     """Sentence vectors (N, d) of each view, and the means (N, w) of its tokens' vectors at the embedding layer, which
     the margin is computed from. None where no term needs it."""
 
@@ -182,37 +182,37 @@ class TwinsLoss(TextLoss):
             translation = self._translations(step, batches, labels)
         if translation is None:
             self._check_missing_translations()
-        views = Views(*step.in_chunks(self._encode, sentence, *([] if translation is None else [translation])))
+        views = TwinVectors(*step.in_chunks(self._encode, sentence, *([] if translation is None else [translation])))
         terms = self._contrast(step, views)
         if self.queue is not None and step.is_learning:
             self.queue.enqueue(step.gather(self._next_keys(step, sentence, views.anchor)))
         return terms
 
-    def _contrast(self, step: Step, views: Views) -> dict[str, Tensor]:
+    def _contrast(self, step: Step, views: TwinVectors) -> dict[str, Tensor]:
         """The weighted terms, of one normalisation and one product for all."""
         identical, fraternal = (
             None if view is None else step.gather(view) for view in (views.identical, views.fraternal)
         )
-        past, weights = (None, None) if self.queue is None else self.queue.keys_and_weights()
+        queued, queue_weights = (None, None) if self.queue is None else self.queue.keys_and_weights()
         # (N, P) with the twins of all P gathered rows, (N, P), (N, K) with the queue
-        to_identical, to_fraternal, to_past = cosine_blocks(views.anchor, identical, fraternal, past)
-        first, temperature = step.first_row, self.temperature
+        to_identical, to_fraternal, to_queued = cosine_blocks(views.anchor, identical, fraternal, queued)
+        first_row, temperature = step.first_row, self.temperature
         terms = {}
         if to_identical is not None and self.identical_weight > 0:
-            candidates = to_identical if to_past is None else torch.cat([to_identical, to_past], dim=1)
-            term = info_nce_of_cosines(candidates, temperature=temperature, weights=weights, offset=first)
+            candidates = to_identical if to_queued is None else torch.cat([to_identical, to_queued], dim=1)
+            term = info_nce_of_cosines(candidates, temperature=temperature, weights=queue_weights, offset=first_row)
             terms["identical"] = step.weighted(term, self.identical_weight)
         if to_fraternal is not None and self.fraternal_weight > 0:
-            term = info_nce_of_cosines(to_fraternal, temperature=temperature, offset=first)
+            term = info_nce_of_cosines(to_fraternal, temperature=temperature, offset=first_row)
             terms["fraternal"] = step.weighted(term, self.fraternal_weight)
         if to_identical is not None and to_fraternal is not None and self.twins_weight > 0:
-            pairs = to_identical.diagonal(first), to_fraternal.diagonal(first)  # (N,) each
+            pairs = to_identical.diagonal(first_row), to_fraternal.diagonal(first_row)  # (N,) each
             term = twins_margin(*pairs, *self._input_cosines(views))
             terms["twins"] = step.weighted(term, self.twins_weight)
         return terms
 
     @torch.no_grad()
-    def _input_cosines(self, views: Views) -> tuple[Tensor | float, Tensor]:
+    def _input_cosines(self, views: TwinVectors) -> tuple[Tensor | float, Tensor]:
         """sim(emb, emb+) and sim(emb, emb-) of eq. 8. The first is 1 with ``margin_from="tokens"``, where the identical
         twin has the anchor's tokens."""
         anchor, identical, fraternal = views.anchor_input, views.identical_input, views.fraternal_input
@@ -221,35 +221,35 @@ class TwinsLoss(TextLoss):
         to_identical = 1.0 if identical is None else pairwise_cos_sim(anchor, identical)
         return to_identical, pairwise_cos_sim(anchor, fraternal)
 
-    def _encode(self, sentence: TokenBatch, translation: TokenBatch | None = None) -> Views:
+    def _encode(self, sentence: TokenBatch, translation: TokenBatch | None = None) -> TwinVectors:
         """The views that the terms need, all in one pass."""
         with frozen_embeddings(self.model) if self.freeze_embeddings else nullcontext():
             if translation is None:
-                return Views(*self._pooled(run_model(self.model, [sentence, sentence])))
+                return TwinVectors(*self._trained_vectors(run_model(self.model, [sentence, sentence])))
             anchor, fused = self._fused_batches(sentence, translation)
             batches = [anchor, anchor, fused] if self._uses_identical_twin else [anchor, fused]
             reads_states = self.twins_weight > 0 and self.margin_from == "embeddings"
             capturing = capturing_states(get_encoder(self.model), 0) if reads_states else nullcontext(list[Tensor]())
             with capturing as states:
                 encoded = run_model(self.model, batches, eager=reads_states)
-        first, *identical, last = self._pooled(encoded)
-        views = Views(first, identical[0] if identical else None, last)
+        anchor_vectors, *identical, fraternal = self._trained_vectors(encoded)
+        views = TwinVectors(anchor_vectors, identical[0] if identical else None, fraternal)
         if self.twins_weight == 0:
             return views
         if reads_states:
-            anchor_input, identical_input, fraternal_input = self._token_means(states, encoded)
+            anchor_input, identical_input, fraternal_input = self._input_means(states, encoded)
             return views._replace(
                 anchor_input=anchor_input, identical_input=identical_input, fraternal_input=fraternal_input
             )
         tokens = [batch.token_tensors["inputs_embeds"] for batch in (anchor, fused)]
-        anchor_input, fraternal_input = self._token_means(tokens, [encoded[0], encoded[-1]])
+        anchor_input, fraternal_input = self._input_means(tokens, [encoded[0], encoded[-1]])
         return views._replace(anchor_input=anchor_input, fraternal_input=fraternal_input)
 
-    def _token_means(self, tokens: list[Tensor], views: list[Encoded]) -> tuple[Tensor, ...]:
-        """The means (N, w) over each view's tokens, whose vectors (N, L, w) come view by view or together."""
-        mask = torch.cat([view.mask for view in views])
-        whole = replace(views[0], tokens=torch.cat(tokens).detach(), mask=mask)
-        return pool(self.model, whole, "mean").chunk(len(views))
+    def _input_means(self, vectors: list[Tensor], encoded: list[Encoded]) -> tuple[Tensor, ...]:
+        """The mean (N, w) of each view's token vectors (N, L, w). These come view by view, or in one tensor."""
+        mask = torch.cat([view.mask for view in encoded])
+        whole = replace(encoded[0], tokens=torch.cat(vectors).detach(), mask=mask)
+        return pool(self.model, whole, "mean").chunk(len(encoded))
 
     def _fused_batches(self, sentence: TokenBatch, translation: TokenBatch) -> tuple[TokenBatch, TokenBatch]:
         """The anchor and its fraternal twin as ``inputs_embeds`` of one width."""
@@ -272,7 +272,7 @@ class TwinsLoss(TextLoss):
             replace(sentence, token_tensors={**texts, "inputs_embeds": fused, "attention_mask": mask}),
         )
 
-    def _pooled(self, views: list[Encoded]) -> list[Tensor]:
+    def _trained_vectors(self, views: list[Encoded]) -> list[Tensor]:
         """The vectors (N, d) of each view that are trained."""
         if self.train_pooling is None:
             return [view.sentences for view in views]
@@ -285,7 +285,7 @@ class TwinsLoss(TextLoss):
         if encoder is None:
             return anchor.detach()
         encoder.update(list(unwrap(self.model)))
-        (keys,) = step.in_chunks(lambda rows: tuple(self._pooled([encoder(rows)])), sentence)
+        (keys,) = step.in_chunks(lambda rows: tuple(self._trained_vectors([encoder(rows)])), sentence)
         return cast(Tensor, keys)
 
     def _translations(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> TokenBatch | None:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import DatasetDict, IterableDataset
+from datasets import Dataset, DatasetDict, IterableDataset
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.base.data_collator import BaseDataCollator
+from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
@@ -27,7 +28,7 @@ from st_contrastive.training.loss_state import (
 )
 from st_contrastive.training.prompts import column_prompts, simplest
 from st_contrastive.training.run_record import describe_run, describe_weights, require_same_run
-from st_contrastive.training.start import Start, text_losses, tokenised_columns
+from st_contrastive.training.start import Start, by_name, text_losses, tokenised_columns
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
@@ -107,8 +108,15 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         prepare_card(self.model, examples=self.card_examples)
         for loss in text_losses(self.loss):
             loss.max_length = self.max_length
+            loss.has_equal_batches = self._drops_last_batches()
         checks.run(checks.ARGUMENTS_AND_DATA, Start.of(self))  # before the card reads the data
         super().add_model_card_callback(default_args_dict)
+
+    def _drops_last_batches(self) -> bool:
+        """Whether all batches of training have the same number of rows."""
+        is_stored = all(isinstance(data, Dataset) for data in by_name(self.train_dataset).values())
+        is_plain = self.args.batch_sampler == BatchSamplers.BATCH_SAMPLER
+        return is_stored and is_plain and self.args.dataloader_drop_last
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
         """As in sentence-transformers; sets the prompts of columns that training has none for."""

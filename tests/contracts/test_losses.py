@@ -30,7 +30,6 @@ a_case_of_each_loss = pytest.mark.parametrize("name", crossed(CASES, quick=ONE_O
 each_loss = pytest.mark.parametrize("name", ONE_OF_EACH)
 
 
-@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("loss_class", CLASSES)
 def test_constructors(build, loss_class):
     """The model alone is enough; the rest are keywords, and plain values but for networks."""
@@ -38,7 +37,8 @@ def test_constructors(build, loss_class):
     assert model.name == "model"
     assert all(argument.kind is inspect.Parameter.KEYWORD_ONLY for argument in arguments)
     assert all(isinstance(argument.default, (str, float, int, bool, type(None))) for argument in arguments)
-    with pytest.warns(UserWarning, match="bfloat16 weights") as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         loss = loss_class(build().bfloat16())
     assert {warning.filename for warning in caught if "bfloat16" in str(warning.message)} == {__file__}
     assert isinstance(loss, TextLoss)

@@ -14,7 +14,7 @@ from st_contrastive.encoder import passes
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses import twins as twins_module
 from st_contrastive.losses.step import Step
-from st_contrastive.losses.twins import Views
+from st_contrastive.losses.twins import TwinVectors
 from st_contrastive.objectives import info_nce, twins_margin
 from st_contrastive.objectives.contrast import pairwise_cos_sim
 from tests import foreign
@@ -89,7 +89,7 @@ def test_one_product_gives_what_each_objective_gives_by_itself(build, queue_batc
         mock.patch("st_contrastive.distributed.rank", return_value=1),
         mock.patch("st_contrastive.distributed.gather_rows", lambda vectors, counts: torch.cat([others, vectors])),
     ):
-        terms = loss._contrast(step, Views(*vectors))
+        terms = loss._contrast(step, TwinVectors(*vectors))
     past, weights = loss.queue.keys_and_weights() if queue_batches else (None, None)
     assert past is None or weights.tolist() == pytest.approx([0.7] * 2 + [0.4] * 3)
     place = {"temperature": 0.1, "offset": 2 if gathered else 0}
