@@ -1,16 +1,19 @@
-"""Arguments of constructors, checked by their annotations."""
+"""Arguments of constructors and functions, checked by their annotations."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, ParamSpec, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
 
+P = ParamSpec("P")
+R = TypeVar("R")
 #: A share of a whole.
 Share: TypeAlias = Annotated[float, Ge(0), Le(1)]
 PositiveShare: TypeAlias = Annotated[float, Gt(0), Le(1)]
@@ -49,6 +52,19 @@ def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) 
             raise ValueError(f"{name} must be {_described(hint)}, got {arguments[name]!r:.80}.")
 
 
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose arguments :func:`check_arguments` checks."""
+    signature = inspect.signature(function)
+    get_type_hints(function)  # a name that is unknown at run time is an error now, and not a check that is left out
+
+    @wraps(function)
+    def with_checks(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_arguments(function, signature.bind(*args, **kwargs).arguments)
+        return function(*args, **kwargs)
+
+    return with_checks
+
+
 @cache
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
@@ -76,7 +92,7 @@ def _accepts(hint: Any, value: Any) -> bool:
     if hint is float:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     kind = origin or hint
-    return isinstance(value, kind) if isinstance(kind, type) else True
+    return isinstance(value, kind) if isinstance(kind, type) and kind is not Any else True
 
 
 def _described(hint: Any) -> str:

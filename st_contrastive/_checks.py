@@ -47,52 +47,14 @@ def require_forgetting_rate(value: float, batches: int) -> None:
         )
 
 
-def require_flag(name: str, value: bool) -> None:
-    """Require True or False: a string such as "false" would count as True."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be True or False, got {value!r}.")
-
-
 def require_choice(name: str, value: str | None, choices: Sequence[str | None]) -> None:
     """Require one of the choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
 
 
-def require_string(name: str, value: str, hint: str = "") -> None:
-    """Require a string; ``hint`` ends the message."""
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, got {type(value).__name__}: {value!r:.80}.{hint}")
-
-
-def require_room(prompt: str, tokens: int, limit: int | None) -> None:
-    """Require that a prompt of so many tokens, with the special ones, leaves room for a text."""
-    if limit is not None and tokens >= limit:
-        raise ValueError(
-            f"prompt {prompt!r:.80} takes {tokens} tokens with the special ones, and max_seq_length is {limit}: no "
-            f"text is left to train on. Shorten it, or set model.max_seq_length well above {tokens}."
-        )
-
-
-def require_languages(languages: Sequence[str]) -> None:
-    """Require the names of two languages."""
-    if isinstance(languages, str) or len(languages) != 2 or len(set(languages)) != 2:
-        raise ValueError(f'languages must be two names, such as ("en", "de"), got {languages!r}.')
-
-
-def require_encodable(name: str, text: str) -> None:
-    """Require a text without half of a surrogate pair, which neither a tokenizer nor a Dataset takes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(
-            f"{name} holds half of a surrogate pair, which no tokenizer takes: {text!r:.80}. Repair it with "
-            "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
-        ) from None
-
-
-def require_texts(name: str, values: Iterable[str]) -> Iterator[str]:
-    """The values, each checked as it is read.
+def require_texts(name: str, values: Iterable[str], start: int = 0) -> Iterator[str]:
+    """The values, each checked as it is read. Messages count them from ``start``.
 
     Raises:
         TypeError: ``values`` is a string, a table or a set, or one of them is not a string.
@@ -106,22 +68,27 @@ def require_texts(name: str, values: Iterable[str]) -> Iterator[str]:
     # These iterate over column names, or in no fixed order.
     if isinstance(values, (Mapping, Set)) or hasattr(values, "columns") or hasattr(values, "column_names"):
         raise TypeError(
-            f"{name} is a {type(values).__name__}; give a sequence of strings, such as one column of it: "
-            "table['sentence']."
+            f"{name} is a {type(values).__name__}: give a sequence of strings, such as the column {name}['sentence'] "
+            f"of a table or, of a DatasetDict, {name}['train']."
         )
-    return _checked_texts(name, values)
+    return _checked_texts(name, values, start)
 
 
-def _checked_texts(name: str, values: Iterable[str]) -> Iterator[str]:
-    index = -1
-    for index, value in enumerate(values):
-        hint = " Give one column of the table, such as table['sentence']." if isinstance(value, dict) else ""
-        if isinstance(value, (list, tuple)):
-            hint = f" Give one text of each row: [row[0] for row in {name}]."
-        require_string(f"{name}[{index}]", value, hint)
-        require_encodable(f"{name}[{index}]", value)
+def _checked_texts(name: str, values: Iterable[str], start: int) -> Iterator[str]:
+    index = start - 1
+    for index, value in enumerate(values, start):
+        if not isinstance(value, str):
+            hint = "" if value is None else " Give one text of each row, such as row[0] or row['sentence']."
+            raise TypeError(f"{name}[{index}] must be a string, got {type(value).__name__}: {value!r:.80}.{hint}")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"{name}[{index}] holds half of a surrogate pair, which no tokenizer takes: {value!r:.80}. Repair it "
+                "with text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')."
+            ) from None
         yield value
-    if index < 0:
+    if index < start:
         raise ValueError(f"{name} is empty: give at least one string.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import zipfile
@@ -59,7 +60,6 @@ def complete_file(path: Path) -> Iterator[Path]:
 
 
 _PAGE = "a web page. Download the file itself, not the page that shows it"
-_UNPACK = "compressed by {}. Unpack it, or compress it as .gz"
 #: How files begin that are often met under another name: what they are, and the endings that may begin so.
 _BEGINNINGS: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
     (b"version https://git-lfs", "a Git LFS pointer. Fetch the file itself with `git lfs pull`", ()),
@@ -74,11 +74,6 @@ _BEGINNINGS: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
     (b"%pdf-", "a PDF document. Extract its text", ()),
     (b"\xd0\xcf\x11\xe0", "a document of an office program. Save it as .csv or .txt", ()),
     (b"sqlite format", "an SQLite database. Export the texts as .csv", ()),
-    (b"\x28\xb5\x2f\xfd", _UNPACK.format("zstd"), ()),
-    (b"\x04\x22m\x18", _UNPACK.format("lz4"), ()),
-    (b"\xff\x06\x00\x00snappy", _UNPACK.format("snappy"), ()),
-    (b"7z\xbc\xaf", _UNPACK.format("7-Zip"), ()),
-    (b"rar!\x1a", _UNPACK.format("RAR"), ()),
 )
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 #: Endings of compressed files.
@@ -127,18 +122,32 @@ def unpacked(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
         ) from error
 
 
+@contextmanager
+def open_text(path: Path) -> Iterator[IO[str]]:
+    """The text of a file, also of a compressed one, with its line ends as they are."""
+    with unpacked(path) as (_, opened), io.TextIOWrapper(opened, "utf-8-sig", newline="") as file:
+        yield file
+
+
 def _require_beginning(path: Path, start: bytes, name: str) -> None:
+    if kind := _other_kind(start, name):
+        raise ValueError(f"{path} is {kind}.")
+
+
+def _other_kind(start: bytes, name: str) -> str:
+    """What a file is that begins so and is not what its name says, with the remedy; "" if it is that."""
     if not start:
-        raise ValueError(f"{path} is empty.")
+        return "empty"
     for beginning, kind, endings in _BEGINNINGS:
         if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(beginning) and not name.endswith(endings):
-            raise ValueError(f"{path} is {kind}.")
+            return kind
     if name.endswith(_NOT_TEXT):
-        return
+        return ""
     even, odd = start[::2].count(0), start[1::2].count(0)  # of UTF-16, one of them are the zeros of Latin letters
     has_zeros = max(even, odd) > len(start) / 8 and min(even, odd) < max(even, odd) / 4
     if has_zeros or start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ValueError(f"{path} is UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`.")
+        return "UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`"
     controls = sum(byte < 32 and byte not in b"\t\n\f\r\x1b" for byte in start)
     if 0 in start or controls > 2 + len(start) / 50:
-        raise ValueError(f"{path} is not text: it holds control bytes. If it is compressed, unpack it or name it so.")
+        return "not text: it holds control bytes. If it is compressed, unpack it, or compress it as .gz"
+    return ""

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable
 
-from st_contrastive._checks import require_number
+from st_contrastive._arguments import Share, checked
 from st_contrastive.augmentations.lexicon import antonym, require_wordnet, synonyms
 
 #: Characters of scripts without spaces, and their punctuation.
@@ -36,8 +36,8 @@ class AntonymReplacement:
             "randomly substitutes some full words with antonyms" and gives no number; the default replaces all.
     """
 
-    def __init__(self, rate: float = 1.0) -> None:
-        require_number("rate", rate, most=1)
+    @checked
+    def __init__(self, rate: Share = 1.0) -> None:
         require_wordnet()
         self.rate = rate
 
@@ -86,8 +86,8 @@ class WordRepetition:
     In scripts without spaces other than Chinese and Japanese, all text between two spaces is one word.
     """
 
-    def __init__(self, rate: float = 0.32) -> None:
-        require_number("rate", rate, most=1)
+    @checked
+    def __init__(self, rate: Share = 0.32) -> None:
         self.rate = rate
 
     def __call__(self, text: str, rng: random.Random) -> str:
@@ -102,8 +102,8 @@ class WordRepetition:
 class RandomDeletion:
     """Deletes each word with probability ``rate``; if none is left, a random one stays (Wei and Zou, EMNLP 2019)."""
 
-    def __init__(self, rate: float = 0.1) -> None:
-        require_number("rate", rate, most=1)
+    @checked
+    def __init__(self, rate: Share = 0.1) -> None:
         self.rate = rate
 
     def __call__(self, text: str, rng: random.Random) -> str:
@@ -117,8 +117,8 @@ class RandomDeletion:
 class RandomInsertion:
     """Inserts max(1, int(rate * words)) synonyms of random words at random positions (Wei and Zou, EMNLP 2019)."""
 
-    def __init__(self, rate: float = 0.1) -> None:
-        require_number("rate", rate, most=1)
+    @checked
+    def __init__(self, rate: Share = 0.1) -> None:
         require_wordnet()
         self.rate = rate
 
@@ -136,8 +136,8 @@ class RandomInsertion:
 class SynonymReplacement:
     """Replaces max(1, int(rate * words)) words by single-word WordNet synonyms (Wei and Zou, EMNLP 2019)."""
 
-    def __init__(self, rate: float = 0.1) -> None:
-        require_number("rate", rate, most=1)
+    @checked
+    def __init__(self, rate: Share = 0.1) -> None:
         require_wordnet()
         self.rate = rate
 

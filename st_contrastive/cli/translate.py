@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             load_sentences(args.data, column=args.column)["sentence"],
             args.output,
             args.model,
-            languages=args.languages and tuple(args.languages),
+            languages=args.languages,
             prefix=args.prefix,
             batch_size=args.batch_size,
             max_length=args.max_length,

@@ -6,7 +6,6 @@ The module is strict: a row with another number of fields than the heading, or w
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,12 +18,10 @@ import datasets
 import pyarrow as pa
 from datasets import Features, Value
 
-from st_contrastive._files import unpacked
+from st_contrastive._files import open_text, unpacked
 
-_BATCH, _TABLE = (
-    250,
-    40,
-)  # rows that are parsed at a time, as many as stay in a processor's cache; batches of an Arrow table
+_BATCH = 250  # rows that are parsed at a time, as many as stay in a processor's cache
+_TABLE = 40  # batches of an Arrow table
 _SAMPLE = 100_000  # characters
 _LONGEST = 2**31 - 1  # characters of a field; the csv module's own limit is 131,072
 #: Names of columns that say which pairs belong together.
@@ -53,7 +50,7 @@ class Delimited:
     @contextmanager
     def rows(self) -> Iterator[Any]:
         """The csv module's reader, behind the heading."""
-        with unpacked(self.path) as (_, opened), io.TextIOWrapper(opened, "utf-8-sig", newline="") as file:
+        with open_text(self.path) as file:
             lines = map(_with_doubled_quotes, file) if self.is_escaped else file
             quoting: Any = csv.QUOTE_MINIMAL if self.is_quoted else csv.QUOTE_NONE
             reader = csv.reader(lines, delimiter=self.separator, quoting=quoting, strict=True)
@@ -117,7 +114,7 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimit
     Args:
         pair: names for the two columns of a .tsv that has no heading.
     """
-    with unpacked(path) as (_, opened), io.TextIOWrapper(opened, "utf-8-sig", newline="") as file:
+    with open_text(path) as file:
         lines = [line for line in file.read(_SAMPLE).splitlines() if line.strip() and not line.startswith("sep=")]
     # Spreadsheets of many countries write semicolons.
     order = ",;\t|" if suffix == ".csv" else "\t,;|"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import errno
 import glob
-import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,10 +18,10 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 
 from st_contrastive._checks import first_line, require_texts, warn
-from st_contrastive._files import COMPRESSIONS, is_path, require_plain_file, unpacked
+from st_contrastive._files import COMPRESSIONS, is_path, open_text, require_plain_file, unpacked
 from st_contrastive.inputs._delimited import Delimited, open_delimited, read_delimited, table_features
 
-Source: TypeAlias = "str | os.PathLike[str] | Dataset | IterableDataset | Iterable[str]"
+Source: TypeAlias = str | os.PathLike[str] | Dataset | IterableDataset | Iterable[str]
 _KINDS = {
     ".txt": "text", ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
     ".jsonlines": "json", ".jl": "json", ".parquet": "parquet",
@@ -40,12 +39,18 @@ _NOT_READ = dict.fromkeys(
 _ONE_TEXT = "A row is to hold one text in each column: datasets' map makes such a Dataset."
 _SPLIT = re.compile(r"(train|test|dev|val|valid|validation|eval|trial)([-_]?\d.*)?", re.IGNORECASE)
 _NAME = "let its name end in {}, and say with column=... which column holds the sentences."
-#: What most lines of a file are that is no text, and the remedy.
-_LINES = {
-    r"[^\t]*\t": f"has tabs on most lines, so it is a table or a file of pairs: {_NAME.format('.tsv, with a heading')} "
-    "load_translations reads pairs.",
-    r'\s*(\{\s*"|\[\s*["{[]|[][{}]+,?\s*$|"[^"]+"\s*:)': f"holds JSON: {_NAME.format('.jsonl or .json')}",
-    r"\s*<[a-zA-Z/!?]": f"holds tags, as HTML and XML do. {_EXTRACT}",
+#: By the kind of a file: what most of its lines may not be, and the remedy.
+_WRONG_LINES = {
+    "text": {
+        r"[^\t]*\t": "has tabs on most lines, so it is a table or a file of pairs: "
+        f"{_NAME.format('.tsv, with a heading')} load_translations reads pairs.",
+        r'\s*(\{\s*"|\[\s*["{[]|[][{}]+,?\s*$|"[^"]+"\s*:)': f"holds JSON: {_NAME.format('.jsonl or .json')}",
+        r"\s*<[a-zA-Z/!?]": f"holds tags, as HTML and XML do. {_EXTRACT}",
+    },
+    "json": {
+        r'\s*(\[.*\]|".*")\s*$': "holds a list or a string on each line. Write objects that name the texts, one a "
+        'line, such as {"title": "...", "body": "..."}.',
+    },
 }
 
 
@@ -66,8 +71,6 @@ def read_table(
         heading: False if a .tsv of two columns may have none: its columns are then ``columns``.
         split: of a name on the hub or a saved DatasetDict.
     """
-    if isinstance(source, dict):  # such as a DatasetDict
-        raise TypeError(f"source is a {type(source).__name__}: give one of its parts, such as source['train'].")
     if isinstance(source, IterableDataset):
         return unformatted(source)
     if not isinstance(source, (str, os.PathLike, Dataset)):
@@ -185,33 +188,34 @@ def _type_name(kind: Any) -> str:
 def text_column(table: Any, column: str | None, name: str) -> str:
     """The column to read: ``column``, or the only one of text."""
     columns, kinds = text_columns(table), column_types(table)
-    known = ", ".join(columns)
-    if not columns:
-        found = ", ".join(f"{each} ({kind})" for each, kind in kinds.items() if kind != "null")
-        raise ValueError(f"{name} has no column of text, only {found or 'empty ones'}. {_ONE_TEXT}")
-    if column is not None and column not in columns:
-        hint = " load_pairs(source, columns=...) makes pairs of two." if "," in column else ""
-        raise ValueError(f"column={column!r}: {name} has no such column of text, only {known}.{hint}")
     lists = [each for each, kind in kinds.items() if kind == "list of string"]
-    if column is None and (lists or len(columns) != 1):
+    if column in columns:
+        return column
+    if column is None and len(columns) == 1 and not lists:
+        return columns[0]
+    if columns:
         also = f", and lists of texts in {', '.join(lists)}. {_ONE_TEXT}" if lists else "."
-        raise ValueError(
-            f"{name} has the text columns {known}{also} Name the one to read, such as column={columns[0]!r}."
-        )
-    return column or columns[0]
+        remedy = f"Name the one to read, such as column={columns[0]!r}; load_pairs(source, columns=...) reads two."
+        found = f"has the text columns {', '.join(columns)}{also} {remedy}"
+    else:
+        others = ", ".join(f"{each} ({kind})" for each, kind in kinds.items() if kind != "null")
+        found = f"has no column of text, only {others or 'empty ones'}. {_ONE_TEXT}"
+    given = "" if column is None else f"column={column!r}: "
+    raise ValueError(f"{given}{name} {found}")
 
 
-def _require_lines_of_text(path: Path, start: str) -> None:
-    """Refuse a file that is read line by line and begins with something else."""
-    lines = [line for line in start.splitlines() if line.strip()][:100] or [""]
-    for pattern, remedy in _LINES.items():
-        if 2 * sum(bool(re.match(pattern, line)) for line in lines) > len(lines):
-            raise ValueError(f"{path} {remedy}")
-    for delimiter in ",;":
+def _fault_of_lines(lines: list[str], kind: str) -> str:
+    """What lines are that do not belong in a file of this kind, with the remedy; "" if they do."""
+    checked = lines[1:] if kind == "json" else lines  # the first line may be a whole .json
+    for pattern, fault in _WRONG_LINES[kind].items():
+        if 2 * sum(bool(re.match(pattern, line)) for line in checked) > len(checked):
+            return fault
+    for delimiter in ",;" if kind == "text" and lines else "":
         heading, *rows = csv.reader(lines, delimiter=delimiter)
         named = len(heading) > 1 and all(re.fullmatch(r"\w[\w .-]*", cell) for cell in heading)
         if named and sum(len(row) == len(heading) for row in rows) > 0.9 * len(rows):
-            raise ValueError(f"{path} is a table of {', '.join(heading)}: {_NAME.format('.csv')}")
+            return f"is a table of {', '.join(heading)}: {_NAME.format('.csv')}"
+    return ""
 
 
 def _suffix(path: Path) -> str:
@@ -230,13 +234,8 @@ def _require_kind(path: Path) -> None:
         raise ValueError(f"{path} ends in {suffix}, which is not read. {_NOT_READ[suffix]}")
     require_plain_file(path)
     kind = _KINDS.get(suffix, "text")
-    if kind in ("text", "json"):
-        with unpacked(path) as (_, opened), io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as file:
-            start = file.read(100_000)
-        if kind == "text":
-            _require_lines_of_text(path, start)
-        elif re.match(r'\s*(\[.*\]|".*")[\r\n]+\s*["[]', start):
-            raise ValueError(
-                f"{path} holds a list or a string on each line. Write objects that name the texts, one a line, such as "
-                '{"title": "...", "body": "..."}.'
-            )
+    if kind in _WRONG_LINES:
+        with open_text(path) as file:
+            lines = [line for line in file.read(100_000).splitlines() if line.strip()][:100]
+        if fault := _fault_of_lines(lines, kind):
+            raise ValueError(f"{path} {fault}")

@@ -11,7 +11,7 @@ import numpy as np
 from datasets import Dataset, Features, Value
 from sentence_transformers.sentence_transformer.readers import InputExample
 
-from st_contrastive._checks import require_count, require_encodable, require_string, require_texts, warn
+from st_contrastive._checks import require_texts, warn
 from st_contrastive.inputs._tables import unformatted
 from st_contrastive.inputs.readers import get_reading, set_reading
 
@@ -88,10 +88,8 @@ def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = Non
     data = _data(sentences, "translation", translations)
     if fraternal is None:
         return data
-    if "translation" not in data.column_names or not hasattr(fraternal, "encode_labels"):
-        kind = type(fraternal).__name__
-        raise ValueError(f"fraternal must be a FraternalEmbedding, which needs translations=... too; got {kind}.")
-    labels = [fraternal.encode_labels(batch["translation"]) for batch in data.iter(1000)]
+    batches = data.select_columns("translation").iter(1000)
+    labels = [fraternal.encode_labels(batch["translation"]) for batch in batches]
     labelled = data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
     return set_reading(labelled, get_reading(data))
 
@@ -101,16 +99,12 @@ def iter_texts(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
     name = "sentences" if column == "sentence" else column
     if not isinstance(sentences, Dataset):
         return require_texts(name, sentences)
-    if column not in sentences.column_names:
-        known = ", ".join(sentences.column_names)
-        raise ValueError(f"sentences has no column {column!r}, only {known}: load_sentences takes one of them.")
-    batches = unformatted(sentences).select_columns([column]).iter(1000)
+    batches = unformatted(sentences).select_columns(column).iter(1000)
     return require_texts(name, (text for batch in batches for text in batch[column]))
 
 
 def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0) -> Dataset:
     """The columns. Every text is checked; empty ones, which a loss would take for sentences, are warned of."""
-    require_count("seed", seed, least=0)
     texts = iter_texts(sentences)
     if isinstance(sentences, Dataset):
         has_second = second is None and name in sentences.column_names
@@ -122,10 +116,7 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
         options = {"with_indices": True, "batched": True, "load_from_cache_file": False, "desc": f"make {name}"}
         data = data.map(make, features=Features({**data.features, name: Value("string")}), **options)
     elif second is not None:
-        column = list(require_texts(name, second))
-        if len(column) != len(data):
-            raise ValueError(f"sentences has {len(data)} rows, and {name} has {len(column)}: they must be as many.")
-        data = data.add_column(name, column)
+        data = data.add_column(name, list(require_texts(name, second)))
     rows = zip(*(iter_texts(data, column) for column in data.column_names), strict=True)
     empty = [index for index, row in enumerate(rows) if not all(map(str.strip, row))]
     if empty:
@@ -134,13 +125,9 @@ def _data(sentences: Sentences, name: str, second: Second | None, seed: int = 0)
 
 
 def _made(batch: dict[str, list[str]], rows: list[int], *, name: str, second: Any, seed: int) -> dict[str, list[str]]:
-    texts = []
-    for row, sentence in zip(rows, batch["sentence"], strict=True):
-        require_string(f"sentences[{row}]", sentence)
-        texts.append(second(sentence, random.Random(f"{seed} {row}")))
-        require_string(f"{name}[{row}]", texts[-1])
-        require_encodable(f"{name}[{row}]", texts[-1])
-    return {name: texts}
+    sentences = require_texts("sentences", batch["sentence"], start=rows[0])
+    made = (second(text, random.Random(f"{seed} {row}")) for row, text in zip(rows, sentences, strict=True))
+    return {name: list(require_texts(name, made, start=rows[0]))}
 
 
 def _examples(data: Dataset) -> list[InputExample]:

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from datasets import Dataset, Features, IterableDataset, Value
 
-from st_contrastive._checks import require_choice, require_flag, require_languages, warn
+from st_contrastive._arguments import checked
+from st_contrastive._checks import warn
 from st_contrastive.inputs._delimited import LABEL
 from st_contrastive.inputs._tables import Source, column_types, naming, read_table, text_column, text_columns
 
@@ -37,6 +38,7 @@ _RECENT = 1_000_000  # rows of a stream among which repeats are found
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
 
+@checked
 def load_sentences(
     source: Source,
     *,
@@ -71,20 +73,18 @@ def load_sentences(
         >>> load_sentences(["A cat sleeps.", "", "It rains.", "A cat sleeps.", "It snows."])["sentence"][:]
         ['A cat sleeps.', 'It rains.', 'It snows.']
     """
-    require_flag("repeats", repeats)
     language = get_language(segment)
-    if column is not None and not isinstance(column, str):
-        raise ValueError(f"column={column!r}: name one column. load_pairs(source, columns=...) makes pairs of two.")
     name, table = _table(source, () if column is None else (column,), streaming, split)
     column = text_column(table, column, name)
     return _cleaned(table, RowFilter(name, [column], ("sentence",), language, repeats))
 
 
+@checked
 def load_pairs(
     source: Source,
     *,
     columns: str | Sequence[str] = ("title", "body"),
-    pairs: str = "columns",
+    pairs: Literal["columns", "first"] = "columns",
     language: str = "en",
     split: str | None = None,
     streaming: bool = False,
@@ -112,13 +112,10 @@ def load_pairs(
         >>> load_pairs(["Cats sleep. They dream, too."], pairs="first")[0]
         {'sentence': 'Cats sleep.', 'other': 'They dream, too.'}
     """
-    require_choice("pairs", pairs, ("columns", "first"))
     names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else list(columns)
-    if pairs == "columns" and (len(names) != 2 or len({*names}) != 2):
-        raise ValueError(
-            f'columns must be two names, such as ("title", "body"), got {columns!r}. To pair the first sentence of the '
-            'documents of one column with the rest, add pairs="first".'
-        )
+    if pairs == "columns":
+        hint = ' To pair the first sentence of the documents of one column with the rest, add pairs="first".'
+        _require_two("columns", names, hint)
     name, table = _table(source, names, streaming, split)
     if pairs == "first":
         column = text_column(table, names[0] if len(names) == 1 else None, name)
@@ -133,7 +130,7 @@ def load_pairs(
     return _cleaned(table, RowFilter(name, names, _PAIR, labels=labels))
 
 
-def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de")) -> Dataset:
+def load_translations(source: Source, *, languages: Sequence[str] = ("en", "de")) -> Dataset:
     """A Dataset with the columns ``sentence`` and ``translation``.
 
     White space at both ends of a text is removed. Rows without one of the two are left out and counted;
@@ -145,10 +142,10 @@ def load_translations(source: Source, *, languages: tuple[str, str] = ("en", "de
         languages: the columns of the sentence and of the translation, which may be fields under ``translation``, as in
             data sets of the hub. A table with the columns ``sentence`` and ``translation`` needs none.
     """
-    require_languages(languages)
+    _require_two("languages", languages)
     name, table = _table(source, languages, False, heading=False)
     known = text_columns(table)
-    for fields in (languages, tuple(f"translation.{language}" for language in languages), _TRANSLATED):
+    for fields in (languages, [f"translation.{language}" for language in languages], _TRANSLATED):
         if {*fields} <= {*known}:
             return _cleaned(table, RowFilter(name, list(fields), _TRANSLATED, repeats=True))
     columns = ", ".join(column.removeprefix("translation.") for column in known) or "(none)"
@@ -213,6 +210,11 @@ def strip(text: str | None) -> str:
     return text if text[:1].isalnum() or any(c.isprintable() and not c.isspace() for c in text) else ""
 
 
+def _require_two(argument: str, names: Sequence[str], hint: str = "") -> None:
+    if len(names) != 2 or len({*names}) != 2:
+        raise ValueError(f"{argument} must be two names, got {names!r}.{hint}")
+
+
 def _name(source: Source) -> str:
     return str(source) if isinstance(source, (str, os.PathLike)) else "source"
 
@@ -241,9 +243,7 @@ def _cleaned(table: Any, cleaning: RowFilter) -> Any:
         )  # fmt: skip
     cleaning.warn_of_uncut()
     cleaning.require_rows(len(data))
-    named = () if cleaning.columns in (["text"], ["sentence"]) else tuple(cleaning.columns)  # of a file without names
-    left_out = {kind: count for kind, count in cleaning.counts.items() if kind != "rows"}
-    return set_reading(data, Reading(cleaning.counts["rows"], left_out, named))
+    return set_reading(data, cleaning.reading())
 
 
 def _stream(table: Any, cleaning: RowFilter) -> Iterator[dict[str, str]]:
@@ -354,6 +354,12 @@ class RowFilter:
             return self.repeats
         self.seen.add(key)
         return True
+
+    def reading(self) -> Reading:
+        """The counts of the rows so far."""
+        left_out = {kind: count for kind, count in self.counts.items() if kind != "rows"}
+        named = () if self.columns in (["text"], ["sentence"]) else tuple(self.columns)  # of a file without names
+        return Reading(self.counts["rows"], left_out, named)
 
     def require_rows(self, count: int) -> None:
         """Refuse a source that has lost most of its sentences, or all of its pairs."""

@@ -10,9 +10,9 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive._checks import require_room, warn
+from st_contrastive._checks import warn
 from st_contrastive.inputs._tables import Source, read_table, text_column, text_columns
-from st_contrastive.inputs.readers import Reading, RowFilter, get_reading
+from st_contrastive.inputs.readers import RowFilter, get_reading
 
 #: Texts of a column that are tokenised at most, their characters at most, and the rows that are read of a stream.
 _SAMPLE, _CHARACTERS, _STREAMED = 10_000, 5_000_000, 1_000
@@ -107,8 +107,11 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     limit = getattr(model, "max_seq_length", None) if max_length is None else max_length
     if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
         limit = None
-    elif prompt:
-        require_room(prompt, len(_tokenize(model, [""], prompt)[0]), limit)
+    elif prompt and (tokens := len(_tokenize(model, [""], prompt)[0])) >= limit:
+        raise ValueError(
+            f"prompt {prompt!r:.80} takes {tokens} tokens with the special ones, and max_seq_length is {limit}: no "
+            f"text is left to train on. Shorten it, or set model.max_seq_length well above {tokens}."
+        )
     table = read_table(dataset)
     names = text_columns(table) or [text_column(table, None, "dataset")]
     if isinstance(table, IterableDataset):
@@ -122,7 +125,7 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
         cleaning = RowFilter("dataset", names, tuple(names))
         for batch in table.iter(1000):
             cleaning(batch)
-        reading = Reading(len(table), {kind: count for kind, count in cleaning.counts.items() if kind != "rows"})
+        reading = cleaning.reading()
     shown = reading.columns if len(reading.columns) == len(names) else names
     first = _sample(table[names[0]])
     columns = [_column(own, table[name], first, model, limit, prompt) for own, name in zip(shown, names, strict=True)]

@@ -13,7 +13,8 @@ import torch
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from st_contrastive._checks import first_line, require_count, require_texts, warn
+from st_contrastive._arguments import Count, checked
+from st_contrastive._checks import first_line, require_texts, warn
 from st_contrastive._files import checkpoint_name
 from st_contrastive.inputs.builders import Sentences, iter_texts
 
@@ -33,19 +34,18 @@ class Translator:
         device: None takes the accelerator that torch finds (CUDA, MPS, XPU), or else the CPU.
     """
 
+    @checked
     def __init__(
         self,
-        model: str | Path,
+        model: str | os.PathLike[str],
         *,
-        languages: tuple[str, str] | None = None,
+        languages: Sequence[str] | None = None,
         prefix: str | None = None,
-        batch_size: int = 32,
-        max_length: int = 128,
-        num_beams: int = 1,
+        batch_size: Count = 32,
+        max_length: Count = 128,
+        num_beams: Count = 1,
         device: str | None = None,
     ) -> None:
-        for argument, value in (("batch_size", batch_size), ("max_length", max_length), ("num_beams", num_beams)):
-            require_count(argument, value)
         name = checkpoint_name(os.fspath(model), "model")
         try:
             self.model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
@@ -87,7 +87,7 @@ class Translator:
         self.num_truncated += int(((read >= self.max_length) | (written >= self.max_length)).sum())
         return [" ".join(text.split()) for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
-    def _prefix_for(self, name: str, languages: tuple[str, str] | None) -> str:
+    def _prefix_for(self, name: str, languages: Sequence[str] | None) -> str:
         """The model's own prefix for the languages."""
         tasks: dict[str, Any] = getattr(self.model.config, "task_specific_params", None) or {}
         prefixes = {task.removeprefix("translation_"): each.get("prefix", "") for task, each in tasks.items()}
@@ -100,10 +100,11 @@ class Translator:
         return str(prefixes[direction])
 
 
+@checked
 def translate_corpus(
     sentences: Sentences,
     output: str | os.PathLike[str],
-    translate: str | Path | Callable[[list[str]], list[str]],
+    translate: str | os.PathLike[str] | Callable[[list[str]], list[str]],
     **options: Any,
 ) -> Path:
     """Translate a corpus into a .jsonl of ``{"sentence": ..., "translation": ...}`` lines.
@@ -125,10 +126,8 @@ def translate_corpus(
         raise ValueError(f"output must end in .jsonl, got {path}.")
     texts = iter(iter_texts(sentences))
     texts = chain([next(texts)], texts)  # an empty corpus is refused before any file is made
-    if isinstance(translate, (str, Path)):
+    if isinstance(translate, (str, os.PathLike)):
         translate = Translator(translate, **options)
-    if not callable(translate):
-        raise TypeError(f"translate must be a model's name or a function, got {type(translate).__name__}.")
     settings_path, partial = (path.with_name(path.name + ending) for ending in (".settings.json", ".partial"))
     settings = json.dumps(getattr(translate, "settings", None), ensure_ascii=False)
     begun, done = path if path.exists() else partial, 0

@@ -35,7 +35,7 @@ def read_texts(
         return inputs.load_sentences(source, column=name, segment=segment or "lines", repeats=repeats)
     language = get_language(segment or "lines")
     if pairs == "first":
-        return inputs.load_pairs(source, columns=columns, pairs=pairs, language=language or "en")
+        return inputs.load_pairs(source, columns=columns, pairs="first", language=language or "en")
     if language is not None:
         raise ValueError(f"segment={segment!r} cuts one column: two are read as they are. Leave it out.")
     return inputs.load_pairs(source, columns=[name.strip() for name in columns] or ("title", "body"))
@@ -52,7 +52,7 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
             raise ValueError("translations holds the sentences too: leave data, and dev='corpus', out.")
         if run.languages is None:
             return inputs.load_translations(run.translations), evaluator
-        return inputs.load_translations(run.translations, languages=tuple(run.languages)), evaluator  # type: ignore[arg-type]
+        return inputs.load_translations(run.translations, languages=run.languages), evaluator
     if run.data is None:
         raise ValueError("data is missing: name the training text.")
     whole = run.dev == "corpus" and run.pairs is None  # whole documents are held out, and the others cut then

@@ -30,7 +30,7 @@ def test_rows_and_columns(name):
             [*row] for row in zip(FIRST, SECOND, strict=True)
         ]
         assert dataset(source, iter(SECOND)).to_dict() == {"sentence": FIRST, second: SECOND}
-    with pytest.raises(ValueError, match=r"sentences has 2 rows, .* has 1"):
+    with pytest.raises(ValueError, match="same number of rows"):
         examples(FIRST, SECOND[:1])
 
 
@@ -43,7 +43,7 @@ def test_rows_and_columns(name):
         (["fine", None], TypeError, r"sentences\[1\].*NoneType"),
         (["fine", "half \ud83d"], ValueError, r"sentences\[1\]"),
         ({"sentence": ["a"]}, TypeError, "sentences.*dict"),
-        (Dataset.from_dict({"text": ["a"]}), ValueError, "'sentence', only text"),
+        (Dataset.from_dict({"text": ["a"]}), ValueError, r"\['sentence'\] not in .*\['text'\]"),
         (pandas.DataFrame({"sentence": ["a"]}), TypeError, "sentences.*DataFrame"),
         ([], ValueError, "sentences"),
     ],
@@ -78,8 +78,6 @@ def test_a_function_makes_the_second_column_by_seed_and_row(name):
     assert dataset(texts, shuffled, seed=4)[second][:] != made
     with pytest.raises(TypeError, match=rf"{second}\[0\].*NoneType"):
         examples(texts, lambda text, rng: None)
-    with pytest.raises(ValueError, match="seed"):
-        dataset(texts, seed=-1)
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -95,8 +93,6 @@ def test_a_dataset_is_read_by_slices_and_keeps_its_second_column(name, tmp_path)
         list(row) for row in zip(firsts, firsts[::-1], strict=True)
     ]
     assert dataset(table.shuffle(seed=1), firsts)[second][:] == firsts
-    with pytest.raises(TypeError, match=r"sentences\[1\].*NoneType"):
-        dataset(Dataset.from_dict({"sentence": ["a", None]}))
     if name == "twins":
         return
     made = dataset(table.select_columns("sentence"), lambda text, rng: f"{text} {rng.random()}", seed=7)
@@ -129,6 +125,5 @@ def test_translations_become_labels(build, tmp_path):
         assert [example.texts for example in examples] == [[text] for text in english]
         assert np.array_equal([example.label for example in examples], expected)
         assert stc.twins_dataset(*arguments)["translation"][:] == german
-    for arguments in ((["a"], None, fraternal), (["a"], ["A"], "german")):
-        with pytest.raises(ValueError, match="fraternal"):
-            stc.twins_dataset(*arguments[:2], fraternal=arguments[2])
+    with pytest.raises(ValueError, match=r"\['translation'\] not in .*\['sentence'\]"):
+        stc.twins_dataset(["a"], fraternal=fraternal)

@@ -147,7 +147,7 @@ def test_files_of_another_corpus_are_left_alone(tmp_path):
     for name, corpus, translate, error, message in (
         ("o.csv", ["a"], shout, ValueError, r"output.*\.jsonl"),
         ("n.jsonl", [], shout, ValueError, "sentences"),
-        ("n.jsonl", ["a"], None, TypeError, "translate"),
+        ("n.jsonl", ["a"], None, ValueError, "translate"),
         ("n.jsonl", ["a", "b"], lambda batch: ["A"], ValueError, "returned 1 texts for 2"),
         ("junk.jsonl", ["a"], shout, ValueError, "output.*not a file of pairs"),
     ):
