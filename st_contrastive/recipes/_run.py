@@ -149,7 +149,7 @@ class TrainingRun:
         settings = self.settings if self.stage1 is None else {**self.settings, "stage1": self.stage1}
         resumed = self._resumed_run()
         if resumed is not None:
-            require_same_settings(resumed, settings)
+            require_same_settings(resumed, self.recipe, settings)
         self.trainer = build(self.settings)  # what is wrong with stage 2 is said before hours of stage 1
         texts: Any = self.trainer.train_dataset
         if resumed is None and "other" in texts.column_names and not {"augment", "pairs"} & self.settings.keys():
@@ -277,7 +277,6 @@ class _Recorder(TrainerCallback):
         self.write = write
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        state.compute_steps(args, state.max_steps)  # a resumed run has those of its checkpoint
         if state.is_world_process_zero:
             self.write()
 

@@ -23,7 +23,7 @@ from st_contrastive.encoder.checks import require_trainable
 from st_contrastive.encoder.copies import has_adapters
 from st_contrastive.encoder.model import get_encoder, unwrap
 from st_contrastive.losses._owned import owned_state, trained
-from st_contrastive.training.start import ROWS, Part, Start, by_name, tokenised_columns
+from st_contrastive.training.start import ROWS, Part, Start, by_name, module_settings, tokenised_columns
 
 #: What share of useless rows is worth a warning.
 SHARE = 0.01
@@ -254,7 +254,7 @@ def _changed_model(start: Start) -> Iterator[Finding]:
     modules = list(unwrap(start.trainer.model))
     for loss in start.texts:
         copies = getattr(getattr(loss, "momentum_encoder", None), "copies", None)
-        if copies is not None and [*map(_settings, copies)] != [*map(_settings, modules)]:
+        if copies is not None and module_settings(copies) != module_settings(modules):
             yield ValueError(
                 f"The model's modules have changed since {type(loss).__name__} copied them for its momentum encoder, "
                 "as by another Pooling. Change the model first, and build the loss then."
@@ -407,9 +407,3 @@ def _own_parameters(losses: list[nn.Module]) -> bool:
 
 def _name(part: Part) -> str:
     return type(part.texts[0]).__name__
-
-
-def _settings(module: nn.Module) -> Any:
-    """What a module without weights does, such as a Pooling."""
-    config = getattr(module, "get_config_dict", dict) if next(module.parameters(), None) is None else dict
-    return type(module), config()

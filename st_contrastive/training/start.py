@@ -133,6 +133,17 @@ def by_name(data: Any) -> dict[str, Any]:
     return dict(data) if isinstance(data, dict) else {"": data}
 
 
+def module_settings(modules: Iterable[nn.Module]) -> list[Any]:
+    """What a model's modules are, such as a Pooling and its mode; of the first, which is the encoder, the class."""
+    encoder, *others = modules
+    return [type(encoder).__name__, *([type(each).__name__, _config(each)] for each in others)]
+
+
+def _config(module: nn.Module) -> dict[str, Any]:
+    config: dict[str, Any] = getattr(module, "get_config_dict", dict)()
+    return config
+
+
 def _parts(trainer: Any) -> list[Part]:
     """The training datasets that losses of this package read."""
     parts = []

@@ -154,7 +154,10 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         # A fault that a checkpoint alone has is not forgiven.
         resumed = self._resumed_from is not None
         self.fault_at_start = self._resumed_record.get("fault_at_start") if resumed else find_vector_fault(self)
-        if self._resumed_from is not None:  # the file names where the best model was; the folder may have been moved
+        if self._resumed_from is not None:
+            # How often to log and save: transformers keeps the checkpoint's.
+            self.state.compute_steps(self.args, self.state.max_steps)  # type: ignore[no-untyped-call]
+            # The file names where the best model was; the folder may have been moved.
             best = TrainerState.load_from_json(str(self._resumed_from / TRAINER_STATE_NAME)).best_model_checkpoint
             if best and (here := self._resumed_from.parent / Path(best).name).is_dir():
                 self.state.best_model_checkpoint = str(here)
