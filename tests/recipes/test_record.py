@@ -12,6 +12,7 @@ from datasets import Dataset
 from st_contrastive import recipes
 from st_contrastive.cli import main
 from st_contrastive.recipes import Recipe
+from st_contrastive.recipes._record import write_record
 from tests.cases import SENTENCES
 
 RECIPE = Recipe("", "simcse", {})
@@ -158,6 +159,16 @@ def test_a_file_holds_in_any_folder(folder, killed, tmp_path, monkeypatch):
     assert recorded["output_dir"] == str(elsewhere / "here")
     assert Path(recorded["model"]) == killed / "encoder"
     assert not [*folder.rglob("here")]
+
+
+def test_a_name_on_the_hub_and_a_word_stay_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("corpus", "corpus.txt"):
+        Path(name).write_text("", encoding="utf-8")
+    settings = {"loss": "simcse", "model": "bert-base-uncased", "dev": "corpus", "data": "corpus.txt"}
+    write_record(tmp_path, RECIPE, settings)
+    recorded = recipes.parse(Path("run.yaml").read_text(encoding="utf-8"))
+    assert recorded == {**settings, "data": str(tmp_path / "corpus.txt")}
 
 
 def test_a_refused_run_leaves_no_file(checkpoint, tmp_path):
