@@ -249,25 +249,22 @@ class TrainingRun:
         if isinstance(evaluator, CorpusEvaluator):
             (self.judgements[name],) = broadcast_object_list([evaluator.judge(model)])
             self.scores[name] = self.judgements[name].ndcg
-            return
-        card: Any = model.model_card_data
-        steps = [*card.training_logs]
-        scores: Any = evaluator(model)
-        card.training_logs = steps  # to which the evaluator has added a row
-        (self.scores[name],) = broadcast_object_list([float(scores[evaluator.primary_metric])])
+        else:
+            card: Any = model.model_card_data
+            steps = [*card.training_logs]
+            scores: Any = evaluator(model)
+            card.training_logs = steps  # to which the evaluator has added a row
+            (self.scores[name],) = broadcast_object_list([float(scores[evaluator.primary_metric])])
 
     def _best(self) -> str:
         """What scored best of what is better than the start; the start, if nothing is."""
-        start = self.judgements.get("start")
-        better = ["start"]
-        for name, score in self.scores.items():
-            judged = self.judgements.get(name)
-            if start is None or judged is None:
-                is_better = score > self.scores["start"]
-            else:
-                is_better = compare_paired(start, judged).decision == "better"
-            better += [name] if is_better else []
-        return max(better, key=lambda name: (name != "start", self.scores[name]))
+        better = [name for name in self.scores if name != "start" and self._is_better(name)]
+        return max(better, key=self.scores.__getitem__, default="start")
+
+    def _is_better(self, name: str) -> bool:
+        if self.judgements:
+            return compare_paired(self.judgements["start"], self.judgements[name]).decision == "better"
+        return self.scores[name] > self.scores["start"]
 
 
 class _Recorder(TrainerCallback):

@@ -27,7 +27,7 @@ from st_contrastive.training.loss_state import (
 )
 from st_contrastive.training.prompts import column_prompts, simplest
 from st_contrastive.training.run_record import describe_run, describe_weights, require_same_run
-from st_contrastive.training.start import Start, text_losses, tokenised_columns
+from st_contrastive.training.start import Start, by_name, losses_of, text_losses, tokenised_columns
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
@@ -112,7 +112,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
         """As in sentence-transformers; sets the prompts of columns that training has none for."""
-        for part in dataset.values() if isinstance(dataset, dict) else [dataset]:
+        for part in by_name(dataset).values():
             if isinstance(part, (list, tuple)):
                 raise TypeError(
                     f"{dataset_name}_dataset must be a Dataset, got {type(part).__name__}: st_contrastive.text_dataset("
@@ -133,8 +133,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def prompts_by_dataset(self, dataset: Any) -> dict[str, dict[str, str]]:
         """The prompts of the text columns that losses of this package read; the name of a single dataset is empty."""
         found = {}
-        for name, part in (dataset if isinstance(dataset, dict) else {"": dataset}).items():
-            losses = text_losses(self.loss[name] if isinstance(self.loss, dict) else self.loss)
+        for name, part in by_name(dataset).items():
+            losses = losses_of(self, name)
             columns = tokenised_columns(self, getattr(part, "column_names", None) or ())
             if losses and columns:
                 same_kind = any(loss.columns_of_one_kind for loss in losses)
