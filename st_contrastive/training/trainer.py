@@ -89,14 +89,15 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         self._resumed_from, self._resumed_sums, self._resumed_record = None, {}, {}
         self.start = self.start or describe_weights(self.model)
+        checkpoint = None
         if resume_from_checkpoint:
-            self._resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
-            self._resumed_record = load_record(self._resumed_from)
-        if self._resumed_from is not None and self._resumed_record:
-            require_same_run(self, self._resumed_record, self._resumed_from)
-            self.start = self._resumed_record["start"]
+            checkpoint = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
+            self._resumed_from, self._resumed_record = checkpoint, load_record(checkpoint)
+            if self._resumed_record:
+                require_same_run(self, self._resumed_record, checkpoint)
+                self.start = self._resumed_record["start"]
         try:
-            result = super().train(None if self._resumed_from is None else str(self._resumed_from), *args, **kwargs)
+            result = super().train(checkpoint and str(checkpoint), *args, **kwargs)
             self.collapsed = find_collapse(self)
         finally:
             self._truncate_as_the_model()
@@ -151,10 +152,10 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def _before_first_step(self) -> None:
         """Check the run, and restore what transformers does not."""
         checks.run(checks.BEFORE_THE_FIRST_STEP, Start.of(self))
-        # A fault that a checkpoint alone has is not forgiven.
-        resumed = self._resumed_from is not None
-        self.fault_at_start = self._resumed_record.get("fault_at_start") if resumed else find_vector_fault(self)
-        if self._resumed_from is not None:
+        if self._resumed_from is None:
+            self.fault_at_start = find_vector_fault(self)
+        else:  # a fault that a checkpoint alone has is not forgiven
+            self.fault_at_start = self._resumed_record.get("fault_at_start")
             # How often to log and save: transformers keeps the checkpoint's.
             self.state.compute_steps(self.args, self.state.max_steps)  # type: ignore[no-untyped-call]
             # The file names where the best model was; the folder may have been moved.

@@ -122,27 +122,18 @@ def test_another_loss_is_refused_and_nothing_is_changed(trainer, made, arguments
     assert_equal(before, state_of(loss))
 
 
-@pytest.mark.parametrize(
-    ("change", "was"),
-    [
-        ({"learning_rate": 1e-5}, 0.001),
-        ({"weight_decay": 0.5}, 0.0),
-        ({"lr_scheduler_type": "constant"}, "linear"),
-        ({"optim": "sgd"}, "adamw_torch_fused"),
-        ({"per_device_train_batch_size": 2}, 4),
-        ({"gradient_accumulation_steps": 2}, 1),
-        ({"seed": 7}, 42),
-        ({"max_grad_norm": 0.5}, 1.0),
-        ({"prompts": "a cat"}, None),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_a_changed_argument_is_refused(finished, trainer, change, was):
-    ((name, now),) = change.items()
-    run = trainer("simcse", output_dir=finished, **change)
+def test_changed_arguments_are_refused(finished, trainer):
+    changes = {
+        "learning_rate": (0.001, 1e-5), "weight_decay": (0.0, 0.5), "lr_scheduler_type": ("linear", "constant"),
+        "optim": ("adamw_torch_fused", "sgd"), "per_device_train_batch_size": (4, 2), "seed": (42, 7),
+        "gradient_accumulation_steps": (1, 2), "max_grad_norm": (1.0, 0.5), "prompts": (None, "a cat"),
+    }  # fmt: skip
+    run = trainer("simcse", output_dir=finished, **{name: now for name, (_, now) in changes.items()})
     before = state_of(run.loss)
-    with pytest.raises(ValueError, match=rf"checkpoint-6 continues.*: {name} is {now!r}, and was {was!r}\."):
+    with pytest.raises(ValueError, match="checkpoint-6 continues") as caught:
         run.train(resume_from_checkpoint=True)
+    for name, (was, now) in changes.items():
+        assert f"{name} is {now!r}, and was {was!r}" in str(caught.value)
     assert_equal(before, state_of(run.loss))
 
 
