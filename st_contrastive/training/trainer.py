@@ -97,7 +97,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
                 require_same_run(self, self._resumed_record, checkpoint)
                 self.start = self._resumed_record["start"]
         try:
-            result = super().train(checkpoint and str(checkpoint), *args, **kwargs)
+            result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
             self.collapsed = find_collapse(self)
         finally:
             self._truncate_as_the_model()
