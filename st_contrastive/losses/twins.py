@@ -294,7 +294,7 @@ class TwinsLoss(TextLoss):
             if "prompt_length" in batches[0].batch_info:
                 raise ValueError(
                     "The sentences have a prompt and the translations in the labels have none, so that their tokens "
-                    "would not be fused at the same positions. Train without the prompt, or give (sentence, "
+                    'would not be fused at the same positions. Train without it, by prompts="", or give (sentence, '
                     "translation) columns and no fraternal."
                 )
             limit = self.max_length or unwrap(self.model).max_seq_length

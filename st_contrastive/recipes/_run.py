@@ -149,7 +149,7 @@ class TrainingRun:
         settings = self.settings if self.stage1 is None else {**self.settings, "stage1": self.stage1}
         resumed = self._resumed_run()
         if resumed is not None:
-            require_same_settings(resumed, settings)
+            require_same_settings(resumed, self.recipe, settings)
         self.trainer = build(self.settings)  # what is wrong with stage 2 is said before hours of stage 1
         texts: Any = self.trainer.train_dataset
         if resumed is None and "other" in texts.column_names and not {"augment", "pairs"} & self.settings.keys():
@@ -249,25 +249,22 @@ class TrainingRun:
         if isinstance(evaluator, CorpusEvaluator):
             (self.judgements[name],) = broadcast_object_list([evaluator.judge(model)])
             self.scores[name] = self.judgements[name].ndcg
-            return
-        card: Any = model.model_card_data
-        steps = [*card.training_logs]
-        scores: Any = evaluator(model)
-        card.training_logs = steps  # to which the evaluator has added a row
-        (self.scores[name],) = broadcast_object_list([float(scores[evaluator.primary_metric])])
+        else:
+            card: Any = model.model_card_data
+            steps = [*card.training_logs]
+            scores: Any = evaluator(model)
+            card.training_logs = steps  # to which the evaluator has added a row
+            (self.scores[name],) = broadcast_object_list([float(scores[evaluator.primary_metric])])
 
     def _best(self) -> str:
         """What scored best of what is better than the start; the start, if nothing is."""
-        start = self.judgements.get("start")
-        better = ["start"]
-        for name, score in self.scores.items():
-            judged = self.judgements.get(name)
-            if start is None or judged is None:
-                is_better = score > self.scores["start"]
-            else:
-                is_better = compare_paired(start, judged).decision == "better"
-            better += [name] if is_better else []
-        return max(better, key=lambda name: (name != "start", self.scores[name]))
+        better = [name for name in self.scores if name != "start" and self._is_better(name)]
+        return max(better, key=self.scores.__getitem__, default="start")
+
+    def _is_better(self, name: str) -> bool:
+        if self.judgements:
+            return compare_paired(self.judgements["start"], self.judgements[name]).decision == "better"
+        return self.scores[name] > self.scores["start"]
 
 
 class _Recorder(TrainerCallback):
@@ -277,7 +274,6 @@ class _Recorder(TrainerCallback):
         self.write = write
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        state.compute_steps(args, state.max_steps)  # a resumed run has those of its checkpoint
         if state.is_world_process_zero:
             self.write()
 

@@ -68,14 +68,6 @@ def loss_arguments(method: Method) -> dict[str, Any]:
     return {name: default for name, default in defaults.items() if name not in _GIVEN}
 
 
-def defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What each setting is where it is not given."""
-    values: dict[str, Any] = {}
-    for field in (*dataclasses.fields(TrainingArguments), *dataclasses.fields(RunSettings)):
-        values[field.name] = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    return {**values, **loss_arguments(find_method(settings["loss"]))}
-
-
 def _typed(name: str, value: Any, kind: Any) -> Any:
     """The value, if it is a number or a text where one is needed: files of settings may hold the other."""
     if isinstance(value, str) and not value.strip() and name != "prompts":  # as a path, the current folder

@@ -23,7 +23,7 @@ from st_contrastive.encoder.checks import require_trainable
 from st_contrastive.encoder.copies import has_adapters
 from st_contrastive.encoder.model import get_encoder, unwrap
 from st_contrastive.losses._owned import owned_state, trained
-from st_contrastive.training.start import ROWS, Part, Start, by_name, tokenised_columns
+from st_contrastive.training.start import ROWS, Part, Start, by_name, module_settings, tokenised_columns
 
 #: What share of useless rows is worth a warning.
 SHARE = 0.01
@@ -50,12 +50,15 @@ def run(checks: Iterable[Check], start: Start) -> None:
 # Of the arguments and the data.
 
 
-def _searched_batch_size(start: Start) -> Iterator[Finding]:
+def _host_options(start: Start) -> Iterator[Finding]:
+    """Options of the host under which something else would be trained."""
     if start.args.auto_find_batch_size:
         yield ValueError(
-            "auto_find_batch_size changes the batch that sentences are contrasted in, and a queue outlives each try. "
-            "Leave it out; the loss's mini_batch_size saves memory without changing the gradient."
+            "auto_find_batch_size changes the batch that sentences are contrasted in. Leave it out; the loss's "
+            "mini_batch_size saves memory without changing the gradient."
         )
+    if start.trainer.model_init is not None:
+        yield ValueError("model_init makes a model for each run, and the loss has one. Build both for each run.")
 
 
 def _sharded_encoder(start: Start) -> Iterator[Finding]:
@@ -67,29 +70,12 @@ def _sharded_encoder(start: Start) -> Iterator[Finding]:
         )
 
 
-def _model_of_each_run(start: Start) -> Iterator[Finding]:
-    if start.trainer.model_init is not None:
-        yield ValueError(
-            "model_init makes a new model for each run of a hyperparameter search, and the loss belongs to another. "
-            "Build model, loss and trainer for each run."
-        )
-
-
 def _unread_max_length(start: Start) -> Iterator[Finding]:
     length, own = start.trainer.max_length, start.trainer.model.max_seq_length
     if length is not None and own is not None and length > own:
         yield ValueError(f"max_length is {length}, and model.max_seq_length {own}: give that or less.")
     if length is not None and not isinstance(start.trainer.data_collator, BaseDataCollator):
         yield ValueError(f"max_length {length} would not cut the texts: your data_collator reads them. Cut them there.")
-
-
-def _full_evaluation(start: Start) -> Iterator[Finding]:
-    for name in ("bf16_full_eval", "fp16_full_eval"):
-        if getattr(start.args, name):
-            yield UserWarning(
-                f"{name} has no effect in training, and casts the model's weights permanently if evaluate() is called "
-                "outside it. Leave it out: bf16=True or fp16=True covers evaluation too."
-            )
 
 
 def _converted_checkpoint(start: Start) -> Iterator[Finding]:
@@ -99,15 +85,12 @@ def _converted_checkpoint(start: Start) -> Iterator[Finding]:
     if kind := foreign_kind(model):
         folder = get_encoder(model).config.name_or_path
         yield ValueError(
-            f"model is made of {folder}, which is {kind}, not a sentence encoder. Use one; to start from this "
-            f"one's layers anyway, save them alone: AutoModel.from_pretrained({folder!r}).save_pretrained(...)."
+            f"model is made of {folder}, which is {kind}, not a sentence encoder. To start from its layers anyway, "
+            f"save them alone: AutoModel.from_pretrained({folder!r}).save_pretrained(...)."
         )
     encoder = get_encoder(model)
     if getattr(encoder.config, "quantization_config", None) and not has_adapters(encoder):
-        yield ValueError(
-            "model's weights are quantised, and no optimizer can update them. Load it unquantised, or add an adapter "
-            "(model.add_adapter) to be trained."
-        )
+        yield ValueError("model's weights are quantised. Load it unquantised, or add an adapter (model.add_adapter).")
 
 
 def _held_out_splits(start: Start) -> Iterator[Finding]:
@@ -133,7 +116,7 @@ def _unknown_prompts(start: Start) -> Iterator[Finding]:
         if name not in columns:
             yield ValueError(
                 f"prompts has {name!r}, which is no column: {', '.join(sorted(columns))}. Name one of these, or give "
-                "one prompt for all, prompts='...'."
+                "one prompt for all."
             )
 
 
@@ -170,10 +153,10 @@ def _unread_labels(start: Start) -> Iterator[Finding]:
         low, high = part.extremes(part.label)
         if low != high:
             yield ValueError(
-                f"{part.name} has pairs with labels from {low} to {high} in {part.label!r}, which {_name(part)} does "
-                "not read: pairs of texts that differ would be trained as equal ones. Keep the positive pairs, "
-                f"dataset.filter(lambda row: row[{part.label!r}] == {high}).remove_columns({part.label!r}); a loss of "
-                "your own that reads labels says so by reads_labels = True."
+                f"{part.name} has pairs with labels from {low} to {high} in {part.label!r}, which "
+                f"{type(part.texts[0]).__name__} does not read: all would be positives. Keep those that are, dataset."
+                f"filter(lambda row: row[{part.label!r}] == {high}).remove_columns({part.label!r}); a loss that reads "
+                "labels has reads_labels = True."
             )
 
 
@@ -188,8 +171,7 @@ def _no_step(start: Start) -> Iterator[Finding]:
     if start.texts and sizes and batches < processes:
         yield ValueError(
             f"No step would be made: train_dataset has {sum(sizes)} rows, per_device_train_batch_size is {size} on "
-            f"{processes} process(es), and dataloader_drop_last leaves out what fills no batch on each. Give a smaller "
-            "batch, or more rows."
+            f"{processes} process(es), and dataloader_drop_last leaves out the rest: give a smaller batch."
         )
 
 
@@ -201,17 +183,15 @@ def _blank_and_repeated_rows(start: Start) -> Iterator[Finding]:
         if max(blank, repeated) > SHARE * len(whole):
             yield UserWarning(
                 f"Of the first {len(whole)} rows of {part.name}, {blank / len(whole):.1%} have a blank text and "
-                f"{repeated / len(whole):.1%} repeat an earlier row; they are each other's negatives. Leave them out: "
-                "st_contrastive.inputs.load_sentences(dataset) does."
+                f"{repeated / len(whole):.1%} repeat an earlier row; they are each other's negatives. "
+                "st_contrastive.inputs.load_sentences(dataset) leaves them out."
             )
 
 
 ARGUMENTS_AND_DATA: tuple[Check, ...] = (
-    _searched_batch_size,
+    _host_options,
     _sharded_encoder,
-    _model_of_each_run,
     _unread_max_length,
-    _full_evaluation,
     _converted_checkpoint,
     _held_out_splits,
     _unknown_prompts,
@@ -242,8 +222,8 @@ def _loss_of_another_model(start: Start) -> Iterator[Finding]:
             is_model = isinstance(part, SentenceTransformer) and attributes[-1:] == ["model"]
             if is_model and part is not unwrap(start.trainer.model):
                 yield ValueError(
-                    f"The {name} of {type(loss).__name__} is not the trainer's model, so that neither would be "
-                    "trained. Build the loss with the model that the trainer gets."
+                    f"The {name} of {type(loss).__name__} is not the trainer's model: build the loss with the model "
+                    "that the trainer gets."
                 )
 
 
@@ -254,10 +234,10 @@ def _changed_model(start: Start) -> Iterator[Finding]:
     modules = list(unwrap(start.trainer.model))
     for loss in start.texts:
         copies = getattr(getattr(loss, "momentum_encoder", None), "copies", None)
-        if copies is not None and [*map(_settings, copies)] != [*map(_settings, modules)]:
+        if copies is not None and module_settings(copies) != module_settings(modules):
             yield ValueError(
-                f"The model's modules have changed since {type(loss).__name__} copied them for its momentum encoder, "
-                "as by another Pooling. Change the model first, and build the loss then."
+                f"The model's modules have changed since {type(loss).__name__} copied them for its momentum encoder: "
+                "build the loss after."
             )
 
 
@@ -268,9 +248,8 @@ def _optimizer_without_the_loss(start: Start) -> Iterator[Finding]:
     own = {name: weight for loss in start.losses for name, weight in owned_state(loss).items() if weight.requires_grad}
     if absent := [name for name, weight in own.items() if id(weight) not in stepped]:
         yield ValueError(
-            f"optimizers: the optimizer lacks {len(absent)} parameter(s) of the loss, such as {absent[0]}, which would "
-            "never be trained. Build it of [p for p in loss.parameters() if p.requires_grad], which has the model's "
-            "too, or leave the optimizer to the trainer."
+            f"optimizers: the optimizer lacks {len(absent)} parameter(s) of the loss, such as {absent[0]}. Build it of "
+            "[p for p in loss.parameters() if p.requires_grad], which has the model's too."
         )
 
 
@@ -282,21 +261,21 @@ def _unlike_processes(start: Start) -> Iterator[Finding]:
     if len(start.losses) > 1 and (_own_parameters(start.losses) or shares):  # terms are gathered too
         yield ValueError(
             f"loss is a dict of {len(start.losses)} losses on {processes} devices, which may train different ones in "
-            "the same step. Use one loss for all datasets, or several of one class without parameters of their own "
-            "and with gather_across_devices=False."
+            "the same step. Use one for all datasets, or several of one class, without parameters of their own and "
+            "with gather_across_devices=False."
         )
     for loss in start.texts:
         counts = {len(part.columns) for part in start.parts if loss in part.texts}
         if len(counts) > 1 and loss.terms_depend_on_columns:
             yield ValueError(
                 f"train_dataset holds datasets of {' and of '.join(map(str, sorted(counts)))} text columns, of which "
-                f"{type(loss).__name__} makes different terms: {processes} processes may train different ones in the "
-                "same step, and would wait for each other. Give all datasets as many columns."
+                f"{type(loss).__name__} makes different terms, and {processes} processes would wait for each other. "
+                "Give all datasets as many columns."
             )
     if start.trainer.model_wrapped is start.trainer.model:
         yield ValueError(
-            "The trainer has not wrapped the model for several devices, because evaluate() was called before train(): "
-            "its gradients would not be averaged. Evaluate after, set eval_on_start=True, or make a new trainer."
+            "The trainer has not wrapped the model for several devices, since evaluate() was called before train(). "
+            "Evaluate after, set eval_on_start=True, or make a new trainer."
         )
 
 
@@ -308,23 +287,19 @@ def _contrasted_with_nothing(start: Start) -> Iterator[Finding]:
             yield ValueError(f"{part.name} has 1 row, which has no other to be contrasted with: give more.")
         if not all(loss.has_negatives(size) for loss in part.texts):
             yield ValueError(
-                f"per_device_train_batch_size {size} leaves no other sentence to contrast with, so that the loss is 0: "
-                "give 2 or more, and leave repeated texts out."
+                f"per_device_train_batch_size {size} leaves no other sentence to contrast with: give 2 or more."
             )
 
 
 def _one_text_to_the_model(start: Start) -> Iterator[Finding]:
-    for part in start.parts:
-        for column in part.columns:
-            equal = _equal_tokens(part, column)
-            if len(equal) > SHARE * len(part.rows):
-                one, other, _ = equal[0]
-                message = (
-                    f"In {len(equal) / len(part.rows):.0%} of the first {len(part.rows)} rows of {part.name}, the text "
-                    f"in {column!r} is the same to the model as another text before it, such as {other!r:.60} and "
-                    f"{one!r:.60}. {_remedy_of_equal_tokens(part, equal)}"
-                )
-                yield ValueError(message) if len(set(part.tokens(column))) == 1 else UserWarning(message)
+    for part, column, equal in _many_equal_tokens(start):
+        one, other, _ = equal[0]
+        message = (
+            f"In {len(equal) / len(part.rows):.0%} of the first {len(part.rows)} rows of {part.name}, the text in "
+            f"{column!r} is the same to the model as another text before it, such as {other!r:.60} and {one!r:.60}. "
+            f"{_remedy_of_equal_tokens(part, equal)}"
+        )
+        yield ValueError(message) if len(set(part.tokens(column))) == 1 else UserWarning(message)
 
 
 def _metric_without_dropout(start: Start) -> Iterator[Finding]:
@@ -333,8 +308,8 @@ def _metric_without_dropout(start: Start) -> Iterator[Finding]:
     columns = tokenised_columns(start.trainer, getattr(data, "column_names", None) or ())
     if len(columns) == 1 and any(getattr(loss, "dropout_only", False) for loss in start.texts):
         yield UserWarning(
-            f"metric_for_best_model is {start.args.metric_for_best_model!r}, and an evaluation has no dropout: the "
-            "loss compares each vector with itself there, and prefers the last step. Use an evaluator's metric."
+            f"metric_for_best_model is {start.args.metric_for_best_model!r}, and without dropout the loss compares "
+            "each vector with itself: it prefers the last step. Use an evaluator's metric."
         )
 
 
@@ -369,22 +344,22 @@ BEFORE_THE_FIRST_STEP: tuple[Check, ...] = (
 
 def remedy_of_collapse(trainer: Any) -> str | None:
     """What to change where texts are the same tokens; the cause of other collapses is the learning rate."""
-    for part in Start.of(trainer).parts:
+    return next(
+        (_remedy_of_equal_tokens(part, equal) for part, _, equal in _many_equal_tokens(Start.of(trainer))), None
+    )
+
+
+def _many_equal_tokens(start: Start) -> Iterator[tuple[Part, str, list[tuple[str, str, bytes]]]]:
+    """Columns with many different texts that are the same tokens to the model: each with one before it, and these."""
+    readable = isinstance(start.trainer.data_collator, BaseDataCollator)
+    for part in start.parts if readable else ():
         for column in part.columns:
-            equal = _equal_tokens(part, column)
+            first: dict[bytes, str] = {}  # the first text with these tokens
+            read = zip(part.cells(column), part.tokens(column), strict=True)
+            pairs = [(first.setdefault(tokens, text), text, tokens) for text, tokens in read]
+            equal = [(one, other, tokens) for one, other, tokens in pairs if one != other]
             if len(equal) > SHARE * len(part.rows):
-                return _remedy_of_equal_tokens(part, equal)
-    return None
-
-
-def _equal_tokens(part: Part, column: str) -> list[tuple[str, str, bytes]]:
-    """Different texts that are the same tokens to the model: each with one before it, and the tokens."""
-    if not isinstance(part.trainer.data_collator, BaseDataCollator):
-        return []
-    first: dict[bytes, str] = {}  # the first text with these tokens
-    read = list(zip(part.cells(column), part.tokens(column), strict=True))
-    pairs = [(first.setdefault(tokens, text), text, tokens) for text, tokens in read]
-    return [(one, other, tokens) for one, other, tokens in pairs if one != other]
+                yield part, column, equal
 
 
 def _remedy_of_equal_tokens(part: Part, equal: list[tuple[str, str, bytes]]) -> str:
@@ -403,13 +378,3 @@ def _remedy_of_equal_tokens(part: Part, equal: list[tuple[str, str, bytes]]) -> 
 def _own_parameters(losses: list[nn.Module]) -> bool:
     """Whether one of the losses trains parameters beside the encoder's."""
     return any(trained(owned_state(loss)) for loss in losses)
-
-
-def _name(part: Part) -> str:
-    return type(part.texts[0]).__name__
-
-
-def _settings(module: nn.Module) -> Any:
-    """What a module without weights does, such as a Pooling."""
-    config = getattr(module, "get_config_dict", dict) if next(module.parameters(), None) is None else dict
-    return type(module), config()

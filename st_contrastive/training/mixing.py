@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive._checks import require_number
+from st_contrastive.training.start import module_settings
 
 
 @torch.no_grad()
@@ -63,10 +63,6 @@ def require_own_weights(model: nn.Module) -> None:
 def _require_alike(model: SentenceTransformer, start: SentenceTransformer) -> None:
     if model.tokenizer.get_vocab() != start.tokenizer.get_vocab():
         raise ValueError("model and start have tokenizers of other vocabularies: give one encoder, before and after.")
-    settings: list[Any] = [
-        [(type(module).__name__, getattr(module, "get_config_dict", dict)()) for module in list(each)[1:]]
-        for each in (model, start)
-    ]
-    for own, others in zip(*settings, strict=True):
-        if own != others:
-            raise ValueError(f"model has the module {own}, and start {others}: give one encoder, before and after.")
+    own, others = module_settings(model), module_settings(start)
+    if own != others:
+        raise ValueError(f"model has the modules {own}, and start {others}: give one encoder, before and after.")

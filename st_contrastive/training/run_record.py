@@ -13,9 +13,10 @@ from torch import nn
 from st_contrastive import distributed
 from st_contrastive.training.prompts import simplest
 from st_contrastive.training.resumable import refused_changes
+from st_contrastive.training.start import by_name, module_settings
 
-#: How many values of a model's first weight, and rows at both ends of a dataset, tell it from others.
-_VALUES, _ROWS = 4096, 8
+#: How many values of a model's first weight, and about how many rows of a dataset, tell it from others.
+_VALUES, _ROWS = 4096, 256
 
 
 def describe_run(trainer: Any) -> dict[str, Any]:
@@ -23,15 +24,16 @@ def describe_run(trainer: Any) -> dict[str, Any]:
     prompts = trainer.args.prompts
     arguments = {
         **trainer.args.to_dict(),
-        "max_length": trainer.max_length,
+        "max_length": trainer.max_length or trainer.model.max_seq_length,
         "prompts": simplest(trainer.prompts_by_dataset(trainer.train_dataset)) if prompts is None else prompts,
     }
     if distributed.world_size() > 1:
         arguments.pop("dataloader_drop_last")  # sentence-transformers sets it there
-    data = trainer.train_dataset if isinstance(trainer.train_dataset, dict) else {"": trainer.train_dataset}
+    data = by_name(trainer.train_dataset)
     record = {
         "arguments": arguments,
         "data": {f"train_dataset {name}".strip(): _describe_data(part) for name, part in data.items()},
+        "modules": module_settings(trainer.model),
         "start": trainer.start,
         "weights": describe_weights(trainer.model),
         "fault_at_start": trainer.fault_at_start,
@@ -55,6 +57,8 @@ def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> N
         for changed in (refused_changes(*arguments), refused_changes(saved["data"], now["data"]))
         for name, (old, new) in changed.items()
     ]
+    if now["modules"] != saved["modules"]:
+        changes.append(f"model has the modules {now['modules']}, and had {saved['modules']}")
     if now["start"] not in (saved["start"], saved["weights"]):
         changes.append("model has other weights than the run began with, and than the checkpoint")
     if changes:
@@ -73,9 +77,9 @@ def describe_weights(model: nn.Module) -> str:
 def _describe_data(data: Any) -> str:
     if not isinstance(data, Dataset):
         return "a stream"
-    stored = data.with_format("arrow")  # without what a transform draws anew
-    ends = [stored[:_ROWS].to_pydict(), stored[max(0, len(data) - _ROWS) :].to_pydict()]
-    return f"{len(data)} rows ({hashlib.sha256(json.dumps(ends, default=str).encode()).hexdigest()[:8]})"
+    spaced = [*range(0, len(data), max(1, len(data) // _ROWS))]
+    rows = data.with_format("arrow")[spaced].to_pydict()  # without what a transform draws anew
+    return f"{len(data)} rows ({hashlib.sha256(json.dumps(rows, default=str).encode()).hexdigest()[:8]})"
 
 
 def _name(value: Any) -> str:

@@ -128,16 +128,32 @@ def text_losses(losses: Losses) -> list[TextLoss]:
     return [part for loss in distinct_losses(losses) for part in loss.modules() if isinstance(part, TextLoss)]
 
 
+def losses_of(trainer: Any, name: str) -> list[TextLoss]:
+    """The losses of this package that read the dataset of that name."""
+    return text_losses(trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss)
+
+
 def by_name(data: Any) -> dict[str, Any]:
     """Datasets by name; the name of a single one is empty."""
     return dict(data) if isinstance(data, dict) else {"": data}
+
+
+def module_settings(modules: Iterable[nn.Module]) -> list[Any]:
+    """What a model's modules are, such as a Pooling and its mode; of the first, which is the encoder, the class."""
+    encoder, *others = modules
+    return [type(encoder).__name__, *([type(each).__name__, _config(each)] for each in others)]
+
+
+def _config(module: nn.Module) -> dict[str, Any]:
+    config: dict[str, Any] = getattr(module, "get_config_dict", dict)()
+    return config
 
 
 def _parts(trainer: Any) -> list[Part]:
     """The training datasets that losses of this package read."""
     parts = []
     for name, data in by_name(trainer.train_dataset).items():
-        texts = text_losses(trainer.loss[name] if isinstance(trainer.loss, dict) else trainer.loss)
+        texts = losses_of(trainer, name)
         if isinstance(data, (Dataset, IterableDataset)) and texts:
             parts.append(Part(trainer, f"train_dataset[{name!r}]" if name else "train_dataset", data, texts))
     return parts

@@ -28,7 +28,7 @@ from st_contrastive.training.loss_state import (
 )
 from st_contrastive.training.prompts import column_prompts, simplest
 from st_contrastive.training.run_record import describe_run, describe_weights, require_same_run
-from st_contrastive.training.start import Start, by_name, text_losses, tokenised_columns
+from st_contrastive.training.start import Start, by_name, losses_of, text_losses, tokenised_columns
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
@@ -90,14 +90,15 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         self._resumed_from, self._resumed_sums, self._resumed_record = None, {}, {}
         self.start = self.start or describe_weights(self.model)
+        checkpoint = None
         if resume_from_checkpoint:
-            self._resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
-            self._resumed_record = load_record(self._resumed_from)
-        if self._resumed_from is not None and self._resumed_record:
-            require_same_run(self, self._resumed_record, self._resumed_from)
-            self.start = self._resumed_record["start"]
+            checkpoint = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
+            self._resumed_from, self._resumed_record = checkpoint, load_record(checkpoint)
+            if self._resumed_record:
+                require_same_run(self, self._resumed_record, checkpoint)
+                self.start = self._resumed_record["start"]
         try:
-            result = super().train(None if self._resumed_from is None else str(self._resumed_from), *args, **kwargs)
+            result = super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
             self.collapsed = find_collapse(self)
         finally:
             self._truncate_as_the_model()
@@ -120,7 +121,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
         """As in sentence-transformers; sets the prompts of columns that training has none for."""
-        for part in dataset.values() if isinstance(dataset, dict) else [dataset]:
+        for part in by_name(dataset).values():
             if isinstance(part, (list, tuple)):
                 raise TypeError(
                     f"{dataset_name}_dataset must be a Dataset, got {type(part).__name__}: st_contrastive.text_dataset("
@@ -141,8 +142,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def prompts_by_dataset(self, dataset: Any) -> dict[str, dict[str, str]]:
         """The prompts of the text columns that losses of this package read; the name of a single dataset is empty."""
         found = {}
-        for name, part in (dataset if isinstance(dataset, dict) else {"": dataset}).items():
-            losses = text_losses(self.loss[name] if isinstance(self.loss, dict) else self.loss)
+        for name, part in by_name(dataset).items():
+            losses = losses_of(self, name)
             columns = tokenised_columns(self, getattr(part, "column_names", None) or ())
             if losses and columns:
                 same_kind = any(loss.columns_of_one_kind for loss in losses)
@@ -159,10 +160,13 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def _before_first_step(self) -> None:
         """Check the run, and restore what transformers does not."""
         checks.run(checks.BEFORE_THE_FIRST_STEP, Start.of(self))
-        # A fault that a checkpoint alone has is not forgiven.
-        resumed = self._resumed_from is not None
-        self.fault_at_start = self._resumed_record.get("fault_at_start") if resumed else find_vector_fault(self)
-        if self._resumed_from is not None:  # the file names where the best model was; the folder may have been moved
+        if self._resumed_from is None:
+            self.fault_at_start = find_vector_fault(self)
+        else:  # a fault that a checkpoint alone has is not forgiven
+            self.fault_at_start = self._resumed_record.get("fault_at_start")
+            # How often to log and save: transformers keeps the checkpoint's.
+            self.state.compute_steps(self.args, self.state.max_steps)  # type: ignore[no-untyped-call]
+            # The file names where the best model was; the folder may have been moved.
             best = TrainerState.load_from_json(str(self._resumed_from / TRAINER_STATE_NAME)).best_model_checkpoint
             if best and (here := self._resumed_from.parent / Path(best).name).is_dir():
                 self.state.best_model_checkpoint = str(here)

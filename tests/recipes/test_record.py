@@ -1,7 +1,8 @@
-"""run.yaml: it holds in any folder, is written when training begins, and a resumed run is compared with it."""
+"""run.yaml: it holds in any folder, and is written when training begins; and what a resumed run is compared with."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from datasets import Dataset
 from st_contrastive import recipes
 from st_contrastive.cli import main
 from st_contrastive.recipes import Recipe
-from tests.cases import SENTENCES
+from st_contrastive.recipes._record import write_record
+from tests.cases import SENTENCES, assert_equal
 
 RECIPE = Recipe("", "simcse", {})
 
@@ -57,35 +59,79 @@ def folder(killed, tmp_path, monkeypatch):
     return tmp_path / "copy"
 
 
-CHANGES = [
-    ({"learning_rate": 1e-6}, "learning_rate is 1e-06, and was 5e-05"),
-    ({"weight_decay": 0.5}, "weight_decay is 0.5, and was 0.0"),
-    ({"per_device_train_batch_size": 2}, "per_device_train_batch_size is 2, and was 4"),
-    ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps is 2, and was 1"),
-    ({"seed": 7}, "seed is 7, and was 42"),
-    ({"optim": "sgd"}, "optim is 'sgd', and was 'adamw_torch_fused'"),
-    ({"temperature": 0.5}, "temperature is 0.5, and was 0.05"),
-    ({"max_steps": 3}, "max_steps is 3, and was 4"),
-    ({"max_length": 8}, "max_length is 8, and was None"),
-    ({"pooling": "mean"}, "pooling is 'mean', and was None"),
-    ({"model": "other"}, "model is 'other', and was 'encoder'"),
-    ({"data": "other.txt"}, "5 rows.*10 rows"),
-    ({"data": SENTENCES[::-1]}, "train_dataset is .*10 rows"),
-    ({"loss": "momentum"}, "loss is 'momentum', and was 'simcse'"),
-]
-
-
-@pytest.mark.parametrize(("change", "match"), CHANGES, ids=[next(iter(change)) for change, _ in CHANGES])
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"learning_rate": 1e-6}, "learning_rate is 1e-06, and was 5e-05"),
+        ({"max_steps": 3}, "max_steps is 3, and was 4"),
+        ({"temperature": 0.5}, "temperature is 0.5, saved with 0.05"),
+        ({"loss": "momentum"}, "the loss is 'MomentumContrastLoss', saved with 'SimCSELoss'"),
+        ({"pooling": "mean"}, "model has the modules .*'mean'.*, and had .*'cls'"),
+        ({"data": SENTENCES[:5]}, "train_dataset is '5 rows.*10 rows"),
+        ({"augment": "repetition=0.5"}, "train_dataset is '10 rows.*10 rows"),
+    ],
+)
 def test_a_resumed_run_is_the_run(folder, change, match):
-    shutil.copytree("encoder", "other")
-    Path("other.txt").write_text("\n".join(SENTENCES[:5]), encoding="utf-8")
+    """The trainer compares it, and the loss."""
     before = Path("out", "run.yaml").read_bytes()
-    recipe = Recipe("", change.get("loss", "simcse"), {})
-    given = {name: value for name, value in change.items() if name != "loss"}
-    with pytest.raises(ValueError, match=match) as caught:
-        recipes.run(recipe, resume_from_checkpoint="true", **{**GIVEN, **given})
-    assert "train anew" in str(caught.value)  # the remedy
+    given = {**GIVEN, **change}
+    with pytest.raises(ValueError, match=match):
+        recipes.run(Recipe("", given.pop("loss", "simcse"), {}), resume_from_checkpoint="true", **given)
     assert Path("out", "run.yaml").read_bytes() == before
+
+
+def write_dev(name):
+    rows = ({"sentence1": text, "sentence2": text[::-1], "score": row} for row, text in enumerate(SENTENCES))
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_another_test_set_is_refused(checkpoint, tmp_path, monkeypatch):
+    """The best score of the checkpoint is that of the first."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("one.jsonl", "two.jsonl"):
+        write_dev(name)
+    given = {**GIVEN, "model": str(checkpoint("bert")), "data": SENTENCES, "eval_steps": 2}
+    with pytest.raises(KilledError):
+        recipes.run(RECIPE, on_trainer=kill_after_saving, dev="one.jsonl", **given)
+    with pytest.raises(ValueError, match=r"dev is 'two.jsonl', and was 'one.jsonl' in the run .*run\.yaml"):
+        recipes.run(RECIPE, resume_from_checkpoint=True, dev="two.jsonl", **given)
+    Path("moved").mkdir()
+    Path("one.jsonl").rename("moved/one.jsonl")
+    run = recipes.run(RECIPE, resume_from_checkpoint=True, dev="moved/one.jsonl", **given)
+    assert run.trainer.state.global_step == 4
+
+
+def test_a_first_stage_that_has_ended_is_that_of_the_run(checkpoint, tmp_path):
+    given = {"data": SENTENCES, "output_dir": tmp_path, "model": str(checkpoint("bert-mlm")), "dev": None}
+    given |= {"max_steps": 2, "per_device_train_batch_size": 4, "stage1": {"learning_rate": 1e-3}}
+
+    def kill(trainer):
+        if trainer.args.output_dir == str(tmp_path):
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        recipes.run("infocse-bert-base", on_trainer=kill, **given)
+    assert (tmp_path / "stage1" / "modules.json").is_file()
+    for change, match in (
+        ({"stage1": {"learning_rate": 1e-4}}, r"stage1 is .*0\.0001.*, and was .*0\.001"),
+        ({"per_device_train_batch_size": 2}, "per_device_train_batch_size is 2, and was 4"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            recipes.run("infocse-bert-base", resume_from_checkpoint=True, **{**given, **change})
+    more = {"max_steps": 3, "mini_batch_size": 2, "save_steps": 1}
+    run = recipes.run("infocse-bert-base", resume_from_checkpoint=True, **{**given, **more})
+    assert run.trainer.state.global_step == 3
+
+
+def test_a_run_goes_on_from_its_newest_checkpoint(folder):
+    whole = recipes.run(RECIPE, **{**GIVEN, "output_dir": "whole"})
+    with pytest.raises(ValueError, match=r"output_dir .*out.*resume_from_checkpoint"):
+        recipes.run(RECIPE, resume_from_checkpoint="false", **GIVEN)
+    # Killed before its first checkpoint, one starts from the beginning.
+    for name in ("out", "new"):
+        run = recipes.run(RECIPE, resume_from_checkpoint="true", **{**GIVEN, "output_dir": name})
+        assert run.trainer.state.global_step == 4
+        assert_equal(run.trainer.model.state_dict(), whole.trainer.model.state_dict())
 
 
 def test_what_a_resumed_run_may_change_is_applied(folder):
@@ -99,18 +145,10 @@ def test_what_a_resumed_run_may_change_is_applied(folder):
     assert steps == [1, 2, 4, 6]
 
 
-def test_a_run_goes_on_where_its_encoder_has_moved(folder):
-    Path("moved").mkdir()
-    Path("encoder").rename("moved/encoder")
-    run = recipes.run(RECIPE, resume_from_checkpoint=True, **{**GIVEN, "model": "moved/encoder"})
-    assert run.trainer.state.global_step == 4
-
-
 def test_one_checkpoint_of_another_folder_is_compared_too(folder):
     given = {**GIVEN, "output_dir": "new", "resume_from_checkpoint": "out/checkpoint-2"}
     with pytest.raises(ValueError, match="learning_rate"):
         recipes.run(RECIPE, **given, learning_rate=1e-6)
-    assert not Path("new").exists()
     assert recipes.run(RECIPE, **given).trainer.state.global_step == 4
 
 
@@ -127,11 +165,14 @@ def test_a_file_holds_in_any_folder(folder, killed, tmp_path, monkeypatch):
     assert not [*folder.rglob("here")]
 
 
-def test_a_name_on_the_hub_and_a_word_stay_as_they_are(folder):
+def test_a_name_on_the_hub_and_a_word_stay_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("corpus", "corpus.txt"):
+        Path(name).write_text("", encoding="utf-8")
     settings = {"loss": "simcse", "model": "bert-base-uncased", "dev": "corpus", "data": "corpus.txt"}
-    Path("corpus").write_text("", encoding="utf-8")
-    located = recipes._record.located(settings)
-    assert located == {**settings, "data": str(folder / "corpus.txt")}
+    write_record(tmp_path, RECIPE, settings)
+    recorded = recipes.parse(Path("run.yaml").read_text(encoding="utf-8"))
+    assert recorded == {**settings, "data": str(tmp_path / "corpus.txt")}
 
 
 def test_a_refused_run_leaves_no_file(checkpoint, tmp_path):

@@ -231,34 +231,6 @@ def test_scores_before_and_after_are_of_one_precision(checkpoint, tmp_path, monk
     assert run.before == run.after == log[0] != log[1]
 
 
-def test_a_run_goes_on_from_its_newest_checkpoint(checkpoint, tmp_path):
-    given = {**SMALL, "model": str(checkpoint("bert")), "data": SENTENCES, "max_steps": 4, "save_steps": 2}
-
-    class KilledError(Exception):
-        pass
-
-    def kill(trainer):
-        save = trainer._save_checkpoint
-
-        def then_kill(*args):
-            save(*args)
-            raise KilledError
-
-        trainer._save_checkpoint = then_kill
-
-    recipes.run("simcse-bert-base", output_dir=tmp_path / "whole", **given)
-    with pytest.raises(KilledError):
-        recipes.run("simcse-bert-base", output_dir=tmp_path / "out", on_trainer=kill, **given)
-    with pytest.raises(ValueError, match=r"output_dir .*out.*resume_from_checkpoint"):
-        recipes.run("simcse-bert-base", output_dir=tmp_path / "out", resume_from_checkpoint="false", **given)
-    run = recipes.run("simcse-bert-base", output_dir=tmp_path / "out", resume_from_checkpoint="true", **given)
-    assert run.trainer.state.global_step == 4
-    assert equal(weights(tmp_path / "out"), weights(tmp_path / "whole"))
-    # Killed before its first checkpoint, it starts from the beginning.
-    recipes.run("simcse-bert-base", output_dir=tmp_path / "new", resume_from_checkpoint="true", **given)
-    assert equal(weights(tmp_path / "new"), weights(tmp_path / "whole"))
-
-
 @pytest.mark.parametrize(
     ("family", "loss", "pooling"),
     [("bert", "simcse", "cls"), ("bert", "twins", "mean"), ("qwen", "simcse", "lasttoken"), ("qwen", "twins", "mean")],

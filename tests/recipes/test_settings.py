@@ -10,7 +10,7 @@ import pytest
 from sentence_transformers import SentenceTransformerTrainingArguments as TrainingArguments
 
 from st_contrastive import recipes
-from st_contrastive.cli import train
+from st_contrastive.cli import main
 from st_contrastive.methods import METHODS
 from st_contrastive.recipes import Recipe
 from st_contrastive.recipes._settings import RUN, TRAINING, loss_arguments, resolve_settings, takes
@@ -28,22 +28,46 @@ def example(name, kind):
     return True if bool in kinds else 3 if int in kinds else 0.25 if float in kinds else "words"
 
 
-def on_the_command_line(settings):
-    """The settings as options, read by the command's own parser."""
-    words = []
-    for name, value in settings.items():
-        values = value if isinstance(value, list) else [value]
-        words += [f"--{name}", *(word if isinstance(word, str) else json.dumps(word) for word in values)]
-    return train._settings(train.parse(words))
+@pytest.fixture
+def train(monkeypatch):
+    """``train(words)``: the recipe and the settings that the command would run."""
+    seen = []
+
+    def note(recipe, *, on_trainer, on_score, **settings):
+        seen.append((recipe, settings))
+        return recipes.Run(None, collapsed="not trained")
+
+    def read(words):
+        assert main(["train", *words]) == 1
+        return seen.pop()
+
+    monkeypatch.setattr(recipes, "run", note)
+    return read
 
 
-def in_a_file(settings, folder):
-    file = folder / "settings.yaml"
-    file.write_text("\n".join(recipes.dump(settings)), encoding="utf-8")
-    return train._settings(train.parse([str(file)]))
+@pytest.fixture
+def on_the_command_line(train):
+    def read(settings):
+        words = []
+        for name, value in settings.items():
+            values = value if isinstance(value, list) else [value]
+            words += [f"--{name}", *(word if isinstance(word, str) else json.dumps(word) for word in values)]
+        return train(words)
+
+    return read
 
 
-def test_every_setting_of_a_run_goes_through_all_doors(tmp_path):
+@pytest.fixture
+def in_a_file(train, tmp_path):
+    def read(settings):
+        file = tmp_path / "settings.yaml"
+        file.write_text("\n".join(recipes.dump(settings)), encoding="utf-8")
+        return train([str(file)])
+
+    return read
+
+
+def test_every_setting_of_a_run_goes_through_all_doors(on_the_command_line, in_a_file):
     kinds = get_type_hints(RunSettings)
     assert {field.name for field in dataclasses.fields(RunSettings)} == {*RUN, *CHOICE}
     given = {name: example(name, kind) for name, kind in kinds.items() if name not in CHOICE}
@@ -51,42 +75,42 @@ def test_every_setting_of_a_run_goes_through_all_doors(tmp_path):
     expected = resolve_settings(Recipe("", "simcse", {}), given)
     for recipe, read in (
         on_the_command_line({"loss": "simcse", **given}),
-        in_a_file({"loss": "simcse", **given}, tmp_path),
+        in_a_file({"loss": "simcse", **given}),
     ):
         assert resolve_settings(recipe, read) == expected
     assert {name: expected[name] for name in given} == given
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_argument_of_a_loss_goes_through_all_doors(method, tmp_path):
+def test_every_argument_of_a_loss_goes_through_all_doors(method, on_the_command_line, in_a_file):
     known = {"out": None, "head": "tanh", "strategy": "other"}
     given = {name: known.get(name, default) for name, default in loss_arguments(METHODS[method]).items()}
     given = {name: 0.25 if value is None else value for name, value in given.items()}
     expected = resolve_settings(Recipe("", method, {}), {**given, "output_dir": "out"})
     settings = {"loss": method, "output_dir": "out", **given}
-    for recipe, read in (on_the_command_line(settings), in_a_file(settings, tmp_path)):
+    for recipe, read in (on_the_command_line(settings), in_a_file(settings)):
         assert resolve_settings(recipe, read) == expected
     assert len(expected) >= 5
 
 
 @pytest.mark.parametrize("name", recipes.names())
-def test_every_recipe_goes_through_all_doors(name, tmp_path):
+def test_every_recipe_goes_through_all_doors(name, on_the_command_line, in_a_file):
     recipe = recipes.load(name)
     expected = resolve_settings(recipe, {"output_dir": "out"})
     settings = {"loss": recipe.loss, "output_dir": "out", **recipe.settings}
     for chosen, read in (
         on_the_command_line({"recipe": name, "output_dir": "out"}),
         on_the_command_line(settings),
-        in_a_file({"recipe": name, "output_dir": "out"}, tmp_path),
-        in_a_file(settings, tmp_path),
+        in_a_file({"recipe": name, "output_dir": "out"}),
+        in_a_file(settings),
     ):
         assert resolve_settings(chosen, read) == expected
 
 
-def test_the_first_stage_goes_through_all_doors(tmp_path):
+def test_the_first_stage_goes_through_all_doors(on_the_command_line, in_a_file):
     settings = {"recipe": "infocse-bert-base", "output_dir": "out", "stage1": {"learning_rate": 1e-3}}
     for chosen, read in (on_the_command_line({**settings, "stage1": "{learning_rate: 1e-3}"}),
-                         in_a_file(settings, tmp_path)):  # fmt: skip
+                         in_a_file(settings)):  # fmt: skip
         assert (chosen.name, read["stage1"]) == ("infocse-bert-base", {"learning_rate": 1e-3})
 
 
@@ -123,7 +147,7 @@ def test_a_text_in_place_of_a_number_or_truth_value_is_refused(text):
         resolve_settings("mini-simcse", recipes.parse(text))
 
 
-def test_none_on_the_command_line_removes_a_setting():
+def test_none_on_the_command_line_removes_a_setting(on_the_command_line):
     options = {"recipe": "own-text", "mix": "none", "max_length": "none", "head": "none", "output_dir": "out"}
     recipe, given = on_the_command_line({**options, "report_to": "none"})
     settings = resolve_settings(recipe, given)

@@ -159,9 +159,12 @@ def test_sharding_is_refused(build, of):
             run(ARGUMENTS_AND_DATA, Start.of(trainer))
 
 
-def test_a_batch_that_is_found_by_trying_is_refused(build, of):
+def test_options_of_the_host_that_train_something_else(build, of, arguments, sentences):
     with pytest.raises(ValueError, match=r"auto_find_batch_size.*mini_batch_size"):
         of(stc.SimCSELoss(build()), auto_find_batch_size=True)
+    options = {"args": arguments(), "train_dataset": stc.text_dataset(sentences), "loss": stc.SimCSELoss}
+    with pytest.raises(ValueError, match="model_init makes a model for each run"):
+        ContrastiveTrainer(**options, model_init=lambda: build())
 
 
 def test_on_several_processes(build, of, sentences, monkeypatch):

@@ -98,16 +98,3 @@ def test_a_data_collator_of_ones_own(build, arguments, sentences):
     assert run.data_collator([{"sentence": LONG}])["sentence_input_ids"].shape[1] == 8
     with pytest.raises(ValueError, match=r"max_length 8 would not cut.*data_collator"):
         ContrastiveTrainer(model, arguments(), data, data_collator=lambda rows: theirs(rows), **options)
-
-
-@pytest.mark.parametrize("precision", ["bf16_full_eval", "fp16_full_eval"])
-def test_a_full_evaluation_is_warned_of(made, arguments, precision):
-    loss, data = made("simcse")
-    with pytest.warns(UserWarning, match=f"{precision} .*casts the model's weights for good"):
-        ContrastiveTrainer(loss.model, arguments(**{precision: True}), data, data, loss)
-
-
-def test_a_model_for_each_run_of_a_search_is_refused(build, arguments, sentences):
-    data = stc.text_dataset(sentences)
-    with pytest.raises(ValueError, match="model_init makes a model for each run"):
-        ContrastiveTrainer(args=arguments(), train_dataset=data, loss=stc.SimCSELoss, model_init=lambda: build())
