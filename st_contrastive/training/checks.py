@@ -32,7 +32,7 @@ _REPEATS, _SHORT = 10, 40
 #: How pandas names an index that it writes.
 _INDEX = ("__index_level_", "Unnamed: ")
 #: Names of a dataset's parts that nothing is trained on.
-_HELD_OUT = re.compile(r"(test|dev|val|valid|validation|eval)([-_.].*)?", re.IGNORECASE)
+_HELD_OUT = re.compile(r"(test|dev|val|valid|validation|eval)(set|[-_.\d].*)?|held?[-_]?out", re.IGNORECASE)
 
 Finding: TypeAlias = Exception
 Check: TypeAlias = Callable[[Start], Iterable[Finding]]
@@ -165,6 +165,11 @@ def _columns_of_no_text(start: Start) -> Iterator[Finding]:
 
 def _unread_labels(start: Start) -> Iterator[Finding]:
     for part in start.parts:
+        if part.label is not None and part.rows and isinstance(part.rows[0][part.label], (str, type(None))):
+            yield ValueError(
+                f"{part.name}[0][{part.label!r}] is {part.rows[0][part.label]!r:.40}, and labels are numbers. Keep the "
+                f"rows whose texts belong together, dataset.filter(...).remove_columns({part.label!r})."
+            )
         if part.label is None or len(part.columns) < 2 or any(loss.reads_labels for loss in part.texts):
             continue
         low, high = part.extremes(part.label)
@@ -319,12 +324,13 @@ def _one_text_to_the_model(start: Start) -> Iterator[Finding]:
             equal = _equal_tokens(part, column)
             if len(equal) > SHARE * len(part.rows):
                 one, other, _ = equal[0]
+                is_one = len(set(part.tokens(column))) == 1  # of two texts, half
                 message = (
                     f"In {len(equal) / len(part.rows):.0%} of the first {len(part.rows)} rows of {part.name}, the text "
                     f"in {column!r} is the same to the model as another text before it, such as {other!r:.60} and "
                     f"{one!r:.60}. {_remedy_of_equal_tokens(part, equal)}"
                 )
-                yield ValueError(message) if len(set(part.tokens(column))) == 1 else UserWarning(message)
+                yield ValueError(message) if 2 * len(equal) > len(part.rows) or is_one else UserWarning(message)
 
 
 def _metric_without_dropout(start: Start) -> Iterator[Finding]:
@@ -395,8 +401,8 @@ def _remedy_of_equal_tokens(part: Part, equal: list[tuple[str, str, bytes]]) -> 
         setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
         return f"Raise {setting} above {limit}, or leave out what the texts begin with."
     return (
-        f"Its tokenizer ({type(tokenizer).__name__}) reads words that it doesn't know as one token, or leaves capitals "
-        "and accents out. Use an encoder for these texts' language, or leave such texts out."
+        f"Its tokenizer ({type(tokenizer).__name__}) reads words that it doesn't know as one token, or leaves capitals, "
+        "accents or spaces out. Use an encoder for these texts' language, or leave such texts out."
     )
 
 
