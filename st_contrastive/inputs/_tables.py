@@ -177,6 +177,13 @@ def column_types(table: Any) -> dict[str, str]:
     return {name: _type_name(kind) for name, kind in table.features.items()}
 
 
+def found_columns(table: Any) -> str:
+    """The names of a table's columns that are not empty, and the types of those that are no text."""
+    texts, kinds = text_columns(table), column_types(table)
+    found = [name if name in texts else f"{name} ({kind})" for name, kind in kinds.items() if kind != "null"]
+    return ", ".join(found) or "empty ones"
+
+
 def _type_name(kind: Any) -> str:
     item = getattr(kind, "feature", None)
     return f"list of {_type_name(item)}" if item is not None else str(getattr(kind, "dtype", type(kind).__name__))
@@ -187,11 +194,10 @@ def text_column(table: Any, column: str | None, name: str) -> str:
     columns, kinds = text_columns(table), column_types(table)
     known = ", ".join(columns)
     if not columns:
-        found = ", ".join(f"{each} ({kind})" for each, kind in kinds.items() if kind != "null")
-        raise ValueError(f"{name} has no column of text, only {found or 'empty ones'}. {_ONE_TEXT}")
+        raise ValueError(f"{name} has no column of text, only {found_columns(table)}. {_ONE_TEXT}")
     if column is not None and column not in columns:
         hint = " load_pairs(source, columns=...) makes pairs of two." if "," in column else ""
-        raise ValueError(f"column={column!r}: {name} has no such column of text, only {known}.{hint}")
+        raise ValueError(f"column={column!r}: {name} has no such column of text, only {found_columns(table)}.{hint}")
     lists = [each for each, kind in kinds.items() if kind == "list of string"]
     if column is None and (lists or len(columns) != 1):
         also = f", and lists of texts in {', '.join(lists)}. {_ONE_TEXT}" if lists else "."

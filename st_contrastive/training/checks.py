@@ -184,6 +184,9 @@ def _unread_labels(start: Start) -> Iterator[Finding]:
 
 def _no_step(start: Start) -> Iterator[Finding]:
     size, processes = start.args.train_batch_size, distributed.world_size()
+    if size < 1:
+        yield ValueError(f"per_device_train_batch_size is {size}: give 2 or more.")
+        return
     drops, datasets = start.args.dataloader_drop_last, by_name(start.trainer.train_dataset).values()
     sizes = [len(data) for data in datasets if isinstance(data, Dataset)]
     batches = sum(rows // size if drops else -(-rows // size) for rows in sizes)
@@ -324,13 +327,15 @@ def _one_text_to_the_model(start: Start) -> Iterator[Finding]:
             equal = _equal_tokens(part, column)
             if len(equal) > SHARE * len(part.rows):
                 one, other, _ = equal[0]
-                is_one = len(set(part.tokens(column))) == 1  # of two texts, half
+                is_one = len(set(part.tokens(column))) == 1
+                special = {*start.trainer.model.tokenizer.all_special_ids}  # the unknown token is one of them
+                unread = sum({*memoryview(tokens).cast("q")} <= special for *_, tokens in equal)
                 message = (
                     f"In {len(equal) / len(part.rows):.0%} of the first {len(part.rows)} rows of {part.name}, the text "
                     f"in {column!r} is the same to the model as another text before it, such as {other!r:.60} and "
                     f"{one!r:.60}. {_remedy_of_equal_tokens(part, equal)}"
                 )
-                yield ValueError(message) if 2 * len(equal) > len(part.rows) or is_one else UserWarning(message)
+                yield ValueError(message) if is_one or 2 * unread > len(part.rows) else UserWarning(message)
 
 
 def _metric_without_dropout(start: Start) -> Iterator[Finding]:
@@ -401,8 +406,8 @@ def _remedy_of_equal_tokens(part: Part, equal: list[tuple[str, str, bytes]]) -> 
         setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
         return f"Raise {setting} above {limit}, or leave out what the texts begin with."
     return (
-        f"Its tokenizer ({type(tokenizer).__name__}) reads words that it doesn't know as one token, or leaves capitals, "
-        "accents or spaces out. Use an encoder for these texts' language, or leave such texts out."
+        f"Its tokenizer ({type(tokenizer).__name__}) reads words that it doesn't know as one token, or leaves "
+        "capitals, accents or spaces out. Use an encoder for these texts' language, or leave such texts out."
     )
 
 

@@ -14,8 +14,8 @@ from st_contrastive import distributed
 from st_contrastive.training.prompts import simplest
 from st_contrastive.training.resumable import refused_changes
 
-#: How many values of a model's first weight, and rows at both ends of a dataset, tell it from others.
-_VALUES, _ROWS = 4096, 8
+#: How many values of a model's first weight, and rows of a dataset, evenly spaced, tell it from others.
+_VALUES, _ROWS = 4096, 1000
 
 
 def describe_run(trainer: Any) -> dict[str, Any]:
@@ -74,8 +74,9 @@ def _describe_data(data: Any) -> str:
     if not isinstance(data, Dataset):
         return "a stream"
     stored = data.with_format("arrow")  # without what a transform draws anew
-    ends = [stored[:_ROWS].to_pydict(), stored[max(0, len(data) - _ROWS) :].to_pydict()]
-    return f"{len(data)} rows ({hashlib.sha256(json.dumps(ends, default=str).encode()).hexdigest()[:8]})"
+    rows = sorted({*range(0, len(data), max(1, len(data) // _ROWS)), *range(len(data))[-1:]})
+    texts = json.dumps(stored[rows].to_pydict(), default=str)
+    return f"{len(data)} rows ({hashlib.sha256(texts.encode()).hexdigest()[:8]})"
 
 
 def _name(value: Any) -> str:

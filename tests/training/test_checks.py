@@ -284,6 +284,9 @@ def test_most_texts_are_of_unknown_tokens(build, of, other):
     texts = [*THAI[:4], other, "A cat sleeps."]
     with pytest.raises(ValueError, match=r"57% of the first 7 rows.*\(BertTokenizer\)"):
         of(stc.SimCSELoss(build()), data=Dataset.from_dict({"sentence": [*texts, THAI[4]]})).train()
+    numbered = [f"It rains {'ABC'[row % 3]} \U0001f300" + "\U0001f300" * row for row in range(8)]
+    with pytest.warns(UserWarning, match="of the first 8 rows"):  # they differ in words that are known
+        of(stc.SimCSELoss(build()), data=Dataset.from_dict({"sentence": numbered})).train()
 
 
 def test_texts_that_differ_in_capitals_alone(build, of, sentences):
@@ -310,6 +313,11 @@ def test_fewer_rows_than_a_batch(build, of, sentences, kind, length):
         of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=64, **options).train()
     of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=4, **options)
     of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=64, **length)  # one step of ten sentences
+
+
+def test_a_batch_of_nothing(build, of):
+    with pytest.raises(ValueError, match="per_device_train_batch_size is 0"):
+        of(stc.SimCSELoss(build()), per_device_train_batch_size=0)
 
 
 def test_fewer_rows_than_a_batch_on_each_process(build, of, monkeypatch):
