@@ -18,6 +18,7 @@ import datasets
 import pyarrow as pa
 from datasets import Features, Value
 
+from st_contrastive._checks import warn
 from st_contrastive._files import open_text, unpacked
 
 _BATCH = 250  # rows that are parsed at a time, as many as stay in a processor's cache
@@ -150,6 +151,11 @@ def table_features(table: Delimited, texts: Sequence[str], numbers: Sequence[str
             raise ValueError(
                 f"{table.path} seems to have no heading: its first row is {', '.join(names)!r:.80}. Put a line with "
                 f"the columns' names above it. If it is the heading, name the column to read, as {sentences[0]!r:.60}."
+            )
+        if len(read) == 1 and " " in read[0] and not read[0].startswith("Unnamed: "):
+            warn(
+                f"{table.path}: its first row is read as the heading, and the texts of the column {read[0]!r}. If this "
+                "is a text too, put a line with the column's name above it."
             )
     kinds = {name: "float64" if name in numbers else "string" if name in read else "null" for name in names}
     return Features({name: Value(kind) for name, kind in kinds.items()})

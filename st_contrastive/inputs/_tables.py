@@ -180,6 +180,13 @@ def column_types(table: Any) -> dict[str, str]:
     return {name: _type_name(kind) for name, kind in table.features.items()}
 
 
+def found_columns(table: Any) -> str:
+    """The names of a table's columns that are not empty, and the types of those that are no text."""
+    texts, kinds = text_columns(table), column_types(table)
+    found = [name if name in texts else f"{name} ({kind})" for name, kind in kinds.items() if kind != "null"]
+    return ", ".join(found) or "empty ones"
+
+
 def _type_name(kind: Any) -> str:
     item = getattr(kind, "feature", None)
     return f"list of {_type_name(item)}" if item is not None else str(getattr(kind, "dtype", type(kind).__name__))
@@ -193,15 +200,10 @@ def text_column(table: Any, column: str | None, name: str) -> str:
         return column
     if column is None and len(columns) == 1 and not lists:
         return columns[0]
-    if columns:
-        also = f", and lists of texts in {', '.join(lists)}. {_ONE_TEXT}" if lists else "."
-        remedy = f"Name the one to read, such as column={columns[0]!r}; load_pairs(source, columns=...) reads two."
-        found = f"has the text columns {', '.join(columns)}{also} {remedy}"
-    else:
-        others = ", ".join(f"{each} ({kind})" for each, kind in kinds.items() if kind != "null")
-        found = f"has no column of text, only {others or 'empty ones'}. {_ONE_TEXT}"
+    fault = "holds" if columns else "has no column of text, only"
+    remedy = f"Name one, such as column={(columns or [None])[0]!r}; load_pairs(source, columns=...) reads two."
     given = "" if column is None else f"column={column!r}: "
-    raise ValueError(f"{given}{name} {found}")
+    raise ValueError(f"{given}{name} {fault} {found_columns(table)}. {remedy if columns and not lists else _ONE_TEXT}")
 
 
 def _fault_of_lines(lines: list[str], kind: str) -> str:

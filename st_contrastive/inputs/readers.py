@@ -17,7 +17,15 @@ from datasets import Dataset, Features, IterableDataset, Value
 from st_contrastive._arguments import checked
 from st_contrastive._checks import warn
 from st_contrastive.inputs._delimited import LABEL
-from st_contrastive.inputs._tables import Source, column_types, naming, read_table, text_column, text_columns
+from st_contrastive.inputs._tables import (
+    Source,
+    column_types,
+    found_columns,
+    naming,
+    read_table,
+    text_column,
+    text_columns,
+)
 
 _Rows: TypeAlias = list[tuple[str, ...]]
 _PAIR, _TRANSLATED = ("sentence", "other"), ("sentence", "translation")
@@ -123,7 +131,7 @@ def load_pairs(
     known = text_columns(table)
     if missing := [column for column in names if column not in known]:
         raise ValueError(
-            f"columns={columns!r}: {name} has no column of text {missing[0]!r}, only {', '.join(known) or '(none)'}. "
+            f"columns={columns!r}: {name} has no column of text {missing[0]!r}, only {found_columns(table)}. "
             'Name two of them; for documents without titles, name their column and add pairs="first".'
         )
     labels = [column for column in column_types(table) if LABEL.fullmatch(column) and column not in names]

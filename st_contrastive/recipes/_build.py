@@ -55,7 +55,7 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
         dataset, evaluator = read_data(run, method)
     if arguments.max_steps > 0 and "num_train_epochs" in settings:
         rows = arguments.train_batch_size * arguments.world_size * arguments.gradient_accumulation_steps
-        most = math.ceil(arguments.num_train_epochs * math.ceil(len(dataset) / rows))
+        most = math.ceil(arguments.num_train_epochs * math.ceil(len(dataset) / max(1, rows)))
         arguments.max_steps = min(arguments.max_steps, most)
 
     set_seed(arguments.seed)

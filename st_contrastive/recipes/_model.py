@@ -61,8 +61,8 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
         elif index is not None:
             warn(
                 f"{name} was saved without a pooling, so that the {model[index].pooling_mode} is used. If it was "
-                "trained with another, name it, such as --pooling cls for the checkpoints of SimCSE, DiffCSE and "
-                "InfoCSE."
+                "trained with another, name it: evaluate --pooling cls for the checkpoints of SimCSE, DiffCSE and "
+                "InfoCSE. search takes a folder that was saved with its pooling."
             )
     if pooling is not None:
         if index is None:

@@ -32,7 +32,7 @@ _REPEATS, _SHORT = 10, 40
 #: How pandas names an index that it writes.
 _INDEX = ("__index_level_", "Unnamed: ")
 #: Names of a dataset's parts that nothing is trained on.
-_HELD_OUT = re.compile(r"(test|dev|val|valid|validation|eval)([-_.].*)?", re.IGNORECASE)
+_HELD_OUT = re.compile(r"(test|dev|val|valid|validation|eval)(set|[-_.\d].*)?|held?[-_]?out", re.IGNORECASE)
 
 Finding: TypeAlias = Exception
 Check: TypeAlias = Callable[[Start], Iterable[Finding]]
@@ -148,6 +148,11 @@ def _columns_of_no_text(start: Start) -> Iterator[Finding]:
 
 def _unread_labels(start: Start) -> Iterator[Finding]:
     for part in start.parts:
+        if part.label is not None and part.rows and isinstance(part.rows[0][part.label], (str, type(None))):
+            yield ValueError(
+                f"{part.name}[0][{part.label!r}] is {part.rows[0][part.label]!r:.40}, and labels are numbers. Keep the "
+                f"rows whose texts belong together, dataset.filter(...).remove_columns({part.label!r})."
+            )
         if part.label is None or len(part.columns) < 2 or any(loss.reads_labels for loss in part.texts):
             continue
         low, high = part.extremes(part.label)
@@ -162,6 +167,9 @@ def _unread_labels(start: Start) -> Iterator[Finding]:
 
 def _no_step(start: Start) -> Iterator[Finding]:
     size, processes = start.args.train_batch_size, distributed.world_size()
+    if size < 1:
+        yield ValueError(f"per_device_train_batch_size is {size}: give 2 or more.")
+        return
     drops, datasets = start.args.dataloader_drop_last, by_name(start.trainer.train_dataset).values()
     sizes = [len(data) for data in datasets if isinstance(data, Dataset)]
     batches = sum(rows // size if drops else -(-rows // size) for rows in sizes)
@@ -299,7 +307,10 @@ def _one_text_to_the_model(start: Start) -> Iterator[Finding]:
             f"{column!r} is the same to the model as another text before it, such as {other!r:.60} and {one!r:.60}. "
             f"{_remedy_of_equal_tokens(part, equal)}"
         )
-        yield ValueError(message) if len(set(part.tokens(column))) == 1 else UserWarning(message)
+        special = {*start.trainer.model.tokenizer.all_special_ids}  # the unknown token is one of them
+        unread = sum({*memoryview(tokens).cast("q")} <= special for *_, tokens in equal)
+        is_one = len(set(part.tokens(column))) == 1
+        yield ValueError(message) if is_one or 2 * unread > len(part.rows) else UserWarning(message)
 
 
 def _metric_without_dropout(start: Start) -> Iterator[Finding]:
@@ -370,8 +381,8 @@ def _remedy_of_equal_tokens(part: Part, equal: list[tuple[str, str, bytes]]) -> 
         setting = "model.max_seq_length" if trainer.max_length is None else "max_length"
         return f"Raise {setting} above {limit}, or leave out what the texts begin with."
     return (
-        f"Its tokenizer ({type(tokenizer).__name__}) reads words that it doesn't know as one token, or leaves capitals "
-        "and accents out. Use an encoder for these texts' language, or leave such texts out."
+        f"Its tokenizer ({type(tokenizer).__name__}) reads words that it doesn't know as one token, or leaves "
+        "capitals, accents or spaces out. Use an encoder for these texts' language, or leave such texts out."
     )
 
 

@@ -15,8 +15,8 @@ from st_contrastive.training.prompts import simplest
 from st_contrastive.training.resumable import refused_changes
 from st_contrastive.training.start import by_name, module_settings
 
-#: How many values of a model's first weight, and about how many rows of a dataset, tell it from others.
-_VALUES, _ROWS = 4096, 256
+#: How many values of a model's first weight, and rows of a dataset, evenly spaced, tell it from others.
+_VALUES, _ROWS = 4096, 1000
 
 
 def describe_run(trainer: Any) -> dict[str, Any]:
@@ -77,9 +77,10 @@ def describe_weights(model: nn.Module) -> str:
 def _describe_data(data: Any) -> str:
     if not isinstance(data, Dataset):
         return "a stream"
-    spaced = [*range(0, len(data), max(1, len(data) // _ROWS))]
-    rows = data.with_format("arrow")[spaced].to_pydict()  # without what a transform draws anew
-    return f"{len(data)} rows ({hashlib.sha256(json.dumps(rows, default=str).encode()).hexdigest()[:8]})"
+    stored = data.with_format("arrow")  # without what a transform draws anew
+    rows = sorted({*range(0, len(data), max(1, len(data) // _ROWS)), *range(len(data))[-1:]})
+    texts = json.dumps(stored[rows].to_pydict(), default=str)
+    return f"{len(data)} rows ({hashlib.sha256(texts.encode()).hexdigest()[:8]})"
 
 
 def _name(value: Any) -> str:

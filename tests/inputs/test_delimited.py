@@ -153,3 +153,13 @@ def test_the_report_counts_the_rows_of_the_file(tmp_path, build):
     path = write(tmp_path / "c.csv", "id,text\n" + "".join(f'{n},"say ""{text}"""\n' for n, text in enumerate(TEXTS)))
     report = describe(load_sentences(path, column="text"), build("bert"))
     assert (report.rows, report.texts) == (20, 20)
+
+
+@pytest.mark.parametrize(("heading", "doubtful"), [("cats sleep", True), ("how to knot a tie", True), ("text", False)])
+def test_a_heading_that_may_be_a_text(tmp_path, recwarn, heading, doubtful):
+    path = tmp_path / "phrases.csv"
+    path.write_text(f"{heading}\ndogs run\nbirds sing\n", encoding="utf-8")
+    assert load_sentences(path)["sentence"][:] == ["dogs run", "birds sing"]
+    assert [repr(heading) in str(each.message) for each in recwarn] == [True] * doubtful
+    load_sentences(path, column=heading)
+    assert len(recwarn) == doubtful

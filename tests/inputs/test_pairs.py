@@ -135,6 +135,20 @@ def test_bad_columns_are_named(tmp_path, options, message):
         load_pairs(table(tmp_path, "c.csv", names=("head", "text")), **options)
 
 
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ({"set": [["a", "b"], ["c"]]}, r"set \(list of string\)"),
+        ({"title": [1984, 2001], "body": ["a", "b"]}, r"title \(int64\), body\."),
+    ],
+)
+def test_columns_of_no_text_are_named_by_their_types(columns, found):
+    data = Dataset.from_dict(columns)
+    for read in (load_pairs, lambda data: load_sentences(data, column="title")):
+        with pytest.raises(ValueError, match=found):
+            read(data)
+
+
 def test_sources_without_a_pair(tmp_path):
     for rows, message in (([("a", ""), ("", "b")], "2 empty"), ([("a", "a")], "1 of equal texts")):
         with pytest.raises(ValueError, match=rf"{message}.*none are left.*columns=\('title', 'body'\)"):

@@ -282,9 +282,19 @@ def test_texts_of_unknown_tokens(build, of, sentences, texts, streamed):
         of(stc.SimCSELoss(build()), data=data([*sentences, *texts])).train()
 
 
+@pytest.mark.parametrize("other", ["😀 😀", "It rains in Oslo today."])
+def test_most_texts_are_of_unknown_tokens(build, of, other):
+    texts = [*THAI[:4], other, "A cat sleeps."]
+    with pytest.raises(ValueError, match=r"57% of the first 7 rows.*\(BertTokenizer\)"):
+        of(stc.SimCSELoss(build()), data=Dataset.from_dict({"sentence": [*texts, THAI[4]]})).train()
+    numbered = [f"It rains {'ABC'[row % 3]} \U0001f300" + "\U0001f300" * row for row in range(8)]
+    with pytest.warns(UserWarning, match="of the first 8 rows"):  # they differ in words that are known
+        of(stc.SimCSELoss(build()), data=Dataset.from_dict({"sentence": numbered})).train()
+
+
 def test_texts_that_differ_in_capitals_alone(build, of, sentences):
     texts = [text for sentence in sentences for text in (sentence, sentence.upper())]
-    with pytest.warns(UserWarning, match=r"50% of the first 20 rows.*capitals and accents"):
+    with pytest.warns(UserWarning, match=r"50% of the first 20 rows.*leaves capitals"):
         of(stc.SimCSELoss(build()), data=Dataset.from_dict({"sentence": texts})).train()
 
 
@@ -308,6 +318,11 @@ def test_fewer_rows_than_a_batch(build, of, sentences, kind, length):
     of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=64, **length)  # one step of ten sentences
 
 
+def test_a_batch_of_nothing(build, of):
+    with pytest.raises(ValueError, match="per_device_train_batch_size is 0"):
+        of(stc.SimCSELoss(build()), per_device_train_batch_size=0)
+
+
 def test_fewer_rows_than_a_batch_on_each_process(build, of, monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     with pytest.raises(ValueError, match=r"10 rows, per_device_train_batch_size is 8 on 2 process\(es\)"):
@@ -321,13 +336,20 @@ def test_one_row(build, of, sentences):
             of(loss(build()), data=data).train()
 
 
-@pytest.mark.parametrize("name", ["test", "validation", "dev-1", "Test_matched"])
+@pytest.mark.parametrize("name", ["test", "validation", "dev-1", "Test_matched", "testset", "test2", "held_out"])
 def test_splits_that_are_held_out(build, of, sentences, name):
     data = stc.text_dataset(sentences)
     for kind in (DatasetDict, dict):
         with pytest.raises(ValueError, match=rf"train_dataset has the parts train, {name}.*train_dataset\['train'\]"):
             of(stc.SimCSELoss(build()), data=kind({"train": data, name: data}))
     of(stc.SimCSELoss(build()), data={"en": data, "testimonials": data})
+
+
+@pytest.mark.parametrize("labels", [["entailment", "neutral"], ["no", "yes"], [None, 1]])
+def test_labels_that_are_no_numbers(build, of, labels):
+    texts = {"sentence": ["a b", "c d"] * 4, "other": ["e f", "g h"] * 4}
+    with pytest.raises(ValueError, match=r"train_dataset\[0\]\['label'\]"):
+        of(stc.SimCSELoss(build()), data=Dataset.from_dict({**texts, "label": labels * 4}))
 
 
 @pytest.mark.parametrize("column", ["sentence", "other"])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
@@ -16,6 +17,7 @@ from transformers import TrainerCallback
 import st_contrastive as stc
 from st_contrastive import SimCSELoss
 from st_contrastive.training import ContrastiveTrainer, LossStateError, load_loss_state, save_loss_state
+from st_contrastive.training.run_record import describe_run
 from tests.cases import TRAINED_CASES, ByStep, assert_equal, crossed, state_of
 
 
@@ -189,6 +191,19 @@ def test_other_rows_in_the_middle_are_refused(build, arguments, sentences):
     with pytest.raises(ValueError, match=r"train_dataset is '1000 rows .*, and was '1000 rows"):
         run(changed, True, max_steps=2)
     run(texts, True, max_steps=2)
+
+
+@pytest.mark.parametrize("row", [0, 20, 39])
+def test_a_row_that_changed_is_told(made, arguments, row):
+    loss, _ = made("simcse")
+
+    def record(texts):
+        data = Dataset.from_dict({"sentence": texts})
+        return describe_run(ContrastiveTrainer(loss.model, arguments(), data, loss=loss))["data"]
+
+    texts = [f"a cat {number}" for number in range(40)]
+    assert record(texts) == record(texts)
+    assert record(texts) != record([*texts[:row], "a dog", *texts[row + 1 :]])
 
 
 def test_a_checkpoint_without_a_record_resumes(trainer):
