@@ -201,7 +201,7 @@ def text_column(table: Any, column: str | None, name: str) -> str:
     if column is None and len(columns) == 1 and not lists:
         return columns[0]
     fault = "holds" if columns else "has no column of text, only"
-    remedy = f"Name one, such as column={(columns or [None])[0]!r}; load_pairs(source, columns=...) reads two."
+    remedy = f"Name one, such as column={next(iter(columns), '')!r}; load_pairs(source, columns=...) reads two."
     given = "" if column is None else f"column={column!r}: "
     raise ValueError(f"{given}{name} {fault} {found_columns(table)}. {remedy if columns and not lists else _ONE_TEXT}")
 

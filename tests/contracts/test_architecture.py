@@ -20,8 +20,8 @@ MAY_IMPORT = {
     "encoder": {"encoder", "_checks"},
     "components": {"components", "encoder", "objectives", "_checks", "_files"},
     "losses": {"losses", "components", "objectives", "encoder", "distributed", "_arguments", "_checks", "_random"},
-    "augmentations": {"augmentations", "_checks"},
-    "inputs": {"inputs", "_checks", "_files"},
+    "augmentations": {"augmentations", "_arguments", "_checks"},
+    "inputs": {"inputs", "_arguments", "_checks", "_files"},
     "training": {"training", "losses", "components", "encoder", "distributed", "_checks", "_files"},
     "evaluation": {"evaluation", "inputs", "objectives", "_checks", "_files", "_random"},
     "recipes": {

@@ -300,7 +300,7 @@ def test_every_type_of_text(tmp_path, kind):
         (["a", "b"], "a list or a string on each line"),
         ("a", "a list or a string on each line"),
         ({"set": ["a", "b"]}, r"only set \(list of string\)"),
-        ({"query": "a", "pos": ["b"], "neg": ["c"]}, "query, and lists of texts in pos, neg"),
+        ({"query": "a", "pos": ["b"], "neg": ["c"]}, r"query, pos \(list of string\), neg"),
     ],
 )
 def test_json_lines_of_lists(tmp_path, row, message):
