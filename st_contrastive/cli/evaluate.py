@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,10 @@ def run(args: argparse.Namespace) -> int:
         args.mteb = ["STSBenchmark"]
     suites = _suites(args)  # bad data is found before a model is loaded
     plotted = _plotted_pairs(args) if args.plot else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each warns when it is scored
+        for model_name in args.models[1:]:  # a wrong name is found before the first is scored
+            load_model(model_name, pooling=args.pooling, max_length=args.max_length)
     reports, models, failed = [], {}, []
     for model_name in args.models:
         model = load_model(model_name, pooling=args.pooling, max_length=args.max_length)
