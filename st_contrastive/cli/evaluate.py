@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -86,6 +87,10 @@ def run(args: argparse.Namespace) -> int:
             with user_error(OSError, TypeError, ValueError, prefix=f"--{option}: "):
                 suites[option] = _scorers(option, args)  # bad data is found before a model is loaded
     plotted = _plotted_pairs(args) if args.plot else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each warns when it is scored
+        for model_name in args.models[1:]:  # a wrong name is found before the first is scored
+            load_model(model_name, pooling=args.pooling, max_length=args.max_length)
     reports, models, failed = [], {}, []
     for model_name in args.models:
         model = load_model(model_name, pooling=args.pooling, max_length=args.max_length)
