@@ -200,10 +200,11 @@ def text_column(table: Any, column: str | None, name: str) -> str:
         return column
     if column is None and len(columns) == 1 and not lists:
         return columns[0]
-    fault = "holds" if columns else "has no column of text, only"
-    remedy = f"Name one, such as column={next(iter(columns), '')!r}; load_pairs(source, columns=...) reads two."
     given = "" if column is None else f"column={column!r}: "
-    raise ValueError(f"{given}{name} {fault} {found_columns(table)}. {remedy if columns and not lists else _ONE_TEXT}")
+    if not columns:
+        raise ValueError(f"{given}{name} has no column of text, only {found_columns(table)}. {_ONE_TEXT}")
+    remedy = f"Name one, such as column={columns[0]!r}; load_pairs(source, columns=...) reads two."
+    raise ValueError(f"{given}{name} holds {found_columns(table)}. {_ONE_TEXT if lists else remedy}")
 
 
 def _fault_of_lines(lines: list[str], kind: str) -> str:
