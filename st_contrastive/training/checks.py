@@ -57,6 +57,11 @@ def _host_options(start: Start) -> Iterator[Finding]:
             "auto_find_batch_size changes the batch that sentences are contrasted in. Leave it out; the loss's "
             "mini_batch_size saves memory without changing the gradient."
         )
+    if distributed.world_size() > 1 and start.trainer.accelerator.split_batches:
+        yield ValueError(
+            "accelerator_config: split_batches=True divides per_device_train_batch_size among the processes, so that "
+            "fewer sentences are contrasted. Leave it out, and give each device its batch size."
+        )
     if start.trainer.model_init is not None:
         yield ValueError("model_init makes a model for each run, and the loss has one. Build both for each run.")
 

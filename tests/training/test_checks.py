@@ -146,6 +146,14 @@ def test_many_blank_or_repeated_texts(build, of, extra, shares):
         of(loss, data=Dataset.from_dict({"sentence": texts + extra}))
 
 
+def test_a_batch_that_is_split_over_processes_is_refused(build, of, monkeypatch):
+    split = {"accelerator_config": {"split_batches": True}}
+    of(stc.SimCSELoss(build()), **split)
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    with pytest.raises(ValueError, match=r"split_batches=True.*fewer sentences"):
+        of(stc.SimCSELoss(build()), **split)
+
+
 def test_sharding_is_refused(build, of):
     """FSDP for every loss, DeepSpeed for those that own parameters."""
     owning, plain = of(stc.SimCSELoss(build())), of(stc.SimCSELoss(build(), head=None))
