@@ -102,6 +102,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             self.collapsed = find_collapse(self)
         finally:
             self._truncate_as_the_model()
+            for loss in text_losses(self.loss):
+                loss.has_equal_batches = False  # of this run alone: the loss may be used elsewhere
         return result
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
@@ -109,7 +111,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         prepare_card(self.model, examples=self.card_examples)
         for loss in text_losses(self.loss):
             loss.max_length = self.max_length
-            loss.has_equal_batches = self._drops_last_batches()
         checks.run(checks.ARGUMENTS_AND_DATA, Start.of(self))  # before the card reads the data
         super().add_model_card_callback(default_args_dict)
 
@@ -160,6 +161,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def _before_first_step(self) -> None:
         """Check the run, and restore what transformers does not."""
         checks.run(checks.BEFORE_THE_FIRST_STEP, Start.of(self))
+        for loss in text_losses(self.loss):
+            loss.has_equal_batches = self._drops_last_batches()
         if self._resumed_from is None:
             self.fault_at_start = find_vector_fault(self)
         else:  # a fault that a checkpoint alone has is not forgiven
