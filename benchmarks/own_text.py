@@ -5,28 +5,37 @@
 The folder holds a set of BEIR's: corpus, queries_test and qrels_test, each .jsonl.gz. Judged is nDCG@10 of the test
 queries over all documents, title and text, by the encoder alone and mixed with BM25 ("with bm25"); corpus is
 ``CorpusEvaluator``'s score on documents that are held out, and decision what it says of the trained weights.
+
+A row is the recipe own-text with other settings (ROWS) or changed before it trains (CHANGES): candidates for a better
+recipe, and runs that should harm.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import csv
 import gzip
 import json
+import random
 import tempfile
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from datasets import Dataset, concatenate_datasets
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
+from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss, MultipleNegativesRankingLoss
 
 from benchmarks import RESULTS, provenance
 from benchmarks.run import append
 from st_contrastive import recipes
 from st_contrastive.evaluation import BM25, Judgement, compare_paired, mix
+from st_contrastive.inputs.readers import split_sentences
 from st_contrastive.training import interpolate_weights
 
 #: Settings of each row, in place of those of the recipe own-text.
@@ -34,7 +43,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "own-text": {},
     "pairs, 192 tokens": {"max_length": 192},
     "pairs, learning rate 3e-5": {"learning_rate": 3e-5},
-    "pairs under a guide": {},
+    "learning rate 3e-4": {"learning_rate": 3e-4},
+    "neighbours, learning rate 3e-5": {"learning_rate": 3e-5, "max_length": 64},
     "first sentences": {"column": "body", "pairs": "first"},
     "sentences, learning rate 3e-5": {
         "column": "body",
@@ -45,15 +55,84 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
+def under_a_guide(trainer: Any) -> None:
+    """Texts that the start finds closer than the pair are no negatives."""
+    start = copy.deepcopy(trainer.model)
+    trainer.loss = GISTEmbedLoss(trainer.model, start, temperature=0.05)
+
+
+def add_hard_negatives(trainer: Any) -> None:
+    """Of the 20 other bodies that BM25 ranks first for a title, the one that is nearest under the start."""
+    pairs = trainer.train_dataset
+    titles, bodies = pairs["sentence"][:], np.array(pairs["other"][:])
+    words = BM25([*bodies]).scores(titles)
+    words[bodies[None] == bodies[:, None]] = -np.inf  # its own
+    first = np.argsort(-words, axis=1, kind="stable")[:, :20]
+    vectors = [trainer.model.encode([*texts], normalize_embeddings=True) for texts in (titles, bodies)]
+    near = np.einsum("nd,nkd->nk", vectors[0], vectors[1][first]).argmax(axis=1)
+    trainer.train_dataset = pairs.add_column("negative", bodies[first[np.arange(len(near)), near]].tolist())
+    trainer.loss = MultipleNegativesRankingLoss(trainer.model)
+
+
+def add_sentences(trainer: Any) -> None:
+    """Beside each pair, a sentence of the body against the title and the other sentences."""
+    draw, made = random.Random(0), []
+    for row in trainer.train_dataset:
+        sentences = split_sentences(row["other"], "en")
+        if len(sentences) > 1:
+            one = draw.randrange(len(sentences))
+            rest = " ".join([row["sentence"], *sentences[:one], *sentences[one + 1 :]])
+            made.append({"sentence": sentences[one], "other": rest})
+    trainer.train_dataset = concatenate_datasets([trainer.train_dataset, Dataset.from_list(made)])
+
+
+def take_neighbours(trainer: Any) -> None:
+    """Each sentence of a body, and the next one."""
+    cut = [split_sentences(body, "en") for body in trainer.train_dataset["other"]]
+    pairs = [{"sentence": one, "other": other} for row in cut for one, other in pairwise(row)]
+    trainer.train_dataset = Dataset.from_list(pairs)
+
+
+def shuffle_half(trainer: Any) -> None:
+    """Every second title is another document's."""
+    titles = trainer.train_dataset["sentence"][:]
+    others = titles[::2]
+    random.Random(0).shuffle(others)
+    titles[::2] = others
+    trainer.train_dataset = Dataset.from_dict({"sentence": titles, "other": trainer.train_dataset["other"][:]})
+
+
+def train_upper_half(trainer: Any) -> None:
+    """The embeddings and the lower half of the layers stay as they are."""
+    layers = max((part for part in trainer.model.modules() if isinstance(part, torch.nn.ModuleList)), key=len)
+    for part in (trainer.model[0].model.embeddings, *layers[: len(layers) // 2]):
+        part.requires_grad_(False)
+
+
+CHANGES: dict[str, Callable[[Any], None]] = {
+    "pairs under a guide": under_a_guide,
+    "hard negatives": add_hard_negatives,
+    "a sentence as a second pair": add_sentences,
+    "upper half of the layers": train_upper_half,
+    "neighbours, learning rate 3e-5": take_neighbours,
+    "half of the titles shuffled": shuffle_half,
+}
+
+
 def read(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in gzip.decompress((folder / f"{name}.jsonl.gz").read_bytes()).splitlines()]
 
 
 class Search:
-    """nDCG@10 of a folder's judged queries, relevant or not, over all its documents."""
+    """nDCG@10 of a folder's judged queries, relevant or not, over its documents: all, or ``count`` of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, count: int | None) -> None:
         rows = read(folder, "corpus")
+        if count is not None:
+            wanted = {row["corpus_id"] for row in read(folder, "qrels_test") if row["score"] > 0}
+            others = [row["_id"] for row in rows if row["_id"] not in wanted]
+            kept = wanted | {*random.Random(0).sample(others, count - len(wanted))}
+            rows = [row for row in rows if row["_id"] in kept]
         numbers = {row["_id"]: number for number, row in enumerate(rows)}
         found: dict[str, set[int]] = {}
         for row in read(folder, "qrels_test"):
@@ -81,17 +160,15 @@ class Search:
         return float((np.take_along_axis(self.relevant, first, axis=1) @ discounts / best).mean())
 
 
-def one_run(row: str, model_name: str, seed: int, table: str, search: Search) -> dict[str, Any]:
+def one_run(row: str, model_name: str, seed: int, table: str, search: Search, bf16: bool) -> dict[str, Any]:
     """Train one row, and judge the start, the trained weights and half a mixture of both."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"column": ["title", "body"], "max_steps": 150, **ROWS[row]}
-        trainer = recipes.trainer(
+        settings = {"column": ["title", "body"], "max_steps": 150, **ROWS.get(row, {})}
+        trainer: Any = recipes.trainer(
             "own-text", model=model_name, data=table, dev="corpus", seed=seed, output_dir=folder, report_to="none",
-            bf16=torch.cuda.is_available(), eval_strategy="no", save_strategy="no", **settings,
+            bf16=bf16, eval_strategy="no", save_strategy="no", **settings,
         )  # fmt: skip
         model, evaluator = trainer.model, trainer.evaluator
-        if row == "pairs under a guide":
-            trainer.loss = GISTEmbedLoss(model, SentenceTransformer(model_name), temperature=0.05)
         start = {name: weight.detach().clone() for name, weight in model.state_dict().items()}
         scores: dict[str, Any] = {"questions": len(evaluator.queries), "pairs": len(trainer.train_dataset)}
 
@@ -103,6 +180,8 @@ def one_run(row: str, model_name: str, seed: int, table: str, search: Search) ->
             return judgement
 
         before = judge("start")
+        if row in CHANGES:
+            CHANGES[row](trainer)
         trainer.train()
         trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
         scores["decision"] = compare_paired(before, judge("trained")).decision
@@ -115,13 +194,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--model", default="sentence-transformers/all-MiniLM-L6-v2")
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=ROWS)
+    parser.add_argument("--rows", nargs="+", default=[*ROWS, *CHANGES], choices=[*ROWS, *CHANGES])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--documents", type=int, help="search in so many: the relevant ones, and others")
+    parser.add_argument("--bf16", action="store_true", default=torch.cuda.is_available(), help="train in bf16")
     parser.add_argument("--out", type=Path, default=RESULTS / "own_text.jsonl")
     args = parser.parse_args()
     lines = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     done = {(line["corpus"], line["encoder"], line["row"], line["seed"]) for line in lines}
-    corpus, encoder, search = args.folder.name, Path(args.model).name, Search(args.folder)
+    corpus, encoder, search = args.folder.name, Path(args.model).name, Search(args.folder, args.documents)
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, f"{corpus}.csv")
         with table.open("w", newline="", encoding="utf-8") as file:
@@ -131,8 +212,8 @@ def main() -> None:
             for seed in args.seeds:
                 if (corpus, encoder, row, seed) not in done:
                     name = {"corpus": corpus, "encoder": encoder, "row": row, "seed": seed}
-                    found = one_run(row, args.model, seed, str(table), search)
-                    append(args.out, {**name, **found, **provenance()})
+                    found = one_run(row, args.model, seed, str(table), search, args.bf16)
+                    append(args.out, {**name, "documents": len(search.documents), **found, **provenance()})
 
 
 if __name__ == "__main__":

@@ -37,6 +37,11 @@ def difference(row: pd.Series, baseline: pd.Series | float) -> str:
     return f"{mean:+.2f} ({mean - half:+.2f} to {mean + half:+.2f})"
 
 
+def with_difference(row: pd.Series, baseline: pd.Series | float) -> str:
+    """The mean, and behind it the difference, as ``79.9, +0.24 (-0.21 to +0.70)``."""
+    return f"{row.mean():.1f}, {difference(row, baseline)}"
+
+
 def markdown(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
@@ -58,7 +63,11 @@ def two_encoders() -> str:
                 seeds.append(str(len(part)))
             for score in ("dev", "tests"):
                 plain = row in ("untrained", BASELINE)
-                cells.append(f"{part[score].mean():.1f}" if plain else difference(part[score], base[score]))
+                if part.empty:
+                    cells.append("")
+                else:
+                    mean = f"{part[score].mean():.1f}"
+                    cells.append(mean if plain else with_difference(part[score], base[score]))
         table.append([row, " and ".join(seeds), *cells])
     return markdown(["loss", "seeds", *names], table)
 
@@ -72,7 +81,10 @@ def language_model() -> str:
     for row in sorted(means.index, key=lambda row: (row not in STARTS, row != STARTS[0], row != "SimCSE", -means[row])):
         part = runs[runs["row"] == row].set_index("seed")
         plain = row in ("SimCSE", *STARTS)
-        cells = [f"{part[s].mean():.1f}" if plain else difference(part[s], base[s]) for s in ("dev", "tests")]
+        cells = [
+            f"{part[score].mean():.1f}" if plain else with_difference(part[score], base[score])
+            for score in ("dev", "tests")
+        ]
         seeds = "" if row in STARTS else str(len(part.index.intersection(base.index)))
         table.append([row, seeds, *cells])
     return markdown(["loss", "seeds", "dev", "tests"], table)
@@ -179,7 +191,7 @@ def figures() -> set[str]:
     start = runs[runs["row"] == "untrained"]["tests"].item()
     found.add(f"{start:.1f}")
     for row in LANGUAGE_MODEL.values():
-        text = difference(runs[runs["row"] == row].set_index("seed")["tests"], start)
+        text = with_difference(runs[runs["row"] == row].set_index("seed")["tests"], start)
         found |= {f"{float(number):.1f}" for number in re.findall(r"\d+\.\d+", text)}
     runs = runs_of("two_encoders.jsonl", "two encoders")
     found |= {f"{mean:.1f}" for mean in runs.groupby(["encoder", "row"])["tests"].mean()}
