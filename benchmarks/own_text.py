@@ -163,7 +163,7 @@ class Search:
 def one_run(row: str, model_name: str, seed: int, table: str, search: Search, bf16: bool) -> dict[str, Any]:
     """Train one row, and judge the start, the trained weights and half a mixture of both."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {"column": ["title", "body"], "max_steps": 150, **ROWS.get(row, {})}
+        settings = {"column": ["title", "body"], **ROWS.get(row, {})}
         trainer: Any = recipes.trainer(
             "own-text", model=model_name, data=table, dev="corpus", seed=seed, output_dir=folder, report_to="none",
             bf16=bf16, eval_strategy="no", save_strategy="no", **settings,
