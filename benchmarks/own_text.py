@@ -202,7 +202,8 @@ def main() -> None:
     args = parser.parse_args()
     lines = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     done = {(line["corpus"], line["encoder"], line["row"], line["seed"]) for line in lines}
-    corpus, encoder, search = args.folder.name, Path(args.model).name, Search(args.folder, args.documents)
+    corpus = args.folder.name + (f"-{args.documents}" if args.documents else "")
+    encoder, search = Path(args.model).name, Search(args.folder, args.documents)
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder, f"{corpus}.csv")
         with table.open("w", newline="", encoding="utf-8") as file:
@@ -213,7 +214,7 @@ def main() -> None:
                 if (corpus, encoder, row, seed) not in done:
                     name = {"corpus": corpus, "encoder": encoder, "row": row, "seed": seed}
                     found = one_run(row, args.model, seed, str(table), search, args.bf16)
-                    append(args.out, {**name, "documents": len(search.documents), **found, **provenance()})
+                    append(args.out, {**name, **found, **provenance()})
 
 
 if __name__ == "__main__":
