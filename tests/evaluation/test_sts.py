@@ -12,7 +12,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
-from st_contrastive import SimCSELoss, text_dataset, text_examples
+from st_contrastive import SimCSELoss, input_examples, text_dataset
 from st_contrastive.evaluation import (
     EvaluationDataError,
     STSEvaluator,
@@ -159,7 +159,7 @@ class TestEvaluator:
         monkeypatch.setattr(
             STSEvaluator, "__call__", lambda self, *a, **k: seen.append(original(self, *a, **k)) or dict(seen[-1])
         )
-        loader = DataLoader(text_examples(sentences), batch_size=4, shuffle=True)
+        loader = DataLoader(input_examples(text_dataset(sentences)), batch_size=4, shuffle=True)
         model.fit(
             [(loader, SimCSELoss(model))], evaluator=STSEvaluator(pairs), evaluation_steps=1, epochs=2,
             warmup_steps=0, optimizer_params={"lr": 1e-2}, output_path=str(tmp_path / "out"), show_progress_bar=False,
