@@ -19,7 +19,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--data", required=True, type=name, metavar="FILE", help="the corpus, as train takes it")
     parser.add_argument("--column", type=name, metavar="NAME", help="column of --data that holds the texts")
     parser.add_argument("--output", required=True, type=name, metavar="FILE", help="a .jsonl file")
-    parser.add_argument("--prefix", metavar="TEXT", help="text before each sentence, by which a model of several languages is told which")
+    parser.add_argument(
+        "--prefix",
+        metavar="TEXT",
+        help="text before each sentence, by which a model of several languages is told which",
+    )
     parser.add_argument("--batch_size", type=whole, default=32, metavar="N", help="sentences at a time; default: 32")
     parser.add_argument("--max_length", type=whole, default=128, metavar="N", help="tokens per sentence; default: 128")
     parser.add_argument("--beams", type=whole, default=1, metavar="N", help="beam width; default: 1")

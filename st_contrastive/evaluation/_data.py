@@ -2,34 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-
-import datasets
-
-from st_contrastive._checks import first_line
 
 _SPLIT_NAMES = {"dev": ("dev", "validation", "trial")}
 _ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
-
-
-class EvaluationDataError(ValueError):
-    """A data file or folder can't be used."""
-
-
-@contextmanager
-def reading() -> Iterator[None]:
-    """Give a reader's errors as EvaluationDataError, and hide its progress bars: many small files are read."""
-    shown = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bars()
-    try:
-        yield
-    except (OSError, TypeError, ValueError) as error:
-        raise EvaluationDataError(first_line(error)) from error
-    finally:
-        if shown:
-            datasets.enable_progress_bars()
 
 
 def set_folders(folder: str | Path, order: Sequence[str]) -> list[Path]:

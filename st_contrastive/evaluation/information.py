@@ -13,7 +13,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from st_contrastive._checks import require_number
 from st_contrastive._random import fixed_seed
-from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
@@ -55,8 +54,8 @@ def evaluate_information(
             "highest similarity score 5.0" on the STS Benchmark.
 
     Raises:
-        EvaluationDataError: no pair has the score, or there are fewer translations than such pairs.
-        ValueError: only one of ``loss`` and ``translated`` is given.
+        ValueError: no pair has the score, there are fewer translations than such pairs, or only one of ``loss`` and
+            ``translated`` is given.
     """
     require_number("temperature", temperature, above=0)
     if (loss is None) != (translated is None):
@@ -65,7 +64,7 @@ def evaluate_information(
     first, second = ([side[row] for row in same] for side in (pairs.first, pairs.second))
     columns = [first] if translated is None else [list(side[: len(same)]) for side in translated]
     if min(map(len, columns)) < len(same):
-        raise EvaluationDataError(f"translated holds fewer sentences than the task has pairs, {len(same):,}.")
+        raise ValueError(f"translated holds fewer sentences than the task has pairs, {len(same):,}.")
     vectors = encoded(model, [*first, *second], batch_size=batch_size)
     own = torch.from_numpy(vectors)
     views = {"task-information": (own[: len(same)], own[len(same) :])}

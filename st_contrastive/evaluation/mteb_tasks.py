@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation.report import Report, Score
 
 
@@ -22,11 +21,11 @@ def evaluate_mteb(
 
     Raises:
         ImportError: mteb is not installed.
-        EvaluationDataError: ``tasks`` is empty.
+        ValueError: ``tasks`` is empty.
         KeyError: mteb has no task of a name.
     """
     if not tasks:
-        raise EvaluationDataError("tasks is empty: name one or more of mteb's tasks, such as 'STSBenchmark'.")
+        raise ValueError("tasks is empty: name one or more of mteb's tasks, such as 'STSBenchmark'.")
     try:
         import mteb
     except ImportError as error:

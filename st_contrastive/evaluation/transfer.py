@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from st_contrastive._checks import require_texts
-from st_contrastive.evaluation._data import EvaluationDataError, reading, set_folders, split_file
+from st_contrastive.evaluation._data import set_folders, split_file
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs._tables import read_table
@@ -41,7 +41,7 @@ def read_transfer(folder: str | Path) -> dict[str, dict[str, TransferSplit]]:
     A task has a split "all", which is divided into folds; or "train", "test" and perhaps "dev".
 
     Raises:
-        EvaluationDataError: there is none, or a file can't be used.
+        ValueError: there is none, or a file can't be used.
     """
     tasks = {}
     for place in set_folders(folder, PAPERS_TASKS):
@@ -49,20 +49,19 @@ def read_transfer(folder: str | Path) -> dict[str, dict[str, TransferSplit]]:
         if paths["all"] or (paths["train"] and paths["test"]):
             tasks[place.name] = {split: _read(path) for split, path in paths.items() if path is not None}
     if not tasks:
-        raise EvaluationDataError(f"{folder} holds no task, such as mr/all.jsonl, or trec/train.jsonl and test.jsonl.")
+        raise ValueError(f"{folder} holds no task, such as mr/all.jsonl, or trec/train.jsonl and test.jsonl.")
     return tasks
 
 
 def _read(path: Path) -> TransferSplit:
-    with reading():
-        names = [name for name in ("text", "sentence1", "sentence2", "label") if name in read_table(path).column_names]
-        if names not in (["text", "label"], ["sentence1", "sentence2", "label"]):
-            raise ValueError(f"{path} must have the columns label, and text, or sentence1 and sentence2.")
-        table = read_table(path, names)  # as text, whatever the cells look like
-        texts = tuple(tuple(require_texts(f"{path}: {name}", table[name][:])) for name in names[:-1])
+    names = [name for name in ("text", "sentence1", "sentence2", "label") if name in read_table(path).column_names]
+    if names not in (["text", "label"], ["sentence1", "sentence2", "label"]):
+        raise ValueError(f"{path} must have the columns label, and text, or sentence1 and sentence2.")
+    table = read_table(path, names)  # as text, whatever the cells look like
+    texts = tuple(tuple(require_texts(f"{path}: {name}", table[name][:])) for name in names[:-1])
     labels = table["label"][:]
     if None in labels or len(set(labels)) < 2:
-        raise EvaluationDataError(f"{path}: label must hold two classes or more, and one for each row.")
+        raise ValueError(f"{path}: label must hold two classes or more, and one for each row.")
     return TransferSplit(texts, tuple(map(str, labels)))
 
 
@@ -129,7 +128,7 @@ def evaluate_transfer(
         jobs: processes; -1 uses all cores.
 
     Raises:
-        OSError, EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
+        OSError, ValueError: the folder or a file can't be used. All files are read before anything is encoded.
     """
     from tqdm.auto import tqdm
 
@@ -162,9 +161,9 @@ def _check_classes(task: str, splits: dict[str, TransferSplit], folds: int) -> N
     rare = min(counts, key=counts.__getitem__)
     least = folds + 2 if split == "all" else 1 if "dev" in splits else folds
     if counts[rare] < least:
-        raise EvaluationDataError(
+        raise ValueError(
             f"{task}: {split} has {counts[rare]} row(s) of class {rare!r}, and folds={folds} needs {least} of each."
         )
     for other, own in splits.items():
         if split == "train" and (unknown := set(own.labels) - set(labels)):
-            raise EvaluationDataError(f"{task}: {other} has the label {min(unknown)!r}, and train has no row of it.")
+            raise ValueError(f"{task}: {other} has the label {min(unknown)!r}, and train has no row of it.")
