@@ -132,8 +132,8 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimit
     return table
 
 
-def table_features(table: Delimited, texts: Sequence[str], numbers: Sequence[str] = ()) -> Features:
-    """Types of a table's columns: string, float64 or, if a column is not read, null.
+def table_features(table: Delimited, texts: Sequence[str]) -> Features:
+    """Types of a table's columns: string or, if a column is not read, null.
 
     Without names of its columns, those with other cells than numbers are texts.
     """
@@ -141,7 +141,7 @@ def table_features(table: Delimited, texts: Sequence[str], numbers: Sequence[str
     if columns is None:
         raise ValueError(f"{table.path} has no row below its heading, {', '.join(table.names)!r:.80}.")
     names = table.names
-    if texts and {*texts, *numbers} <= {*names}:
+    if texts and {*texts} <= {*names}:
         read = [name for name in names if name in texts or LABEL.fullmatch(name)]
     else:
         of_texts = [any(cell and not _NUMBER.fullmatch(cell) for cell in column) for column in columns]
@@ -157,8 +157,7 @@ def table_features(table: Delimited, texts: Sequence[str], numbers: Sequence[str
                 f"{table.path}: its first row is read as the heading, and the texts of the column {read[0]!r}. If this "
                 "is a text too, put a line with the column's name above it."
             )
-    kinds = {name: "float64" if name in numbers else "string" if name in read else "null" for name in names}
-    return Features({name: Value(kind) for name, kind in kinds.items()})
+    return Features({name: Value("string" if name in read else "null") for name in names})
 
 
 def read_delimited(tables: Sequence[Delimited], features: Features, key: str, streaming: bool) -> Any:
@@ -203,8 +202,6 @@ class _Builder(datasets.ArrowBasedBuilder):  # type: ignore[misc]
 def _array(column: tuple[str, ...], kind: pa.DataType) -> pa.Array:
     if pa.types.is_null(kind):
         return pa.nulls(len(column))
-    if pa.types.is_floating(kind):
-        return pa.array([float(cell) if cell else None for cell in column], kind)
     if "\\N" in column:  # as databases write what is missing
         column = tuple(cell if cell != "\\N" else "" for cell in column)
     return pa.array(column, kind)

@@ -58,7 +58,6 @@ def read_table(
     source: Source,
     columns: Sequence[str] = (),
     *,
-    numbers: Sequence[str] = (),
     heading: bool = True,
     split: str = "train",
     streaming: bool = False,
@@ -66,8 +65,7 @@ def read_table(
     """The source of :func:`~st_contrastive.inputs.load_sentences` as a Dataset or, with ``streaming``, IterableDataset.
 
     Args:
-        columns, numbers: the columns of text and of numbers to read of a CSV; all where both are empty. Other kinds of
-            files are read whole.
+        columns: those to read of a CSV, as texts; without them, all of texts. Other kinds of files are read whole.
         heading: False if a .tsv of two columns may have none: its columns are then ``columns``.
         split: of a name on the hub or a saved DatasetDict.
     """
@@ -101,7 +99,7 @@ def read_table(
             _require_kind(file)
             if kind == "csv":
                 table = open_delimited(file, _suffix(file), () if heading else columns)
-                features = table_features(table, columns, numbers)
+                features = table_features(table, columns)
                 tables.setdefault(str(features), (features, []))[1].append(table)
     with naming(name):
         if kind == "csv":

@@ -174,14 +174,21 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
         ValueError: a text is empty or a score no finite number; the message names the row.
     """
     name = _name(source)
-    table = read_table(source, list(_GRADED)[:2], numbers=("score",), split=split)
+    table = read_table(source, [*_GRADED], split=split)
     with naming(name):
-        table = table.select_columns(list(_GRADED)).cast(_GRADED)
+        table = table.select_columns([*_GRADED])
+    rows = []
     for number, row in enumerate(table):
+        score = _number(row["score"])
         for column, value in row.items():
-            if value is None or not (strip(value) if isinstance(value, str) else math.isfinite(value)):
-                raise ValueError(f"{name}, row {number}: {column!r} is {value!r}. Fix the row or leave it out.")
-    return table
+            is_right = math.isfinite(score) if column == "score" else isinstance(value, str) and strip(value)
+            if not is_right:
+                wanted = "a number with a decimal point, such as 3.5" if column == "score" else "a text"
+                raise ValueError(
+                    f"{name}, row {number}: {column} must be {wanted}, got {value!r:.80}. Fix the row or leave it out."
+                )
+        rows.append({**row, "score": score})
+    return Dataset.from_list(rows, features=_GRADED)
 
 
 def get_language(segment: str) -> str | None:
@@ -216,6 +223,14 @@ def strip(text: str | None) -> str:
     """The text without white space at its ends; "" if nothing in it can be seen."""
     text = text.strip().strip("\ufeff") if text else ""
     return text if text[:1].isalnum() or any(c.isprintable() and not c.isspace() for c in text) else ""
+
+
+def _number(value: Any) -> float:
+    """The number, nan if it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _require_two(argument: str, names: Sequence[str], hint: str = "") -> None:
