@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import glob
 import os
 import re
@@ -27,14 +26,10 @@ _KINDS = {
     ".jsonlines": "json", ".jl": "json", ".parquet": "parquet",
 }  # fmt: skip
 _EXTRACT = "Extract the texts into a .txt, one a line, or a .csv, or give them as a list of strings."
-#: Endings that are not read, and the remedy. A file of any other ending is read line by line.
-_NOT_READ = dict.fromkeys(
+#: Endings that are not read. A file of any other ending is read line by line.
+_NOT_READ = frozenset(
     ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow .orc "
-    ".feather .avro .pkl .pickle .db .sqlite .npy .conllu .ipynb .yaml .yml .zip".split(),
-    _EXTRACT,
-) | dict.fromkeys(
-    ".tar .tgz .tbz .txz .7z .rar .zst .zstd .lz4 .br .z .lz .lzma .lzo .sz .snappy".split(),
-    "If it is compressed, unpack it, or compress it as .gz.",
+    ".feather .avro .pkl .pickle .db .sqlite .npy .conllu .ipynb .yaml .yml .zip".split()
 )
 _ONE_TEXT = "A row is to hold one text in each column: datasets' map makes such a Dataset."
 _SPLIT = re.compile(r"(train|test|dev|val|valid|validation|eval|trial)([-_]?\d.*)?", re.IGNORECASE)
@@ -144,23 +139,19 @@ def naming(name: str) -> Iterator[None]:
         yield
     except (DatasetGenerationError, csv.Error, ValueError, OSError, EOFError) as error:
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
-        if isinstance(cause, UnicodeDecodeError):
-            byte = bytes(cause.object[cause.start : cause.start + 1])
-            raise ValueError(
-                f"{name} is not UTF-8 text: byte {byte.hex()} is {byte.decode('latin1')!r} in Latin-1. Convert it with "
-                "`iconv -f latin1 -t utf-8`, naming the encoding that it has."
-            ) from error
-        own = (name, os.path.abspath(name))
-        elsewhere = isinstance(cause, OSError) and cause.filename and not str(cause.filename).startswith(own)
-        if elsewhere or getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
+        is_of_file = str(getattr(cause, "filename", None)).startswith((name, os.path.abspath(name)))
+        if is_of_file or str(cause).startswith(name):  # it says all already
+            raise cause from None
+        if getattr(cause, "errno", None) is not None:
             raise OSError(
                 f"The cache of the datasets library, {datasets.config.HF_DATASETS_CACHE}, can't be written: "
                 f"{first_line(cause)}. Set the environment variable HF_DATASETS_CACHE to a folder with room."
             ) from error
-        if str(cause).startswith(name):  # says all already
-            raise (cause if isinstance(error, DatasetGenerationError) else error) from None
-        hub = " For options of a data set on the hub, give the Dataset that datasets.load_dataset returns."
-        remedy = "" if os.path.exists(name) else hub
+        remedy = ""
+        if isinstance(cause, UnicodeDecodeError):
+            remedy = " It is not UTF-8: convert it with `iconv -f latin1 -t utf-8`, naming the encoding that it has."
+        elif not os.path.exists(name):
+            remedy = " For options of a data set on the hub, give the Dataset that datasets.load_dataset returns."
         raise ValueError(f"source {name} can't be read: {first_line(cause).rstrip('.!')}.{remedy}") from error
 
 
@@ -232,7 +223,7 @@ def _require_kind(path: Path) -> None:
     """Refuse a file that is not of the kind which its name's ending says."""
     suffix = _suffix(path)
     if suffix in _NOT_READ:
-        raise ValueError(f"{path} ends in {suffix}, which is not read. {_NOT_READ[suffix]}")
+        raise ValueError(f"{path} ends in {suffix}, which is not read. {_EXTRACT}")
     require_plain_file(path)
     kind = _KINDS.get(suffix, "text")
     if kind in _WRONG_LINES:
