@@ -24,7 +24,6 @@ from st_contrastive._files import open_text, unpacked
 _BATCH = 250  # rows that are parsed at a time, as many as stay in a processor's cache
 _TABLE = 40  # batches of an Arrow table
 _SAMPLE = 100_000  # characters
-_LONGEST = 2**31 - 1  # characters of a field; the csv module's own limit is 131,072
 #: Names of columns that say which pairs belong together.
 LABEL = re.compile(
     r"(gold_?)?(labels?|scores?)|(is_?)?(duplicates?|paraphrases?|match|same)|similarity|(similarity|relatedness)_score",
@@ -54,6 +53,7 @@ class Delimited:
         with open_text(self.path) as file:
             lines = map(_with_doubled_quotes, file) if self.is_escaped else file
             quoting: Any = csv.QUOTE_MINIMAL if self.is_quoted else csv.QUOTE_NONE
+            csv.field_size_limit(2**31 - 1)  # characters; the module's own limit is 131,072
             reader = csv.reader(lines, delimiter=self.separator, quoting=quoting, strict=True)
             if self.has_heading:
                 _heading(reader)
@@ -69,7 +69,7 @@ class Delimited:
         with self.rows() as reader:
             while True:
                 batch: list[list[str]] | None = None
-                with _long_fields(), suppress(csv.Error):
+                with suppress(csv.Error):
                     batch = list(islice(reader, _BATCH))
                 if batch == []:
                     return
@@ -88,7 +88,7 @@ class Delimited:
     def fault(self) -> str:
         """What is wrong with the first wrong row, and the remedy; "" if all are right."""
         line = 0
-        with self.rows() as reader, _long_fields():
+        with self.rows() as reader:
             try:
                 while True:
                     line = reader.line_num + 1
@@ -200,17 +200,12 @@ class _Builder(datasets.ArrowBasedBuilder):  # type: ignore[misc]
 
 
 def _array(column: tuple[str, ...], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_null(kind):
-        return pa.nulls(len(column))
-    if "\\N" in column:  # as databases write what is missing
-        column = tuple(cell if cell != "\\N" else "" for cell in column)
-    return pa.array(column, kind)
+    return pa.nulls(len(column)) if pa.types.is_null(kind) else pa.array(column, kind)
 
 
 def _heading(reader: Any) -> list[str]:
     """The first row that is not blank, nor a spreadsheet's line "sep=;"."""
-    with _long_fields():
-        return next((row for row in reader if "".join(row).strip() and not row[0].startswith("sep=")), [])
+    return next((row for row in reader if "".join(row).strip() and not row[0].startswith("sep=")), [])
 
 
 def _with_heading(table: Delimited) -> Delimited:
@@ -238,7 +233,7 @@ def _holds(path: Path, *parts: bytes) -> bool:
     with unpacked(path) as (_, file):
         last = b""
         while block := file.read(2**16):
-            if any(part in block or part == last + block[:1] for part in parts):
+            if any(part in last + block for part in parts):
                 return True
             last = block[-1:]
     return False
@@ -252,13 +247,3 @@ def _with_doubled_quotes(line: str) -> str:
 def _unescaped(match: re.Match[str]) -> str:
     count, end = len(match[1]), match[2]
     return "\\" * (count // 2) + ('""' if end == '"' and count % 2 else end)
-
-
-@contextmanager
-def _long_fields() -> Iterator[None]:
-    """Lift the csv module's limit on a field's length, which holds for the whole process."""
-    before = csv.field_size_limit(_LONGEST)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)

@@ -220,9 +220,12 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
 
 
 def strip(text: str | None) -> str:
-    """The text without white space at its ends; "" if nothing in it can be seen."""
+    """The text without white space at its ends; "" if nothing in it can be seen, or if it says that it is missing."""
     text = text.strip().strip("\ufeff") if text else ""
-    return text if text[:1].isalnum() or any(c.isprintable() and not c.isspace() for c in text) else ""
+    if text[:1].isalnum():
+        return text
+    is_seen = any(character.isprintable() and not character.isspace() for character in text)
+    return text if is_seen and text != "\\N" else ""  # as databases write what is missing
 
 
 def _number(value: Any) -> float:
