@@ -37,7 +37,6 @@ _LANGUAGES = frozenset(
     "ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st "
     "su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu".split()
 )
-_MEANT = {"jp": "ja", "cn": "zh", "gr": "el", "cz": "cs", "dk": "da", "ua": "uk", "vn": "vi", "gb": "en", "us": "en"}
 #: After a mark that ends a sentence in Khmer or Tibetan.
 _MARK = re.compile("(?<=[\u17d4\u17d5\u0f0d\u0f0e])(?!\\s*[\u17d4\u17d5\u0f0d\u0f0e]|$)\\s*")
 #: In what was not cut: spaces in Thai or Lao, which end sentences there and parts of them; or many characters.
@@ -201,9 +200,8 @@ def get_language(segment: str) -> str | None:
 def require_language(name: str, code: str, others: str = "") -> str:
     """Require the code of a language, and return it."""
     if code not in _LANGUAGES:
-        meant = f" Did you mean {_MEANT[code]!r}?" if code in _MEANT else ""
         raise ValueError(
-            f'{name} must be {others}the two-letter code of a language (ISO 639-1), such as "de"; got {code!r}.{meant}'
+            f'{name} must be {others}the two-letter code of a language (ISO 639-1), such as "de"; got {code!r}.'
         )
     return code
 
