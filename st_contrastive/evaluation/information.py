@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from st_contrastive._checks import require_number
+from st_contrastive._arguments import Positive, checked
 from st_contrastive._random import fixed_seed
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
@@ -19,13 +19,14 @@ from st_contrastive.evaluation.sts import STSPairs
 from st_contrastive.objectives import info_nce
 
 
+@checked
 def evaluate_information(
     model: Encoder,
     pairs: STSPairs,
     *,
     loss: Any = None,
     translated: tuple[Sequence[str], Sequence[str]] | None = None,
-    temperature: float = 0.05,
+    temperature: Positive = 0.05,
     min_score: float | None = None,
     name: str = "model",
     task: str = "stsb",
@@ -57,7 +58,6 @@ def evaluate_information(
         ValueError: no pair has the score, there are fewer translations than such pairs, or only one of ``loss`` and
             ``translated`` is given.
     """
-    require_number("temperature", temperature, above=0)
     if (loss is None) != (translated is None):
         raise ValueError("loss makes the fraternal twins from translated: give both, or neither.")
     least, same = pairs.positives(min_score)

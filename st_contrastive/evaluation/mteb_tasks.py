@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from st_contrastive._checks import import_extra
 from st_contrastive.evaluation.report import Report, Score
 
 
@@ -26,10 +27,7 @@ def evaluate_mteb(
     """
     if not tasks:
         raise ValueError("tasks is empty: name one or more of mteb's tasks, such as 'STSBenchmark'.")
-    try:
-        import mteb
-    except ImportError as error:
-        raise ImportError("MTEB's tasks need mteb: pip install 'st_contrastive[eval]'.") from error
+    mteb = import_extra("mteb", "eval")
     chosen = [mteb.get_task(task) if isinstance(task, str) else task for task in tasks]
     options = {"cache": None, "show_progress_bar": False, "co2_tracker": False, **options}
     results = mteb.evaluate(model, chosen, encode_kwargs={"batch_size": batch_size}, **options)

@@ -149,7 +149,7 @@ def test_bad_files_are_named(tmp_path, rows, message):
 def test_splits_that_do_not_go_together(tmp_path):
     write(tmp_path / "mr" / "train.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": 1}] * 2)
     write(tmp_path / "mr" / "test.jsonl", [{"text": "a", "label": label} for label in (0, 1, "no")])
-    with pytest.raises(ValueError, match="mr/test.jsonl has the label 'no'"):
+    with pytest.raises(ValueError, match=r"mr/test\.jsonl has the label 'no'"):
         evaluate_transfer(Letters(), tmp_path, folds=2)
 
 
