@@ -37,7 +37,7 @@ def read_transfer(folder: str | Path) -> dict[str, dict[str, TransferSplit]]:
     """The tasks in a folder, by name, and the splits of each.
 
     They are tables such as ``<task>/<split>.jsonl.gz`` with ``label`` and ``text``, or ``sentence1`` and ``sentence2``.
-    A task has a split "all", which is divided into folds; or "train", "test" and perhaps "dev", of the labels of "train".
+    A task has a split "all", which is divided into folds; or "train", "test" and perhaps "dev".
 
     Raises:
         ValueError: there is none, or a file can't be used.
