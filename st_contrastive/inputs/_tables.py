@@ -31,7 +31,6 @@ _NOT_READ = frozenset(
     ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow .orc "
     ".feather .avro .pkl .pickle .db .sqlite .npy .conllu .ipynb .yaml .yml .zip".split()
 )
-_ONE_TEXT = "A row is to hold one text in each column: datasets' map makes such a Dataset."
 _SPLIT = re.compile(r"(train|test|dev|val|valid|validation|eval|trial)([-_]?\d.*)?", re.IGNORECASE)
 _NAME = "let its name end in {}, and say with column=... which column holds the sentences."
 #: By the kind of a file: what most of its lines may not be, and the remedy.
@@ -169,31 +168,33 @@ def column_types(table: Any) -> dict[str, str]:
     return {name: _type_name(kind) for name, kind in table.features.items()}
 
 
-def found_columns(table: Any) -> str:
-    """The names of a table's columns that are not empty, and the types of those that are no text."""
-    texts, kinds = text_columns(table), column_types(table)
-    found = [name if name in texts else f"{name} ({kind})" for name, kind in kinds.items() if kind != "null"]
-    return ", ".join(found) or "empty ones"
-
-
 def _type_name(kind: Any) -> str:
     item = getattr(kind, "feature", None)
     return f"list of {_type_name(item)}" if item is not None else str(getattr(kind, "dtype", type(kind).__name__))
 
 
-def text_column(table: Any, column: str | None, name: str) -> str:
-    """The column to read: ``column``, or the only one of text."""
-    columns, kinds = text_columns(table), column_types(table)
-    lists = [each for each, kind in kinds.items() if kind == "list of string"]
+def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> str:
+    """The column to read: ``column``, or the only one of text. The remedy is for a table that has others."""
+    columns = text_columns(table)
+    has_lists = "list of string" in column_types(table).values()
     if column in columns:
         return column
-    if column is None and len(columns) == 1 and not lists:
+    if column is None and len(columns) == 1 and not has_lists:
         return columns[0]
     given = "" if column is None else f"column={column!r}: "
-    if not columns:
-        raise ValueError(f"{given}{name} has no column of text, only {found_columns(table)}. {_ONE_TEXT}")
-    remedy = f"Name one, such as column={columns[0]!r}; load_pairs(source, columns=...) reads two."
-    raise ValueError(f"{given}{name} holds {found_columns(table)}. {_ONE_TEXT if lists else remedy}")
+    if not columns or has_lists:
+        remedy = "A row is to hold one text in each column: datasets' map makes such a Dataset."
+    elif not remedy:
+        remedy = f"Name one, such as column={columns[0]!r}; load_pairs(source, columns=...) reads two."
+    holds = "holds" if columns else "has no column of text, only"
+    raise ValueError(f"{given}{name} {holds} {_found_columns(table)}. {remedy}")
+
+
+def _found_columns(table: Any) -> str:
+    """The names of a table's columns that are not empty, and the types of those that are no text."""
+    texts, kinds = text_columns(table), column_types(table)
+    found = [name if name in texts else f"{name} ({kind})" for name, kind in kinds.items() if kind != "null"]
+    return ", ".join(found) or "empty ones"
 
 
 def _fault_of_lines(lines: list[str], kind: str) -> str:

@@ -20,7 +20,6 @@ from st_contrastive.inputs._delimited import LABEL
 from st_contrastive.inputs._tables import (
     Source,
     column_types,
-    found_columns,
     naming,
     read_table,
     text_column,
@@ -127,12 +126,9 @@ def load_pairs(
     if pairs == "first":
         column = text_column(table, names[0] if len(names) == 1 else None, name)
         return _cleaned(table, RowFilter(name, [column], _PAIR, require_language("language", language)))
-    known = text_columns(table)
-    if missing := [column for column in names if column not in known]:
-        raise ValueError(
-            f"columns={columns!r}: {name} has no column of text {missing[0]!r}, only {found_columns(table)}. "
-            'Name two of them; for documents without titles, name their column and add pairs="first".'
-        )
+    for column in names:
+        remedy = 'Name two of columns; for documents without titles, name their column and add pairs="first".'
+        text_column(table, column, name, remedy)
     labels = [column for column in column_types(table) if LABEL.fullmatch(column) and column not in names]
     return _cleaned(table, RowFilter(name, names, _PAIR, labels=labels))
 
@@ -152,14 +148,12 @@ def load_translations(source: Source, *, languages: Sequence[str] = ("en", "de")
     _require_two("languages", languages)
     name, table = _table(source, languages, False, heading=False)
     known = text_columns(table)
-    for fields in (languages, [f"translation.{language}" for language in languages], _TRANSLATED):
-        if {*fields} <= {*known}:
-            return _cleaned(table, RowFilter(name, list(fields), _TRANSLATED, repeats=True))
-    columns = ", ".join(column.removeprefix("translation.") for column in known) or "(none)"
-    raise ValueError(
-        f"languages={languages!r}: {name} has the text columns {columns}. Name the sentence's and the translation's; a "
-        "text file of pairs needs a name that ends in .tsv."
-    )
+    choices = (languages, [f"translation.{language}" for language in languages], _TRANSLATED)
+    columns = next((names for names in choices if {*names} <= {*known}), languages)
+    for column in columns:
+        remedy = "Name the sentence's and the translation's by languages=...; a text file of pairs is to end in .tsv."
+        text_column(table, column, name, remedy)
+    return _cleaned(table, RowFilter(name, [*columns], _TRANSLATED, repeats=True))
 
 
 def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:

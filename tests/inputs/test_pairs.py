@@ -119,7 +119,7 @@ def test_the_first_sentence_and_the_rest(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r"columns=\('title', 'body'\): .*c\.csv.* no column of text 'title', only head, text\. .*pairs=\"first\""),
+        ({}, r"column='title': .*c\.csv holds head, text\. .*pairs=\"first\""),
         ({"columns": ("head", "n")}, "'n'"),
         ({"columns": "text"}, "two names.*'text'.*pairs=\"first\""),
         ({"columns": ("text", "text")}, "two names"),
