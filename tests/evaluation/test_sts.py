@@ -23,8 +23,6 @@ from st_contrastive.evaluation import (
     sts_spearman,
 )
 from st_contrastive.evaluation.sts import PAPERS_SETS, similarities
-from st_contrastive.training import ContrastiveTrainer
-from tests.cases import arguments_of
 from tests.evaluation.encoders import Constant, Letters, write
 
 KNOWN = {"sts12": 0.7237, "sts13": 0.8060, "sts16": 0.7899, "stsb": 0.8203}
@@ -140,17 +138,6 @@ def test_names_on_the_hub(monkeypatch):
 
 
 class TestEvaluator:
-    def test_the_trainer_keeps_the_best(self, build, sentences, pairs, tmp_path):
-        model, evaluator = build(), STSEvaluator(pairs, "x", batch_size=3)
-        options = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "max_steps": 4}
-        args = arguments_of(tmp_path, **options, learning_rate=1e-2, metric_for_best_model="x_spearman")
-        loss = SimCSELoss(model)
-        trainer = ContrastiveTrainer(model, args, text_dataset(sentences), loss=loss, evaluator=evaluator)
-        trainer.train()
-        logged = [entry["eval_x_spearman"] for entry in trainer.state.log_history if "eval_x_spearman" in entry]
-        assert len(logged) == len(set(logged)) == 2
-        assert sts_spearman(model.eval(), pairs) == pytest.approx(max(logged), abs=1e-6)
-
     def test_fit_keeps_the_best(self, build, sentences, pairs, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         model, seen = build(), []

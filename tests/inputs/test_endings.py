@@ -14,6 +14,7 @@ import datasets
 import pytest
 
 from st_contrastive.inputs import load_graded_pairs, load_pairs, load_sentences, load_translations
+from tests.inputs.files import write
 
 TEXTS = ["A cat sleeps.", "Straße, naïve", "今天很好。", 'He said "go".']
 LINES = {
@@ -26,12 +27,6 @@ LINES = {
 }
 LINES |= {"ndjson": LINES["jsonl"], "jsonlines": LINES["jsonl"], "jl": LINES["jsonl"], "tab": LINES["tsv"]}
 PACK = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
-
-
-def write(path, content):
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def zipped(path, **files):

@@ -16,14 +16,9 @@ from hypothesis import strategies as st
 
 from st_contrastive.inputs import describe, load_pairs, load_sentences, readers, text_dataset
 from st_contrastive.inputs.readers import Reading, get_reading, split_sentences
+from tests.inputs.files import write
 
 TEXTS = ["A cat sleeps.", "Straße, naïve  double  spaces", "今天很好。", 'He said "go".']
-
-
-def write(path, content):
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def table(path, rows, delimiter=","):
@@ -124,15 +119,6 @@ def test_every_row_is_kept_or_counted(rows):
     assert data["sentence"][:] == list(dict.fromkeys(text for text in data["sentence"][:]))
     assert set(data["sentence"][:]) <= {row.strip().strip("\ufeff") for row in rows}
     assert not any(text == "" for text in data["sentence"])
-
-
-def test_counts_are_made_anew_each_time(tmp_path):
-    path = write(tmp_path / "c.txt", "a\n\nb\na\nc\n")
-    stream = load_sentences(path, streaming=True)
-    for _ in range(2):
-        assert get_reading(load_sentences(path)) == Reading(5, {"empty": 1, "repeated": 1})
-        with pytest.warns(UserWarning, match="5 rows, 1 empty, 1 repeated"):
-            assert iter_texts(stream) == ["a", "b", "c"]
 
 
 def test_no_text_is_left_out_for_its_length():
