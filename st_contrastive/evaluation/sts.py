@@ -115,11 +115,7 @@ def evaluate_sts(
     batch_size: int = 64,
     progress: bool = False,
 ) -> Report:
-    """Score a model on every set in a folder.
-
-    Args:
-        folder: see :func:`sts_sets`.
-        splits: which splits are scored, if a set has them.
+    """Score a model on every set and split that :func:`sts_sets` finds in a folder.
 
     Raises:
         OSError, ValueError: the folder or a file can't be used. All files are read before anything is encoded.

@@ -87,26 +87,23 @@ class Delimited:
 
     def fault(self) -> str:
         """What is wrong with the first wrong row, and the remedy; "" if all are right."""
-        line = 0
         with self.rows() as reader:
+            line = reader.line_num + 1
             try:
-                while True:
-                    line = reader.line_num + 1
-                    row = next(reader, None)
-                    if row is None:
-                        return ""
+                for row in reader:
                     if self._is_wrong(row):
-                        break
+                        return (
+                            f"{self.path}, line {line}: the row has {len(row)} fields, and the heading "
+                            f"{len(self.names)} ({', '.join(self.names):.80}). Texts that hold {self.separator!r} or a "
+                            f"line break are to be quoted. {_REMEDY}"
+                        )
+                    line = reader.line_num + 1
             except csv.Error:
                 return (
                     f"{self.path}, line {line}: a double quote is not closed, or text follows a closing one; quotes "
                     f"inside a quoted text are doubled. {_REMEDY}"
                 )
-        return (
-            f"{self.path}, line {line}: the row has {len(row)} fields, and the heading {len(self.names)} "
-            f"({', '.join(self.names):.80}). Texts that hold {self.separator!r} or a line break are to be quoted. "
-            f"{_REMEDY}"
-        )
+        return ""
 
 
 def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimited:
@@ -122,10 +119,13 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimit
     separator = max(order, key=lambda each: len(next(csv.reader(lines[:1], delimiter=each), [])))
     is_quoted = suffix == ".csv" or separator != "\t"
     table = _with_heading(Delimited(path, separator, is_quoted))
+    other = None
     if is_quoted and _holds(path, b'\\"') and table.fault():
-        table = _unless_wrong(replace(table, is_escaped=True), table)
+        other = replace(table, is_escaped=True)
     elif not is_quoted and (_holds(path, b'""') or (_holds(path, b'\t"', b'\n"') and table.fault())):
-        table = _unless_wrong(replace(table, is_quoted=True), table)  # most .tsv quote nothing, and some as .csv do
+        other = replace(table, is_quoted=True)  # most .tsv quote nothing, and some as .csv do
+    if other is not None and not (other := _with_heading(other)).fault():
+        table = other
     named = {*table.names} in ({*pair}, {"sentence", "translation"})
     if pair and suffix != ".csv" and len(table.names) == 2 and not named:
         table = replace(table, names=tuple(pair), has_heading=False)
@@ -220,12 +220,6 @@ def _with_heading(table: Delimited) -> Delimited:
         name = name.strip() or f"Unnamed: {number}"
         names.append(f"{name}.{number}" if name in names else name)
     return replace(table, names=tuple(names))
-
-
-def _unless_wrong(table: Delimited, other: Delimited) -> Delimited:
-    """A table if all its rows are right, and otherwise the other one."""
-    table = _with_heading(table)
-    return other if table.fault() else table
 
 
 def _holds(path: Path, *parts: bytes) -> bool:

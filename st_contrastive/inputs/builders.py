@@ -25,9 +25,7 @@ Second: TypeAlias = Iterable[str] | Callable[[str, random.Random], str]
 def text_dataset(sentences: Sentences, other: Second | None = None, *, seed: int = 42) -> Dataset:
     """A Dataset for the Trainer with the columns ``sentence`` and, if given, ``other``.
 
-    What a function makes of a Dataset that is on disk is on disk too.
-    ``dataset.set_transform(lambda rows: {**rows, "other": [augment(text, rng) for text in rows["sentence"]]})`` makes
-    it anew in each epoch.
+    What a function makes of a Dataset that is on disk is on disk too, and the same in each epoch.
 
     Args:
         sentences: the sentences, or a Dataset with the column ``sentence`` and perhaps the second one.

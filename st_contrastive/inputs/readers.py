@@ -101,14 +101,12 @@ def load_pairs(
     left out and counted; :func:`describe` shows the counts.
 
     Args:
-        source: as for :func:`load_sentences`.
+        source, split, streaming: as for :func:`load_sentences`.
         columns: the two columns of text, also as "title,body".
         pairs: "first" pairs the first sentence of each document with the rest of it, for documents without titles.
             ``columns`` then names the one column of documents, and may be left out where there is only one of text.
             Documents of one sentence are left out and counted.
         language: by whose rules "first" finds the sentence.
-        split: as for :func:`load_sentences`.
-        streaming: as for :func:`load_sentences`.
 
     Raises:
         ValueError: the source has a column of labels, such as "label", whose values differ: all rows would be trained
