@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-_SPLIT_NAMES = {"dev": ("dev", "validation", "trial")}
-_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
-
 
 def set_folders(folder: str | Path, order: Sequence[str]) -> list[Path]:
     """The folders in ``folder``: those named in ``order`` first, then by name."""
@@ -17,7 +14,6 @@ def set_folders(folder: str | Path, order: Sequence[str]) -> list[Path]:
 
 
 def split_file(folder: Path, split: str) -> Path | None:
-    """The file of a split in a set's folder; None if there is none."""
-    names = _SPLIT_NAMES.get(split, (split,))
-    paths = (folder / f"{name}{ending}" for name in names for ending in _ENDINGS)
-    return next((path for path in paths if path.is_file()), None)
+    """The file of a split in a set's folder, whatever its ending; None if there is none."""
+    names = ("dev", "validation", "trial") if split == "dev" else (split,)
+    return next((path for name in names for path in sorted(folder.glob(f"{name}.*"))), None)
