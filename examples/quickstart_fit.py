@@ -8,13 +8,12 @@ import sys
 from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
-from st_contrastive import SimCSELoss, text_examples
+from st_contrastive import SimCSELoss, input_examples
 from st_contrastive.inputs import load_sentences
 
 name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
-sentences = load_sentences(corpus)["sentence"][:]
-loader = DataLoader(text_examples(sentences), batch_size=64, shuffle=True)
+loader = DataLoader(input_examples(load_sentences(corpus)), batch_size=64, shuffle=True)
 loss = SimCSELoss(model, head="projector")  # a language model, such as BERT, takes SimCSELoss(model)
 model.fit([(loader, loss)], epochs=1, warmup_steps=0, optimizer_params={"lr": 3e-5}, output_path=output)
 

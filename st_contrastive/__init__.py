@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from st_contrastive.components import FraternalEmbedding
-    from st_contrastive.inputs import (
-        conisi_dataset,
-        conisi_examples,
-        text_dataset,
-        text_examples,
-        twins_dataset,
-        twins_examples,
-    )
+    from st_contrastive.inputs import conisi_dataset, input_examples, text_dataset, twins_dataset
     from st_contrastive.losses import (
         AuxiliaryMLMPretrainingLoss,
         ConIsILoss,
@@ -42,11 +35,9 @@ __all__ = [
     "SimCSELoss",
     "TwinsLoss",
     "conisi_dataset",
-    "conisi_examples",
+    "input_examples",
     "text_dataset",
-    "text_examples",
     "twins_dataset",
-    "twins_examples",
 ]
 
 
@@ -54,7 +45,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     room = "losses"
-    if name.endswith(("_examples", "_dataset")):
+    if name == "input_examples" or name.endswith("_dataset"):
         room = "inputs"
     elif name == "FraternalEmbedding":
         room = "components"

@@ -7,7 +7,9 @@ import math
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from importlib import import_module
 from numbers import Integral, Real
+from typing import Any
 
 
 def require_count(name: str, value: int, *, least: int = 1) -> None:
@@ -90,6 +92,14 @@ def _checked_texts(name: str, values: Iterable[str], start: int) -> Iterator[str
         yield value
     if index < start:
         raise ValueError(f"{name} is empty: give at least one string.")
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Import a module of an extra; the ImportError of one that is not installed names the extra."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{module} is not installed: pip install 'st_contrastive[{extra}]'.") from error
 
 
 def warn(message: str) -> None:

@@ -60,6 +60,7 @@ def complete_file(path: Path) -> Iterator[Path]:
 
 
 _PAGE = "a web page. Download the file itself, not the page that shows it"
+_UTF_16 = "UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`"
 #: How files begin that are often met under another name: what they are, and the endings that may begin so.
 _BEGINNINGS: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
     (b"version https://git-lfs", "a Git LFS pointer. Fetch the file itself with `git lfs pull`", ()),
@@ -73,6 +74,8 @@ _BEGINNINGS: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
     (b"arrow1", "an Arrow table. Write it as .parquet", ()),
     (b"%pdf-", "a PDF document. Extract its text", ()),
     (b"\xd0\xcf\x11\xe0", "a document of an office program. Save it as .csv or .txt", ()),
+    (b"\xff\xfe", _UTF_16, ()),
+    (b"\xfe\xff", _UTF_16, ()),
     (b"sqlite format", "an SQLite database. Export the texts as .csv", ()),
 )
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -90,9 +93,12 @@ def require_plain_file(path: str | os.PathLike[str]) -> None:
     """
     path = Path(path)
     with path.open("rb") as file:
-        _require_beginning(path, file.read(512), path.name.lower())
-    with unpacked(path) as (name, file):
-        _require_beginning(path, file.read(512), name)
+        kind = _other_kind(file.read(512), path.name.lower())
+    if not kind:
+        with unpacked(path) as (name, opened):
+            kind = _other_kind(opened.read(512), name)
+    if kind:
+        raise ValueError(f"{path} is {kind}.")
 
 
 @contextmanager
@@ -129,11 +135,6 @@ def open_text(path: Path) -> Iterator[IO[str]]:
         yield file
 
 
-def _require_beginning(path: Path, start: bytes, name: str) -> None:
-    if kind := _other_kind(start, name):
-        raise ValueError(f"{path} is {kind}.")
-
-
 def _other_kind(start: bytes, name: str) -> str:
     """What a file is that begins so and is not what its name says, with the remedy; "" if it is that."""
     if not start:
@@ -143,11 +144,7 @@ def _other_kind(start: bytes, name: str) -> str:
             return kind
     if name.endswith(_NOT_TEXT):
         return ""
-    even, odd = start[::2].count(0), start[1::2].count(0)  # of UTF-16, one of them are the zeros of Latin letters
-    has_zeros = max(even, odd) > len(start) / 8 and min(even, odd) < max(even, odd) / 4
-    if has_zeros or start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`"
     controls = sum(byte < 32 and byte not in b"\t\n\f\r\x1b" for byte in start)
     if 0 in start or controls > 2 + len(start) / 50:
-        return "not text: it holds control bytes. If it is compressed, unpack it, or compress it as .gz"
+        return f"not text: it holds control bytes. If it is compressed, unpack it; it may also be {_UTF_16}"
     return ""

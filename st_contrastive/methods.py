@@ -19,8 +19,7 @@ class Method:
         name: as ``st-contrastive train --loss`` takes it; the loss is in ``st_contrastive/losses/<name>.py``.
         title: as tables show it.
         loss: the class there.
-        builder: stem of the functions in ``st_contrastive.inputs``: "conisi" of ``conisi_examples`` and
-            ``conisi_dataset``.
+        builder: stem of the function in ``st_contrastive.inputs``: "conisi" of ``conisi_dataset``.
         columns: text columns that the loss can take, as the builder names them. The first is always needed.
         pooling: what an encoder without a pooling of its own gets: as the paper evaluates.
         checkpoints: arguments of the loss that take another checkpoint.
@@ -48,18 +47,10 @@ class Method:
         return getattr(place, self.loss)  # type: ignore[no-any-return]
 
     @property
-    def examples(self) -> Callable[..., Any]:
-        """The builder of InputExamples for ``fit``."""
-        return _attribute("inputs", f"{self.builder}_examples")  # type: ignore[no-any-return]
-
-    @property
     def dataset(self) -> Callable[..., Any]:
-        """The builder of a Dataset for the Trainer."""
-        return _attribute("inputs", f"{self.builder}_dataset")  # type: ignore[no-any-return]
-
-
-def _attribute(room: str, name: str) -> Any:
-    return getattr(import_module(f"st_contrastive.{room}"), name)
+        """The builder of its Dataset."""
+        inputs = import_module("st_contrastive.inputs")
+        return getattr(inputs, f"{self.builder}_dataset")  # type: ignore[no-any-return]
 
 
 def find_method(name: str) -> Method:

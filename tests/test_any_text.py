@@ -59,25 +59,25 @@ def texts():
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_builders_keep_every_row_as_it_is(texts, name):
-    examples, dataset = METHODS[name].examples, METHODS[name].dataset
     reversed_texts = texts[::-1]
     for columns in ([texts], [texts, reversed_texts]):
-        assert [example.texts for example in examples(*columns)] == [list(row) for row in zip(*columns, strict=True)]
-        data = dataset(*columns)
+        data = METHODS[name].dataset(*columns)
+        rows = [list(row) for row in zip(*columns, strict=True)]
+        assert [example.texts for example in stc.input_examples(data)] == rows
         assert [data[column][:] for column in data.column_names] == columns
 
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_half_a_surrogate_pair_is_named_with_its_remedy(texts, name):
     spoilt, places = with_halves(texts)
-    for build in (METHODS[name].examples, METHODS[name].dataset):
-        with pytest.raises(ValueError, match=rf"^sentences\[{places[0]}\] .* text\.encode") as info:
-            build(spoilt)
-        assert len(str(info.value)) < 400
-        with pytest.raises(ValueError, match=rf"\[{places[0]}\]"):
-            build(texts, spoilt)
+    build = METHODS[name].dataset
+    with pytest.raises(ValueError, match=rf"^sentences\[{places[0]}\] .* text\.encode") as info:
+        build(spoilt)
+    assert len(str(info.value)) < 400
+    with pytest.raises(ValueError, match=rf"\[{places[0]}\]"):
+        build(texts, spoilt)
     repaired = [mended(text) for text in spoilt]
-    assert METHODS[name].dataset(repaired)["sentence"][:] == repaired
+    assert build(repaired)["sentence"][:] == repaired
     with pytest.raises(ValueError, match=r"constructed\[1\] holds half"):
         stc.conisi_dataset(["a", "b"], lambda text, rng: "\ud83d" if text == "b" else text)
 
@@ -160,7 +160,7 @@ def test_the_trainer_and_fit_take_any_text(texts, build, tmp_path, monkeypatch):
     loss = stc.ConIsILoss(model, strategy="given")
     SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
     model.save_pretrained("out")  # with a card that shows some of the rows
-    loader = DataLoader(stc.text_examples(texts), batch_size=50)
+    loader = DataLoader(stc.input_examples(stc.text_dataset(texts)), batch_size=50)
     model.fit(train_objectives=[(loader, stc.SimCSELoss(model))], epochs=1, warmup_steps=0, output_path="fit",
               show_progress_bar=False)  # fmt: skip
     assert all(parameter.isfinite().all() for parameter in model.parameters())

@@ -56,17 +56,17 @@ def encoder(folder, sentences):
 
 
 def losses(model):
-    yield stc.SimCSELoss(model), stc.text_examples(MANDARIN)
-    yield stc.ConIsILoss(model, strategy="subword", replacement_rate=0.5), stc.conisi_examples(MANDARIN)
-    given = stc.conisi_examples(MANDARIN, RandomDeletion(0.3))
-    assert all(0 < len(row.texts[1]) <= len(row.texts[0]) for row in given)
+    yield stc.SimCSELoss(model), stc.text_dataset(MANDARIN)
+    yield stc.ConIsILoss(model, strategy="subword", replacement_rate=0.5), stc.conisi_dataset(MANDARIN)
+    given = stc.conisi_dataset(MANDARIN, RandomDeletion(0.3))
+    assert all(0 < len(row["constructed"]) <= len(row["sentence"]) for row in given)
     yield stc.ConIsILoss(model, strategy="given"), given
-    yield stc.TwinsLoss(model), stc.twins_examples(MANDARIN, CANTONESE)
+    yield stc.TwinsLoss(model), stc.twins_dataset(MANDARIN, CANTONESE)
     own = tokenizer(CANTONESE)
     fraternal = stc.FraternalEmbedding(own, torch.randn(len(own), 8), model)
     assert fraternal.alignment.shared_tokens == len(set("".join(CANTONESE)) & set("".join(MANDARIN))) + len(SPECIALS)
-    yield stc.TwinsLoss(model, fraternal=fraternal), stc.twins_examples(MANDARIN, CANTONESE, fraternal=fraternal)
-    yield stc.InfoCSELoss(model, extra_layers=1), stc.text_examples(MANDARIN)
+    yield stc.TwinsLoss(model, fraternal=fraternal), stc.twins_dataset(MANDARIN, CANTONESE, fraternal=fraternal)
+    yield stc.InfoCSELoss(model, extra_layers=1), stc.text_dataset(MANDARIN)
 
 
 def test_every_loss_trains_on_characters(tmp_path, monkeypatch):
@@ -74,9 +74,9 @@ def test_every_loss_trains_on_characters(tmp_path, monkeypatch):
     model = encoder(tmp_path / "zh", MANDARIN)
     assert model.tokenizer.tokenize("下雨了。") == ["下", "雨", "了", "。"]
     trained = 0
-    for loss, examples in losses(model):
+    for loss, dataset in losses(model):
         before = model[0].model.encoder.layer[0].attention.self.query.weight.detach().clone()
-        loader = DataLoader(examples, batch_size=3)
+        loader = DataLoader(stc.input_examples(dataset), batch_size=3)
         model.fit(train_objectives=[(loader, loss)], warmup_steps=0, show_progress_bar=False)
         assert not torch.equal(before, model[0].model.encoder.layer[0].attention.self.query.weight)
         assert all(parameter.isfinite().all() for parameter in model.parameters())

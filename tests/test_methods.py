@@ -25,7 +25,6 @@ def test_what_a_method_names_is_there(method, sentences):
     assert set(method.checkpoints) <= inspect.signature(method.loss_class).parameters.keys()
     assert method.pooling in ("cls", "mean")
     assert method.dataset(sentences).column_names == ["sentence"]
-    assert [example.texts for example in method.examples(sentences)] == [[text] for text in sentences]
     if len(method.columns) == 2:
         columns = [sentences, [text[::-1] for text in sentences]]
         dataset = method.dataset(*columns)

@@ -53,7 +53,7 @@ def start(build, sentences, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_fit(start, tmp_path, name):
     run = start(name)
-    loader = DataLoader(run.method.examples(*run.texts), batch_size=4, shuffle=True)
+    loader = DataLoader(stc.input_examples(run.method.dataset(*run.texts)), batch_size=4, shuffle=True)
     run.model.fit(train_objectives=[(loader, run.loss)], output_path=str(tmp_path / "out"), **FIT_OPTIONS)
     run.assert_trained()
     found = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(run.texts[0])
@@ -90,7 +90,7 @@ def test_trainer_with_evaluation_between(start, tmp_path, name):
 @pytest.mark.parametrize("name", ["infocse", "simcse"])
 def test_old_fit(start, tmp_path, name):
     run = start(name)
-    loader = DataLoader(run.method.examples(*run.texts), batch_size=4)
+    loader = DataLoader(stc.input_examples(run.method.dataset(*run.texts)), batch_size=4)
     run.model.old_fit(train_objectives=[(loader, run.loss)], output_path=str(tmp_path / "out"), **FIT_OPTIONS)
     run.assert_trained()
 
@@ -150,8 +150,11 @@ def test_several_losses_in_one_fit(build, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = build()
     objectives = [
-        (DataLoader(stc.text_examples(sentences), batch_size=4), stc.SimCSELoss(model)),
-        (DataLoader(stc.twins_examples(sentences, sentences[::-1]), batch_size=4), stc.TwinsLoss(model)),
+        (DataLoader(stc.input_examples(data), batch_size=4), loss)
+        for data, loss in (
+            (stc.text_dataset(sentences), stc.SimCSELoss(model)),
+            (stc.twins_dataset(sentences, sentences[::-1]), stc.TwinsLoss(model)),
+        )
     ]
     before = model[0].model.encoder.layer[0].attention.self.query.weight.detach().clone()
     model.fit(train_objectives=objectives, epochs=1, warmup_steps=0, show_progress_bar=False)

@@ -74,7 +74,7 @@ def names(text: str) -> list[str]:
 def run(args: argparse.Namespace) -> int:
     """Score the models, print the scores and write them."""
     from st_contrastive.cli._models import load_model
-    from st_contrastive.evaluation import EvaluationDataError, Report, compare, plot, write
+    from st_contrastive.evaluation import Report, compare, plot, write
     from st_contrastive.evaluation.report import short_names
 
     for option in ("json", "plot"):
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
             try:
                 for score in scorers:
                     parts.append(score(model, name=model_name, batch_size=args.batch_size))
-            except (EvaluationDataError, ImportError, KeyError, OSError) as error:  # the other suites' scores are kept
+            except (ImportError, KeyError, OSError, ValueError) as error:  # the other suites' scores are kept
                 failed.append(f"--{option}: {first_line(error)}")
         settings |= {str(part.settings["suite"]): part.settings for part in parts}
         scores = tuple(score for part in parts for score in part.scores)

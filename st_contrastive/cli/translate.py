@@ -20,12 +20,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--column", type=name, metavar="NAME", help="column of --data that holds the texts")
     parser.add_argument("--output", required=True, type=name, metavar="FILE", help="a .jsonl file")
     parser.add_argument(
-        "--languages",
-        nargs=2,
-        metavar=("FROM", "TO"),
-        help="source and target as the model names them, such as en de or eng_Latn deu_Latn",
+        "--prefix",
+        metavar="TEXT",
+        help="text before each sentence, by which a model of several languages is told which",
     )
-    parser.add_argument("--prefix", metavar="TEXT", help="text that the model expects before each sentence")
     parser.add_argument("--batch_size", type=whole, default=32, metavar="N", help="sentences at a time; default: 32")
     parser.add_argument("--max_length", type=whole, default=128, metavar="N", help="tokens per sentence; default: 128")
     parser.add_argument("--beams", type=whole, default=1, metavar="N", help="beam width; default: 1")
@@ -35,18 +33,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Translate the sentences that are not in the output yet."""
-    from st_contrastive.inputs import load_sentences, translate_corpus
+    from st_contrastive.inputs import Translator, load_sentences, translate_corpus
 
-    with user_error(OSError, RuntimeError, ValueError):
-        path = translate_corpus(
-            load_sentences(args.data, column=args.column)["sentence"],
-            args.output,
-            args.model,
-            languages=args.languages,
-            prefix=args.prefix,
-            batch_size=args.batch_size,
-            max_length=args.max_length,
-            num_beams=args.beams,
-        )
+    with user_error(ImportError, OSError, RuntimeError, ValueError):
+        sentences = load_sentences(args.data, column=args.column)["sentence"]
+        options = {"batch_size": args.batch_size, "max_length": args.max_length, "num_beams": args.beams}
+        path = translate_corpus(sentences, args.output, Translator(args.model, prefix=args.prefix, **options))
     print(f"Translations in {path}. Train on them: st-contrastive train --loss twins --translations {path} ...")
     return 0

@@ -164,7 +164,7 @@ class FraternalEmbedding(nn.Module):
         if labels is None or labels.ndim != 2 or labels.is_floating_point():
             raise ValueError(
                 f"The labels are not translations (shape {getattr(labels, 'shape', None)}). A loss with a fraternal "
-                "embedding needs data from twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
+                "embedding needs data from twins_dataset(sentences, translations=..., fraternal=...)."
             )
         labels = labels.to(self.weight.device)
         ids = labels[:, 1:]

@@ -1,6 +1,5 @@
 """Scores anything with ``encode``."""
 
-from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder
 from st_contrastive.evaluation.bm25 import BM25, mix
 from st_contrastive.evaluation.corpus import CorpusEvaluator
@@ -16,7 +15,7 @@ from st_contrastive.evaluation.titles import TitleAgreement, title_agreement
 from st_contrastive.evaluation.transfer import evaluate_transfer, read_transfer
 
 __all__ = [
-    "BM25", "Comparison", "CorpusEvaluator", "Encoder", "EvaluationDataError", "Judgement", "Report", "STSEvaluator",
+    "BM25", "Comparison", "CorpusEvaluator", "Encoder", "Judgement", "Report", "STSEvaluator",
     "STSPairs", "Score", "TitleAgreement", "compare", "compare_paired", "evaluate_geometry",
     "evaluate_in_domain_retrieval", "evaluate_information", "evaluate_mteb", "evaluate_sts", "evaluate_transfer", "mix",
     "plot", "read_sts", "read_transfer", "sts_sets", "sts_spearman", "title_agreement", "write",

@@ -2,34 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-
-import datasets
-
-from st_contrastive._checks import first_line
-
-_SPLIT_NAMES = {"dev": ("dev", "validation", "trial")}
-_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".csv", ".tsv", ".parquet")
-
-
-class EvaluationDataError(ValueError):
-    """A data file or folder can't be used."""
-
-
-@contextmanager
-def reading() -> Iterator[None]:
-    """Give a reader's errors as EvaluationDataError, and hide its progress bars: many small files are read."""
-    shown = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bars()
-    try:
-        yield
-    except (OSError, TypeError, ValueError) as error:
-        raise EvaluationDataError(first_line(error)) from error
-    finally:
-        if shown:
-            datasets.enable_progress_bars()
 
 
 def set_folders(folder: str | Path, order: Sequence[str]) -> list[Path]:
@@ -40,7 +14,6 @@ def set_folders(folder: str | Path, order: Sequence[str]) -> list[Path]:
 
 
 def split_file(folder: Path, split: str) -> Path | None:
-    """The file of a split in a set's folder; None if there is none."""
-    names = _SPLIT_NAMES.get(split, (split,))
-    paths = (folder / f"{name}{ending}" for name in names for ending in _ENDINGS)
-    return next((path for path in paths if path.is_file()), None)
+    """The file of a split in a set's folder, whatever its ending; None if there is none."""
+    names = ("dev", "validation", "trial") if split == "dev" else (split,)
+    return next((path for name in names for path in sorted(folder.glob(f"{name}.*"))), None)

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
@@ -61,12 +60,12 @@ def evaluate_geometry(
             SimCSE's 4 of 5.
 
     Raises:
-        EvaluationDataError: no pair has a higher score.
+        ValueError: no pair has a higher score.
     """
     threshold = 0.8 * max(pairs.scores) if above_score is None else above_score
     same = [row for row, score in enumerate(pairs.scores) if score > threshold + 1e-6]  # 0.8 in float32 is above 0.8
     if not same:
-        raise EvaluationDataError(f"No pair has a gold score above above_score={threshold}: lower it.")
+        raise ValueError(f"No pair has a gold score above above_score={threshold}: lower it.")
     sentences = list(dict.fromkeys((*pairs.first, *pairs.second)))
     array = encoded(model, sentences, batch_size=batch_size)
     vectors, rows = torch.from_numpy(array.astype(np.float64)), {text: row for row, text in enumerate(sentences)}

@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from st_contrastive._checks import require_number
+from st_contrastive._arguments import Positive, checked
 from st_contrastive._random import fixed_seed
-from st_contrastive.evaluation._data import EvaluationDataError
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
 from st_contrastive.objectives import info_nce
 
 
+@checked
 def evaluate_information(
     model: Encoder,
     pairs: STSPairs,
     *,
     loss: Any = None,
     translated: tuple[Sequence[str], Sequence[str]] | None = None,
-    temperature: float = 0.05,
+    temperature: Positive = 0.05,
     min_score: float | None = None,
     name: str = "model",
     task: str = "stsb",
@@ -55,17 +55,16 @@ def evaluate_information(
             "highest similarity score 5.0" on the STS Benchmark.
 
     Raises:
-        EvaluationDataError: no pair has the score, or there are fewer translations than such pairs.
-        ValueError: only one of ``loss`` and ``translated`` is given.
+        ValueError: no pair has the score, there are fewer translations than such pairs, or only one of ``loss`` and
+            ``translated`` is given.
     """
-    require_number("temperature", temperature, above=0)
     if (loss is None) != (translated is None):
         raise ValueError("loss makes the fraternal twins from translated: give both, or neither.")
     least, same = pairs.positives(min_score)
     first, second = ([side[row] for row in same] for side in (pairs.first, pairs.second))
     columns = [first] if translated is None else [list(side[: len(same)]) for side in translated]
     if min(map(len, columns)) < len(same):
-        raise EvaluationDataError(f"translated holds fewer sentences than the task has pairs, {len(same):,}.")
+        raise ValueError(f"translated holds fewer sentences than the task has pairs, {len(same):,}.")
     vectors = encoded(model, [*first, *second], batch_size=batch_size)
     own = torch.from_numpy(vectors)
     views = {"task-information": (own[: len(same)], own[len(same) :])}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from st_contrastive.evaluation._data import EvaluationDataError
+from st_contrastive._checks import import_extra
 from st_contrastive.evaluation.report import Report, Score
 
 
@@ -22,15 +22,12 @@ def evaluate_mteb(
 
     Raises:
         ImportError: mteb is not installed.
-        EvaluationDataError: ``tasks`` is empty.
+        ValueError: ``tasks`` is empty.
         KeyError: mteb has no task of a name.
     """
     if not tasks:
-        raise EvaluationDataError("tasks is empty: name one or more of mteb's tasks, such as 'STSBenchmark'.")
-    try:
-        import mteb
-    except ImportError as error:
-        raise ImportError("MTEB's tasks need mteb: pip install 'st_contrastive[eval]'.") from error
+        raise ValueError("tasks is empty: name one or more of mteb's tasks, such as 'STSBenchmark'.")
+    mteb = import_extra("mteb", "eval")
     chosen = [mteb.get_task(task) if isinstance(task, str) else task for task in tasks]
     options = {"cache": None, "show_progress_bar": False, "co2_tracker": False, **options}
     results = mteb.evaluate(model, chosen, encode_kwargs={"batch_size": batch_size}, **options)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from st_contrastive._checks import import_extra
 from st_contrastive._files import complete_file
 from st_contrastive.evaluation._encoding import Encoder
 from st_contrastive.evaluation.sts import STSPairs, similarities
@@ -24,15 +25,12 @@ def plot(path: str | Path, models: Mapping[str, Encoder], pairs: STSPairs, *, ba
     Raises:
         ImportError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("A plot needs matplotlib: pip install 'st_contrastive[plots]'.") from error
+    matplotlib = import_extra("matplotlib.figure", "plots")
     gold = np.asarray(pairs.scores)
     low, width = gold.min(), np.ptp(gold) / 5
     bands = np.clip((gold - low) // width, 0, 4)
     filled = np.unique(bands)
-    figure = Figure(figsize=(4 * len(models), 3.6), layout="constrained")
+    figure = matplotlib.Figure(figsize=(4 * len(models), 3.6), layout="constrained")
     axes = figure.subplots(1, len(models), squeeze=False)[0]
     for axis, (name, model) in zip(axes, models.items(), strict=True):
         cosines, _ = similarities(model, pairs, batch_size=batch_size)

@@ -34,7 +34,7 @@ def evaluate_in_domain_retrieval(
         min_score: lowest score of a pair that means the same; by default the highest of the set, InfoCSE's 5.
 
     Raises:
-        EvaluationDataError: no pair has that score.
+        ValueError: no pair has that score.
     """
     least, positive = pairs.positives(min_score)
     texts = np.asarray((*pairs.first, *pairs.second), dtype=object)

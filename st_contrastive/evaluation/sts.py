@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
 from st_contrastive._checks import warn
-from st_contrastive.evaluation._data import EvaluationDataError, reading, set_folders, split_file
+from st_contrastive.evaluation._data import set_folders, split_file
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs import load_graded_pairs
@@ -44,7 +44,7 @@ class STSPairs:
         least = max(self.scores) if min_score is None else min_score
         rows = [row for row, score in enumerate(self.scores) if score >= least]
         if not rows:
-            raise EvaluationDataError(f"No pair has a gold score of min_score={least} or more: lower it.")
+            raise ValueError(f"No pair has a gold score of min_score={least} or more: lower it.")
         return least, rows
 
 
@@ -56,13 +56,12 @@ def read_sts(source: str | Path | Dataset) -> STSPairs:
             "sentence-transformers/stsb", whose split "validation" is read; or "stsb", MTEB's copy of the same.
 
     Raises:
-        EvaluationDataError: the source can't be read, lacks a column, or all scores are equal.
+        OSError, ValueError: the source can't be read, lacks a column, or all scores are equal.
     """
-    with reading():
-        rows = load_graded_pairs(_STSB_ON_HUB if source == "stsb" else source)
+    rows = load_graded_pairs(_STSB_ON_HUB if source == "stsb" else source)
     pairs = STSPairs(tuple(rows["sentence1"]), tuple(rows["sentence2"]), tuple(rows["score"]))
     if len(set(pairs.scores)) < 2:
-        raise EvaluationDataError(f"{source} holds {len(pairs)} pair(s) of one gold score: a correlation needs two.")
+        raise ValueError(f"{source} holds {len(pairs)} pair(s) of one gold score: a correlation needs two.")
     return pairs
 
 
@@ -94,8 +93,7 @@ def sts_sets(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[s
         splits: which are wanted. The file of "dev" may also be called validation or trial.
 
     Raises:
-        OSError: there is no such folder.
-        EvaluationDataError: there is no such split, or a file can't be used.
+        OSError, ValueError: there is no such folder or split, or a file can't be used.
     """
     pairs = {
         (place.name, split): read_sts(path)
@@ -104,7 +102,7 @@ def sts_sets(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[s
         if (path := split_file(place, split)) is not None
     }
     if not pairs:
-        raise EvaluationDataError(f"{folder} holds no set, such as stsb, with a split of {', '.join(splits)}.")
+        raise ValueError(f"{folder} holds no set, such as stsb, with a split of {', '.join(splits)}.")
     return pairs
 
 
@@ -117,14 +115,10 @@ def evaluate_sts(
     batch_size: int = 64,
     progress: bool = False,
 ) -> Report:
-    """Score a model on every set in a folder.
-
-    Args:
-        folder: see :func:`sts_sets`.
-        splits: which splits are scored, if a set has them.
+    """Score a model on every set and split that :func:`sts_sets` finds in a folder.
 
     Raises:
-        OSError, EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
+        OSError, ValueError: the folder or a file can't be used. All files are read before anything is encoded.
     """
     from tqdm.auto import tqdm
 
@@ -152,9 +146,6 @@ class STSEvaluator(SentenceEvaluator):
     Args:
         pairs: the pairs, or what :func:`read_sts` reads. Never a test split: the checkpoint would be chosen on it.
         name: prefix of the metric's name.
-
-    Raises:
-        EvaluationDataError: the file can't be used.
     """
 
     def __init__(self, pairs: STSPairs | str | Path | Dataset, name: str = "stsb-dev", *, batch_size: int = 64) -> None:

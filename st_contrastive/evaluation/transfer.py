@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from st_contrastive._checks import require_texts
-from st_contrastive.evaluation._data import EvaluationDataError, reading, set_folders, split_file
+from st_contrastive.evaluation._data import set_folders, split_file
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs._tables import read_table
@@ -41,28 +40,32 @@ def read_transfer(folder: str | Path) -> dict[str, dict[str, TransferSplit]]:
     A task has a split "all", which is divided into folds; or "train", "test" and perhaps "dev".
 
     Raises:
-        EvaluationDataError: there is none, or a file can't be used.
+        ValueError: there is none, or a file can't be used.
     """
     tasks = {}
     for place in set_folders(folder, PAPERS_TASKS):
-        paths = {split: split_file(place, split) for split in ("all", "train", "dev", "test")}
-        if paths["all"] or (paths["train"] and paths["test"]):
-            tasks[place.name] = {split: _read(path) for split, path in paths.items() if path is not None}
+        paths = {split: path for split in ("all", "train", "dev", "test") if (path := split_file(place, split))}
+        if "all" in paths:
+            tasks[place.name] = {"all": _read(paths["all"])}
+        elif {"train", "test"} <= paths.keys():
+            tasks[place.name] = splits = {split: _read(path) for split, path in paths.items()}
+            for split, own in splits.items():
+                if unknown := {*own.labels} - {*splits["train"].labels}:
+                    raise ValueError(f"{paths[split]} has the label {min(unknown)!r}, and train has no row of it.")
     if not tasks:
-        raise EvaluationDataError(f"{folder} holds no task, such as mr/all.jsonl, or trec/train.jsonl and test.jsonl.")
+        raise ValueError(f"{folder} holds no task, such as mr/all.jsonl, or trec/train.jsonl and test.jsonl.")
     return tasks
 
 
 def _read(path: Path) -> TransferSplit:
-    with reading():
-        names = [name for name in ("text", "sentence1", "sentence2", "label") if name in read_table(path).column_names]
-        if names not in (["text", "label"], ["sentence1", "sentence2", "label"]):
-            raise ValueError(f"{path} must have the columns label, and text, or sentence1 and sentence2.")
-        table = read_table(path, names)  # as text, whatever the cells look like
-        texts = tuple(tuple(require_texts(f"{path}: {name}", table[name][:])) for name in names[:-1])
+    names = [name for name in ("text", "sentence1", "sentence2", "label") if name in read_table(path).column_names]
+    if names not in (["text", "label"], ["sentence1", "sentence2", "label"]):
+        raise ValueError(f"{path} must have the columns label, and text, or sentence1 and sentence2.")
+    table = read_table(path, names)  # as text, whatever the cells look like
+    texts = tuple(tuple(require_texts(f"{path}: {name}", table[name][:])) for name in names[:-1])
     labels = table["label"][:]
     if None in labels or len(set(labels)) < 2:
-        raise EvaluationDataError(f"{path}: label must hold two classes or more, and one for each row.")
+        raise ValueError(f"{path}: label must hold two classes or more, and one for each row.")
     return TransferSplit(texts, tuple(map(str, labels)))
 
 
@@ -90,10 +93,12 @@ def accuracy(data: dict[str, tuple[Any, Any]], *, folds: int = FOLDS, jobs: int 
     cuts = StratifiedKFold(folds, shuffle=True, random_state=SEED)
 
     def search(grid: tuple[float, ...], jobs: int) -> Any:
-        return GridSearchCV(classifier(), {"C": grid}, cv=cuts, refit=_best, n_jobs=jobs)
+        return GridSearchCV(classifier(), {"C": grid}, cv=cuts, refit=_best, n_jobs=jobs, error_score="raise")
 
     if "all" in data:
-        return float(np.mean(cross_val_score(search(REGULARISATION, 1), *data["all"], cv=cuts, n_jobs=jobs)))
+        chosen = search(REGULARISATION, 1)
+        scores = cross_val_score(chosen, *data["all"], cv=cuts, n_jobs=jobs, error_score="raise")
+        return float(np.mean(scores))
     if "dev" in data:
         tried = [classifier(C=strength).fit(*data["train"]) for strength in REGULARISATION]
         chosen = tried[_best({"mean_test_score": [one.score(*data["dev"]) for one in tried]})]
@@ -129,18 +134,14 @@ def evaluate_transfer(
         jobs: processes; -1 uses all cores.
 
     Raises:
-        OSError, EvaluationDataError: the folder or a file can't be used. All files are read before anything is encoded.
+        OSError, ValueError: the folder or a file can't be used. All files are read before anything is encoded.
     """
     from tqdm.auto import tqdm
 
     tasks = read_transfer(folder)
-    for task, splits in tasks.items():
-        _check_classes(task, splits, folds)
     scores: list[Score] = []
     notes: list[str] = []
     for task, splits in tqdm(tasks.items(), desc="transfer", disable=not progress):
-        if "all" in splits:
-            splits = {"all": splits["all"]}
         data = {
             split: (features(model, own, batch_size=batch_size), np.asarray(own.labels))
             for split, own in splits.items()
@@ -152,19 +153,3 @@ def evaluate_transfer(
         scores.append(Score(task, "test", "accuracy", value, len(splits[split].labels)))
         notes += collapse_notes(task, np.concatenate([vectors for vectors, _ in data.values()]))
     return Report(name, tuple(scores), {"suite": "transfer", "folds": folds, "seed": SEED}, tuple(notes))
-
-
-def _check_classes(task: str, splits: dict[str, TransferSplit], folds: int) -> None:
-    """Every fold needs a row of each class, inner folds of the rest included, and train a row of each class of test."""
-    split = "all" if "all" in splits else "train"
-    labels = splits[split].labels
-    counts = Counter(labels)
-    rare = min(counts, key=counts.__getitem__)
-    least = folds + 2 if split == "all" else 1 if "dev" in splits else folds
-    if counts[rare] < least:
-        raise EvaluationDataError(
-            f"{task}: {split} has {counts[rare]} row(s) of class {rare!r}, and folds={folds} needs {least} of each."
-        )
-    for other, own in splits.items():
-        if split == "train" and (unknown := set(own.labels) - set(labels)):
-            raise EvaluationDataError(f"{task}: {other} has the label {min(unknown)!r}, and train has no row of it.")

@@ -24,7 +24,6 @@ from st_contrastive._files import open_text, unpacked
 _BATCH = 250  # rows that are parsed at a time, as many as stay in a processor's cache
 _TABLE = 40  # batches of an Arrow table
 _SAMPLE = 100_000  # characters
-_LONGEST = 2**31 - 1  # characters of a field; the csv module's own limit is 131,072
 #: Names of columns that say which pairs belong together.
 LABEL = re.compile(
     r"(gold_?)?(labels?|scores?)|(is_?)?(duplicates?|paraphrases?|match|same)|similarity|(similarity|relatedness)_score",
@@ -54,6 +53,7 @@ class Delimited:
         with open_text(self.path) as file:
             lines = map(_with_doubled_quotes, file) if self.is_escaped else file
             quoting: Any = csv.QUOTE_MINIMAL if self.is_quoted else csv.QUOTE_NONE
+            csv.field_size_limit(2**31 - 1)  # characters; the module's own limit is 131,072
             reader = csv.reader(lines, delimiter=self.separator, quoting=quoting, strict=True)
             if self.has_heading:
                 _heading(reader)
@@ -69,7 +69,7 @@ class Delimited:
         with self.rows() as reader:
             while True:
                 batch: list[list[str]] | None = None
-                with _long_fields(), suppress(csv.Error):
+                with suppress(csv.Error):
                     batch = list(islice(reader, _BATCH))
                 if batch == []:
                     return
@@ -87,26 +87,23 @@ class Delimited:
 
     def fault(self) -> str:
         """What is wrong with the first wrong row, and the remedy; "" if all are right."""
-        line = 0
-        with self.rows() as reader, _long_fields():
+        with self.rows() as reader:
+            line = reader.line_num + 1
             try:
-                while True:
-                    line = reader.line_num + 1
-                    row = next(reader, None)
-                    if row is None:
-                        return ""
+                for row in reader:
                     if self._is_wrong(row):
-                        break
+                        return (
+                            f"{self.path}, line {line}: the row has {len(row)} fields, and the heading "
+                            f"{len(self.names)} ({', '.join(self.names):.80}). Texts that hold {self.separator!r} or a "
+                            f"line break are to be quoted. {_REMEDY}"
+                        )
+                    line = reader.line_num + 1
             except csv.Error:
                 return (
                     f"{self.path}, line {line}: a double quote is not closed, or text follows a closing one; quotes "
                     f"inside a quoted text are doubled. {_REMEDY}"
                 )
-        return (
-            f"{self.path}, line {line}: the row has {len(row)} fields, and the heading {len(self.names)} "
-            f"({', '.join(self.names):.80}). Texts that hold {self.separator!r} or a line break are to be quoted. "
-            f"{_REMEDY}"
-        )
+        return ""
 
 
 def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimited:
@@ -122,18 +119,21 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimit
     separator = max(order, key=lambda each: len(next(csv.reader(lines[:1], delimiter=each), [])))
     is_quoted = suffix == ".csv" or separator != "\t"
     table = _with_heading(Delimited(path, separator, is_quoted))
+    other = None
     if is_quoted and _holds(path, b'\\"') and table.fault():
-        table = _unless_wrong(replace(table, is_escaped=True), table)
+        other = replace(table, is_escaped=True)
     elif not is_quoted and (_holds(path, b'""') or (_holds(path, b'\t"', b'\n"') and table.fault())):
-        table = _unless_wrong(replace(table, is_quoted=True), table)  # most .tsv quote nothing, and some as .csv do
+        other = replace(table, is_quoted=True)  # most .tsv quote nothing, and some as .csv do
+    if other is not None and not (other := _with_heading(other)).fault():
+        table = other
     named = {*table.names} in ({*pair}, {"sentence", "translation"})
     if pair and suffix != ".csv" and len(table.names) == 2 and not named:
         table = replace(table, names=tuple(pair), has_heading=False)
     return table
 
 
-def table_features(table: Delimited, texts: Sequence[str], numbers: Sequence[str] = ()) -> Features:
-    """Types of a table's columns: string, float64 or, if a column is not read, null.
+def table_features(table: Delimited, texts: Sequence[str]) -> Features:
+    """Types of a table's columns: string or, if a column is not read, null.
 
     Without names of its columns, those with other cells than numbers are texts.
     """
@@ -141,7 +141,7 @@ def table_features(table: Delimited, texts: Sequence[str], numbers: Sequence[str
     if columns is None:
         raise ValueError(f"{table.path} has no row below its heading, {', '.join(table.names)!r:.80}.")
     names = table.names
-    if texts and {*texts, *numbers} <= {*names}:
+    if texts and {*texts} <= {*names}:
         read = [name for name in names if name in texts or LABEL.fullmatch(name)]
     else:
         of_texts = [any(cell and not _NUMBER.fullmatch(cell) for cell in column) for column in columns]
@@ -157,8 +157,7 @@ def table_features(table: Delimited, texts: Sequence[str], numbers: Sequence[str
                 f"{table.path}: its first row is read as the heading, and the texts of the column {read[0]!r}. If this "
                 "is a text too, put a line with the column's name above it."
             )
-    kinds = {name: "float64" if name in numbers else "string" if name in read else "null" for name in names}
-    return Features({name: Value(kind) for name, kind in kinds.items()})
+    return Features({name: Value("string" if name in read else "null") for name in names})
 
 
 def read_delimited(tables: Sequence[Delimited], features: Features, key: str, streaming: bool) -> Any:
@@ -201,19 +200,12 @@ class _Builder(datasets.ArrowBasedBuilder):  # type: ignore[misc]
 
 
 def _array(column: tuple[str, ...], kind: pa.DataType) -> pa.Array:
-    if pa.types.is_null(kind):
-        return pa.nulls(len(column))
-    if pa.types.is_floating(kind):
-        return pa.array([float(cell) if cell else None for cell in column], kind)
-    if "\\N" in column:  # as databases write what is missing
-        column = tuple(cell if cell != "\\N" else "" for cell in column)
-    return pa.array(column, kind)
+    return pa.nulls(len(column)) if pa.types.is_null(kind) else pa.array(column, kind)
 
 
 def _heading(reader: Any) -> list[str]:
     """The first row that is not blank, nor a spreadsheet's line "sep=;"."""
-    with _long_fields():
-        return next((row for row in reader if "".join(row).strip() and not row[0].startswith("sep=")), [])
+    return next((row for row in reader if "".join(row).strip() and not row[0].startswith("sep=")), [])
 
 
 def _with_heading(table: Delimited) -> Delimited:
@@ -230,18 +222,12 @@ def _with_heading(table: Delimited) -> Delimited:
     return replace(table, names=tuple(names))
 
 
-def _unless_wrong(table: Delimited, other: Delimited) -> Delimited:
-    """A table if all its rows are right, and otherwise the other one."""
-    table = _with_heading(table)
-    return other if table.fault() else table
-
-
 def _holds(path: Path, *parts: bytes) -> bool:
     """Whether a file has one of these pairs of bytes."""
     with unpacked(path) as (_, file):
         last = b""
         while block := file.read(2**16):
-            if any(part in block or part == last + block[:1] for part in parts):
+            if any(part in last + block for part in parts):
                 return True
             last = block[-1:]
     return False
@@ -255,13 +241,3 @@ def _with_doubled_quotes(line: str) -> str:
 def _unescaped(match: re.Match[str]) -> str:
     count, end = len(match[1]), match[2]
     return "\\" * (count // 2) + ('""' if end == '"' and count % 2 else end)
-
-
-@contextmanager
-def _long_fields() -> Iterator[None]:
-    """Lift the csv module's limit on a field's length, which holds for the whole process."""
-    before = csv.field_size_limit(_LONGEST)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import errno
 import glob
 import os
 import re
@@ -27,16 +26,11 @@ _KINDS = {
     ".jsonlines": "json", ".jl": "json", ".parquet": "parquet",
 }  # fmt: skip
 _EXTRACT = "Extract the texts into a .txt, one a line, or a .csv, or give them as a list of strings."
-#: Endings that are not read, and the remedy. A file of any other ending is read line by line.
-_NOT_READ = dict.fromkeys(
+#: Endings that are not read. A file of any other ending is read line by line.
+_NOT_READ = frozenset(
     ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow .orc "
-    ".feather .avro .pkl .pickle .db .sqlite .npy .conllu .ipynb .yaml .yml .zip".split(),
-    _EXTRACT,
-) | dict.fromkeys(
-    ".tar .tgz .tbz .txz .7z .rar .zst .zstd .lz4 .br .z .lz .lzma .lzo .sz .snappy".split(),
-    "If it is compressed, unpack it, or compress it as .gz.",
+    ".feather .avro .pkl .pickle .db .sqlite .npy .conllu .ipynb .yaml .yml .zip".split()
 )
-_ONE_TEXT = "A row is to hold one text in each column: datasets' map makes such a Dataset."
 _SPLIT = re.compile(r"(train|test|dev|val|valid|validation|eval|trial)([-_]?\d.*)?", re.IGNORECASE)
 _NAME = "let its name end in {}, and say with column=... which column holds the sentences."
 #: By the kind of a file: what most of its lines may not be, and the remedy.
@@ -58,7 +52,6 @@ def read_table(
     source: Source,
     columns: Sequence[str] = (),
     *,
-    numbers: Sequence[str] = (),
     heading: bool = True,
     split: str = "train",
     streaming: bool = False,
@@ -66,8 +59,7 @@ def read_table(
     """The source of :func:`~st_contrastive.inputs.load_sentences` as a Dataset or, with ``streaming``, IterableDataset.
 
     Args:
-        columns, numbers: the columns of text and of numbers to read of a CSV; all where both are empty. Other kinds of
-            files are read whole.
+        columns: those to read of a CSV, as texts; without them, all of texts. Other kinds of files are read whole.
         heading: False if a .tsv of two columns may have none: its columns are then ``columns``.
         split: of a name on the hub or a saved DatasetDict.
     """
@@ -101,7 +93,7 @@ def read_table(
             _require_kind(file)
             if kind == "csv":
                 table = open_delimited(file, _suffix(file), () if heading else columns)
-                features = table_features(table, columns, numbers)
+                features = table_features(table, columns)
                 tables.setdefault(str(features), (features, []))[1].append(table)
     with naming(name):
         if kind == "csv":
@@ -146,23 +138,19 @@ def naming(name: str) -> Iterator[None]:
         yield
     except (DatasetGenerationError, csv.Error, ValueError, OSError, EOFError) as error:
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
-        if isinstance(cause, UnicodeDecodeError):
-            byte = bytes(cause.object[cause.start : cause.start + 1])
-            raise ValueError(
-                f"{name} is not UTF-8 text: byte {byte.hex()} is {byte.decode('latin1')!r} in Latin-1. Convert it with "
-                "`iconv -f latin1 -t utf-8`, naming the encoding that it has."
-            ) from error
-        own = (name, os.path.abspath(name))
-        elsewhere = isinstance(cause, OSError) and cause.filename and not str(cause.filename).startswith(own)
-        if elsewhere or getattr(cause, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
+        is_of_file = str(getattr(cause, "filename", None)).startswith((name, os.path.abspath(name)))
+        if is_of_file or str(cause).startswith(name):  # it says all already
+            raise cause from None
+        if getattr(cause, "errno", None) is not None:
             raise OSError(
                 f"The cache of the datasets library, {datasets.config.HF_DATASETS_CACHE}, can't be written: "
                 f"{first_line(cause)}. Set the environment variable HF_DATASETS_CACHE to a folder with room."
             ) from error
-        if str(cause).startswith(name):  # says all already
-            raise (cause if isinstance(error, DatasetGenerationError) else error) from None
-        hub = " For options of a data set on the hub, give the Dataset that datasets.load_dataset returns."
-        remedy = "" if os.path.exists(name) else hub
+        remedy = ""
+        if isinstance(cause, UnicodeDecodeError):
+            remedy = " It is not UTF-8: convert it with `iconv -f latin1 -t utf-8`, naming the encoding that it has."
+        elif not os.path.exists(name):
+            remedy = " For options of a data set on the hub, give the Dataset that datasets.load_dataset returns."
         raise ValueError(f"source {name} can't be read: {first_line(cause).rstrip('.!')}.{remedy}") from error
 
 
@@ -180,31 +168,33 @@ def column_types(table: Any) -> dict[str, str]:
     return {name: _type_name(kind) for name, kind in table.features.items()}
 
 
-def found_columns(table: Any) -> str:
-    """The names of a table's columns that are not empty, and the types of those that are no text."""
-    texts, kinds = text_columns(table), column_types(table)
-    found = [name if name in texts else f"{name} ({kind})" for name, kind in kinds.items() if kind != "null"]
-    return ", ".join(found) or "empty ones"
-
-
 def _type_name(kind: Any) -> str:
     item = getattr(kind, "feature", None)
     return f"list of {_type_name(item)}" if item is not None else str(getattr(kind, "dtype", type(kind).__name__))
 
 
-def text_column(table: Any, column: str | None, name: str) -> str:
-    """The column to read: ``column``, or the only one of text."""
-    columns, kinds = text_columns(table), column_types(table)
-    lists = [each for each, kind in kinds.items() if kind == "list of string"]
+def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> str:
+    """The column to read: ``column``, or the only one of text. The remedy is for a table that has others."""
+    columns = text_columns(table)
+    has_lists = "list of string" in column_types(table).values()
     if column in columns:
         return column
-    if column is None and len(columns) == 1 and not lists:
+    if column is None and len(columns) == 1 and not has_lists:
         return columns[0]
     given = "" if column is None else f"column={column!r}: "
-    if not columns:
-        raise ValueError(f"{given}{name} has no column of text, only {found_columns(table)}. {_ONE_TEXT}")
-    remedy = f"Name one, such as column={columns[0]!r}; load_pairs(source, columns=...) reads two."
-    raise ValueError(f"{given}{name} holds {found_columns(table)}. {_ONE_TEXT if lists else remedy}")
+    if not columns or has_lists:
+        remedy = "A row is to hold one text in each column: datasets' map makes such a Dataset."
+    elif not remedy:
+        remedy = f"Name one, such as column={columns[0]!r}; load_pairs(source, columns=...) reads two."
+    holds = "holds" if columns else "has no column of text, only"
+    raise ValueError(f"{given}{name} {holds} {_found_columns(table)}. {remedy}")
+
+
+def _found_columns(table: Any) -> str:
+    """The names of a table's columns that are not empty, and the types of those that are no text."""
+    texts, kinds = text_columns(table), column_types(table)
+    found = [name if name in texts else f"{name} ({kind})" for name, kind in kinds.items() if kind != "null"]
+    return ", ".join(found) or "empty ones"
 
 
 def _fault_of_lines(lines: list[str], kind: str) -> str:
@@ -234,7 +224,7 @@ def _require_kind(path: Path) -> None:
     """Refuse a file that is not of the kind which its name's ending says."""
     suffix = _suffix(path)
     if suffix in _NOT_READ:
-        raise ValueError(f"{path} ends in {suffix}, which is not read. {_NOT_READ[suffix]}")
+        raise ValueError(f"{path} ends in {suffix}, which is not read. {_EXTRACT}")
     require_plain_file(path)
     kind = _KINDS.get(suffix, "text")
     if kind in _WRONG_LINES:

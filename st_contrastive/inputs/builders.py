@@ -1,10 +1,11 @@
-"""Builders of training data: InputExamples for ``model.fit``, Datasets for the Trainer."""
+"""Builders of training data: Datasets for the Trainer, and their rows as InputExamples for ``model.fit``."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,8 +22,10 @@ Sentences: TypeAlias = Iterable[str] | Dataset
 Second: TypeAlias = Iterable[str] | Callable[[str, random.Random], str]
 
 
-def text_examples(sentences: Sentences, other: Second | None = None, *, seed: int = 42) -> list[InputExample]:
-    """Examples for ``model.fit``, for all losses that need nothing but sentences.
+def text_dataset(sentences: Sentences, other: Second | None = None, *, seed: int = 42) -> Dataset:
+    """A Dataset for the Trainer with the columns ``sentence`` and, if given, ``other``.
+
+    What a function makes of a Dataset that is on disk is on disk too, and the same in each epoch.
 
     Args:
         sentences: the sentences, or a Dataset with the column ``sentence`` and perhaps the second one.
@@ -31,69 +34,53 @@ def text_examples(sentences: Sentences, other: Second | None = None, *, seed: in
         seed: with the row's number, seeds the random generator that the function gets.
 
     Example:
-        >>> text_examples(["A cat sleeps."], lambda text, rng: text + " Sleeps.")[0].texts
-        ['A cat sleeps.', 'A cat sleeps. Sleeps.']
-    """
-    return _examples(_data(sentences, "other", other, seed))
-
-
-def text_dataset(sentences: Sentences, other: Second | None = None, *, seed: int = 42) -> Dataset:
-    """A Dataset for the Trainer with the columns ``sentence`` and, if given, ``other``.
-
-    The arguments are those of :func:`text_examples`. What a function makes of a Dataset that is on disk is on disk too.
-    ``dataset.set_transform(lambda rows: {**rows, "other": [augment(text, rng) for text in rows["sentence"]]})`` makes
-    it anew in each epoch.
+        >>> text_dataset(["A cat sleeps."], lambda text, rng: text + " Sleeps.")[0]
+        {'sentence': 'A cat sleeps.', 'other': 'A cat sleeps. Sleeps.'}
     """
     return _data(sentences, "other", other, seed)
 
 
-def conisi_examples(sentences: Sentences, constructed: Second | None = None, *, seed: int = 42) -> list[InputExample]:
-    """Examples of ConIsILoss for ``model.fit``.
-
-    The arguments are those of :func:`text_examples`, but for ``constructed``: for strategy "given", the constructed
-    sentence of each, or a function that makes it, such as ``AntonymReplacement()`` (ConIsI-o2). If it equals its
-    sentence, the loss takes another sentence of the batch. With None the loss constructs the sentences itself.
-    """
-    return _examples(_data(sentences, "constructed", constructed, seed))
-
-
 def conisi_dataset(sentences: Sentences, constructed: Second | None = None, *, seed: int = 42) -> Dataset:
-    """As :func:`text_dataset`, with the column ``constructed``; the arguments are those of :func:`conisi_examples`."""
-    return _data(sentences, "constructed", constructed, seed)
-
-
-def twins_examples(
-    sentences: Sentences, translations: Iterable[str] | None = None, *, fraternal: Any = None
-) -> list[InputExample]:
-    """Examples of TwinsLoss for ``model.fit``.
+    """As :func:`text_dataset`, with the column ``constructed``, for ConIsILoss with strategy "given".
 
     Args:
-        sentences: as for :func:`text_examples`, or what :func:`load_translations` returns.
-        translations: the translation of each sentence. None gives one column, for identical twins and the queue only.
-        fraternal: the FraternalEmbedding of the loss. It tokenises the translations here, once, into the label of each
-            example. With None they are a second text column, which the model's own tokenizer reads.
+        constructed: the constructed sentence of each, or a function that makes it, such as ``AntonymReplacement()``
+            (ConIsI-o2). If it equals its sentence, the loss takes another sentence of the batch.
     """
-    data = twins_dataset(sentences, translations, fraternal=fraternal)
-    if fraternal is None:
-        return _examples(data)
-    labels: Iterable[Any] = map(np.array, data["label"])
-    return [InputExample(texts=[text], label=label) for text, label in zip(data["sentence"], labels, strict=True)]
+    return _data(sentences, "constructed", constructed, seed)
 
 
 def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = None, *, fraternal: Any = None) -> Dataset:
     """As :func:`text_dataset`, with the column ``translation`` or, with ``fraternal``, its token ids as ``label``.
 
-    The arguments are those of :func:`twins_examples`.
+    Args:
+        sentences: as for :func:`text_dataset`, or what :func:`load_translations` returns.
+        translations: the translation of each sentence. None gives one column, for identical twins and the queue only.
+        fraternal: the FraternalEmbedding of the loss, which tokenises the translations here, once. With None the
+            model's own tokenizer reads them.
     """
     data = _data(sentences, "translation", translations)
     if fraternal is None:
         return data
-    if "translation" not in data.column_names:
-        raise ValueError("fraternal reads translations, and there are none: give translations=..., or no fraternal.")
     batches = data.select_columns("translation").iter(1000)
     labels = [fraternal.encode_labels(batch["translation"]) for batch in batches]
     labelled = data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
     return set_reading(labelled, get_reading(data))
+
+
+def input_examples(dataset: Dataset) -> list[InputExample]:
+    """The rows of a Dataset for ``model.fit``. The column ``label``, if there is one, is the examples' label.
+
+    Example:
+        >>> input_examples(text_dataset(["A cat sleeps."], ["It rains."]))[0].texts
+        ['A cat sleeps.', 'It rains.']
+    """
+    examples = []
+    for batch in unformatted(dataset).iter(1000):
+        labels = batch.pop("label", repeat(0))
+        rows = zip(*batch.values(), strict=True)
+        examples += [InputExample(texts=list(texts), label=label) for texts, label in zip(rows, labels, strict=False)]
+    return examples
 
 
 def iter_texts(sentences: Sentences, column: str = "sentence") -> Iterator[str]:
@@ -130,7 +117,3 @@ def _made(batch: dict[str, list[str]], rows: list[int], *, name: str, second: An
     sentences = require_texts("sentences", batch["sentence"], start=rows[0])
     made = (second(text, random.Random(f"{seed} {row}")) for row, text in zip(rows, sentences, strict=True))
     return {name: list(require_texts(name, made, start=rows[0]))}
-
-
-def _examples(data: Dataset) -> list[InputExample]:
-    return [InputExample(texts=list(row)) for batch in data.iter(1000) for row in zip(*batch.values(), strict=True)]

@@ -20,7 +20,6 @@ from st_contrastive.inputs._delimited import LABEL
 from st_contrastive.inputs._tables import (
     Source,
     column_types,
-    found_columns,
     naming,
     read_table,
     text_column,
@@ -37,7 +36,6 @@ _LANGUAGES = frozenset(
     "ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st "
     "su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu".split()
 )
-_MEANT = {"jp": "ja", "cn": "zh", "gr": "el", "cz": "cs", "dk": "da", "ua": "uk", "vn": "vi", "gb": "en", "us": "en"}
 #: After a mark that ends a sentence in Khmer or Tibetan.
 _MARK = re.compile("(?<=[\u17d4\u17d5\u0f0d\u0f0e])(?!\\s*[\u17d4\u17d5\u0f0d\u0f0e]|$)\\s*")
 #: In what was not cut: spaces in Thai or Lao, which end sentences there and parts of them; or many characters.
@@ -103,14 +101,12 @@ def load_pairs(
     left out and counted; :func:`describe` shows the counts.
 
     Args:
-        source: as for :func:`load_sentences`.
+        source, split, streaming: as for :func:`load_sentences`.
         columns: the two columns of text, also as "title,body".
         pairs: "first" pairs the first sentence of each document with the rest of it, for documents without titles.
             ``columns`` then names the one column of documents, and may be left out where there is only one of text.
             Documents of one sentence are left out and counted.
         language: by whose rules "first" finds the sentence.
-        split: as for :func:`load_sentences`.
-        streaming: as for :func:`load_sentences`.
 
     Raises:
         ValueError: the source has a column of labels, such as "label", whose values differ: all rows would be trained
@@ -128,12 +124,9 @@ def load_pairs(
     if pairs == "first":
         column = text_column(table, names[0] if len(names) == 1 else None, name)
         return _cleaned(table, RowFilter(name, [column], _PAIR, require_language("language", language)))
-    known = text_columns(table)
-    if missing := [column for column in names if column not in known]:
-        raise ValueError(
-            f"columns={columns!r}: {name} has no column of text {missing[0]!r}, only {found_columns(table)}. "
-            'Name two of them; for documents without titles, name their column and add pairs="first".'
-        )
+    for column in names:
+        remedy = 'Name two of columns; for documents without titles, name their column and add pairs="first".'
+        text_column(table, column, name, remedy)
     labels = [column for column in column_types(table) if LABEL.fullmatch(column) and column not in names]
     return _cleaned(table, RowFilter(name, names, _PAIR, labels=labels))
 
@@ -153,14 +146,12 @@ def load_translations(source: Source, *, languages: Sequence[str] = ("en", "de")
     _require_two("languages", languages)
     name, table = _table(source, languages, False, heading=False)
     known = text_columns(table)
-    for fields in (languages, [f"translation.{language}" for language in languages], _TRANSLATED):
-        if {*fields} <= {*known}:
-            return _cleaned(table, RowFilter(name, list(fields), _TRANSLATED, repeats=True))
-    columns = ", ".join(column.removeprefix("translation.") for column in known) or "(none)"
-    raise ValueError(
-        f"languages={languages!r}: {name} has the text columns {columns}. Name the sentence's and the translation's; a "
-        "text file of pairs needs a name that ends in .tsv."
-    )
+    choices = (languages, [f"translation.{language}" for language in languages], _TRANSLATED)
+    columns = next((names for names in choices if {*names} <= {*known}), languages)
+    for column in columns:
+        remedy = "Name the sentence's and the translation's by languages=...; a text file of pairs is to end in .tsv."
+        text_column(table, column, name, remedy)
+    return _cleaned(table, RowFilter(name, [*columns], _TRANSLATED, repeats=True))
 
 
 def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
@@ -174,14 +165,21 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
         ValueError: a text is empty or a score no finite number; the message names the row.
     """
     name = _name(source)
-    table = read_table(source, list(_GRADED)[:2], numbers=("score",), split=split)
+    table = read_table(source, [*_GRADED], split=split)
     with naming(name):
-        table = table.select_columns(list(_GRADED)).cast(_GRADED)
+        table = table.select_columns([*_GRADED])
+    rows = []
     for number, row in enumerate(table):
+        score = _number(row["score"])
         for column, value in row.items():
-            if value is None or not (strip(value) if isinstance(value, str) else math.isfinite(value)):
-                raise ValueError(f"{name}, row {number}: {column!r} is {value!r}. Fix the row or leave it out.")
-    return table
+            is_right = math.isfinite(score) if column == "score" else isinstance(value, str) and strip(value)
+            if not is_right:
+                wanted = "a number with a decimal point, such as 3.5" if column == "score" else "a text"
+                raise ValueError(
+                    f"{name}, row {number}: {column} must be {wanted}, got {value!r:.80}. Fix the row or leave it out."
+                )
+        rows.append({**row, "score": score})
+    return Dataset.from_list(rows, features=_GRADED)
 
 
 def get_language(segment: str) -> str | None:
@@ -194,9 +192,8 @@ def get_language(segment: str) -> str | None:
 def require_language(name: str, code: str, others: str = "") -> str:
     """Require the code of a language, and return it."""
     if code not in _LANGUAGES:
-        meant = f" Did you mean {_MEANT[code]!r}?" if code in _MEANT else ""
         raise ValueError(
-            f'{name} must be {others}the two-letter code of a language (ISO 639-1), such as "de"; got {code!r}.{meant}'
+            f'{name} must be {others}the two-letter code of a language (ISO 639-1), such as "de"; got {code!r}.'
         )
     return code
 
@@ -213,9 +210,20 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
 
 
 def strip(text: str | None) -> str:
-    """The text without white space at its ends; "" if nothing in it can be seen."""
+    """The text without white space at its ends; "" if nothing in it can be seen, or if it says that it is missing."""
     text = text.strip().strip("\ufeff") if text else ""
-    return text if text[:1].isalnum() or any(c.isprintable() and not c.isspace() for c in text) else ""
+    if text[:1].isalnum():
+        return text
+    is_seen = any(character.isprintable() and not character.isspace() for character in text)
+    return text if is_seen and text != "\\N" else ""  # as databases write what is missing
+
+
+def _number(value: Any) -> float:
+    """The number, nan if it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _require_two(argument: str, names: Sequence[str], hint: str = "") -> None:

@@ -107,11 +107,6 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     limit = getattr(model, "max_seq_length", None) if max_length is None else max_length
     if not isinstance(limit, int) or not isinstance(getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
         limit = None
-    elif prompt and (tokens := len(_tokenize(model, [""], prompt)[0])) >= limit:
-        raise ValueError(
-            f"prompt {prompt!r:.80} takes {tokens} tokens with the special ones, and max_seq_length is {limit}: no "
-            f"text is left to train on. Shorten it, or set model.max_seq_length well above {tokens}."
-        )
     table = read_table(dataset)
     names = text_columns(table) or [text_column(table, None, "dataset")]
     if isinstance(table, IterableDataset):

@@ -7,14 +7,14 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import torch
 from tqdm.auto import tqdm
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from st_contrastive._arguments import Count, checked
-from st_contrastive._checks import first_line, require_texts, warn
+from st_contrastive._checks import require_texts, warn
 from st_contrastive._files import checkpoint_name
 from st_contrastive.inputs.builders import Sentences, iter_texts
 
@@ -28,8 +28,8 @@ class Translator:
 
     Args:
         model: folder or hub name of a model with safetensors weights.
-        languages: source and target, ("en", "de"), for a T5 that has a prefix for them.
-        prefix: text before each sentence, such as ">>deu<< " for a Marian model of several target languages.
+        prefix: text before each sentence, such as ">>deu<< " for a Marian model of several target languages, or
+            "translate English to German: " for T5.
         max_length: limit on the tokens read of a sentence, and on the tokens generated for it.
         device: None takes the accelerator that torch finds (CUDA, MPS, XPU), or else the CPU.
     """
@@ -39,7 +39,6 @@ class Translator:
         self,
         model: str | os.PathLike[str],
         *,
-        languages: Sequence[str] | None = None,
         prefix: str | None = None,
         batch_size: Count = 32,
         max_length: Count = 128,
@@ -47,15 +46,18 @@ class Translator:
         device: str | None = None,
     ) -> None:
         name = checkpoint_name(os.fspath(model), "model")
-        try:
-            self.model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
-            self.tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        except (OSError, ValueError, ImportError) as error:
+        self.model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+        self.tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tasks = getattr(self.model.config, "task_specific_params", None) or {}
+        prefixes = [options["prefix"] for options in tasks.values() if "prefix" in options]
+        several = hasattr(self.tokenizer, "src_lang") or getattr(self.tokenizer, "supported_language_codes", None)
+        if prefix is None and (prefixes or several):
+            known = ", ".join(map(repr, prefixes)) or "'>>deu<< '"
             raise ValueError(
-                f"model {name} can't be loaded: {first_line(error).rstrip('.')}. It must be a sequence-to-sequence "
-                "model with safetensors and its tokenizer; Marian's tokenizer needs the extra 'translate'."
-            ) from error
-        self.prefix = self._prefix_for(name, languages) if prefix is None else prefix
+                f"prefix is missing: model {name} has several tasks or languages. Name one, such as {known}, or give "
+                "translate_corpus a function."
+            )
+        self.prefix = prefix or ""
         if device is None:
             device = str(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
         self.model.to(device).eval()
@@ -87,25 +89,12 @@ class Translator:
         self.num_truncated += int(((read >= self.max_length) | (written >= self.max_length)).sum())
         return [" ".join(text.split()) for text in self.tokenizer.batch_decode(ids, skip_special_tokens=True)]
 
-    def _prefix_for(self, name: str, languages: Sequence[str] | None) -> str:
-        """The model's own prefix for the languages."""
-        tasks: dict[str, Any] = getattr(self.model.config, "task_specific_params", None) or {}
-        prefixes = {task.removeprefix("translation_"): each.get("prefix", "") for task, each in tasks.items()}
-        many = hasattr(self.tokenizer, "src_lang") or getattr(self.tokenizer, "supported_language_codes", None)
-        if languages is None and not prefixes and not many:
-            return ""
-        if (direction := "_to_".join(languages or ())) not in prefixes:
-            known = ", ".join(prefixes) or "no languages by name: give prefix=... (or a function as translate)"
-            raise ValueError(f"languages={languages!r}: model {name} knows {known}.")
-        return str(prefixes[direction])
-
 
 @checked
 def translate_corpus(
     sentences: Sentences,
     output: str | os.PathLike[str],
-    translate: str | os.PathLike[str] | Callable[[list[str]], list[str]],
-    **options: Any,
+    translate: Callable[[list[str]], list[str]],
 ) -> Path:
     """Translate a corpus into a .jsonl of ``{"sentence": ..., "translation": ...}`` lines.
 
@@ -114,9 +103,7 @@ def translate_corpus(
 
     Args:
         output: the file to write, which :func:`load_translations` reads.
-        translate: the name of a model, a :class:`Translator`, or a function from a list of sentences to the list of
-            their translations.
-        options: arguments of :class:`Translator`, such as ``languages=("en", "de")``, if ``translate`` is a name.
+        translate: a :class:`Translator`, or a function from a list of sentences to the list of their translations.
 
     Raises:
         ValueError: ``output`` is of another corpus or other settings.
@@ -126,8 +113,6 @@ def translate_corpus(
         raise ValueError(f"output must end in .jsonl, got {path}.")
     texts = iter(iter_texts(sentences))
     texts = chain([next(texts)], texts)  # an empty corpus is refused before any file is made
-    if isinstance(translate, (str, os.PathLike)):
-        translate = Translator(translate, **options)
     settings_path, partial = (path.with_name(path.name + ending) for ending in (".settings.json", ".partial"))
     settings = json.dumps(getattr(translate, "settings", None), ensure_ascii=False)
     begun, done = path if path.exists() else partial, 0

@@ -341,7 +341,7 @@ class TwinsLoss(TextLoss):
             self.columns = {1: "sentences, the translations in their labels"}
             self.columns_hint = (
                 "Plain (sentence, translation) pairs would be read by the model's own tokenizer. Build the data with "
-                "twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
+                "twins_dataset(sentences, translations=..., fraternal=...)."
             )
         if self.train_pooling is not None or self._uses_translations:
             require_plain_tokens(model, "TwinsLoss with train_pooling or translations")

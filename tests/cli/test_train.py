@@ -363,7 +363,7 @@ def test_without_wordnet(words, monkeypatch, capsys):
 
 @pytest.mark.filterwarnings("ignore:Of 10 translations")
 def test_translate(seq2seq, corpus, tmp_path, capsys):
-    words = ["translate", "--model", seq2seq, "--data", str(corpus), "--column", "body", "--languages", "en", "de"]
+    words = ["translate", "--model", seq2seq, "--data", str(corpus), "--column", "body", "--prefix", "german : "]
     output = tmp_path / "pairs.jsonl"
     assert main([*words, "--output", str(output), "--max_length", "8"]) == 0
     pairs = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]

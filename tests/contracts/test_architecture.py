@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "augmentations": {"augmentations", "_arguments", "_checks"},
     "inputs": {"inputs", "_arguments", "_checks", "_files"},
     "training": {"training", "losses", "components", "encoder", "distributed", "_checks", "_files"},
-    "evaluation": {"evaluation", "inputs", "objectives", "_checks", "_files", "_random"},
+    "evaluation": {"evaluation", "inputs", "objectives", "_arguments", "_checks", "_files", "_random"},
     "recipes": {
         "__version__",
         "recipes",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from st_contrastive.evaluation import EvaluationDataError, STSPairs, compare, evaluate_geometry
+from st_contrastive.evaluation import STSPairs, compare, evaluate_geometry
 from st_contrastive.evaluation.geometry import uniformity
 from tests.evaluation.encoders import Constant, Letters
 
@@ -40,7 +40,7 @@ def test_any_scale_of_the_scores(scale):
 
 
 def test_what_can_not_be_measured():
-    with pytest.raises(EvaluationDataError, match="above_score=5"):
+    with pytest.raises(ValueError, match="above_score=5"):
         evaluate_geometry(Letters(), PAIRS, above_score=5)
     for value in (math.nan, 1.0):
         assert len(evaluate_geometry(Constant(value), PAIRS).notes) == 1

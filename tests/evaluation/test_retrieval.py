@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from st_contrastive.evaluation import EvaluationDataError, STSPairs, evaluate_in_domain_retrieval
+from st_contrastive.evaluation import STSPairs, evaluate_in_domain_retrieval
 from tests.evaluation.encoders import Constant, Letters
 
 
@@ -25,7 +25,7 @@ def test_in_domain_retrieval_by_hand():
     assert recalls(Letters(), STSPairs(("a", "b"), ("aa", "aa"), (5.0, 0.0)))["recall@1"] == 1.0
     report = evaluate_in_domain_retrieval(Letters(), pairs, min_score=4)
     assert {score.size for score in report.scores} == {3}
-    with pytest.raises(EvaluationDataError, match="min_score=6"):
+    with pytest.raises(ValueError, match="min_score=6"):
         recalls(Letters(), pairs, min_score=6)
 
 

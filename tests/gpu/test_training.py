@@ -9,6 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformerTrainingArguments
 from torch.utils.data import DataLoader
 
+from st_contrastive import input_examples
 from st_contrastive.training import ContrastiveTrainer
 from tests.cases import CASES, ONE_OF_EACH, build_loss, method_of
 from tests.gpu.cases import CUDA, chosen
@@ -95,8 +96,8 @@ def test_fit_in_float16(build, sentences, device, tmp_path, monkeypatch, name):
     model = build("bert-mlm").to(device)
     loss = build_loss(name, model)
     before = {key: value.detach().clone() for key, value in loss.named_parameters() if value.requires_grad}
-    examples = method_of(name).examples(*[sentences * 2, sentences[::-1] * 2][: CASES[name][2]])
-    loader = DataLoader(examples, batch_size=4, shuffle=True)
+    dataset = method_of(name).dataset(*[sentences * 2, sentences[::-1] * 2][: CASES[name][2]])
+    loader = DataLoader(input_examples(dataset), batch_size=4, shuffle=True)
     model.fit(
         [(loader, loss)], epochs=4, warmup_steps=0, optimizer_params={"lr": 1e-3}, use_amp=CUDA, show_progress_bar=False
     )

@@ -13,25 +13,25 @@ from tests import foreign
 
 FIRST, SECOND = ["a cat", "a dog"], ["eine Katze", "ein Hund"]
 BUILDERS = {
-    "text": (stc.text_examples, stc.text_dataset, "other"),
-    "conisi": (stc.conisi_examples, stc.conisi_dataset, "constructed"),
-    "twins": (stc.twins_examples, stc.twins_dataset, "translation"),
+    "text": (stc.text_dataset, "other"),
+    "conisi": (stc.conisi_dataset, "constructed"),
+    "twins": (stc.twins_dataset, "translation"),
 }
 
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_rows_and_columns(name):
-    examples, dataset, second = BUILDERS[name]
+    dataset, second = BUILDERS[name]
     table = Dataset.from_dict({"sentence": FIRST})
     for source in (FIRST, tuple(FIRST), table, table["sentence"], pandas.Series(FIRST)):
-        assert [example.texts for example in examples(source)] == [["a cat"], ["a dog"]]
         assert dataset(source).to_dict() == {"sentence": FIRST}
-        assert [example.texts for example in examples(source, SECOND)] == [
-            [*row] for row in zip(FIRST, SECOND, strict=True)
-        ]
-        assert dataset(source, iter(SECOND)).to_dict() == {"sentence": FIRST, second: SECOND}
+        pairs = dataset(source, iter(SECOND))
+        assert pairs.to_dict() == {"sentence": FIRST, second: SECOND}
+        assert [example.texts for example in stc.input_examples(pairs)] == [
+            ["a cat", "eine Katze"], ["a dog", "ein Hund"]
+        ]  # fmt: skip
     with pytest.raises(ValueError, match="same number of rows"):
-        examples(FIRST, SECOND[:1])
+        dataset(FIRST, SECOND[:1])
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -49,23 +49,22 @@ def test_rows_and_columns(name):
     ],
 )
 def test_bad_rows_are_named(name, bad, error, message):
-    for build in BUILDERS[name][:2]:
-        with pytest.raises(error, match=message):
-            build(bad)
+    with pytest.raises(error, match=message):
+        BUILDERS[name][0](bad)
 
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_empty_texts_are_counted(name):
-    for build in BUILDERS[name][:2]:
-        with pytest.warns(UserWarning, match="2 of 3 rows .* row 1"):
-            assert len(build(["fine", " ", ""], ["a", "b", "c"])) == 3
-        with pytest.warns(UserWarning, match="1 of 3 rows .* row 2"):
-            build(["x", "y", "z"], ["a", "b", ""])
+    build = BUILDERS[name][0]
+    with pytest.warns(UserWarning, match="2 of 3 rows .* row 1"):
+        assert len(build(["fine", " ", ""], ["a", "b", "c"])) == 3
+    with pytest.warns(UserWarning, match="1 of 3 rows .* row 2"):
+        build(["x", "y", "z"], ["a", "b", ""])
 
 
 @pytest.mark.parametrize("name", ["text", "conisi"])
 def test_a_function_makes_the_second_column_by_seed_and_row(name):
-    examples, dataset, second = BUILDERS[name]
+    dataset, second = BUILDERS[name]
 
     def shuffled(text, rng):
         return "".join(rng.sample(text, len(text)))
@@ -74,24 +73,22 @@ def test_a_function_makes_the_second_column_by_seed_and_row(name):
     made = dataset(texts, shuffled, seed=3)[second][:]
     assert made == [shuffled(text, random.Random(f"3 {index}")) for index, text in enumerate(texts)]
     assert made[0] != made[1]
-    assert [example.texts[1] for example in examples(texts, shuffled, seed=3)] == made
     assert dataset(texts, shuffled, seed=4)[second][:] != made
     with pytest.raises(TypeError, match=rf"{second}\[0\].*NoneType"):
-        examples(texts, lambda text, rng: None)
+        dataset(texts, lambda text, rng: None)
 
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_a_dataset_is_read_by_slices_and_keeps_its_second_column(name, tmp_path):
-    examples, dataset, second = BUILDERS[name]
+    dataset, second = BUILDERS[name]
     firsts = [f"sentence {n}" for n in range(2500)]  # of several slices
     Dataset.from_dict({"n": range(2500), "sentence": firsts, second: firsts[::-1]}).save_to_disk(tmp_path)
     table = load_from_disk(tmp_path)
     data = dataset(table)
     assert data.to_dict() == {"sentence": firsts, second: firsts[::-1]}
     assert data.cache_files == table.cache_files  # nothing was copied
-    assert [example.texts for example in examples(table)] == [
-        list(row) for row in zip(firsts, firsts[::-1], strict=True)
-    ]
+    rows = [list(row) for row in zip(firsts, firsts[::-1], strict=True)]
+    assert [example.texts for example in stc.input_examples(data)] == rows
     assert dataset(table.shuffle(seed=1), firsts)[second][:] == firsts
     if name == "twins":
         return
@@ -101,7 +98,7 @@ def test_a_dataset_is_read_by_slices_and_keeps_its_second_column(name, tmp_path)
     with pytest.raises(TypeError, match=r"sentences\[1\].*NoneType"):
         dataset(Dataset.from_dict({"sentence": ["a", None]}), lambda text, rng: text.upper())
     with pytest.raises(TypeError, match=rf"{second}\[1500\].*int"):
-        examples(table, lambda text, rng: 3 if text == "sentence 1500" else text)
+        dataset(table.select_columns("sentence"), lambda text, rng: 3 if text == "sentence 1500" else text)
 
 
 def test_what_a_reader_counted_travels_with_the_data(build):
@@ -121,9 +118,9 @@ def test_translations_become_labels(build, tmp_path):
         assert data.column_names == ["sentence", "label"]
         assert data["sentence"][:] == english
         assert np.array_equal(data["label"][:], expected)
-        examples = stc.twins_examples(*arguments, fraternal=fraternal)
+        examples = stc.input_examples(data)
         assert [example.texts for example in examples] == [[text] for text in english]
         assert np.array_equal([example.label for example in examples], expected)
         assert stc.twins_dataset(*arguments)["translation"][:] == german
-    with pytest.raises(ValueError, match="give translations"):
+    with pytest.raises(ValueError, match="'translation'"):
         stc.twins_dataset(["a"], fraternal=fraternal)

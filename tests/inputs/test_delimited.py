@@ -8,15 +8,11 @@ import io
 import pytest
 from datasets import Dataset
 
-from st_contrastive.inputs import describe, load_graded_pairs, load_pairs, load_sentences, load_translations
+from st_contrastive.inputs import load_graded_pairs, load_pairs, load_sentences, load_translations
 from st_contrastive.inputs.readers import get_reading
+from tests.inputs.files import write
 
 TEXTS = [f"In the year {n} it rained." for n in range(20)]
-
-
-def write(path, text):
-    path.write_text(text, encoding="utf-8", newline="")
-    return path
 
 
 def lines(heading, rows, separator):
@@ -147,12 +143,6 @@ def test_pairs_with_labels_that_differ(tmp_path, name):
         assert len(load_sentences(source, column="question1")) == 3
     same = data.select([0, 1])
     assert len(load_pairs(same, columns="question1,question2")) == 2
-
-
-def test_the_report_counts_the_rows_of_the_file(tmp_path, build):
-    path = write(tmp_path / "c.csv", "id,text\n" + "".join(f'{n},"say ""{text}"""\n' for n, text in enumerate(TEXTS)))
-    report = describe(load_sentences(path, column="text"), build("bert"))
-    assert (report.rows, report.texts) == (20, 20)
 
 
 @pytest.mark.parametrize(("heading", "doubtful"), [("cats sleep", True), ("how to knot a tie", True), ("text", False)])

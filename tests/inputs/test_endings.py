@@ -14,6 +14,7 @@ import datasets
 import pytest
 
 from st_contrastive.inputs import load_graded_pairs, load_pairs, load_sentences, load_translations
+from tests.inputs.files import write
 
 TEXTS = ["A cat sleeps.", "Straße, naïve", "今天很好。", 'He said "go".']
 LINES = {
@@ -26,12 +27,6 @@ LINES = {
 }
 LINES |= {"ndjson": LINES["jsonl"], "jsonlines": LINES["jsonl"], "jl": LINES["jsonl"], "tab": LINES["tsv"]}
 PACK = {"": lambda data: data, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
-
-
-def write(path, content):
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def zipped(path, **files):
@@ -89,7 +84,7 @@ CONTENTS = {
     "xz": (lzma.compress(b"a\nb\n"), r"xz.*\.xz"),
     "pdf": (b"%PDF-1.7\n", "PDF"),
     "utf-16": ("Grüße\nab\n".encode("utf-16"), "UTF-16.*iconv -f utf-16"),
-    "utf-16 without mark": ("Grüße\nab\n".encode("utf-16-be"), "UTF-16"),
+    "utf-16 without mark": ("Grüße\nab\n".encode("utf-16-be"), "control bytes.*UTF-16.*iconv"),
 }
 
 
@@ -106,7 +101,7 @@ def test_what_a_text_file_may_not_hold(tmp_path, name):
 @pytest.mark.parametrize("ending", ["zst", "lz4", "br", "7z", "snappy"])
 def test_compressions_that_are_not_read_are_named(tmp_path, ending):
     for name in (f"c.csv.{ending}", f"c.txt.{ending}", f"c.{ending}"):
-        with pytest.raises(ValueError, match=rf"ends in \.{ending}.*compressed, unpack it"):
+        with pytest.raises(ValueError, match="compressed, unpack it"):
             load_sentences(write(tmp_path / name, random.Random(0).randbytes(600)))
 
 

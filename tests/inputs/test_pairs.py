@@ -119,7 +119,7 @@ def test_the_first_sentence_and_the_rest(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r"columns=\('title', 'body'\): .*c\.csv.* no column of text 'title', only head, text\. .*pairs=\"first\""),
+        ({}, r"column='title': .*c\.csv holds head, text\. .*pairs=\"first\""),
         ({"columns": ("head", "n")}, "'n'"),
         ({"columns": "text"}, "two names.*'text'.*pairs=\"first\""),
         ({"columns": ("text", "text")}, "two names"),
@@ -234,10 +234,11 @@ def test_graded_pairs(tmp_path, name, monkeypatch):
     ("content", "message"),
     [
         ("sentence1,sentence2\na,b\n", "g.csv.*score.* not in the dataset"),
-        ("sentence1,sentence2,score\na,b,1\na,b,high\n", "g.csv.*high"),
-        ("sentence1,sentence2,score\na,b,1\na,,2\n", "row 1: 'sentence2'"),
-        ("sentence1,sentence2,score\na,b,1\na,c,\n", "row 1: 'score' is"),
-        ("sentence1,sentence2,score\na,b,inf\n", "row 0: 'score' is inf"),
+        ("sentence1,sentence2,score\na,b,1\na,b,high\n", "g.csv, row 1: score must be .*'high'"),
+        ("sentence1,sentence2,score\na,b,1\na,,2\n", "row 1: sentence2 must be a text, got ''"),
+        ("sentence1,sentence2,score\na,b,1\na,c,\n", "row 1: score must be a number"),
+        ("sentence1,sentence2,score\na,b,inf\n", "row 0: score must be .*'inf'"),
+        ("sentence1;sentence2;score\na;b;1\na;c;3,5\n", r"g\.csv, row 1: score .*3\.5, got '3,5'\. Fix"),
     ],
 )
 def test_bad_graded_pairs_are_named(tmp_path, content, message):

@@ -66,9 +66,9 @@ def test_unpaired_rows_are_left_out_and_counted(build):
     ("name", "content", "languages", "message"),
     [
         ("p.txt", "a\tb\n", ("en", "de"), r"\.tsv"),
-        ("p.tsv", "a\tb\tc\nd\te\tf\n", ("en", "de"), r"languages=\('en', 'de'\).*a, b, c"),
-        ("p.jsonl", '{"translation": {"en": "a", "fr": "b"}}\n', ("en", "de"), "en, fr"),
-        ("p.jsonl", '{"en": "a", "de": 3}\n', ("en", "de"), "columns en"),
+        ("p.tsv", "a\tb\tc\nd\te\tf\n", ("en", "de"), "column='en'.*a, b, c.*languages="),
+        ("p.jsonl", '{"translation": {"en": "a", "fr": "b"}}\n', ("en", "de"), "translation.en, translation.fr"),
+        ("p.jsonl", '{"en": "a", "de": 3}\n', ("en", "de"), "column='de'.* en, de .int64"),
         ("p.tsv", "a\tb\n", ("en", "en"), "languages"),
     ],
 )

@@ -8,7 +8,7 @@ import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from torch.utils.data import DataLoader
 
-from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsLoss, twins_dataset, twins_examples
+from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsLoss, input_examples, twins_dataset
 from tests import foreign
 from tests.cases import without_the_package
 
@@ -104,7 +104,7 @@ def test_the_translation_matters_and_the_matrix_is_frozen(build, german, sentenc
 
 def train(way, model, loss, data, folder, workers=0):
     if way == "fit":
-        loader = DataLoader(data, batch_size=4, shuffle=False, num_workers=workers)
+        loader = DataLoader(input_examples(data), batch_size=4, shuffle=False, num_workers=workers)
         model.fit([(loader, loss)], epochs=2, warmup_steps=0, optimizer_params={"lr": 1e-3}, show_progress_bar=False)
         return
     arguments = SentenceTransformerTrainingArguments(
@@ -127,7 +127,7 @@ def test_it_trains_and_leaves_nothing_behind(build, german, sentences, tmp_path,
     before = model.encode(sentences)
     fraternal = FraternalEmbedding.from_pretrained(german, model)
     # 9 rows in batches of 4: the last batch is one row.
-    data = (twins_examples if way == "fit" else twins_dataset)(sentences[:9], foreign.GERMAN[:9], fraternal=fraternal)
+    data = twins_dataset(sentences[:9], foreign.GERMAN[:9], fraternal=fraternal)
     loss = TwinsLoss(model, fraternal=fraternal, queue_batches=2)
     matrix = fraternal.weight.clone()
     train(way, model, loss, data, tmp_path / "work", workers)

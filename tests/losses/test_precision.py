@@ -16,8 +16,8 @@ from st_contrastive import (
     MomentumContrastLoss,
     SimCSELoss,
     TwinsLoss,
+    input_examples,
     text_dataset,
-    text_examples,
 )
 from st_contrastive.components import masked_lm_head
 from st_contrastive.losses import conditioned, conisi
@@ -39,7 +39,7 @@ GPU = torch.cuda.is_available()
 def train(way, model, loss, sentences, folder, **options):
     """One step of all sentences."""
     if way == "fit":
-        loader = DataLoader(text_examples(sentences), batch_size=len(sentences), shuffle=False)
+        loader = DataLoader(input_examples(text_dataset(sentences)), batch_size=len(sentences), shuffle=False)
         model.fit([(loader, loss)], epochs=1, warmup_steps=0, use_amp=True, show_progress_bar=False)
         return
     arguments = SentenceTransformerTrainingArguments(

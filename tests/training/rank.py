@@ -153,7 +153,8 @@ def made(case, bert):
     torch.manual_seed(100 + (dist.get_rank() if dist.is_initialized() else 0))
     loss = method.loss_class(build(bert), **options)
     texts = [SENTENCES, SENTENCES[::-1]][:columns]
-    return loss, method.dataset(*texts), method.examples(*texts)
+    dataset = method.dataset(*texts)
+    return loss, dataset, stc.input_examples(dataset)
 
 
 def trainer_of(case, bert, folder, **changes):

@@ -348,7 +348,7 @@ def test_one_loss_a_dataset_lazily_built(build, sentences, arguments):
 def test_fit_resumes_through_the_two_functions(made, sentences, tmp_path, monkeypatch):
     """As the docstring of load_loss_state has it: fit's own callback saves, and the loss is loaded before."""
     monkeypatch.chdir(tmp_path)
-    examples = stc.twins_examples(sentences[:8], sentences[:0:-1][:8])
+    examples = stc.input_examples(stc.twins_dataset(sentences[:8], sentences[:0:-1][:8]))
 
     def fit(loss, resume):
         loss.model.fit(
