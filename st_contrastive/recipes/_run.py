@@ -18,7 +18,7 @@ from st_contrastive.evaluation import Comparison, CorpusEvaluator, Judgement, co
 from st_contrastive.recipes._build import build
 from st_contrastive.recipes._data import Data
 from st_contrastive.recipes._recipe import Recipe, dump, load
-from st_contrastive.recipes._record import require_same_settings, write_record
+from st_contrastive.recipes._run_yaml import require_same_settings, write_record
 from st_contrastive.recipes._settings import resolve_settings, takes
 from st_contrastive.training import ContrastiveTrainer, interpolate_weights
 from st_contrastive.training.card import add_to_card

@@ -27,7 +27,7 @@ from st_contrastive.training.loss_state import (
     save_loss_state,
 )
 from st_contrastive.training.prompts import column_prompts, simplest
-from st_contrastive.training.run_record import describe_run, describe_weights, require_same_run
+from st_contrastive.training.same_run import describe_run, describe_weights, require_same_run
 from st_contrastive.training.start import Start, by_name, losses_of, text_losses, tokenised_columns
 
 

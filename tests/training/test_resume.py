@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 import st_contrastive as stc
 from st_contrastive import SimCSELoss
 from st_contrastive.training import ContrastiveTrainer, LossStateError, load_loss_state, save_loss_state
-from st_contrastive.training.run_record import describe_run
+from st_contrastive.training.same_run import describe_run
 from tests.cases import TRAINED_CASES, ByStep, assert_equal, crossed, state_of
 
 

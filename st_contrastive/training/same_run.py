@@ -11,8 +11,8 @@ from datasets import Dataset
 from torch import nn
 
 from st_contrastive import distributed
+from st_contrastive.training.allowed_changes import refused_changes
 from st_contrastive.training.prompts import simplest
-from st_contrastive.training.resumable import refused_changes
 from st_contrastive.training.start import by_name, module_settings
 
 #: How many values of a model's first weight, and rows of a dataset, evenly spaced, tell it from others.

@@ -12,7 +12,7 @@ from datasets import Dataset
 from st_contrastive import recipes
 from st_contrastive.cli import main
 from st_contrastive.recipes import Recipe
-from st_contrastive.recipes._record import write_record
+from st_contrastive.recipes._run_yaml import write_record
 from tests.cases import SENTENCES, assert_equal
 
 RECIPE = Recipe("", "simcse", {})

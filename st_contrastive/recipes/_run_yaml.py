@@ -14,7 +14,7 @@ from st_contrastive.methods import find_method
 from st_contrastive.recipes._recipe import Recipe, dump, load, names, parse
 from st_contrastive.recipes._settings import RUN
 from st_contrastive.settings import Location
-from st_contrastive.training.resumable import refused_changes
+from st_contrastive.training.allowed_changes import refused_changes
 
 FILE_NAME = "run.yaml"
 #: Words that name no file.
