@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from st_contrastive.training.loss_state import (
     save_loss_state,
 )
 from st_contrastive.training.prompts import column_prompts, simplest
-from st_contrastive.training.same_run import describe_run, describe_weights, require_same_run
+from st_contrastive.training.same_run import describe_data, describe_run, describe_weights, require_same_run
 from st_contrastive.training.start import Start, by_name, losses_of, text_losses, tokenised_columns
 
 
@@ -68,6 +69,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     fault_at_start: str | None = None
     #: Tells the model that the run began with from others.
     start: str | None = None
+    #: Tells the data of a run from others, by dataset: read once a run.
+    data_read: Mapping[str, str] = {}
 
     def __init__(self, *args: Any, max_length: int | None = None, card_examples: bool = False, **kwargs: Any) -> None:
         if max_length is not None:
@@ -90,6 +93,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         self._resumed_from, self._resumed_sums, self._resumed_record = None, {}, {}
         self.start = self.start or describe_weights(self.model)
+        self.data_read = describe_data(self.train_dataset)
         checkpoint = None
         if resume_from_checkpoint:
             checkpoint = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
