@@ -20,6 +20,11 @@ TRAINING = {field.name: get_type_hints(TrainingArguments)[field.name] for field 
             if field.init}  # fmt: skip
 RUN = {name: kind for name, kind in get_type_hints(RunSettings).items() if name not in ("recipe", "loss", "stage1")}
 
+#: The first of two stages.
+PRETRAINING = Recipe("", "pretraining", {})
+#: Settings of the second stage that the first has no use for.
+_LATER = set("dev mix eval_strategy eval_steps load_best_model_at_end metric_for_best_model push_to_hub".split())
+
 
 def resolve_settings(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe's settings with the overrides in their place, and its loss; None removes a setting."""
@@ -42,6 +47,18 @@ def resolve_settings(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict
     removable = {*RUN, *method.checkpoints}
     kept = {name: value for name, value in settings.items() if value is not None or name not in removable}
     return {"loss": chosen.loss, **kept}
+
+
+def first_stage(settings: Mapping[str, Any], stage1: Mapping[str, Any]) -> dict[str, Any]:
+    """What a first stage is trained with: its own settings, and those of the run that it takes."""
+    shared = {name: value for name, value in settings.items() if name not in _LATER and takes(PRETRAINING, name)}
+    return {**shared, **stage1}
+
+
+def default_settings(method: Method) -> dict[str, Any]:
+    """The defaults of all settings that have one."""
+    fields = (*dataclasses.fields(TrainingArguments), *dataclasses.fields(RunSettings))
+    return {**{field.name: field.default for field in fields}, **loss_arguments(method)}
 
 
 def takes(recipe: Recipe, name: str) -> bool:
