@@ -215,7 +215,7 @@ def _verdict(result: Run, settings: Mapping[str, Any]) -> str:
         why = f", since nothing {'is better beyond chance' if is_judged else 'scored higher'}"
         following = _another_try(result)
     else:
-        following = f"SentenceTransformer({folder!r}) loads it; to compare: {_comparison(folder, settings)}"
+        following = f"SentenceTransformer({folder!r}) loads it; to compare: {_comparison(result, settings)}"
     return f"{result}\nSaved in {folder}: {what}{why}.\nNext: {following}"
 
 
@@ -227,12 +227,20 @@ def _another_try(result: Run) -> str:
     return f"try --learning_rate {result.trainer.args.learning_rate / 3:.0e}{mix}, in another folder."
 
 
-def _comparison(folder: str, settings: Mapping[str, Any]) -> str:
-    """A command that compares the saved model with the start: on the user's own documents, where they are known."""
-    start, data, column = str(settings["model"]), settings.get("data"), settings.get("column") or ()
+def _comparison(result: Run, settings: Mapping[str, Any]) -> str:
+    """A command that compares the saved model with the start: on the user's own documents, where they are known.
+
+    A start without a pooling of its own is read under the one that was trained.
+    """
+    from st_contrastive.recipes import has_pooling
+
+    folder, start, data = str(result.trainer.args.output_dir), str(settings["model"]), settings.get("data")
+    column = settings.get("column") or ()
     columns = column.split(",") if isinstance(column, str) else [*column]
+    modes = (getattr(module, "pooling_mode", None) for module in result.trainer.model)
+    pooling = [] if has_pooling(start) else [word for mode in modes if mode for word in ("--pooling", mode)]
     if isinstance(data, str) and (settings.get("dev") == "corpus" or len(columns) == 2):
         named = ["--column", ",".join(columns)] if columns else []
-        return shlex.join(["st-contrastive", "search", data, start, folder, "a query", *named])
+        return shlex.join(["st-contrastive", "search", data, start, folder, "a query", *named, *pooling])
     extra = "" if find_spec("mteb") else " (it needs the extra eval)"
-    return shlex.join(["st-contrastive", "evaluate", start, folder]) + extra
+    return shlex.join(["st-contrastive", "evaluate", start, folder, *pooling]) + extra

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive import cli, recipes
 from st_contrastive.cli import main, train
@@ -139,7 +140,7 @@ def test_own_text_gives_a_verdict_question_by_question(words, tmp_path, capsys, 
     else:
         command = shlex.split(lines[-1].partition("to compare: ")[2])
         assert command[:3] == ["st-contrastive", "search", str(path)]
-        assert cli.parse(command[1:]).column == "title,body"
+        assert (cli.parse(command[1:]).column, cli.parse(command[1:]).pooling) == ("title,body", "mean")
 
 
 def test_shuffled_titles_are_refused(words, tmp_path, capsys):
@@ -155,7 +156,8 @@ def said(monkeypatch, capsys, tmp_path):
     """``said(settings, **result)``: the last line that the command prints of a run that came to this."""
 
     def read(settings, **result):
-        trainer = SimpleNamespace(args=SimpleNamespace(learning_rate=1e-5, output_dir="out"))
+        arguments = SimpleNamespace(learning_rate=1e-5, output_dir="out")
+        trainer = SimpleNamespace(args=arguments, model=[Pooling(8, "cls")])
         monkeypatch.setattr(recipes, "run", lambda *args, **options: recipes.Run(trainer, **result))
         file = tmp_path / "settings.yaml"
         file.write_text("\n".join(recipes.dump({**settings, "output_dir": "out"})), encoding="utf-8")
@@ -177,15 +179,29 @@ def test_a_lower_rate_is_advised_where_the_score_moved(said, after, mixed, advic
 @pytest.mark.parametrize(
     ("settings", "command"),
     [
-        ({"dev": "corpus", "data": "a b.txt"}, "st-contrastive search 'a b.txt' start out 'a query'"),
-        ({"data": "a.csv", "column": ["title", "body"]}, "search a.csv start out 'a query' --column title,body"),
-        ({"data": "a.csv", "column": "body"}, "st-contrastive evaluate start out (it needs the extra eval)"),
-        ({"data": ["a text"], "dev": "corpus"}, "st-contrastive evaluate start out (it needs the extra eval)"),
+        ({"dev": "corpus", "data": "a b.txt"}, "search 'a b.txt' start out 'a query' --pooling cls"),
+        (
+            {"data": "a.csv", "column": ["title", "body"]},
+            "search a.csv start out 'a query' --column title,body --pooling cls",
+        ),
+        (
+            {"data": "a.csv", "column": "body"},
+            "st-contrastive evaluate start out --pooling cls (it needs the extra eval)",
+        ),
+        (
+            {"data": ["a text"], "dev": "corpus"},
+            "st-contrastive evaluate start out --pooling cls (it needs the extra eval)",
+        ),
     ],
 )
 def test_the_next_step_names_nothing_that_is_not_installed(monkeypatch, said, settings, command):
     monkeypatch.setattr(train, "find_spec", lambda name: None)
     assert said({"loss": "simcse", "model": "start", **settings}, saved="trained").endswith(command)
+
+
+def test_a_start_with_a_pooling_is_compared_under_its_own(build, tmp_path, said):
+    build().save_pretrained(str(tmp_path / "start"))
+    assert "--pooling" not in said({"loss": "simcse", "model": str(tmp_path / "start")}, saved="trained")
 
 
 @pytest.mark.parametrize("rate", ["0", "3e-2"])
