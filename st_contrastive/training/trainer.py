@@ -16,7 +16,7 @@ from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_count
+from st_contrastive._checks import require_count, warn
 from st_contrastive.training import checks
 from st_contrastive.training.card import prepare_card
 from st_contrastive.training.collapse import find_collapse, find_vector_fault
@@ -82,8 +82,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self._resumed_from: Path | None = None
         self._resumed_sums: dict[str, Tensor] = {}
         self._resumed_record: dict[str, Any] = {}
-        if max_length is not None:
-            self.data_collator.max_length = max_length
+        if self.max_length is not None:
+            self.data_collator.max_length = self.max_length
         streams = any(isinstance(data, IterableDataset) for data in (self.train_dataset, self.eval_dataset))
         if streams and self.accelerator.dispatch_batches is None:
             # The first process would send the others batches of one size, which texts don't have.
@@ -113,6 +113,10 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """As in sentence-transformers, whose constructor calls it when the loss is there."""
         prepare_card(self.model, examples=self.card_examples)
+        longest = self.model.max_seq_length
+        if self.max_length and longest and self.max_length > longest:
+            warn(f"max_length is {self.max_length}, and the model reads {longest} tokens: training reads as many.")
+            self.max_length = longest
         for loss in text_losses(self.loss):
             loss.max_length = self.max_length
         checks.run(checks.ARGUMENTS_AND_DATA, Start.of(self))  # before the card reads the data

@@ -383,7 +383,7 @@ def test_steps_end_at_the_epochs_that_are_given_beside_them(checkpoint, tmp_path
 def test_what_is_warned_of(checkpoint, tmp_path, monkeypatch):
     given = {**SMALL, "data": SENTENCES, "output_dir": tmp_path, "model": str(checkpoint("bert"))}
     with pytest.warns(UserWarning, match="max_length is 96.* 64 tokens"):
-        assert recipes.trainer("own-text", **given).max_length == 64
+        recipes.trainer("own-text", **given)
     visible = property(lambda self: 1 if self._n_gpu == 1 else 2)
     monkeypatch.setattr(SentenceTransformerTrainingArguments, "n_gpu", visible)
     with pytest.warns(UserWarning, match="torchrun"):
