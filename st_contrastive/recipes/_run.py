@@ -55,11 +55,6 @@ class Run:
         name = "mixture" if self.saved == "mixture" else "trained"
         return compare_paired(self.judgements["start"], self.judgements[name]) if name in self.judgements else None
 
-    @property
-    def helped(self) -> bool | None:
-        """Whether what is saved is judged better than the start; None without ``dev``."""
-        return None if self.before is None else self.saved in ("trained", "mixture")
-
     def __str__(self) -> str:
         scores = {"before training": self.before, "after": self.after, "mixed": self.mixed}
         said = ", ".join(f"{name} {100 * score:.2f}" for name, score in scores.items() if score is not None)
@@ -100,7 +95,7 @@ def run(
     trains, and ``on_score`` with the score before training.
     """
     given = {**overrides, "data": data, "output_dir": output_dir}
-    training = TrainingRun(recipe, given, on_trainer=on_trainer, on_score=on_score)
+    training = _TrainingRun(recipe, given, on_trainer=on_trainer, on_score=on_score)
     for stage in (training.prepare, training.train_stage1, training.train, training.judge, training.save):
         stage()
         if training.collapsed:
@@ -108,7 +103,7 @@ def run(
     return training.result
 
 
-class TrainingRun:
+class _TrainingRun:
     """A run of a recipe; its methods are its stages, in their order. A run that ``collapsed`` ends there."""
 
     def __init__(

@@ -274,7 +274,10 @@ def test_an_empty_name_is_refused(words, tmp_path, monkeypatch, name, capsys):
     translate = ["translate", "--model", "m", "--data", "d", "--output", "o.jsonl"]
     options = ("--output_dir", "--data", "--model", "--dev", "--column", "--auxiliary")
     lines = [([*words, "--loss", "simcse", option, name], option[2:]) for option in options]
-    lines += [(["train", str(tmp_path / "empty.yaml"), *words[1:7]], "output_dir"), (["train", name], "name is empty")]
+    lines += [
+        (["train", str(tmp_path / "empty.yaml"), *words[1:7]], "output_dir"),
+        (["train", name], "No such file" if name else "Is a directory"),
+    ]
     lines += [([*translate, option, name], "name is empty") for option in ("--model", "--data", "--output", "--column")]
     lines += [(["recipes", name], "name is empty"), (["describe", name, "--model", "m"], "name is empty")]
     for line, match in lines:
