@@ -86,17 +86,22 @@ def loss_arguments(method: Method) -> dict[str, Any]:
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:
-    """The value, if it is a number or a text where one is needed: files of settings may hold the other."""
+    """The value, if it is a number where one is needed: a file of settings may hold a text. A number is also a text."""
     if isinstance(value, str) and not value.strip() and name != "prompts":  # as a path, the current folder
         raise ValueError(f"{name} is empty: give a value, or leave it out.")
     kinds = set(get_args(kind) or (kind,))
+    numbers = kinds & {bool, int, float}
     if kinds & {str, Location, list[str]}:
-        for text in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(text, Real) and not kinds & {bool, int, float}:
-                raise ValueError(f'{name} must be a text, got {text!r}. In a file of settings, quote it: "{text}".')
-    elif (value is not None or NoneType not in kinds) and (number := kinds & {bool, int, float}):
-        needed = number.pop()
+        if isinstance(value, list):
+            return [_as_text(part) for part in value]
+        return value if numbers else _as_text(value)
+    if numbers and (value is not None or NoneType not in kinds):
+        needed = numbers.pop()
         if not isinstance(value, Real) or isinstance(value, bool) != (needed is bool) or (needed is int and value % 1):
             raise ValueError(f"{name} must be of type {needed.__name__}, got {value!r}.")
         return int(float(value)) if needed is int else value
     return value
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, Real) else value
