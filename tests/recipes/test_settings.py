@@ -93,20 +93,6 @@ def test_every_argument_of_a_loss_goes_through_all_doors(method, on_the_command_
     assert len(expected) >= 5
 
 
-@pytest.mark.parametrize("name", recipes.names())
-def test_every_recipe_goes_through_all_doors(name, on_the_command_line, in_a_file):
-    recipe = recipes.load(name)
-    expected = resolve_settings(recipe, {"output_dir": "out"})
-    settings = {"loss": recipe.loss, "output_dir": "out", **recipe.settings}
-    for chosen, read in (
-        on_the_command_line({"recipe": name, "output_dir": "out"}),
-        on_the_command_line(settings),
-        in_a_file({"recipe": name, "output_dir": "out"}),
-        in_a_file(settings),
-    ):
-        assert resolve_settings(chosen, read) == expected
-
-
 def test_the_first_stage_goes_through_all_doors(on_the_command_line, in_a_file):
     settings = {"recipe": "infocse-bert-base", "output_dir": "out", "stage1": {"learning_rate": 1e-3}}
     for chosen, read in (on_the_command_line({**settings, "stage1": "{learning_rate: 1e-3}"}),

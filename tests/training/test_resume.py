@@ -235,28 +235,6 @@ def test_another_runs_checkpoints_in_the_folder(trainer):
         trainer().train(resume_from_checkpoint=True)
 
 
-@pytest.mark.long
-def test_where_folders_can_not_be_opened(trainer, monkeypatch):
-    """As on Windows, which refuses fsync of what was opened for reading, too."""
-    real_open, real_fsync = os.open, os.fsync
-
-    def open_file(path, flags, *args, **kwargs):
-        if not isinstance(path, int) and os.path.isdir(path):
-            raise PermissionError(13, "Permission denied", path)
-        return real_open(path, flags, *args, **kwargs)
-
-    def fsync(handle):
-        if os.readlink(f"/proc/self/fd/{handle}").endswith("safetensors"):
-            raise OSError(9, "Bad file descriptor")
-        return real_fsync(handle)
-
-    monkeypatch.setattr(os, "open", open_file)
-    monkeypatch.setattr(os, "fsync", fsync)
-    trainer("twins").train()
-    assert trainer("twins", max_steps=8).train(resume_from_checkpoint=True).global_step == 8
-    save_loss_state(trainer("twins").loss, Path(trainer().args.output_dir) / "checkpoint-8")  # in place of a file
-
-
 def test_a_pushed_model_comes_without_the_loss_state(trainer):
     run = trainer("twins", max_steps=2)
     run.train()
