@@ -75,15 +75,7 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
     elif fraternal is not None:
         dataset = method.dataset(dataset, fraternal=fraternal)
     arguments.prompts = _prompts(arguments.prompts, run, dataset.column_names)
-    return ContrastiveTrainer(
-        model,
-        arguments,
-        dataset,
-        loss=loss,
-        evaluator=evaluator,
-        max_length=run.max_length,
-        card_examples=run.card_examples,
-    )
+    return ContrastiveTrainer(model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=run.max_length)
 
 
 def _arguments(given: dict[str, Any], dev: str | Path | None) -> Any:

@@ -80,13 +80,13 @@ def _locations(recipe: Recipe) -> tuple[str, ...]:
 
 def _compared(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The dev, and all settings of a first stage: one that is given as its default is no change."""
-    compared, may_change, stage1 = {}, ["card_examples"], settings.get("stage1")
+    compared, stage1 = {}, settings.get("stage1")
     if stage1 is not None:
         method = find_method(PRETRAINING.loss)
         compared = {**default_settings(method), **first_stage(settings, stage1)}
-        may_change += method.loss_class.may_change
+        compared = {name: value for name, value in compared.items() if name not in method.loss_class.may_change}
     compared["dev"] = settings.get("dev")
-    return {name: _without_folder(value) for name, value in compared.items() if name not in may_change}
+    return {name: _without_folder(value) for name, value in compared.items()}
 
 
 def _without_folder(value: Any) -> Any:

@@ -56,7 +56,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         kwargs: as in sentence-transformers, but for ``model_init``.
         max_length: how many tokens of a text training reads, and the loss of ``eval_dataset``. Evaluators, checkpoints
             and the trained model read the model's own ``max_seq_length``, which None takes for training too.
-        card_examples: let the model card quote texts of the training data.
 
     Example::
 
@@ -72,10 +71,10 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     #: Tells the data of a run from others, by dataset: read once a run.
     data_read: Mapping[str, str] = {}
 
-    def __init__(self, *args: Any, max_length: int | None = None, card_examples: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, max_length: int | None = None, **kwargs: Any) -> None:
         if max_length is not None:
             require_count("max_length", max_length, least=3)  # a token between two special ones
-        self.max_length, self.card_examples = max_length, card_examples
+        self.max_length = max_length
         self._prompts: dict[str, dict[str, str]] = {}
         super().__init__(*args, **kwargs)
         self.has_users_optimizer = self.optimizer is not None
@@ -112,7 +111,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """As in sentence-transformers, whose constructor calls it when the loss is there."""
-        prepare_card(self.model, examples=self.card_examples)
+        prepare_card(self.model)
         longest = self.model.max_seq_length
         if self.max_length and longest and self.max_length > longest:
             warn(f"max_length is {self.max_length}, and the model reads {longest} tokens: training reads as many.")

@@ -420,6 +420,3 @@ def test_the_card_names_the_recipe_its_settings_and_scores(checkpoint, dev, tmp_
     assert f"{100 * run.mixed:.2f}" in str(run)
     assert str(tmp_path) not in card
     assert not any(sentence in card for sentence in SENTENCES)
-    given |= {"card_examples": True, "dev": None}
-    recipes.run("mini-simcse", data=SENTENCES, output_dir=tmp_path / "asked", **given)
-    assert any(sentence in (tmp_path / "asked" / "README.md").read_text(encoding="utf-8") for sentence in SENTENCES)
