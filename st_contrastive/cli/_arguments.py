@@ -39,13 +39,14 @@ def as_options(message: str) -> str:
 
 
 _NAMES = "|".join(field.name for field in fields(RunSettings))
+_QUOTED = r"""['"]([^'"]*)['"]"""
 #: Not of a call in Python: load_pairs(source, columns=...).
-_SETTING = re.compile(rf"(?<![\w(.])(?<!, )({_NAMES})s?=('[^']*'|[\[(][^])]*[\])]|[\w.]+)")
+_SETTING = re.compile(rf"(?<![\w(.])(?<!, )({_NAMES})s?=({_QUOTED}|[\[(][^])]*[\])]|[\w.]+)")
 
 
 def _as_option(found: re.Match[str]) -> str:
-    name, value = found.groups()
-    values = re.findall("'([^']*)'", value) or [value]
+    name, value = found[1], found[2]
+    values = re.findall(_QUOTED, value) or [value]
     return f"--{name} {(',' if name == 'column' else ' ').join(map(shlex.quote, values))}"
 
 

@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
                 write(reports, args.json)
     if any(report.scores for report in reports):
         print(compare(reports), flush=True)
-    if plotted is not None:
+    if plotted is not None and models:
         with user_error(ImportError, OSError, prefix="--plot: "):
             named = dict(zip(short_names([*models]), models.values(), strict=True))
             plot(args.plot, named, plotted, batch_size=args.batch_size)
