@@ -153,7 +153,7 @@ def _unread_labels(start: Start) -> Iterator[Finding]:
     for part in start.parts:
         if part.label is None or not part.rows or any(loss.reads_labels for loss in part.texts):
             continue
-        labels = part.distinct_labels()
+        labels = part.distinct(part.label)
         are_numbers = all(isinstance(label, (int, float)) for label in labels)
         if (len(part.columns) > 1 and len(labels) > 1) or not are_numbers:
             yield ValueError(

@@ -73,21 +73,21 @@ class Part:
 
     def missing_texts(self) -> Iterator[tuple[int, str]]:
         """Row and column of stored texts that are missing, of the whole Dataset: Arrow counts them without reading."""
-        if not isinstance(self.data, Dataset):
-            return
-        stored = self.data.select_columns([name for name in self.columns if name in self.data.features])
-        for block, table in enumerate(stored.with_format("arrow").iter(_BLOCK)):
+        names = [name for name in self.columns if isinstance(self.data, Dataset) and name in self.data.features]
+        blocks = self.data.select_columns(names).with_format("arrow").iter(_BLOCK) if names else ()
+        for block, table in enumerate(blocks):
             for column in table.column_names:
                 if table[column].null_count:
                     row = block * _BLOCK + table[column].is_null().to_pylist().index(True)
                     if self.data[row].get(column) is None:  # the dataset's own transform may have put a text there
                         yield row, column
 
-    def distinct_labels(self) -> list[Any]:
-        """The labels, each once: of the whole Dataset, or of a stream's first rows."""
-        if isinstance(self.data, Dataset) and self.label in self.data.features:
-            return self.data.select_columns([self.label]).unique(self.label)
-        return list({row[self.label]: None for row in self.rows})
+    def distinct(self, column: str) -> list[Any]:
+        """The values of a column, each once: of the whole Dataset, or of a stream's first rows."""
+        if isinstance(self.data, Dataset) and column in self.data.features:
+            stored = self.data.select_columns([column]).with_format("arrow")[:]
+            return list(stored[column].unique().to_pylist())
+        return list(dict.fromkeys(self.cells(column)))
 
 
 @dataclass(frozen=True)
