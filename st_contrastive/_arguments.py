@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, wraps
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -80,19 +80,21 @@ def _accepts(hint: Any, value: Any) -> bool:
     if origin is Literal:
         return any(type(value) is type(choice) and value == choice for choice in get_args(hint))
     if origin is Annotated:
-        kind, *bounds = get_args(hint)
-        return _accepts(kind, value) and all(
-            holds(value, getattr(bound, name))
-            for bound in bounds
-            for each, name, _, holds in _BOUNDS
-            if isinstance(bound, each)
-        )
+        return _accepts(get_args(hint)[0], value) and all(holds(value, bound) for _, bound, holds in _bounds(hint))
     if hint is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if hint is float:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     kind = origin or hint
     return isinstance(value, kind) if isinstance(kind, type) and kind is not Any else True
+
+
+def _bounds(hint: Any) -> Iterator[tuple[str, float, Callable[[Any, Any], bool]]]:
+    """What an annotation asks of a number: each as a phrase, a bound and a comparison."""
+    for given in get_args(hint)[1:]:
+        for kind, name, phrase, holds in _BOUNDS:
+            if isinstance(given, kind):
+                yield phrase, getattr(given, name), holds
 
 
 def _described(hint: Any) -> str:
@@ -105,13 +107,7 @@ def _described(hint: Any) -> str:
         *choices, last = map(repr, get_args(hint))
         return f"{', '.join(choices)} or {last}" if choices else last
     if origin is Annotated:
-        kind, *bounds = get_args(hint)
-        phrases = [
-            f"{phrase} {getattr(bound, name):g}"
-            for bound in bounds
-            for each, name, phrase, _ in _BOUNDS
-            if isinstance(bound, each)
-        ]
-        return f"{_described(kind)} {' and '.join(phrases)}"
+        phrases = [f"{phrase} {bound:g}" for phrase, bound, _ in _bounds(hint)]
+        return f"{_described(get_args(hint)[0])} {' and '.join(phrases)}"
     words = {int: "a whole number", float: "a number", bool: "True or False", str: "a string", NoneType: "None"}
     return words.get(hint) or f"of type {getattr(origin or hint, '__name__', hint)}"

@@ -69,6 +69,3 @@ class RunSettings:
         "NAME", f"{', '.join(POOLINGS)}; default: the model's own, else as in the loss's paper"
     )
     max_length: int | None = _setting("N", "tokens that training reads of a text; default: the model's own")
-    card_examples: bool = field(
-        default=False, metadata={"metavar": "true|false", "help": "let the model card quote the training text"}
-    )

@@ -14,7 +14,7 @@ from st_contrastive import __version__
 
 # None of these imports torch, which takes seconds: commands import it when they run, and --help does not need it.
 from st_contrastive.cli import describe, evaluate, recipes, search, train, translate
-from st_contrastive.cli._arguments import UserError
+from st_contrastive.cli._arguments import UserError, as_options
 from st_contrastive.cli._quiet import quiet
 
 
@@ -57,6 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         except UserError as error:
             # Of several processes, one alone may fail.
             rank = "" if first else f" (process {os.environ['RANK']})"
-            print(f"st-contrastive{rank}: {error}", file=sys.stderr, flush=True)
+            print(f"st-contrastive{rank}: {as_options(str(error))}", file=sys.stderr, flush=True)
             return 2
     return code

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 
 from st_contrastive._checks import first_line
+from st_contrastive.settings import RunSettings
 
 
 class UserError(ValueError):
@@ -22,6 +26,28 @@ def user_error(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
         raise
     except kinds as error:
         raise UserError(prefix + first_line(error)) from error
+
+
+def as_options(message: str) -> str:
+    """The message, with settings spelled as options.
+
+    Example:
+        >>> as_options("columns=['title', 'text']: the file has no column 'text'. Leave dev='corpus' out.")
+        "--column title,text: the file has no column 'text'. Leave --dev corpus out."
+    """
+    return _SETTING.sub(_as_option, message)
+
+
+_NAMES = "|".join(field.name for field in fields(RunSettings))
+_QUOTED = r"""['"]([^'"]*)['"]"""
+#: Not of a call in Python: load_pairs(source, columns=...).
+_SETTING = re.compile(rf"(?<![\w(.])(?<!, )({_NAMES})s?=({_QUOTED}|[\[(][^])]*[\])]|[\w.]+)")
+
+
+def _as_option(found: re.Match[str]) -> str:
+    name, value = found[1], found[2]
+    values = re.findall(_QUOTED, value) or [value]
+    return f"--{name} {(',' if name == 'column' else ' ').join(map(shlex.quote, values))}"
 
 
 def _whole(least: int) -> Callable[[str], int]:

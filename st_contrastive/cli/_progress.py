@@ -23,7 +23,6 @@ class Progress(TrainerCallback):
 
     Attributes:
         has_begun: whether the checks before the first step are over.
-        scoring: seconds that the evaluator takes; 0 where it isn't known.
 
     Example:
         >>> Progress().line(TrainerState(global_step=5, max_steps=20), {"loss": 0.5, "learning_rate": 3e-5})
@@ -32,9 +31,8 @@ class Progress(TrainerCallback):
 
     def __init__(self, *, silent: bool = False) -> None:
         self.silent = silent
-        self.scoring = 0.0
         self.has_begun = False
-        self._started, self._first, self._evaluations = 0.0, 0, 0
+        self._started, self._first = 0.0, 0
 
     def line(self, state: TrainerState, logs: dict[str, Any], left: float | None = None, metric: str = "") -> str:
         """The line of a log, with the seconds left; "" where it has neither a loss nor a score."""
@@ -50,22 +48,18 @@ class Progress(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Start the clock."""
-        self.has_begun, self._started, self._first, self._evaluations = True, time.monotonic(), state.global_step, 0
+        self.has_begun, self._started, self._first = True, time.monotonic(), state.global_step
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Say how long the run takes."""
-        left = self._seconds_left(args, state)
+        left = self._seconds_left(state)
         if state.global_step == self._first + _TIMED and left:
             seconds = time.monotonic() - self._started + left
             self._print(state, f"{state.max_steps - self._first} steps take about {_duration(seconds)}.")
 
-    def on_evaluate(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Count it: the time of a step is without it."""
-        self._evaluations += 1
-
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Print the line; the scores before and after training are the caller's."""
-        text = self.line(state, logs or {}, self._seconds_left(args, state), args.metric_for_best_model)
+        text = self.line(state, logs or {}, self._seconds_left(state), args.metric_for_best_model)
         if text and self.has_begun:
             self._print(state, text)
 
@@ -73,14 +67,10 @@ class Progress(TrainerCallback):
         if state.is_world_process_zero and not self.silent:
             print(text, flush=True)
 
-    def _seconds_left(self, args: Any, state: TrainerState) -> float | None:
-        """Of the steps and the evaluations to come; None before the first step."""
+    def _seconds_left(self, state: TrainerState) -> float | None:
+        """At the pace so far, evaluations included; None before the first step."""
         done, steps = state.global_step - self._first, state.max_steps - state.global_step
-        if not self.has_begun or not done:
-            return None
-        seconds = time.monotonic() - self._started - self._evaluations * self.scoring
-        evaluations = steps // state.eval_steps if args.eval_strategy == "steps" else 0
-        return max(0.0, seconds / done * steps) + evaluations * self.scoring
+        return (time.monotonic() - self._started) / done * steps if self.has_begun and done else None
 
 
 def _duration(seconds: float) -> str:

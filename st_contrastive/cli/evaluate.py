@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -76,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     from st_contrastive.cli._models import load_model
     from st_contrastive.evaluation import Report, compare, plot, write
     from st_contrastive.evaluation.report import short_names
+    from st_contrastive.recipes import require_model
 
     for option in ("json", "plot"):
         _require_writable(f"--{option}", getattr(args, option))
@@ -87,13 +87,16 @@ def run(args: argparse.Namespace) -> int:
             with user_error(OSError, TypeError, ValueError, prefix=f"--{option}: "):
                 suites[option] = _scorers(option, args)  # bad data is found before a model is loaded
     plotted = _plotted_pairs(args) if args.plot else None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # each warns when it is scored
-        for model_name in args.models[1:]:  # a wrong name is found before the first is scored
-            load_model(model_name, pooling=args.pooling, max_length=args.max_length)
+    for model_name in args.models[1:]:  # a wrong name is found before the first is scored
+        with user_error(OSError):
+            require_model(model_name)
     reports, models, failed = [], {}, []
     for model_name in args.models:
-        model = load_model(model_name, pooling=args.pooling, max_length=args.max_length)
+        try:
+            model = load_model(model_name, pooling=args.pooling, max_length=args.max_length)
+        except UserError as error:
+            failed.append(str(error))
+            continue
         if args.plot:
             models[model_name] = model
         settings: dict[str, Any] = {"pooling": args.pooling, "max_length": model.max_seq_length}
@@ -112,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
                 write(reports, args.json)
     if any(report.scores for report in reports):
         print(compare(reports), flush=True)
-    if plotted is not None:
+    if plotted is not None and models:
         with user_error(ImportError, OSError, prefix="--plot: "):
             named = dict(zip(short_names([*models]), models.values(), strict=True))
             plot(args.plot, named, plotted, batch_size=args.batch_size)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from st_contrastive.cli._arguments import UserError, name, user_error, whole
 from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.cli.evaluate import path
+from st_contrastive.methods import POOLINGS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +44,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("model", type=path, metavar="MODEL", help="folder or hub name")
     parser.add_argument("words", nargs="+", type=name, metavar="QUERY", help="after a second model, if any")
     parser.add_argument("--column", metavar="NAME", help="column of FILE, or two: title,body")
+    parser.add_argument(
+        "--pooling", choices=(*POOLINGS, "keep"), default="keep", metavar="NAME", help="as for evaluate"
+    )
     parser.add_argument("--top", type=whole, default=5, metavar="N", help="documents of each model; default: 5")
     parser.add_argument("--bm25", action="store_true", help="mix with BM25: 0.7 of the model, 0.3 of BM25")
     parser.add_argument("--language", metavar="CODE", default="en", help="language of --bm25; default: en")
@@ -68,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         words = evaluation.BM25(documents, language=args.language).scores(queries) if args.bm25 else None
     ranks = {}
     for model_name, short in zip(models, short_names(models), strict=True):
-        model = load_model(model_name)
+        model = load_model(model_name, pooling=args.pooling)
         print(f"Reading {len(documents):,} documents with {short}.", file=sys.stderr, flush=True)
         vectors = model.encode_document(documents, convert_to_tensor=True)
         scores = model.similarity(model.encode_query(queries, convert_to_tensor=True), vectors).double().cpu().numpy()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError, user_error
-from st_contrastive.cli._arguments import name as name_of_file
 from st_contrastive.methods import METHODS, find_method
 from st_contrastive.settings import RunSettings
 
@@ -52,24 +50,17 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options that are given: of the run, of the Trainer and, where no file may name another, of the loss."""
+    """The options that are given, of the run and of the Trainer; the rest may be those of a loss."""
     if {"-h", "--help"} & {*argv}:
         _parser(RunSettings).print_help()
         raise SystemExit
     from sentence_transformers import SentenceTransformerTrainingArguments
 
     file = [word for word in argv[:1] if not word.startswith("-")]
-    parsed, rest = _parser(SentenceTransformerTrainingArguments, RunSettings).parse_known_args(argv[len(file) :])
+    parser = _parser(SentenceTransformerTrainingArguments, RunSettings)
+    parsed, rest = parser.parse_known_args(argv[len(file) :])
     given = vars(parsed)
-    given |= {name: int(value) for name, value in given.items() if isinstance(value, float) and value.is_integer()}
-    args = argparse.Namespace(run=run, verbose=given.pop("verbose", False), file=None, given=given, rest=rest)
-    if file:
-        with user_error(argparse.ArgumentTypeError):
-            args.file = name_of_file(file[0])
-    else:
-        args.given |= _loss_options(rest, given)
-        args.rest = []
-    return args
+    return argparse.Namespace(run=run, verbose=given.pop("verbose", False), files=file, given=given, rest=rest)
 
 
 def _parser(*kinds: Any) -> Options:
@@ -127,22 +118,15 @@ def run(args: argparse.Namespace) -> int:
     from st_contrastive.cli._progress import Progress
 
     progress = Progress(silent=args.verbose)
-    announced = 0.0
-
-    def on_trainer(trainer: Any) -> None:
-        nonlocal announced
-        _announce(trainer, progress)
-        announced = time.monotonic()
-
-    def on_score(score: float) -> None:
-        if announced:
-            progress.scoring = time.monotonic() - announced
-        print(f"Score before training: {100 * score:.2f}", flush=True)
-
     try:
         chosen, given = _settings(args)
         print(_described(chosen, given), end="", flush=True)
-        result = recipes.run(chosen, on_trainer=on_trainer, on_score=on_score, **given)
+        result = recipes.run(
+            chosen,
+            on_trainer=lambda trainer: _announce(trainer, progress),
+            on_score=lambda score: print(f"Score before training: {100 * score:.2f}", flush=True),
+            **given,
+        )
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: a tool of --report_to is missing
         if progress.has_begun and not isinstance(error, OSError):
             raise
@@ -159,11 +143,11 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
     from st_contrastive import recipes
 
     given: Any = {}
-    if args.file is not None:
-        with user_error(ValueError, prefix=f"{args.file}: "):
-            given = recipes.parse(Path(args.file).expanduser().read_text(encoding="utf-8"))
+    for file in args.files:
+        with user_error(ValueError, prefix=f"{file}: "):
+            given = recipes.parse(Path(file).expanduser().read_text(encoding="utf-8"))
         if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
-            raise UserError(f"{args.file} must hold names and values, such as `loss: simcse`; got {given!r:.80}.")
+            raise UserError(f"{file} must hold names and values, such as `loss: simcse`; got {given!r:.80}.")
     given |= args.given
     given |= _loss_options(args.rest, given)
     if isinstance(given.get("stage1"), str):
@@ -215,7 +199,7 @@ def _verdict(result: Run, settings: Mapping[str, Any]) -> str:
         why = f", since nothing {'is better beyond chance' if is_judged else 'scored higher'}"
         following = _another_try(result)
     else:
-        following = f"SentenceTransformer({folder!r}) loads it; to compare: {_comparison(folder, settings)}"
+        following = f"SentenceTransformer({folder!r}) loads it; to compare: {_comparison(result, settings)}"
     return f"{result}\nSaved in {folder}: {what}{why}.\nNext: {following}"
 
 
@@ -227,12 +211,20 @@ def _another_try(result: Run) -> str:
     return f"try --learning_rate {result.trainer.args.learning_rate / 3:.0e}{mix}, in another folder."
 
 
-def _comparison(folder: str, settings: Mapping[str, Any]) -> str:
-    """A command that compares the saved model with the start: on the user's own documents, where they are known."""
-    start, data, column = str(settings["model"]), settings.get("data"), settings.get("column") or ()
+def _comparison(result: Run, settings: Mapping[str, Any]) -> str:
+    """A command that compares the saved model with the start: on the user's own documents, where they are known.
+
+    A start without a pooling of its own is read under the one that was trained.
+    """
+    from st_contrastive.recipes import has_pooling
+
+    folder, start, data = str(result.trainer.args.output_dir), str(settings["model"]), settings.get("data")
+    column = settings.get("column") or ()
     columns = column.split(",") if isinstance(column, str) else [*column]
+    modes = (getattr(module, "pooling_mode", None) for module in result.trainer.model)
+    pooling = [] if has_pooling(start) else [word for mode in modes if mode for word in ("--pooling", mode)]
     if isinstance(data, str) and (settings.get("dev") == "corpus" or len(columns) == 2):
         named = ["--column", ",".join(columns)] if columns else []
-        return shlex.join(["st-contrastive", "search", data, start, folder, "a query", *named])
+        return shlex.join(["st-contrastive", "search", data, start, folder, "a query", *named, *pooling])
     extra = "" if find_spec("mteb") else " (it needs the extra eval)"
-    return shlex.join(["st-contrastive", "evaluate", start, folder]) + extra
+    return shlex.join(["st-contrastive", "evaluate", start, folder, *pooling]) + extra

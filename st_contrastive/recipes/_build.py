@@ -60,14 +60,11 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
 
     set_seed(arguments.seed)
     model = load_model(str(run.model), run.pooling, method)
-    length, longest = run.max_length, model.max_seq_length
-    if length and longest and length > longest:
-        warn(f"max_length is {length}, and {run.model} reads {longest} tokens at most: training reads as many.")
-        length = longest
 
     of_loss = {name: settings[name] for name in loss_arguments(method) if name in settings}
     fraternal = of_loss.get("fraternal")
     if isinstance(fraternal, (str, Path)):
+        length = run.max_length and min(run.max_length, model.max_seq_length or run.max_length)
         of_loss["fraternal"] = fraternal = FraternalEmbedding.from_pretrained(str(fraternal), model, max_length=length)
     if augment is not None and "constructed" in method.columns:
         of_loss.setdefault("strategy", "given")
@@ -78,9 +75,7 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
     elif fraternal is not None:
         dataset = method.dataset(dataset, fraternal=fraternal)
     arguments.prompts = _prompts(arguments.prompts, run, dataset.column_names)
-    return ContrastiveTrainer(
-        model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=length, card_examples=run.card_examples
-    )
+    return ContrastiveTrainer(model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=run.max_length)
 
 
 def _arguments(given: dict[str, Any], dev: str | Path | None) -> Any:

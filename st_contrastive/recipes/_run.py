@@ -8,25 +8,23 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
-from torch import Tensor
 from transformers import TrainerCallback
 
 from st_contrastive._checks import warn
 from st_contrastive._files import is_path
-from st_contrastive.evaluation import Comparison, CorpusEvaluator, Judgement, compare_paired, title_agreement
+from st_contrastive.evaluation import Comparison, Judgement, compare_paired, title_agreement
 from st_contrastive.recipes._build import build
+from st_contrastive.recipes._choice import Choice
 from st_contrastive.recipes._data import Data
 from st_contrastive.recipes._recipe import Recipe, dump, load
-from st_contrastive.recipes._record import require_same_settings, write_record
-from st_contrastive.recipes._settings import resolve_settings, takes
+from st_contrastive.recipes._run_yaml import require_same_settings, write_record
+from st_contrastive.recipes._settings import PRETRAINING, first_stage, resolve_settings
 from st_contrastive.training import ContrastiveTrainer, interpolate_weights
 from st_contrastive.training.card import add_to_card
 
 #: Pairs that are drawn to see whether their texts belong together.
 _PAIRS = 2000
-#: Settings of stage 2 that stage 1 has no use for, and those that a model card doesn't show.
-_LATER = set("loss dev mix eval_strategy eval_steps load_best_model_at_end metric_for_best_model push_to_hub".split())
+#: Settings that a model card doesn't show.
 _PRIVATE = {"data", "translations", "output_dir", "prompts", "hub_token"}
 
 
@@ -56,11 +54,6 @@ class Run:
         """What is saved against the start, question by question; of a saved start, the trained weights."""
         name = "mixture" if self.saved == "mixture" else "trained"
         return compare_paired(self.judgements["start"], self.judgements[name]) if name in self.judgements else None
-
-    @property
-    def helped(self) -> bool | None:
-        """Whether what is saved is judged better than the start; None without ``dev``."""
-        return None if self.before is None else self.saved in ("trained", "mixture")
 
     def __str__(self) -> str:
         scores = {"before training": self.before, "after": self.after, "mixed": self.mixed}
@@ -102,7 +95,7 @@ def run(
     trains, and ``on_score`` with the score before training.
     """
     given = {**overrides, "data": data, "output_dir": output_dir}
-    training = TrainingRun(recipe, given, on_trainer=on_trainer, on_score=on_score)
+    training = _TrainingRun(recipe, given, on_trainer=on_trainer, on_score=on_score)
     for stage in (training.prepare, training.train_stage1, training.train, training.judge, training.save):
         stage()
         if training.collapsed:
@@ -110,7 +103,7 @@ def run(
     return training.result
 
 
-class TrainingRun:
+class _TrainingRun:
     """A run of a recipe; its methods are its stages, in their order. A run that ``collapsed`` ends there."""
 
     def __init__(
@@ -132,17 +125,15 @@ class TrainingRun:
         self.settings = resolve_settings(self.recipe, given)
         self.folder = Path(self.settings["output_dir"]).expanduser()
         self.trainer: ContrastiveTrainer
-        self.weights: dict[str, dict[str, Tensor]] = {}
-        self.scores: dict[str, float] = {}
-        self.judgements: dict[str, Judgement] = {}
+        self.choice = Choice()
         self.saved: str | None = None
         self.collapsed: str | None = None
 
     @property
     def result(self) -> Run:
         """What has come of it."""
-        before, after, mixed = (self.scores.get(name) for name in ("start", "trained", "mixture"))
-        return Run(self.trainer, before, after, mixed, self.saved, self.collapsed, self.judgements)
+        before, after, mixed = (self.choice.scores.get(name) for name in ("start", "trained", "mixture"))
+        return Run(self.trainer, before, after, mixed, self.saved, self.collapsed, self.choice.judgements)
 
     def prepare(self) -> None:
         """Read the data, build the Trainer of the last stage, and score the start."""
@@ -157,9 +148,9 @@ class TrainingRun:
         self.recorder = _Recorder(lambda: write_record(self.folder, self.recipe, settings))
         if self.stage1 is None:
             self._begin(self.trainer)
-        self._score("start")
-        if self.scores:
-            self.on_score(self.scores["start"])
+        self.choice.add("start", self.trainer)
+        if self.choice.scores:
+            self.on_score(self.choice.scores["start"])
 
     def train_stage1(self) -> None:
         """Train the first stage, where there is one and it has not ended before, and build the second on it."""
@@ -167,12 +158,11 @@ class TrainingRun:
             return
         first = self.folder / "stage1"
         if not (self.resume and (first / "modules.json").is_file()):
-            pretraining = Recipe("", "pretraining", {})
-            shared = {name: self.settings[name] for name in self.settings.keys() - _LATER if takes(pretraining, name)}
+            given = first_stage(self.settings, self.stage1)
             if self.settings.get("dev") == "corpus":  # stage 1 leaves the held-out documents alone too
-                shared |= {"data": self.trainer.train_dataset, "column": "sentence", "segment": "lines"}
-            shared |= {**self.stage1, "output_dir": first, "resume_from_checkpoint": bool(self.resume)}
-            done = run(pretraining, on_trainer=self._begin, **shared)
+                given |= {"data": self.trainer.train_dataset, "column": "sentence", "segment": "lines"}
+            given |= {"output_dir": first, "resume_from_checkpoint": bool(self.resume)}
+            done = run(PRETRAINING, on_trainer=self._begin, **given)
             if done.collapsed:
                 self.trainer, self.collapsed = done.trainer, done.collapsed
                 return
@@ -186,8 +176,8 @@ class TrainingRun:
         if resume is True:  # no checkpoint if it was killed before the first
             resume = any(self.folder.glob("checkpoint-*/trainer_state.json"))
         self.trainer.train(resume_from_checkpoint=resume or None)
-        if self.scores:
-            metric, before = self.trainer.evaluator.primary_metric, self.scores["start"]  # type: ignore[union-attr]
+        if self.choice.scores:
+            metric, before = self.trainer.evaluator.primary_metric, self.choice.scores["start"]  # type: ignore[union-attr]
             self.trainer.state.log_history.insert(0, {"epoch": 0.0, "step": 0, f"eval_{metric}": before})
             logs: Any = self.trainer.model.model_card_data.training_logs
             logs.insert(0, {"Epoch": 0.0, "Step": 0, metric: before})
@@ -198,16 +188,16 @@ class TrainingRun:
         """Score the trained weights and the mixture, and set those that are worth saving."""
         # So that they are scored in the start's precision.
         self.trainer.accelerator.unwrap_model(self.trainer.model, keep_fp32_wrapper=False)
-        self._score("trained")
+        self.choice.add("trained", self.trainer)
         if "mix" in self.settings:
-            interpolate_weights(self.trainer.model, self.weights["start"], self.settings["mix"])
-            self._score("mixture")
-        self.saved = self._best() if self.scores else [*self.weights][-1]
-        if self.scores:  # the card has the score of what was scored last
+            interpolate_weights(self.trainer.model, self.choice.weights["start"], self.settings["mix"])
+            self.choice.add("mixture", self.trainer)
+        self.saved = self.choice.best()
+        if self.choice.scores:  # the card has the score of what was scored last
             evaluator: Any = self.trainer.evaluator
             results: Any = self.trainer.model.model_card_data.eval_results_dict
-            results[evaluator] = {evaluator.primary_metric: self.scores[self.saved]}
-        self.trainer.model.load_state_dict(self.weights[self.saved])
+            results[evaluator] = {evaluator.primary_metric: self.choice.scores[self.saved]}
+        self.trainer.model.load_state_dict(self.choice.weights[self.saved])
 
     def save(self) -> None:
         """Save the model, and its card."""
@@ -238,33 +228,6 @@ class TrainingRun:
     def _begin(self, trainer: ContrastiveTrainer) -> None:
         trainer.add_callback(self.recorder)
         self.on_trainer(trainer)
-
-    def _score(self, name: str) -> None:
-        """Keep the weights as they are and, with an evaluator, its score: rank 0's on all ranks, and in no log."""
-        model, evaluator = self.trainer.model, self.trainer.evaluator
-        self.weights[name] = {key: weight.detach().to("cpu", copy=True) for key, weight in model.state_dict().items()}
-        if evaluator is None:
-            return
-        # Trainer.evaluate would prepare the model without the wrapper that averages gradients over devices.
-        if isinstance(evaluator, CorpusEvaluator):
-            (self.judgements[name],) = broadcast_object_list([evaluator.judge(model)])
-            self.scores[name] = self.judgements[name].ndcg
-        else:
-            card: Any = model.model_card_data
-            steps = [*card.training_logs]
-            scores: Any = evaluator(model)
-            card.training_logs = steps  # to which the evaluator has added a row
-            (self.scores[name],) = broadcast_object_list([float(scores[evaluator.primary_metric])])
-
-    def _best(self) -> str:
-        """What scored best of what is better than the start; the start, if nothing is."""
-        better = [name for name in self.scores if name != "start" and self._is_better(name)]
-        return max(better, key=self.scores.__getitem__, default="start")
-
-    def _is_better(self, name: str) -> bool:
-        if self.judgements:
-            return compare_paired(self.judgements["start"], self.judgements[name]).decision == "better"
-        return self.scores[name] > self.scores["start"]
 
 
 class _Recorder(TrainerCallback):

@@ -20,6 +20,11 @@ TRAINING = {field.name: get_type_hints(TrainingArguments)[field.name] for field 
             if field.init}  # fmt: skip
 RUN = {name: kind for name, kind in get_type_hints(RunSettings).items() if name not in ("recipe", "loss", "stage1")}
 
+#: The first of two stages.
+PRETRAINING = Recipe("", "pretraining", {})
+#: Settings of the second stage that the first has no use for.
+_LATER = set("dev mix eval_strategy eval_steps load_best_model_at_end metric_for_best_model push_to_hub".split())
+
 
 def resolve_settings(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe's settings with the overrides in their place, and its loss; None removes a setting."""
@@ -42,6 +47,18 @@ def resolve_settings(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict
     removable = {*RUN, *method.checkpoints}
     kept = {name: value for name, value in settings.items() if value is not None or name not in removable}
     return {"loss": chosen.loss, **kept}
+
+
+def first_stage(settings: Mapping[str, Any], stage1: Mapping[str, Any]) -> dict[str, Any]:
+    """What a first stage is trained with: its own settings, and those of the run that it takes."""
+    shared = {name: value for name, value in settings.items() if name not in _LATER and takes(PRETRAINING, name)}
+    return {**shared, **stage1}
+
+
+def default_settings(method: Method) -> dict[str, Any]:
+    """The defaults of all settings that have one."""
+    fields = (*dataclasses.fields(TrainingArguments), *dataclasses.fields(RunSettings))
+    return {**{field.name: field.default for field in fields}, **loss_arguments(method)}
 
 
 def takes(recipe: Recipe, name: str) -> bool:
@@ -69,17 +86,22 @@ def loss_arguments(method: Method) -> dict[str, Any]:
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:
-    """The value, if it is a number or a text where one is needed: files of settings may hold the other."""
+    """The value, if it is a number where one is needed: a file of settings may hold a text. A number is also a text."""
     if isinstance(value, str) and not value.strip() and name != "prompts":  # as a path, the current folder
         raise ValueError(f"{name} is empty: give a value, or leave it out.")
     kinds = set(get_args(kind) or (kind,))
+    numbers = kinds & {bool, int, float}
     if kinds & {str, Location, list[str]}:
-        for text in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(text, Real) and not kinds & {bool, int, float}:
-                raise ValueError(f'{name} must be a text, got {text!r}. In a file of settings, quote it: "{text}".')
-    elif (value is not None or NoneType not in kinds) and (number := kinds & {bool, int, float}):
-        needed = number.pop()
+        if isinstance(value, list):
+            return [_as_text(part) for part in value]
+        return value if numbers else _as_text(value)
+    if numbers and (value is not None or NoneType not in kinds):
+        needed = numbers.pop()
         if not isinstance(value, Real) or isinstance(value, bool) != (needed is bool) or (needed is int and value % 1):
             raise ValueError(f"{name} must be of type {needed.__name__}, got {value!r}.")
         return int(float(value)) if needed is int else value
     return value
+
+
+def _as_text(value: Any) -> Any:
+    return str(value) if isinstance(value, Real) else value

@@ -13,18 +13,15 @@ _TRAINED_WITH = (
 
 
 class _Card(SentenceTransformerModelCardData):
-    quotes_examples = False
     #: Markdown, as of a recipe, its settings and its scores.
     run = ""
 
     def set_widget_examples(self, dataset: Any) -> None:
-        if self.quotes_examples:
-            super().set_widget_examples(dataset)
+        """None."""
 
     def compute_dataset_metrics(self, *args: Any, **options: Any) -> Any:
         metrics = super().compute_dataset_metrics(*args, **options)
-        hidden = () if self.quotes_examples else ("examples", "examples_table")
-        return {name: value for name, value in metrics.items() if name not in hidden}
+        return {name: value for name, value in metrics.items() if name not in ("examples", "examples_table")}
 
     def to_dict(self) -> dict[str, Any]:
         values = super().to_dict()
@@ -34,17 +31,12 @@ class _Card(SentenceTransformerModelCardData):
         return values
 
 
-def prepare_card(model: SentenceTransformer, *, examples: bool) -> None:
-    """Let the model's card name the package, and quote texts with ``examples`` alone.
-
-    A card of a class of the user's own gets the tag alone.
-    """
+def prepare_card(model: SentenceTransformer) -> None:
+    """Let the model's card name the package, and quote no text; one of a class of the user's own gets the tag alone."""
     model.model_card_data.add_tags(TAG)
     if type(model.model_card_data) is SentenceTransformerModelCardData:
         values, model.model_card_data = vars(model.model_card_data), _Card()
         vars(model.model_card_data).update(values)
-    if isinstance(model.model_card_data, _Card):
-        model.model_card_data.quotes_examples = examples
 
 
 def add_to_card(model: SentenceTransformer, text: str) -> None:

@@ -29,8 +29,6 @@ from st_contrastive.training.start import ROWS, Part, Start, by_name, module_set
 SHARE = 0.01
 #: A column with a value for each so many rows, all of so few characters, holds languages, sources or labels.
 _REPEATS, _SHORT = 10, 40
-#: How pandas names an index that it writes.
-_INDEX = ("__index_level_", "Unnamed: ")
 #: Names of a dataset's parts that nothing is trained on.
 _HELD_OUT = re.compile(r"(test|dev|val|valid|validation|eval)(set|[-_.\d].*)?|held?[-_]?out", re.IGNORECASE)
 
@@ -76,9 +74,7 @@ def _sharded_encoder(start: Start) -> Iterator[Finding]:
 
 
 def _unread_max_length(start: Start) -> Iterator[Finding]:
-    length, own = start.trainer.max_length, start.trainer.model.max_seq_length
-    if length is not None and own is not None and length > own:
-        yield ValueError(f"max_length is {length}, and model.max_seq_length {own}: give that or less.")
+    length = start.trainer.max_length
     if length is not None and not isinstance(start.trainer.data_collator, BaseDataCollator):
         yield ValueError(f"max_length {length} would not cut the texts: your data_collator reads them. Cut them there.")
 
@@ -137,43 +133,40 @@ def _cells_without_text(start: Start) -> Iterator[Finding]:
 
 
 def _columns_of_no_text(start: Start) -> Iterator[Finding]:
-    """No index, language or source: the loss would read it as another form of the text."""
+    """No language or source: the loss would read it as another form of the text."""
     for part in start.parts:
         for column in part.columns if len(part.columns) > 1 else ():
             cells, others = part.cells(column), [name for name in part.data.column_names if name != column]
-            values, column_of = set(cells), f"The column {column!r} of {part.name}"
-            remedy = f"and would be read as another form of the text: leave it out, dataset.select_columns({others})."
-            if column.startswith(_INDEX):
-                yield ValueError(f"{column_of} is an index of pandas, {remedy}")
+            values = set(cells)
+            message = (
+                f"The column {column!r} of {part.name} has only {len(values)} distinct value(s), such as "
+                f"{cells[0]!r:.80}, and would be read as another form of the text: leave it out, "
+                f"dataset.select_columns({others})."
+            )
             if len(values) == 1 and len(cells) > 2:
-                yield ValueError(f"{column_of} is {cells[0]!r:.80} in all rows, {remedy}")
-            if len(values) * _REPEATS <= len(cells) and max(map(len, values)) <= _SHORT:
-                yield UserWarning(f"{column_of} has only {len(values)} distinct values, such as {cells[0]!r}, {remedy}")
+                yield ValueError(message)
+            elif len(values) * _REPEATS <= len(cells) and max(map(len, values)) <= _SHORT:
+                yield UserWarning(message)
 
 
 def _unread_labels(start: Start) -> Iterator[Finding]:
     for part in start.parts:
-        if part.label is not None and part.rows and isinstance(part.rows[0][part.label], (str, type(None))):
-            yield ValueError(
-                f"{part.name}[0][{part.label!r}] is {part.rows[0][part.label]!r:.40}, and labels are numbers. Keep the "
-                f"rows whose texts belong together, dataset.filter(...).remove_columns({part.label!r})."
-            )
-        if part.label is None or len(part.columns) < 2 or any(loss.reads_labels for loss in part.texts):
+        if part.label is None or not part.rows or any(loss.reads_labels for loss in part.texts):
             continue
-        low, high = part.extremes(part.label)
-        if low != high:
+        labels = part.distinct(part.label)
+        are_numbers = all(isinstance(label, (int, float)) for label in labels)
+        if (len(part.columns) > 1 and len(labels) > 1) or not are_numbers:
             yield ValueError(
-                f"{part.name} has pairs with labels from {low} to {high} in {part.label!r}, which "
-                f"{type(part.texts[0]).__name__} does not read: all would be positives. Keep those that are, dataset."
-                f"filter(lambda row: row[{part.label!r}] == {high}).remove_columns({part.label!r}); a loss that reads "
-                "labels has reads_labels = True."
+                f"{part.name} has labels such as {labels[0]!r:.40} and {labels[-1]!r:.40} in {part.label!r}, which "
+                f"{type(part.texts[0]).__name__} does not read: all pairs would be positives. Keep the rows whose "
+                f"texts belong together, dataset.filter(...).remove_columns({part.label!r}); a loss that reads labels, "
+                "which are numbers, has reads_labels = True."
             )
 
 
 def _no_step(start: Start) -> Iterator[Finding]:
     size, processes = start.args.train_batch_size, distributed.world_size()
-    if size < 1:
-        yield ValueError(f"per_device_train_batch_size is {size}: give 2 or more.")
+    if size < 1:  # which PyTorch refuses
         return
     drops, datasets = start.args.dataloader_drop_last, by_name(start.trainer.train_dataset).values()
     sizes = [len(data) for data in datasets if isinstance(data, Dataset)]
@@ -295,9 +288,6 @@ def _unlike_processes(start: Start) -> Iterator[Finding]:
 def _contrasted_with_nothing(start: Start) -> Iterator[Finding]:
     size = start.args.per_device_train_batch_size
     for part in start.parts:
-        contrasts = any(loss.chance_levels(2) for loss in part.texts)
-        if part.size == 1 and contrasts:
-            yield ValueError(f"{part.name} has 1 row, which has no other to be contrasted with: give more.")
         if not all(loss.has_negatives(size) for loss in part.texts):
             yield ValueError(
                 f"per_device_train_batch_size {size} leaves no other sentence to contrast with: give 2 or more."

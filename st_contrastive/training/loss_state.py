@@ -47,9 +47,6 @@ def save_loss_state(
         run: further tensors to keep, by name, such as sums that are not logged yet.
         rank: the process; of one after the first, only what may be its own is written (queues, running statistics).
         record: what to say of the run, as JSON holds it.
-
-    Raises:
-        OSError: it can't be written; an existing file stays as it was.
     """
     named, file = _named(loss), Path(path) / _file_name(rank)
     tensors = {f"{_RUN}{key}": tensor for key, tensor in (run or {}).items()}
@@ -59,11 +56,8 @@ def save_loss_state(
     tensors = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors.items()}
     metadata = {"losses": json.dumps(_description(named)), "ranks": str(distributed.world_size())}
     metadata["record"] = json.dumps(record or {})
-    try:
-        with complete_file(file) as partial:
-            save_file(tensors, partial, metadata)
-    except (OSError, SafetensorError) as error:
-        raise OSError(f"The loss state can't be written to {file}: {error}") from error
+    with complete_file(file) as partial:
+        save_file(tensors, partial, metadata)
 
 
 def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> dict[str, Tensor]:
@@ -82,15 +76,10 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> dict[str, Ten
         loss: built with the arguments of the one that was saved.
 
     Raises:
-        FileNotFoundError, OSError: there is no loss state, or it can't be read.
+        OSError: there is no loss state, or it can't be read.
         LossStateError: it belongs to another loss, to one with other arguments, or to another encoder.
     """
     file, named = Path(path) / FILE_NAME, _named(loss)
-    if not file.is_file():
-        raise FileNotFoundError(
-            f"{path} holds no {FILE_NAME}: it was saved without save_loss_state or ContrastiveTrainer, or saving was "
-            "interrupted."
-        )
     metadata, tensors = _contents(file)
     _require_same_losses(file, json.loads(metadata["losses"]), _description(named))
     own = file.with_name(_file_name(distributed.rank()))

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from st_contrastive._checks import require_number
-from st_contrastive.training.start import module_settings
 
 
 @torch.no_grad()
@@ -28,13 +27,18 @@ def interpolate_weights(
         alpha: share of the trained weights, 0 (``start``'s) to 1.
 
     Raises:
-        ValueError: ``alpha`` is not from 0 to 1; the models share weights, differ in their names or shapes, in their
-            tokenizers or in their modules' settings, or have adapters.
+        ValueError: ``alpha`` is not from 0 to 1; the models share weights, differ in their names or shapes or in their
+            vocabularies, or have adapters.
     """
     require_number("alpha", alpha, most=1)
-    require_own_weights(model)
-    if isinstance(start, SentenceTransformer):
-        _require_alike(model, start)
+    # The mean of two products is not the product of their means.
+    if adapters := [name for name, _ in model.named_parameters() if "lora_" in name or ".adapter" in name]:
+        raise ValueError(
+            f"model has adapters, such as {adapters[0]}, whose factors can't be mixed. Merge them into the encoder "
+            "first, or train without mixing."
+        )
+    if isinstance(start, SentenceTransformer) and model.tokenizer.get_vocab() != start.tokenizer.get_vocab():
+        raise ValueError("model and start have tokenizers of other vocabularies: give one encoder, before and after.")
     trained, first = model.state_dict(), start if isinstance(start, Mapping) else start.state_dict()
     for name in sorted(trained.keys() | first.keys()):
         shapes = [tuple(state[name].shape) if name in state else "missing" for state in (trained, first)]
@@ -49,20 +53,3 @@ def interpolate_weights(
             wide = torch.promote_types(weight.dtype, torch.float32)
             mixed = (1 - alpha) * old.to(wide) + alpha * weight.to(wide)
             weight.copy_(torch.where(weight == old, weight, mixed.to(weight.dtype)))
-
-
-def require_own_weights(model: nn.Module) -> None:
-    """Refuse a model with adapters (LoRA and the like): the mean of two products is not the product of their means."""
-    if adapters := [name for name, _ in model.named_parameters() if "lora_" in name or ".adapter" in name]:
-        raise ValueError(
-            f"model has adapters, such as {adapters[0]}, whose factors can't be mixed. Merge them into the encoder "
-            "first, or train without mixing."
-        )
-
-
-def _require_alike(model: SentenceTransformer, start: SentenceTransformer) -> None:
-    if model.tokenizer.get_vocab() != start.tokenizer.get_vocab():
-        raise ValueError("model and start have tokenizers of other vocabularies: give one encoder, before and after.")
-    own, others = module_settings(model), module_settings(start)
-    if own != others:
-        raise ValueError(f"model has the modules {own}, and start {others}: give one encoder, before and after.")

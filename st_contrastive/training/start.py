@@ -73,28 +73,21 @@ class Part:
 
     def missing_texts(self) -> Iterator[tuple[int, str]]:
         """Row and column of stored texts that are missing, of the whole Dataset: Arrow counts them without reading."""
-        for start, table in self._stored(self.columns):
+        names = [name for name in self.columns if isinstance(self.data, Dataset) and name in self.data.features]
+        blocks = self.data.select_columns(names).with_format("arrow").iter(_BLOCK) if names else ()
+        for block, table in enumerate(blocks):
             for column in table.column_names:
                 if table[column].null_count:
-                    row = start + table[column].is_null().to_pylist().index(True)
+                    row = block * _BLOCK + table[column].is_null().to_pylist().index(True)
                     if self.data[row].get(column) is None:  # the dataset's own transform may have put a text there
                         yield row, column
 
-    def extremes(self, column: str) -> tuple[Any, Any]:
-        """The least and the greatest value of a column of numbers; of others None."""
-        if not self.rows or not isinstance(self.rows[0][column], (int, float)):
-            return None, None
-        values = {value for _, table in self._stored([column]) for value in table[column].unique().to_pylist()}
-        known = [value for value in values or self.cells(column) if value is not None]
-        return min(known), max(known)
-
-    def _stored(self, columns: list[str]) -> Iterator[tuple[int, Any]]:
-        """Blocks of a Dataset's stored columns as Arrow tables, and where each begins."""
-        names = [name for name in columns if isinstance(self.data, Dataset) and name in self.data.features]
-        if names:
-            table = self.data.select_columns(names).with_format("arrow")
-            for start in range(0, len(table), _BLOCK):
-                yield start, table[start : start + _BLOCK]
+    def distinct(self, column: str) -> list[Any]:
+        """The values of a column, each once: of the whole Dataset, or of a stream's first rows."""
+        if isinstance(self.data, Dataset) and column in self.data.features:
+            stored = self.data.select_columns([column]).with_format("arrow")[:]
+            return list(stored[column].unique().to_pylist())
+        return list(dict.fromkeys(self.cells(column)))
 
 
 @dataclass(frozen=True)

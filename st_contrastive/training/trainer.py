@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_count
+from st_contrastive._checks import require_count, warn
 from st_contrastive.training import checks
 from st_contrastive.training.card import prepare_card
 from st_contrastive.training.collapse import find_collapse, find_vector_fault
@@ -27,7 +28,7 @@ from st_contrastive.training.loss_state import (
     save_loss_state,
 )
 from st_contrastive.training.prompts import column_prompts, simplest
-from st_contrastive.training.run_record import describe_run, describe_weights, require_same_run
+from st_contrastive.training.same_run import describe_data, describe_run, describe_weights, require_same_run
 from st_contrastive.training.start import Start, by_name, losses_of, text_losses, tokenised_columns
 
 
@@ -55,7 +56,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         kwargs: as in sentence-transformers, but for ``model_init``.
         max_length: how many tokens of a text training reads, and the loss of ``eval_dataset``. Evaluators, checkpoints
             and the trained model read the model's own ``max_seq_length``, which None takes for training too.
-        card_examples: let the model card quote texts of the training data.
 
     Example::
 
@@ -68,19 +68,21 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     fault_at_start: str | None = None
     #: Tells the model that the run began with from others.
     start: str | None = None
+    #: Tells the data of a run from others, by dataset: read once a run.
+    data_read: Mapping[str, str] = {}
 
-    def __init__(self, *args: Any, max_length: int | None = None, card_examples: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, max_length: int | None = None, **kwargs: Any) -> None:
         if max_length is not None:
             require_count("max_length", max_length, least=3)  # a token between two special ones
-        self.max_length, self.card_examples = max_length, card_examples
+        self.max_length = max_length
         self._prompts: dict[str, dict[str, str]] = {}
         super().__init__(*args, **kwargs)
         self.has_users_optimizer = self.optimizer is not None
         self._resumed_from: Path | None = None
         self._resumed_sums: dict[str, Tensor] = {}
         self._resumed_record: dict[str, Any] = {}
-        if max_length is not None:
-            self.data_collator.max_length = max_length
+        if self.max_length is not None:
+            self.data_collator.max_length = self.max_length
         streams = any(isinstance(data, IterableDataset) for data in (self.train_dataset, self.eval_dataset))
         if streams and self.accelerator.dispatch_batches is None:
             # The first process would send the others batches of one size, which texts don't have.
@@ -90,6 +92,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         self._resumed_from, self._resumed_sums, self._resumed_record = None, {}, {}
         self.start = self.start or describe_weights(self.model)
+        self.data_read = describe_data(self.train_dataset)
         checkpoint = None
         if resume_from_checkpoint:
             checkpoint = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
@@ -108,7 +111,11 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """As in sentence-transformers, whose constructor calls it when the loss is there."""
-        prepare_card(self.model, examples=self.card_examples)
+        prepare_card(self.model)
+        longest = self.model.max_seq_length
+        if self.max_length and longest and self.max_length > longest:
+            warn(f"max_length is {self.max_length}, and the model reads {longest} tokens: training reads as many.")
+            self.max_length = longest
         for loss in text_losses(self.loss):
             loss.max_length = self.max_length
         checks.run(checks.ARGUMENTS_AND_DATA, Start.of(self))  # before the card reads the data

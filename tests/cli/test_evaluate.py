@@ -233,11 +233,14 @@ def test_a_wrong_second_name_is_found_before_the_first_is_scored(data, model, tm
 
 
 def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
-    path = tmp_path / "scores.json"
+    path, damaged = tmp_path / "scores.json", tmp_path / "damaged"
+    damaged.mkdir()
+    (damaged / "config.json").write_text("{}")
     words = ["--sts", str(data / "sts"), "--transfer", str(data / "transfer"), "--json", str(path)]
-    assert main(["evaluate", model, *words, "--folds", "30"]) == 2
+    assert main(["evaluate", model, str(damaged), *words, "--folds", "30"]) == 2
     output = capsys.readouterr()
     assert "--transfer: Cannot have number of splits n_splits=30" in output.err
+    assert f"model {damaged} can't be loaded" in output.err
     assert "sts12" in output.out
     assert len(scores(path)[0]) == 3
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive import cli, recipes
 from st_contrastive.cli import main, train
@@ -139,7 +140,7 @@ def test_own_text_gives_a_verdict_question_by_question(words, tmp_path, capsys, 
     else:
         command = shlex.split(lines[-1].partition("to compare: ")[2])
         assert command[:3] == ["st-contrastive", "search", str(path)]
-        assert cli.parse(command[1:]).column == "title,body"
+        assert (cli.parse(command[1:]).column, cli.parse(command[1:]).pooling) == ("title,body", "mean")
 
 
 def test_shuffled_titles_are_refused(words, tmp_path, capsys):
@@ -155,7 +156,8 @@ def said(monkeypatch, capsys, tmp_path):
     """``said(settings, **result)``: the last line that the command prints of a run that came to this."""
 
     def read(settings, **result):
-        trainer = SimpleNamespace(args=SimpleNamespace(learning_rate=1e-5, output_dir="out"))
+        arguments = SimpleNamespace(learning_rate=1e-5, output_dir="out")
+        trainer = SimpleNamespace(args=arguments, model=[Pooling(8, "cls")])
         monkeypatch.setattr(recipes, "run", lambda *args, **options: recipes.Run(trainer, **result))
         file = tmp_path / "settings.yaml"
         file.write_text("\n".join(recipes.dump({**settings, "output_dir": "out"})), encoding="utf-8")
@@ -177,15 +179,29 @@ def test_a_lower_rate_is_advised_where_the_score_moved(said, after, mixed, advic
 @pytest.mark.parametrize(
     ("settings", "command"),
     [
-        ({"dev": "corpus", "data": "a b.txt"}, "st-contrastive search 'a b.txt' start out 'a query'"),
-        ({"data": "a.csv", "column": ["title", "body"]}, "search a.csv start out 'a query' --column title,body"),
-        ({"data": "a.csv", "column": "body"}, "st-contrastive evaluate start out (it needs the extra eval)"),
-        ({"data": ["a text"], "dev": "corpus"}, "st-contrastive evaluate start out (it needs the extra eval)"),
+        ({"dev": "corpus", "data": "a b.txt"}, "search 'a b.txt' start out 'a query' --pooling cls"),
+        (
+            {"data": "a.csv", "column": ["title", "body"]},
+            "search a.csv start out 'a query' --column title,body --pooling cls",
+        ),
+        (
+            {"data": "a.csv", "column": "body"},
+            "st-contrastive evaluate start out --pooling cls (it needs the extra eval)",
+        ),
+        (
+            {"data": ["a text"], "dev": "corpus"},
+            "st-contrastive evaluate start out --pooling cls (it needs the extra eval)",
+        ),
     ],
 )
 def test_the_next_step_names_nothing_that_is_not_installed(monkeypatch, said, settings, command):
     monkeypatch.setattr(train, "find_spec", lambda name: None)
     assert said({"loss": "simcse", "model": "start", **settings}, saved="trained").endswith(command)
+
+
+def test_a_start_with_a_pooling_is_compared_under_its_own(build, tmp_path, said):
+    build().save_pretrained(str(tmp_path / "start"))
+    assert "--pooling" not in said({"loss": "simcse", "model": str(tmp_path / "start")}, saved="trained")
 
 
 @pytest.mark.parametrize("rate", ["0", "3e-2"])
@@ -205,16 +221,6 @@ def test_a_dev_gives_a_verdict(words, sts, tmp_path, capsys, trainers, rate):
     assert kind in saved
     assert str(tmp_path / "out") in saved
     assert ("--learning_rate" if best == before else "evaluate") in following
-
-
-def test_run_yaml_makes_the_run_again(words, tmp_path, trainers):
-    more = ["--recipe", "own-text", "--augment", "repetition=0.5", "--seed", "7", "--max_length", "20"]
-    assert main([*words, *more, "--learning_rate", "1e-2"]) == 0
-    assert main(["train", str(tmp_path / "out" / "run.yaml"), "--output_dir", str(tmp_path / "again")]) == 0
-    assert_same_weights(tmp_path / "out", tmp_path / "again")
-    assert trainers[1].train_dataset.column_names == ["sentence", "other"]
-    assert main(["train", str(tmp_path / "out" / "run.yaml")]) == 2  # the folder is another run's
-    assert main(["train", str(tmp_path / "out" / "run.yaml"), "--resume_from_checkpoint", "true"]) == 0
 
 
 def test_pairs_of_columns(words, corpus, capsys, trainers):
@@ -250,23 +256,15 @@ def test_a_loss_in_the_current_folder(words, tmp_path, monkeypatch, trainers):
 
 
 @pytest.mark.parametrize("name", ["", " "])
-def test_an_empty_name_is_refused(words, tmp_path, monkeypatch, name, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "README.md").write_text("mine")
-    before = sorted(tmp_path.iterdir())
+def test_an_empty_name_is_refused(words, tmp_path, name, capsys):
+    """As of a variable of the shell that is not set: it would be the current folder."""
     (tmp_path / "empty.yaml").write_text(f"loss: simcse\noutput_dir: '{name}'\n")
-    translate = ["translate", "--model", "m", "--data", "d", "--output", "o.jsonl"]
-    options = ("--output_dir", "--data", "--model", "--dev", "--column", "--auxiliary")
-    lines = [([*words, "--loss", "simcse", option, name], option[2:]) for option in options]
-    lines += [(["train", str(tmp_path / "empty.yaml"), *words[1:7]], "output_dir"), (["train", name], "name is empty")]
-    lines += [([*translate, option, name], "name is empty") for option in ("--model", "--data", "--output", "--column")]
-    lines += [(["recipes", name], "name is empty"), (["describe", name, "--model", "m"], "name is empty")]
+    lines = [([*words, "--loss", "simcse", f"--{option}", name], option) for option in ("output_dir", "dev", "column")]
+    lines += [(["train", str(tmp_path / "empty.yaml"), *words[1:7]], "output_dir")]
+    lines += [(["describe", name, "--model", "m"], "name is empty"), (["recipes", name], "name is empty")]
     for line, match in lines:
         assert code(line) == 2
         assert match in capsys.readouterr().err
-    (tmp_path / "empty.yaml").unlink()
-    assert sorted(tmp_path.iterdir()) == before
-    assert (tmp_path / "README.md").read_text() == "mine"
 
 
 def test_another_processs_error_is_printed(words, monkeypatch, capsys):

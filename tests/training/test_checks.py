@@ -198,19 +198,9 @@ def test_a_list_is_no_dataset(build, of, sentences):
         of(stc.SimCSELoss(build()), data=sentences)
 
 
-@pytest.mark.parametrize(
-    ("column", "cells", "message"),
-    [
-        ("__index_level_0__", "{}", "index of pandas"),
-        ("Unnamed: 0", "{}", "index of pandas"),
-        ("source", "wikipedia", "'wikipedia' in all rows"),
-    ],
-)
-def test_a_column_that_is_another_form_of_no_text(build, of, sentences, column, cells, message):
-    data = Dataset.from_dict({column: [cells.format(row) for row in range(10)], "body": sentences, "label": range(10)})
-    with pytest.raises(
-        ValueError, match=rf"'{column}' of train_dataset is .*{message}.*select_columns.*'body', 'label'"
-    ):
+def test_a_column_that_is_another_form_of_no_text(build, of, sentences):
+    data = Dataset.from_dict({"source": ["wikipedia"] * 10, "body": sentences, "label": range(10)})
+    with pytest.raises(ValueError, match=r"'source' of train_dataset .*'wikipedia'.*select_columns.*'body', 'label'"):
         of(stc.SimCSELoss(build()), data=data)
     of(stc.SimCSELoss(build()), data=data.select_columns(["body"]))
 
@@ -222,7 +212,7 @@ def test_a_column_of_few_short_values(build, of, sentences, values, warns):
         warnings.simplefilter("always")
         of(stc.SimCSELoss(build()), data=data)
     found = [str(each.message) for each in caught]
-    assert any("has only 2 distinct values" in message for message in found) == warns
+    assert any("has only 2 distinct value(s)" in message for message in found) == warns
 
 
 @pytest.mark.parametrize("prompts", [{"body": "find: "}, {"sentence": "find: ", "body": ""}, {"a": {"body": "find: "}}])
@@ -326,22 +316,10 @@ def test_fewer_rows_than_a_batch(build, of, sentences, kind, length):
     of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=64, **length)  # one step of ten sentences
 
 
-def test_a_batch_of_nothing(build, of):
-    with pytest.raises(ValueError, match="per_device_train_batch_size is 0"):
-        of(stc.SimCSELoss(build()), per_device_train_batch_size=0)
-
-
 def test_fewer_rows_than_a_batch_on_each_process(build, of, monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
     with pytest.raises(ValueError, match=r"10 rows, per_device_train_batch_size is 8 on 2 process\(es\)"):
         of(stc.SimCSELoss(build()), per_device_train_batch_size=8, dataloader_drop_last=True)
-
-
-def test_one_row(build, of, sentences):
-    data = stc.text_dataset(sentences).select([0])
-    for loss in (stc.SimCSELoss, stc.MomentumContrastLoss):
-        with pytest.raises(ValueError, match="train_dataset has 1 row"):
-            of(loss(build()), data=data).train()
 
 
 @pytest.mark.parametrize("name", ["test", "validation", "dev-1", "Test_matched", "testset", "test2", "held_out"])
@@ -353,11 +331,12 @@ def test_splits_that_are_held_out(build, of, sentences, name):
     of(stc.SimCSELoss(build()), data={"en": data, "testimonials": data})
 
 
-@pytest.mark.parametrize("labels", [["entailment", "neutral"], ["no", "yes"], [None, 1]])
-def test_labels_that_are_no_numbers(build, of, labels):
-    texts = {"sentence": ["a b", "c d"] * 4, "other": ["e f", "g h"] * 4}
-    with pytest.raises(ValueError, match=r"train_dataset\[0\]\['label'\]"):
-        of(stc.SimCSELoss(build()), data=Dataset.from_dict({**texts, "label": labels * 4}))
+@pytest.mark.parametrize("labels", [["entailment", "neutral"], [None, 1]])
+@pytest.mark.parametrize("columns", [["sentence"], ["sentence", "other"]])
+def test_labels_that_are_no_numbers(build, of, labels, columns):
+    data = Dataset.from_dict({**{column: ["a b", "c d"] * 4 for column in columns}, "label": labels * 4})
+    with pytest.raises(ValueError, match=rf"labels such as {labels[0]!r} and {labels[1]!r} in 'label'"):
+        of(stc.SimCSELoss(build()), data=data)
 
 
 @pytest.mark.parametrize("column", ["sentence", "other"])
@@ -384,7 +363,7 @@ def test_pairs_with_labels(build, of, name, kind):
     texts = {"sentence": [f"a {row}" for row in range(1200)], "other": [f"b {row}" for row in range(1200)]}
     data = Dataset.from_dict({**texts, name: [kind(row < 1100) for row in range(1200)]})  # behind the first rows
     for loss in (stc.SimCSELoss, stc.TwinsLoss):
-        with pytest.raises(ValueError, match=rf"labels from {kind(0)} to {kind(1)} in '{name}', which {loss.__name__}"):
+        with pytest.raises(ValueError, match=rf"labels such as .* in '{name}', which {loss.__name__}"):
             of(loss(build()), data=data)
     of(ReadsLabels(build()), data=data)
     of(stc.SimCSELoss(build()), data=data.select(range(1000)))  # equal ones

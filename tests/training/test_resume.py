@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 import st_contrastive as stc
 from st_contrastive import SimCSELoss
 from st_contrastive.training import ContrastiveTrainer, LossStateError, load_loss_state, save_loss_state
-from st_contrastive.training.run_record import describe_run
+from st_contrastive.training.same_run import describe_data
 from tests.cases import TRAINED_CASES, ByStep, assert_equal, crossed, state_of
 
 
@@ -194,16 +194,13 @@ def test_other_rows_in_the_middle_are_refused(build, arguments, sentences):
 
 
 @pytest.mark.parametrize("row", [0, 20, 39])
-def test_a_row_that_changed_is_told(made, arguments, row):
-    loss, _ = made("simcse")
-
-    def record(texts):
-        data = Dataset.from_dict({"sentence": texts})
-        return describe_run(ContrastiveTrainer(loss.model, arguments(), data, loss=loss))["data"]
+def test_a_row_that_changed_is_told(row):
+    def described(texts):
+        return describe_data(Dataset.from_dict({"sentence": texts}))
 
     texts = [f"a cat {number}" for number in range(40)]
-    assert record(texts) == record(texts)
-    assert record(texts) != record([*texts[:row], "a dog", *texts[row + 1 :]])
+    assert described(texts) == described(texts)
+    assert described(texts) != described([*texts[:row], "a dog", *texts[row + 1 :]])
 
 
 def test_a_checkpoint_without_a_record_resumes(trainer):
@@ -236,28 +233,6 @@ def test_another_runs_checkpoints_in_the_folder(trainer):
     trainer(max_steps=4).train()
     with pytest.raises(ValueError, match=r"checkpoint-4 was written after checkpoint-6.*resume_from_checkpoint"):
         trainer().train(resume_from_checkpoint=True)
-
-
-@pytest.mark.long
-def test_where_folders_can_not_be_opened(trainer, monkeypatch):
-    """As on Windows, which refuses fsync of what was opened for reading, too."""
-    real_open, real_fsync = os.open, os.fsync
-
-    def open_file(path, flags, *args, **kwargs):
-        if not isinstance(path, int) and os.path.isdir(path):
-            raise PermissionError(13, "Permission denied", path)
-        return real_open(path, flags, *args, **kwargs)
-
-    def fsync(handle):
-        if os.readlink(f"/proc/self/fd/{handle}").endswith("safetensors"):
-            raise OSError(9, "Bad file descriptor")
-        return real_fsync(handle)
-
-    monkeypatch.setattr(os, "open", open_file)
-    monkeypatch.setattr(os, "fsync", fsync)
-    trainer("twins").train()
-    assert trainer("twins", max_steps=8).train(resume_from_checkpoint=True).global_step == 8
-    save_loss_state(trainer("twins").loss, Path(trainer().args.output_dir) / "checkpoint-8")  # in place of a file
 
 
 def test_a_pushed_model_comes_without_the_loss_state(trainer):

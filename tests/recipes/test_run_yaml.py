@@ -12,7 +12,7 @@ from datasets import Dataset
 from st_contrastive import recipes
 from st_contrastive.cli import main
 from st_contrastive.recipes import Recipe
-from st_contrastive.recipes._record import write_record
+from st_contrastive.recipes._run_yaml import write_record
 from tests.cases import SENTENCES, assert_equal
 
 RECIPE = Recipe("", "simcse", {})
@@ -101,8 +101,10 @@ def test_another_test_set_is_refused(checkpoint, tmp_path, monkeypatch):
     assert run.trainer.state.global_step == 4
 
 
-def test_a_first_stage_that_has_ended_is_that_of_the_run(checkpoint, tmp_path):
-    given = {"data": SENTENCES, "output_dir": tmp_path, "model": str(checkpoint("bert-mlm")), "dev": None}
+def test_a_first_stage_that_has_ended_is_that_of_the_run(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_dev("one.jsonl")
+    given = {"data": SENTENCES, "output_dir": tmp_path, "model": str(checkpoint("bert-mlm")), "dev": "one.jsonl"}
     given |= {"max_steps": 2, "per_device_train_batch_size": 4, "stage1": {"learning_rate": 1e-3}}
 
     def kill(trainer):
@@ -113,12 +115,14 @@ def test_a_first_stage_that_has_ended_is_that_of_the_run(checkpoint, tmp_path):
         recipes.run("infocse-bert-base", on_trainer=kill, **given)
     assert (tmp_path / "stage1" / "modules.json").is_file()
     for change, match in (
-        ({"stage1": {"learning_rate": 1e-4}}, r"stage1 is .*0\.0001.*, and was .*0\.001"),
+        ({"stage1": {"learning_rate": 1e-4}}, r"learning_rate is 0\.0001, and was 0\.001"),
+        ({"seed": 7}, "seed is 7, and was 42"),
+        ({"dev": "two.jsonl"}, "dev is 'two.jsonl', and was 'one.jsonl'"),
         ({"per_device_train_batch_size": 2}, "per_device_train_batch_size is 2, and was 4"),
     ):
         with pytest.raises(ValueError, match=match):
             recipes.run("infocse-bert-base", resume_from_checkpoint=True, **{**given, **change})
-    more = {"max_steps": 3, "mini_batch_size": 2, "save_steps": 1}
+    more = {"max_steps": 3, "mini_batch_size": 2, "logging_steps": 1, "seed": 42, "max_grad_norm": 1.0}
     run = recipes.run("infocse-bert-base", resume_from_checkpoint=True, **{**given, **more})
     assert run.trainer.state.global_step == 3
 

@@ -11,8 +11,8 @@ from datasets import Dataset
 from torch import nn
 
 from st_contrastive import distributed
+from st_contrastive.training.allowed_changes import refused_changes
 from st_contrastive.training.prompts import simplest
-from st_contrastive.training.resumable import refused_changes
 from st_contrastive.training.start import by_name, module_settings
 
 #: How many values of a model's first weight, and rows of a dataset, evenly spaced, tell it from others.
@@ -29,10 +29,9 @@ def describe_run(trainer: Any) -> dict[str, Any]:
     }
     if distributed.world_size() > 1:
         arguments.pop("dataloader_drop_last")  # sentence-transformers sets it there
-    data = by_name(trainer.train_dataset)
     record = {
         "arguments": arguments,
-        "data": {f"train_dataset {name}".strip(): _describe_data(part) for name, part in data.items()},
+        "data": trainer.data_read,
         "modules": module_settings(trainer.model),
         "start": trainer.start,
         "weights": describe_weights(trainer.model),
@@ -74,7 +73,12 @@ def describe_weights(model: nn.Module) -> str:
     return "" if values is None else hashlib.sha256(values.float().cpu().numpy().tobytes()).hexdigest()[:16]
 
 
-def _describe_data(data: Any) -> str:
+def describe_data(data: Any) -> dict[str, str]:
+    """The size of each dataset, and a hash of some of its rows."""
+    return {f"train_dataset {name}".strip(): _describe_rows(part) for name, part in by_name(data).items()}
+
+
+def _describe_rows(data: Any) -> str:
     if not isinstance(data, Dataset):
         return "a stream"
     stored = data.with_format("arrow")  # without what a transform draws anew

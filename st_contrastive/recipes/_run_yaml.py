@@ -12,15 +12,13 @@ from st_contrastive import __version__
 from st_contrastive._files import complete_file
 from st_contrastive.methods import find_method
 from st_contrastive.recipes._recipe import Recipe, dump, load, names, parse
-from st_contrastive.recipes._settings import RUN
+from st_contrastive.recipes._settings import PRETRAINING, RUN, default_settings, first_stage
 from st_contrastive.settings import Location
-from st_contrastive.training.resumable import refused_changes
+from st_contrastive.training.allowed_changes import refused_changes
 
 FILE_NAME = "run.yaml"
 #: Words that name no file.
 _WORDS = ("corpus", "stsb")
-#: What a resumed run may change, beside the arguments of the Trainer and of the loss.
-_MAY_CHANGE = ("mix", "card_examples")
 
 
 def write_record(folder: Path, recipe: Recipe, settings: Mapping[str, Any]) -> None:
@@ -34,8 +32,8 @@ def write_record(folder: Path, recipe: Recipe, settings: Mapping[str, Any]) -> N
 def require_same_settings(folder: Path, recipe: Recipe, settings: Mapping[str, Any]) -> None:
     """Compare a resumed run with that in the folder, where neither the trainer nor the loss does it.
 
-    That is the ``dev`` whose best score the checkpoint keeps and, where a first stage may have ended, what it was
-    trained with. Of files and folders, which may have been moved, the last part is compared.
+    That is the ``dev`` whose best score the checkpoint keeps and what a first stage, which may have ended, was trained
+    with. Of files and folders, which may have been moved, the last part is compared.
 
     Raises:
         ValueError: a setting differs; the message has both values.
@@ -44,13 +42,10 @@ def require_same_settings(folder: Path, recipe: Recipe, settings: Mapping[str, A
     if not file.is_file():  # of a Trainer without a recipe
         return
     saved, now = parse(file.read_text(encoding="utf-8")), parse("\n".join(_lines(recipe, settings)))
-    changed = refused_changes(_without_folders(saved), _without_folders(now))
-    compared = {*changed} if "stage1" in {*saved, *now} else {"dev"}
-    may_change = {*_MAY_CHANGE, *getattr(find_method(recipe.loss).loss_class, "may_change", ())}
+    changed = refused_changes(_compared(saved), _compared(now))
     if None in changed.get("dev", ()):  # one that is added, or left out
-        may_change.add("dev")
-    values = [f"{name} is {new!r}, and was {old!r}" for name, (old, new) in changed.items()
-              if name in compared - may_change]  # fmt: skip
+        del changed["dev"]
+    values = [f"{name} is {new!r}, and was {old!r}" for name, (old, new) in changed.items()]
     if values:
         raise ValueError(
             f"{'; '.join(values)} in the run that resume_from_checkpoint continues ({file}). Give what it was, or "
@@ -83,8 +78,16 @@ def _locations(recipe: Recipe) -> tuple[str, ...]:
     return (*own, *find_method(recipe.loss).checkpoints)
 
 
-def _without_folders(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value
-        for name, value in settings.items()
-    }
+def _compared(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The dev, and all settings of a first stage: one that is given as its default is no change."""
+    compared, stage1 = {}, settings.get("stage1")
+    if stage1 is not None:
+        method = find_method(PRETRAINING.loss)
+        compared = {**default_settings(method), **first_stage(settings, stage1)}
+        compared = {name: value for name, value in compared.items() if name not in method.loss_class.may_change}
+    compared["dev"] = settings.get("dev")
+    return {name: _without_folder(value) for name, value in compared.items()}
+
+
+def _without_folder(value: Any) -> Any:
+    return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value
