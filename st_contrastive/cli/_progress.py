@@ -23,6 +23,7 @@ class Progress(TrainerCallback):
 
     Attributes:
         has_begun: whether the checks before the first step are over.
+        announced: when the texts were described, and the start's score was next.
 
     Example:
         >>> Progress().line(TrainerState(global_step=5, max_steps=20), {"loss": 0.5, "learning_rate": 3e-5})
@@ -31,8 +32,8 @@ class Progress(TrainerCallback):
 
     def __init__(self, *, silent: bool = False) -> None:
         self.silent = silent
-        self.has_begun = False
-        self._started, self._first = 0.0, 0
+        self.has_begun, self.announced = False, 0.0
+        self._started, self._first, self._scoring = 0.0, 0, 0.0
 
     def line(self, state: TrainerState, logs: dict[str, Any], left: float | None = None, metric: str = "") -> str:
         """The line of a log, with the seconds left; "" where it has neither a loss nor a score."""
@@ -46,16 +47,22 @@ class Progress(TrainerCallback):
             parts.append(f"score {100 * logs[metric]:.2f}")
         return "  ".join([f"step {state.global_step}/{state.max_steps}", *parts]) if parts else ""
 
+    def print_start(self, score: float) -> None:
+        """Print the start's score, which takes as long as an evaluation."""
+        self._scoring = time.monotonic() - self.announced
+        print(f"Score before training: {100 * score:.2f}", flush=True)
+
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         """Start the clock."""
         self.has_begun, self._started, self._first = True, time.monotonic(), state.global_step
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        """Say how long the run takes."""
-        left = self._seconds_left(state)
+        """Say how long the run takes, with its evaluations."""
+        left, steps = self._seconds_left(state), state.max_steps - self._first
         if state.global_step == self._first + _TIMED and left:
-            seconds = time.monotonic() - self._started + left
-            self._print(state, f"{state.max_steps - self._first} steps take about {_duration(seconds)}.")
+            evaluations = steps // state.eval_steps if args.eval_strategy == "steps" else 0
+            seconds = time.monotonic() - self._started + left + evaluations * self._scoring
+            self._print(state, f"{steps} steps take about {_duration(seconds)}.")
 
     def on_log(self, args: Any, state: TrainerState, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Print the line; the scores before and after training are the caller's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -124,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
         result = recipes.run(
             chosen,
             on_trainer=lambda trainer: _announce(trainer, progress),
-            on_score=lambda score: print(f"Score before training: {100 * score:.2f}", flush=True),
+            on_score=progress.print_start,
             **given,
         )
     except (OSError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: a tool of --report_to is missing
@@ -183,6 +184,7 @@ def _announce(trainer: Any, progress: Progress) -> None:
     prompt = prompt.get("sentence") if isinstance(prompt, dict) else prompt
     report = describe(trainer.train_dataset, trainer.model, prompt=prompt, max_length=trainer.max_length)
     print(report, flush=True)
+    progress.announced = time.monotonic()
     if not progress.silent:
         trainer.remove_callback(PrinterCallback)
         trainer.remove_callback(ProgressCallback)
