@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from st_contrastive._checks import require_number
+from st_contrastive._checks import import_extra, require_number
 
 #: Weight of the encoder in the mixture; BM25 has the rest.
 WEIGHT = 0.7
@@ -23,15 +23,11 @@ class BM25:
     """
 
     def __init__(self, texts: Sequence[str], *, language: str = "en") -> None:
-        try:
-            import bm25s
-            import Stemmer
-        except ImportError as error:
-            raise ImportError("BM25 needs bm25s and PyStemmer: pip install 'st_contrastive[search]'.") from error
+        bm25s, stemmers = import_extra("bm25s", "search"), import_extra("Stemmer", "search")
         self._tokenize, self._index, self._count = bm25s.tokenize, bm25s.BM25(), len(texts)
         self._options: dict[str, Any] = {"stopwords": [], "return_ids": False, "show_progress": False}
         with suppress(KeyError):  # a language without a stemmer
-            self._options["stemmer"] = Stemmer.Stemmer(language)
+            self._options["stemmer"] = stemmers.Stemmer(language)
         with suppress(ValueError):  # or without a list of stop words
             self._tokenize("", **self._options | {"stopwords": language})
             self._options["stopwords"] = language

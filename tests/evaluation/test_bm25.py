@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 import math
 
 import numpy as np
@@ -56,13 +56,6 @@ def test_a_mixture_knows_no_scale(values, weight):
 
 
 def test_the_extra_is_named(monkeypatch):
-    original = builtins.__import__
-
-    def missing(name, *args, **kwargs):
-        if name == "bm25s":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(ImportError, match=r"st_contrastive\[search\]"):
         BM25(DOCUMENTS)
