@@ -61,8 +61,7 @@ CASES = {
     "infocse-live": (InfoCSELoss, {"mlm_weight": 0.1, "detach": False, "masked_views": "first"}, 1,
                      ["contrastive", "mlm"]),
     "diffcse": (DiffCSELoss, {"rtd_weight": 0.1}, 1, ["contrastive", "rtd"]),
-    "diffcse-sampling": (DiffCSELoss, {"rtd_weight": 0.1, "sampling": True,
-                                       "vector": "encoder"}, 1, ["contrastive", "rtd"]),
+    "diffcse-no-head": (DiffCSELoss, {"rtd_weight": 0.1, "head": None}, 1, ["contrastive", "rtd"]),
     "pretraining": (AuxiliaryMLMPretrainingLoss, {}, 1, ["mlm", "auxiliary_mlm"]),
 }  # fmt: skip
 CLASSES = list(dict.fromkeys(case[0] for case in CASES.values()))

@@ -30,10 +30,8 @@ from st_contrastive.encoder.model import (
 
 def require_text_encoder(model: nn.Module) -> None:
     """Refuse a model that does not start with a token-level Transformer module (a TypeError), or that has no tokenizer
-    with a vocabulary and a padding token."""
-    tokenizer = get_tokenizer(model)
-    require_vocabulary(tokenizer, vocabulary_size(get_encoder(model)), "model")
-    require_padding(tokenizer)
+    with a vocabulary."""
+    require_vocabulary(get_tokenizer(model), vocabulary_size(get_encoder(model)), "model")
 
 
 def require_vocabulary(tokenizer: Any, rows: int | None, owner: str) -> None:
@@ -50,15 +48,6 @@ def require_vocabulary(tokenizer: Any, rows: int | None, owner: str) -> None:
         raise ValueError(
             f"{owner} has the token {largest}, but {rows} embeddings: take both from one checkpoint, or call "
             "model.transformers_model.resize_token_embeddings(len(model.tokenizer)) before you build the loss."
-        )
-
-
-def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse a tokenizer that can't make a batch of texts of different lengths, such as GPT-2's."""
-    if tokenizer.pad_token_id is None:
-        raise ValueError(
-            f"The tokenizer {type(tokenizer).__name__} has no padding token. Set model.tokenizer.pad_token, for "
-            "instance to its end-of-sequence token; for the command line, save the model with it."
         )
 
 

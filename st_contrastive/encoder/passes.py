@@ -80,9 +80,11 @@ def run_model(model: nn.Module, views: Sequence[TokenBatch], *, eager: bool = Fa
     return [Encoded(*part, whole.prompt_length) for part in parts]
 
 
-def sentence_vectors(model: nn.Module, *views: TokenBatch) -> tuple[Tensor, ...]:
-    """The sentence vectors (N, d) of each view."""
-    return tuple(view.sentences for view in run_model(model, views))
+def sentence_vectors(model: nn.Module, *views: TokenBatch, pooled: bool = False) -> tuple[Tensor, ...]:
+    """The sentence vectors (N, d) of each view and, with ``pooled``, behind them those of the model's own Pooling."""
+    encoded = run_model(model, views)
+    pools = [pool_as_model(model, view) for view in encoded] if pooled else []
+    return (*(view.sentences for view in encoded), *pools)
 
 
 def run_modules(modules: Iterable[nn.Module], rows: TokenBatch) -> Encoded:

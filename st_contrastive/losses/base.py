@@ -31,8 +31,7 @@ from st_contrastive.encoder.passes import RowChunks
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses._description import DescribedLoss
 from st_contrastive.losses._owned import owned_parameters
-from st_contrastive.losses.step import Step
-from st_contrastive.losses.terms import LossTerms
+from st_contrastive.losses.step import LossTerms, Step
 
 
 class TextLoss(DescribedLoss, ABC):

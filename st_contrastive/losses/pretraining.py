@@ -71,7 +71,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         super().__init__(model, gather_across_devices=True)
         require_plain_tokens(model, "AuxiliaryMLMPretrainingLoss")
         encoder = get_encoder(model)
-        self.masking = TokenCorruption.masking_for(model, mask_rate)
+        self.masking = TokenCorruption.masking(get_tokenizer(model), mask_rate)
         # Its lower part is a place to keep what is saved: training uses the encoder's.
         self.network = AuxiliaryMLM.from_encoder(
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head

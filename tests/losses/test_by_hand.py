@@ -100,17 +100,17 @@ def test_conisi_constructs_what_it_says(double, sentences, strategy):
     """The sentences that the loss composed are taken from its composer; their form and the term are checked."""
     model = double()
     loss = ConIsILoss(model, temperature=TAU, strategy=strategy, replacement_rate=0.3).double()
-    composed, compose = [], loss.pairs.composer.forward
+    composed, compose = [], loss.composer.forward
 
     def spy(first, second):
         composed.append((first, second))
         return compose(first, second)
 
-    loss.pairs.composer.forward = spy
+    loss.composer.forward = spy
     replaced = []
     if strategy == "subword":
-        replace = loss.pairs.replacement.forward
-        loss.pairs.replacement.forward = lambda *args: replaced.append(replace(*args)) or replaced[-1]
+        replace = loss.replacement.forward
+        loss.replacement.forward = lambda *args: replaced.append(replace(*args)) or replaced[-1]
     terms = loss(features(model, sentences))
     ((firsts, seconds),) = composed  # all pairs at once: each with itself, then each with what was constructed
     rows = range(len(sentences))
@@ -306,9 +306,9 @@ def test_the_pair_tokenizer_is_the_same_for_long_texts(double):
         model.tokenizer.decode(model.tokenizer(t, truncation=True)["input_ids"], skip_special_tokens=True)
         for t in texts
     ]
-    assert loss.pairs.composer.max_length == 64
+    assert loss.composer.max_length == 64
     batch = features(model, texts)
-    pairs = loss.pairs.composer(*[loss.pairs.composer.content(batch[0]["input_ids"], batch[0]["attention_mask"])] * 2)
+    pairs = loss.composer(*[loss.composer.content(batch[0]["input_ids"], batch[0]["attention_mask"])] * 2)
     tokenizer = AutoTokenizer.from_pretrained(model[0].model.config._name_or_path)
     expected = tokenizer(cut, cut, truncation="longest_first", max_length=64, padding=True, return_tensors="pt")
     assert torch.equal(pairs["input_ids"], expected["input_ids"])

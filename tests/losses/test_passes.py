@@ -54,11 +54,10 @@ def test_value_gradient_and_state_are_the_plain_paths(build, sentences, no_pass_
     by_length, mini_batch_size = WAYS[way]
     model = build(dropout=False)
     torch.manual_seed(1)
-    # Tokens that are sampled are drawn as the passes come.
-    loss = build_loss(name, model, **({"sampling": False} if name == "diffcse-sampling" else {})).double()
+    loss = build_loss(name, model).double()
     switch_off_dropout(loss)
     count, original = [], passes.run_model
-    for module in ("encoder.passes", *(f"losses.{name}" for name in ("conditioned", "pretraining", "simcse", "twins"))):
+    for module in ("encoder.passes", *(f"losses.{name}" for name in ("pretraining", "simcse", "twins"))):
         monkeypatch.setattr(
             f"st_contrastive.{module}.run_model", lambda *args, **kw: count.append(1) or original(*args, **kw)
         )
@@ -78,9 +77,7 @@ def test_value_gradient_and_state_are_the_plain_paths(build, sentences, no_pass_
 
 @pytest.mark.parametrize(
     "name",
-    crossed(
-        ["simcse", "simcse-mlm-pairs", "twins", "infocse", "diffcse-sampling"], quick=("simcse", "twins").__contains__
-    ),
+    crossed(["simcse", "simcse-mlm-pairs", "twins", "infocse", "diffcse"], quick=("simcse", "twins").__contains__),
 )
 def test_a_mini_batch_is_encoded_again_under_the_same_dropout(build, sentences, monkeypatch, name):
     """Under accumulation and a scaled loss: what the loss owns gets the gradient of the scaled loss too."""
