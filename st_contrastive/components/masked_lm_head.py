@@ -53,10 +53,7 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         decoder = _decoder(model)
         setattr(model, model.base_model_prefix, _PassThrough())
-        names = [name for name, part in model.named_modules() if part is decoder]
-        if not names:
-            raise ValueError(f"{type(model).__name__} has no layer that gives logits.")
-        self._decoder_name = names[0]
+        self._decoder_name = next(name for name, part in model.named_modules() if part is decoder)
         self.network = model
         self.source: Literal["checkpoint", "new"] = source
         self.tied = tied

@@ -1,4 +1,4 @@
-"""Checks of a model when a loss is built, which refuse it or warn, and freezing of its token embeddings."""
+"""Checks of a model when a loss is built, which refuse it or warn."""
 
 from __future__ import annotations
 
@@ -152,16 +152,6 @@ def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
         from_embeddings = encoder(inputs_embeds=embeddings, attention_mask=mask).last_hidden_state
         if not torch.allclose(from_ids, from_embeddings, rtol=1e-2, atol=1e-3, equal_nan=True):
             raise ValueError("its states differ from those of the tokens")
-
-
-def require_more_than_embeddings(model: SentenceTransformer) -> None:
-    """Refuse a model of which only the token embeddings, which the loss freezes, are trained."""
-    embeddings = {id(weight) for weight in get_encoder(model).get_input_embeddings().parameters()}
-    if {id(weight) for weight in model.parameters() if weight.requires_grad} <= embeddings:
-        raise ValueError(
-            "freeze_embeddings=True freezes the token embeddings, and nothing else of the model is trained. Take "
-            "freeze_embeddings=False, or set requires_grad of what is to be trained."
-        )
 
 
 @contextmanager

@@ -87,14 +87,6 @@ def sentence_vectors(model: nn.Module, *views: TokenBatch, pooled: bool = False)
     return (*(view.sentences for view in encoded), *pools)
 
 
-def run_modules(modules: Iterable[nn.Module], rows: TokenBatch) -> Encoded:
-    """The rows after other modules than the model's, such as copies of them."""
-    features = rows.features()
-    for module in modules:
-        features = module(features)
-    return Encoded.of(features)
-
-
 def pool(model: nn.Module, encoded: Encoded, mode: str) -> Tensor:
     """Token vectors to one vector a sentence, (N, d); a prompt's tokens count where the model's own Pooling does so."""
     include_prompt = all(getattr(module, "include_prompt", True) for module in unwrap(model))

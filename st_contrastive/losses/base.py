@@ -18,15 +18,7 @@ from st_contrastive._arguments import Count, Positive
 from st_contrastive._random import fixed_seed
 from st_contrastive.components.heads import HEADS
 from st_contrastive.encoder import checks
-from st_contrastive.encoder.model import (
-    ModelState,
-    embedding_width,
-    get_encoder,
-    text_module,
-    unwrap,
-    vocabulary_size,
-    weights_dtype,
-)
+from st_contrastive.encoder.model import ModelState, embedding_width, text_module, unwrap, weights_dtype
 from st_contrastive.encoder.passes import RowChunks
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses._description import DescribedLoss
@@ -89,7 +81,6 @@ class TextLoss(DescribedLoss, ABC):
         #: Whether a trainer drops an epoch's last batch, so that all processes have as many rows in each.
         self.has_equal_batches = False
         self._has_learned = False
-        self._vocabulary = vocabulary_size(get_encoder(model))
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> LossTerms:
         """The terms of one batch. Of the losses here, only TwinsLoss with ``fraternal`` takes labels.
@@ -143,11 +134,6 @@ class TextLoss(DescribedLoss, ABC):
                 f"A loss around {name} cuts the embeddings of one pass, or reads its layers, and {name} has a head, a "
                 "queue or a network of one width, or mini-batches, or hands no layers on. Take MatryoshkaLoss around "
                 "SimCSELoss(model, head=None)."
-            )
-        if state.vocabulary != self._vocabulary:
-            raise ValueError(
-                f"The encoder has {state.vocabulary} token embeddings, and had {self._vocabulary} when the loss was "
-                "built. Call resize_token_embeddings before you build the loss."
             )
         if state.broadcasts_buffers and self.mini_batch_size is not None:
             raise ValueError(

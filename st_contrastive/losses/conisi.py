@@ -92,6 +92,7 @@ class ConIsILoss(TextLoss):
                 "all-MiniLM-L6-v2 with its mean pooling ended worse than before training: take 0.1 there."
             )
         self.interaction_weight, self.strategy = interaction_weight, strategy
+        self.contrast_weights = {"contrastive": 1 - interaction_weight}
         tokenizer, encoder = get_tokenizer(model), get_encoder(model)
         limit = learned_positions(encoder) or getattr(encoder.config, "max_position_embeddings", None)
         types = getattr(encoder.config, "type_vocab_size", None)
@@ -108,11 +109,6 @@ class ConIsILoss(TextLoss):
         self.classifier = None
         if interaction_weight > 0:  # r = W3 g(x) + b3 (eq. 6, 7)
             self.classifier = new_linear(width, interaction_dim or width, dtype=dtype)
-
-    def chance_levels(self, batch_size: int) -> dict[str, float]:
-        """As in :class:`TextLoss`, times the term's weight."""
-        weight = 1 - self.interaction_weight
-        return {"contrastive": weight * self.chance_level(batch_size)} if weight > 0 else {}
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
         pairs, distinct = self.compose_pairs(batches)

@@ -87,7 +87,7 @@ class DiffCSELoss(TextLoss):
         batch = batches[0]
         if self.detector is None:
             return {"contrastive": step.info_nce(*step.apply_head(self.head, *step.encode(batch, batch)))}
-        both = batch.repeated(2)  # view by view, as the vectors are
+        both = batch.followed_by(batch)  # view by view, as the vectors are
         to_fill = both.corrupted(self.detector.masking)
         first, second, *pooled = step.encode(batch, batch, pooled=not self._reads_head)
         contrasted = step.apply_head(self.head, first, second)

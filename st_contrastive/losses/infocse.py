@@ -114,6 +114,7 @@ class InfoCSELoss(TextLoss):
             mini_batch_size=mini_batch_size,
         )
         self.mlm_weight, self.contrastive_weight, self.rtd_weight = mlm_weight, contrastive_weight, rtd_weight
+        self.contrast_weights = {"contrastive": contrastive_weight} if contrastive_weight > 0 else {}
         self.masked_views, self.detach = masked_views, detach
         self.auxiliary: AuxiliaryMLM | None = None
         self.detector: ReplacedTokenDetector | None = None
@@ -140,7 +141,7 @@ class InfoCSELoss(TextLoss):
             require_positions(model, self.detector.generator)
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        both = batches[0].repeated(2)  # all first views, then all second ones
+        both = batches[0].followed_by(batches[0])  # all first views, then all second ones
         views = 1 if self.masked_views == "first" else 2
         to_mask = batches[0] if views == 1 else both
         # Random tokens are drawn before any pass.
@@ -165,12 +166,3 @@ class InfoCSELoss(TextLoss):
         weights = None if self.detach else self.auxiliary.encoder_weights(get_encoder(self.model), lower=True)
         states = self.auxiliary(rows.with_ids(masked.input_ids).token_tensors, vectors, weights)  # (N, L, d)
         return self.auxiliary.head.summed_losses(self.auxiliary.encoder, rows, masked, states)
-
-    def has_negatives(self, batch_size: int) -> bool:
-        """As in :class:`TextLoss`; without the contrastive term none are needed."""
-        return self.contrastive_weight == 0 or super().has_negatives(batch_size)
-
-    def chance_levels(self, batch_size: int) -> dict[str, float]:
-        """As in :class:`TextLoss`, times the term's weight."""
-        weight = self.contrastive_weight
-        return {"contrastive": weight * self.chance_level(batch_size)} if weight > 0 else {}

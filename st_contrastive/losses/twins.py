@@ -13,11 +13,7 @@ from torch import Tensor
 from st_contrastive._arguments import Count, CountOrZero, Momentum, Positive, Share, Weight
 from st_contrastive._checks import require_forgetting_rate, require_weights, warn
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
-from st_contrastive.encoder.checks import (
-    require_embeddings_as_input,
-    require_more_than_embeddings,
-    require_plain_tokens,
-)
+from st_contrastive.encoder.checks import require_embeddings_as_input, require_plain_tokens
 from st_contrastive.encoder.layers import get_layers
 from st_contrastive.encoder.model import (
     embedding_matrix,
@@ -143,7 +139,7 @@ class TwinsLoss(TextLoss):
         self.identical_weight, self.fraternal_weight = identical_weight, fraternal_weight
         self.twins_weight, self.fusion_rate = twins_weight, fusion_rate
         self.train_pooling, self.margin_from, self.unpaired_tokens = train_pooling, margin_from, unpaired_tokens
-        self.fraternal, self.reads_labels = fraternal, fraternal is not None
+        self.freeze_embeddings, self.fraternal, self.reads_labels = freeze_embeddings, fraternal, fraternal is not None
         self._require_translatable(model)
         width = embedding_width(model) if train_pooling is None else token_width(model)
         self.queue: NegativeQueue | None = None
@@ -164,9 +160,6 @@ class TwinsLoss(TextLoss):
                 "TwinsLoss trains the first token's vector (train_pooling='cls'), and in a decoder that token sees no "
                 "other: sentences that begin alike get one vector. Take train_pooling='lasttoken' or 'mean'."
             )
-        self.freeze_embeddings = freeze_embeddings
-        if freeze_embeddings:
-            require_more_than_embeddings(model)
 
     @property
     def _uses_translations(self) -> bool:
@@ -223,27 +216,24 @@ class TwinsLoss(TextLoss):
 
     def _encode(self, sentence: TokenBatch, translation: TokenBatch | None = None) -> TwinVectors:
         """The views that the terms need, all in one pass."""
-        with frozen_embeddings(self.model) if self.freeze_embeddings else nullcontext():
-            if translation is None:
+        if translation is None:
+            with frozen_embeddings(self.model) if self.freeze_embeddings else nullcontext():
                 return TwinVectors(*self._trained_vectors(run_model(self.model, [sentence, sentence])))
-            anchor, fused = self._fused_batches(sentence, translation)
-            batches = [anchor, anchor, fused] if self._uses_identical_twin else [anchor, fused]
-            reads_states = self.twins_weight > 0 and self.margin_from == "embeddings"
-            capturing = capturing_states(get_encoder(self.model), 0) if reads_states else nullcontext(list[Tensor]())
-            with capturing as states:
-                encoded = run_model(self.model, batches, eager=reads_states)
-        anchor_vectors, *identical, fraternal = self._trained_vectors(encoded)
-        views = TwinVectors(anchor_vectors, identical[0] if identical else None, fraternal)
+        anchor, fused = self._fused_batches(sentence, translation)
+        batches = [anchor, anchor, fused] if self._uses_identical_twin else [anchor, fused]
+        reads_states = self.twins_weight > 0 and self.margin_from == "embeddings"
+        capturing = capturing_states(get_encoder(self.model), 0) if reads_states else nullcontext(list[Tensor]())
+        with capturing as states:
+            encoded = run_model(self.model, batches, eager=reads_states)
+        h, *identical, fraternal = self._trained_vectors(encoded)
+        views = TwinVectors(h, identical[0] if identical else None, fraternal)
         if self.twins_weight == 0:
             return views
         if reads_states:
-            anchor_input, identical_input, fraternal_input = self._input_means(states, encoded)
-            return views._replace(
-                anchor_input=anchor_input, identical_input=identical_input, fraternal_input=fraternal_input
-            )
+            return TwinVectors(*views[:3], *self._input_means(states, encoded))
         tokens = [batch.token_tensors["inputs_embeds"] for batch in (anchor, fused)]
-        anchor_input, fraternal_input = self._input_means(tokens, [encoded[0], encoded[-1]])
-        return views._replace(anchor_input=anchor_input, fraternal_input=fraternal_input)
+        x, fused_input = self._input_means(tokens, [encoded[0], encoded[-1]])
+        return views._replace(anchor_input=x, fraternal_input=fused_input)
 
     def _input_means(self, vectors: list[Tensor], encoded: list[Encoded]) -> tuple[Tensor, ...]:
         """The mean (N, w) of each view's token vectors (N, L, w). These come view by view, or in one tensor."""
@@ -254,8 +244,9 @@ class TwinsLoss(TextLoss):
     def _fused_batches(self, sentence: TokenBatch, translation: TokenBatch) -> tuple[TokenBatch, TokenBatch]:
         """The anchor and its fraternal twin as ``inputs_embeds`` of one width."""
         embed = get_encoder(self.model).get_input_embeddings()
-        y = embed(sentence.ids)
-        y_f = (embed if self.fraternal is None else self.fraternal)(translation.ids).to(y.dtype)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_embeddings):
+            y = embed(sentence.ids)
+            y_f = (embed if self.fraternal is None else self.fraternal)(translation.ids).to(y.dtype)
         width = max(y.shape[1], y_f.shape[1])
         texts = {key: padded(value, width) for key, value in sentence.token_tensors.items() if key != "input_ids"}
         y = padded(y, width)

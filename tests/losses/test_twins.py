@@ -281,14 +281,6 @@ def test_only_the_loss_that_freezes_leaves_the_embeddings_out(made, count):
         matrix.grad = None
 
 
-def test_nothing_but_frozen_embeddings_is_refused(build):
-    model = build().requires_grad_(False)
-    model.transformers_model.get_input_embeddings().weight.requires_grad_(True)
-    with pytest.raises(ValueError, match=r"nothing else of the model is trained\. Take freeze_embeddings=False"):
-        TwinsLoss(model)
-    TwinsLoss(model, freeze_embeddings=False)
-
-
 def test_an_encoder_that_takes_no_embeddings_is_refused(build, monkeypatch):
     model = build()
     monkeypatch.setattr(model.transformers_model, "forward", lambda input_ids, attention_mask: None)
