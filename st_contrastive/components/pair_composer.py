@@ -107,14 +107,12 @@ class PairComposer(nn.Module):
         index = torch.where(attended, index, width)
         pairs = {"input_ids": source.gather(1, index), "attention_mask": attended.long()}
         if self.has_types:
-            types = self._source_types(widths)[index]
+            segments = [self.get_buffer(f"{name}_types") for name in _SPECIALS]
+            contents = [pad.new_full((w,), kind) for w, kind in zip(widths, self.content_types, strict=True)]
+            pads = pad.new_full((1,), self.pad_type)
+            types = torch.cat([segments[0], contents[0], segments[1], contents[1], segments[2], pads])[index]
             pairs["token_type_ids"] = types if self.type_count is None else types.clamp(max=self.type_count - 1)
         return pairs
-
-    def _source_types(self, widths: tuple[int, int]) -> Tensor:
-        prefix, middle, suffix = (self.get_buffer(f"{name}_types") for name in _SPECIALS)
-        first, second = (prefix.new_full((w,), type_id) for w, type_id in zip(widths, self.content_types, strict=True))
-        return torch.cat([prefix, first, middle, second, suffix, prefix.new_full((1,), self.pad_type)])
 
 
 def _truncated(first: Tensor, second: Tensor, budget: int) -> tuple[Tensor, Tensor]:

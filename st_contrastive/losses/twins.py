@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive._arguments import Count, CountOrZero, Momentum, Positive, Share, Weight
-from st_contrastive._checks import require_forgetting_rate, require_weights, warn
+from st_contrastive._checks import require_weights, warn
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
 from st_contrastive.encoder.checks import require_embeddings_as_input, require_plain_tokens
 from st_contrastive.encoder.layers import get_layers
@@ -134,7 +134,12 @@ class TwinsLoss(TextLoss):
         super().__init__(
             model, temperature=temperature, gather_across_devices=gather_across_devices, mini_batch_size=mini_batch_size
         )
-        require_forgetting_rate(forgetting_rate, queue_batches)
+        if queue_batches and forgetting_rate >= 1 / queue_batches:
+            raise ValueError(
+                f"forgetting_rate must be less than 1 / queue_batches = {1 / queue_batches:.4g}, so that the oldest "
+                f"batch keeps a positive weight; got {forgetting_rate!r}. Give both, such as "
+                f"forgetting_rate={0.75 / queue_batches:.2g}."
+            )
         require_weights(identical_weight=identical_weight, fraternal_weight=fraternal_weight, twins_weight=twins_weight)
         self.identical_weight, self.fraternal_weight = identical_weight, fraternal_weight
         self.twins_weight, self.fusion_rate = twins_weight, fusion_rate
@@ -173,8 +178,11 @@ class TwinsLoss(TextLoss):
         sentence, translation = batches[0], None
         if self._uses_translations:
             translation = self._translations(step, batches, labels)
-        if translation is None:
-            self._check_missing_translations()
+            if translation is None:
+                self.warn_once(
+                    "TwinsLoss was given one column: without translations there is no fraternal twin. It trains on "
+                    "identical twins and the queue only. Give (sentence, translation) columns for the whole loss."
+                )
         views = TwinVectors(*step.in_chunks(self._encode, sentence, *([] if translation is None else [translation])))
         terms = self._contrast(step, views)
         if self.queue is not None and step.is_learning:
@@ -334,25 +342,15 @@ class TwinsLoss(TextLoss):
                 "Plain (sentence, translation) pairs would be read by the model's own tokenizer. Build the data with "
                 "twins_examples(sentences, translations=..., fraternal=...) or twins_dataset."
             )
+        elif self.identical_weight == 0:
+            self.columns = {2: "sentences and translations"}
+            self.columns_hint = "One column serves the identical term only, and identical_weight is 0."
         if self.train_pooling is not None or self._uses_translations:
             require_plain_tokens(model, "TwinsLoss with train_pooling or translations")
         if self._uses_translations:
             require_embeddings_as_input(get_encoder(model))
         if self.margin_from == "embeddings" and self.twins_weight > 0:
             get_layers(get_encoder(model))  # where it is measured
-
-    def _check_missing_translations(self) -> None:
-        """Warn once that the fraternal twin's terms are missing, where they were asked for; refuse if none is left."""
-        if self.identical_weight == 0:
-            raise ValueError(
-                "TwinsLoss was given one column, which serves the identical term only, and identical_weight is 0. Give "
-                "(sentence, translation) columns, or identical_weight above 0."
-            )
-        if self._uses_translations:
-            self.warn_once(
-                "TwinsLoss was given one column: without translations there is no fraternal twin. It trains on "
-                "identical twins and the queue only. Give (sentence, translation) columns for the whole loss."
-            )
 
     def chance_levels(self, batch_size: int) -> dict[str, float]:
         """As in :class:`TextLoss`, of both contrasted terms, times their weights; the queue is the identical term's."""
