@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -18,6 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from st_contrastive._checks import first_line
 from st_contrastive._files import checkpoint_name
 from st_contrastive.components.pretrained import load_masked_lm
+from st_contrastive.encoder.checks import unsuitable_families
 from st_contrastive.encoder.layers import set_depth
 from st_contrastive.encoder.model import embedding_matrix
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
@@ -71,7 +71,7 @@ class MaskedLMHead(nn.Module):
             ValueError: transformers has no masked-LM class for this family, or one of another width.
         """
         matrix = embedding_matrix(encoder)
-        with _suitable_head(encoder.config):
+        with _finding_a_head(encoder.config):
             model = _from_checkpoint(encoder, matrix)
         source: Literal["checkpoint", "new"] = "new" if model is None else "checkpoint"
         if model is None:
@@ -89,7 +89,7 @@ class MaskedLMHead(nn.Module):
             tied = source == "new" or torch.equal(decoder.weight, embedding_matrix(model))
         if source == "new":
             decoder.weight = nn.Parameter(matrix.detach().clone())
-        with _suitable_head(encoder.config), torch.no_grad():
+        with _finding_a_head(encoder.config), torch.no_grad():
             head = cls(model, source, tied=tied)
             head(matrix.new_zeros(1, encoder.config.hidden_size), encoder)  # some families' heads read more than states
         return head
@@ -151,7 +151,7 @@ def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedMode
 
 
 def _untrained(config: PretrainedConfig) -> PreTrainedModel:
-    with _suitable_head(config):
+    with _finding_a_head(config):
         model = AutoModelForMaskedLM.from_config(  # type: ignore[no-untyped-call]
             _head_config(config), trust_remote_code=False
         )
@@ -169,14 +169,6 @@ def _decoder(model: PreTrainedModel) -> nn.Linear:
     return cast(nn.Linear, model.get_output_embeddings())  # type: ignore[no-untyped-call]
 
 
-@contextmanager
-def _suitable_head(config: PretrainedConfig) -> Iterator[None]:
-    """Name the family in whatever goes wrong: some reject a single layer, others have no head, or one of its own."""
-    try:
-        yield
-    except Exception as error:
-        raise ValueError(
-            f"transformers has no suitable masked-LM head for the model type {config.model_type!r} "
-            f"({type(error).__name__}: {first_line(error)}). Take an encoder of a family that is trained by masked-LM, "
-            "such as BERT, RoBERTa, MPNet or DistilBERT."
-        ) from error
+def _finding_a_head(config: PretrainedConfig) -> AbstractContextManager[None]:
+    """Some families reject a single layer, others have no head, or one of its own."""
+    return unsuitable_families(f"transformers has no suitable masked-LM head for the model type {config.model_type!r}")

@@ -159,11 +159,17 @@ def trial_pass(network: PreTrainedModel, purpose: str) -> Iterator[None]:
     """Wraps one forward pass of a network that a loss owns, so that an unsuitable family is refused before training."""
     flash = "flash" in str(network.config._attn_implementation)  # which takes half precision only
     precision = torch.autocast(network.device.type, torch.bfloat16, cache_enabled=False) if flash else nullcontext()
+    with unsuitable_families(f"{type(network).__name__} can't be {purpose}"), torch.no_grad(), precision:
+        yield
+
+
+@contextmanager
+def unsuitable_families(complaint: str) -> Iterator[None]:
+    """Wraps what fails for some families only: whatever goes wrong becomes a refusal that begins with the complaint."""
     try:
-        with torch.no_grad(), precision:
-            yield
+        yield
     except Exception as error:
         raise ValueError(
-            f"{type(network).__name__} can't be {purpose} ({type(error).__name__}: {first_line(error)}). Take an "
-            "encoder such as BERT, RoBERTa, MPNet, DistilBERT, ELECTRA or ModernBERT."
+            f"{complaint} ({type(error).__name__}: {first_line(error)}). Take an encoder such as BERT, RoBERTa, MPNet, "
+            "DistilBERT, ELECTRA or ModernBERT."
         ) from error

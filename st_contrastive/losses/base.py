@@ -22,7 +22,7 @@ from st_contrastive.encoder.model import ModelState, embedding_width, text_modul
 from st_contrastive.encoder.passes import RowChunks
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses._description import DescribedLoss
-from st_contrastive.losses._owned import owned_parameters
+from st_contrastive.losses._owned import owned_state
 from st_contrastive.losses.step import LossTerms, Step
 
 
@@ -187,7 +187,8 @@ class TextLoss(DescribedLoss, ABC):
     def _averaged_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> LossTerms:
         """The terms, whose backward pass averages the gradients of the loss's own parameters over the processes."""
         if step.is_first:
-            distributed.broadcast(owned_parameters(self))
+            own = owned_state(self).values()
+            distributed.broadcast(part for part in own if isinstance(part, nn.Parameter))
         parameters: dict[str, Tensor] = {
             f"loss.{name}": parameter  # as _Terms names it
             for name, parameter in self.named_parameters()

@@ -250,6 +250,14 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
     assert not [warning for warning in recwarn if "one column" in str(warning.message)]
 
 
+def test_one_column_is_the_ablation_without_translations(made):
+    loss, columns, _ = made()
+    with pytest.warns(UserWarning, match="given one column: without translations there is no fraternal twin"):
+        assert list(loss(columns[:1])) == ["identical"]
+    with pytest.raises(ValueError, match=r"takes 2 \(sentences and translations\) .* got 1\. One column serves the"):
+        made(identical_weight=0)[0](columns[:1])
+
+
 # Frozen embeddings.
 
 
