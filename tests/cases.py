@@ -23,6 +23,7 @@ from st_contrastive import (
     SimCSELoss,
     TwinsLoss,
 )
+from st_contrastive.encoder.token_batch import CorruptedTokens
 from st_contrastive.methods import METHODS, Method
 
 SENTENCES = [
@@ -107,6 +108,23 @@ def switch_off_dropout(module: torch.nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
+
+
+def half_of(model, batch):
+    """A fixed corruption: every second ordinary token."""
+    ids, mask = batch["input_ids"], batch["attention_mask"].bool()
+    special = torch.isin(ids, torch.tensor(model.tokenizer.all_special_ids))
+    chosen = mask & ~special & (torch.arange(ids.shape[1]) % 2 == 1)
+    return CorruptedTokens(torch.where(chosen, model.tokenizer.mask_token_id, ids), chosen)
+
+
+def info_nce_in_a_loop(anchors, positives, negatives=(), temperature=0.05):
+    """Mean of the cross-entropies, row by row."""
+    total = 0.0
+    for row, anchor in enumerate(anchors):
+        logits = [torch.cosine_similarity(anchor, key, dim=0) / temperature for key in (*positives, *negatives)]
+        total = total + torch.logsumexp(torch.stack(logits), dim=0) - logits[row]
+    return total / len(anchors)
 
 
 class Standardised(torch.nn.Module):

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from st_contrastive import ConIsILoss, InfoCSELoss, SimCSELoss, TwinsLoss
 from st_contrastive.encoder.token_batch import CorruptedTokens
+from tests.cases import switch_off_dropout
 
 TAU = 0.08  # no loss's default
 
@@ -223,9 +224,7 @@ def test_infocse(double, sentences, masked_views, pooling):
         head="projector",
         masked_views=masked_views,
     ).double()
-    for part in loss.auxiliary.modules():
-        if isinstance(part, torch.nn.Dropout):
-            part.p = 0.0
+    switch_off_dropout(loss)
     drawn = []
 
     def corrupt(ids, mask):

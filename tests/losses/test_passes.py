@@ -23,12 +23,6 @@ from tests.cases import CASES, ONE_OF_EACH, Standardised, build_loss, columns, c
 LONG = ["a rather long sentence of many words that is cut nowhere at all", "short", "it rains", "a b c d e f g h i j"]
 
 
-@pytest.fixture
-def no_pass_costs(monkeypatch):
-    """Rows of different length always go through the encoder apart."""
-    monkeypatch.setattr(passes, "cheapest_groups", lambda lengths: cheapest_groups(lengths, pass_cost=0))
-
-
 def gradients(loss, batch, steps=1):
     """The last step's value, all gradients, and the buffers behind it."""
     loss.zero_grad()
