@@ -240,8 +240,8 @@ class TwinsLoss(TextLoss):
         if reads_states:
             return TwinVectors(*views[:3], *self._input_means(states, encoded))
         tokens = [batch.token_tensors["inputs_embeds"] for batch in (anchor, fused)]
-        x, fused_input = self._input_means(tokens, [encoded[0], encoded[-1]])
-        return views._replace(anchor_input=x, fraternal_input=fused_input)
+        anchor_input, fraternal_input = self._input_means(tokens, [encoded[0], encoded[-1]])
+        return views._replace(anchor_input=anchor_input, fraternal_input=fraternal_input)
 
     def _input_means(self, vectors: list[Tensor], encoded: list[Encoded]) -> tuple[Tensor, ...]:
         """The mean (N, w) of each view's token vectors (N, L, w). These come view by view, or in one tensor."""
