@@ -66,9 +66,6 @@ class MaskedLMHead(nn.Module):
         """The checkpoint's head if it has one, else a new one, whose decoder starts as the embedding matrix.
 
         With ``tied=None`` the head is tied, unless the checkpoint's decoder has another matrix than its embeddings.
-
-        Raises:
-            ValueError: transformers has no masked-LM class for this family, or one of another width.
         """
         matrix = embedding_matrix(encoder)
         with _finding_a_head(encoder.config):

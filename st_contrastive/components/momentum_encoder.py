@@ -64,10 +64,8 @@ class MomentumEncoder(nn.Module):
     def update(self, model: Sequence[nn.Module], head: nn.Module | None = None) -> None:
         """Move the copies' weights towards those of the modules, and copy the modules' buffers.
 
-        Does nothing if the modules' weights have not changed since the last call.
-
-        Raises:
-            ValueError: the modules have other weights, or weights of other shapes, than those that were copied.
+        Does nothing if the modules' weights have not changed since the last call. Other weights, or weights of other
+        shapes, than those that were copied are refused.
         """
         copies = self.copies if self.head is None else nn.ModuleList([*self.copies, self.head])
         modules = nn.ModuleList([*model, *([] if self.head is None or head is None else [head])])

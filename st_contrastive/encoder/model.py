@@ -162,33 +162,17 @@ def reads_first_token(model: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class ModelState:
-    """The model as it is at a step: it may have been wrapped, compiled or changed since the loss was built.
-
-    Attributes:
-        encoder: the transformers model inside.
-        is_training: whether both the SentenceTransformer and the encoder in it are in training mode. After loading, the
-            encoder is not.
-        pads_right: whether texts are padded at their end, so that each begins in the first column.
-        ignores_padding: whether the vectors of a text are known not to depend on the padding behind it, nor on the
-            other texts.
-        is_compiled: whether the model or its encoder is under torch.compile.
-        broadcasts_buffers: whether DistributedDataParallel sends the encoder's buffers before each forward pass: all
-            processes must then make the same number of passes.
-        replays_outputs: whether a loss around this one (MatryoshkaLoss) returns the output of an earlier pass for the
-            model's.
-        replays_layers: whether one does so for its first module's (AdaptiveLayerLoss).
-        is_prepared: whether accelerate has prepared the model, and opens autocast in its forward pass.
-    """
+    """The model as it is at a step: it may have been wrapped, compiled or changed since the loss was built."""
 
     encoder: PreTrainedModel
-    is_training: bool
+    is_training: bool  # SentenceTransformer and encoder both: after loading, the encoder is not
     pads_right: bool
-    ignores_padding: bool
-    is_compiled: bool
-    broadcasts_buffers: bool
-    replays_outputs: bool
-    replays_layers: bool
-    is_prepared: bool
+    ignores_padding: bool  # a text's vectors are known not to depend on the padding behind it, nor on other texts
+    is_compiled: bool  # the model, or its encoder
+    broadcasts_buffers: bool  # as DDP does before each pass: all processes must then make as many passes
+    replays_outputs: bool  # a loss around this one (MatryoshkaLoss) returns an earlier pass's output for the model's
+    replays_layers: bool  # one does so for the first module's (AdaptiveLayerLoss)
+    is_prepared: bool  # accelerate opens autocast in the model's forward pass
 
     @classmethod
     def of(cls, model: nn.Module) -> ModelState:

@@ -56,9 +56,6 @@ def run_model(model: nn.Module, views: Sequence[TokenBatch], *, eager: bool = Fa
         model: the model, with or without wrappers.
         views: each a batch of rows.
         eager: run no compiled code, which would ignore the caller's hooks on the encoder's layers.
-
-    Raises:
-        ValueError: ``eager`` under DataParallel.
     """
     if eager and isinstance(model, nn.DataParallel):
         raise ValueError(
@@ -131,17 +128,11 @@ class ChunkResults:
 
 @dataclass(frozen=True)
 class RowChunks:
-    """How the rows of a batch go through the encoder.
+    """How the rows of a batch go through the encoder."""
 
-    Args:
-        by_length: put rows of similar length together, each group padded to its own longest row, where that costs less.
-        may_cut: whether rows may be cut to their group's longest.
-        mini_batch_size: rows at a time, recomputed in the backward pass; None takes all.
-    """
-
-    by_length: bool = False
-    may_cut: bool = False
-    mini_batch_size: int | None = None
+    by_length: bool = False  # rows of similar length together, padded to their own longest, where that costs less
+    may_cut: bool = False  # rows may be cut to their group's longest
+    mini_batch_size: int | None = None  # rows at a time, recomputed in the backward pass
 
     def map(self, function: ChunkFunction, inputs: Sequence[ChunkInput]) -> ChunkResults:
         """The results of ``function(*inputs)`` for each group of rows."""
