@@ -31,19 +31,9 @@ def require_number(
 
 
 def require_weights(**weights: float) -> None:
-    """Require that one of a loss's weights is above 0."""
+    """Require that one of the weights of a loss's terms is above 0."""
     if not any(weights.values()):
         raise ValueError(f"{', '.join(weights)} are all 0, so that no term is left: give one a weight above 0.")
-
-
-def require_forgetting_rate(value: float, batches: int) -> None:
-    """Require less than 1 / batches for a queue of so many batches."""
-    if batches and value >= 1 / batches:
-        raise ValueError(
-            f"forgetting_rate must be at least 0 and less than 1 / queue_batches = {1 / batches:.4g}, so that the "
-            f"oldest batch keeps a positive weight; got {value!r}. Give both, such as "
-            f"forgetting_rate={0.75 / batches:.2g}."
-        )
 
 
 def require_choice(name: str, value: str | None, choices: Sequence[str | None]) -> None:

@@ -23,6 +23,7 @@ from st_contrastive import (
     SimCSELoss,
     TwinsLoss,
 )
+from st_contrastive.encoder.token_batch import CorruptedTokens
 from st_contrastive.methods import METHODS, Method
 
 SENTENCES = [
@@ -61,8 +62,7 @@ CASES = {
     "infocse-live": (InfoCSELoss, {"mlm_weight": 0.1, "detach": False, "masked_views": "first"}, 1,
                      ["contrastive", "mlm"]),
     "diffcse": (DiffCSELoss, {"rtd_weight": 0.1}, 1, ["contrastive", "rtd"]),
-    "diffcse-sampling": (DiffCSELoss, {"rtd_weight": 0.1, "sampling": True,
-                                       "vector": "encoder"}, 1, ["contrastive", "rtd"]),
+    "diffcse-no-head": (DiffCSELoss, {"rtd_weight": 0.1, "head": None}, 1, ["contrastive", "rtd"]),
     "pretraining": (AuxiliaryMLMPretrainingLoss, {}, 1, ["mlm", "auxiliary_mlm"]),
 }  # fmt: skip
 CLASSES = list(dict.fromkeys(case[0] for case in CASES.values()))
@@ -108,6 +108,23 @@ def switch_off_dropout(module: torch.nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, torch.nn.Dropout):
             part.p = 0.0
+
+
+def half_of(model, batch):
+    """A fixed corruption: every second ordinary token."""
+    ids, mask = batch["input_ids"], batch["attention_mask"].bool()
+    special = torch.isin(ids, torch.tensor(model.tokenizer.all_special_ids))
+    chosen = mask & ~special & (torch.arange(ids.shape[1]) % 2 == 1)
+    return CorruptedTokens(torch.where(chosen, model.tokenizer.mask_token_id, ids), chosen)
+
+
+def info_nce_in_a_loop(anchors, positives, negatives=(), temperature=0.05):
+    """Mean of the cross-entropies, row by row."""
+    total = 0.0
+    for row, anchor in enumerate(anchors):
+        logits = [torch.cosine_similarity(anchor, key, dim=0) / temperature for key in (*positives, *negatives)]
+        total = total + torch.logsumexp(torch.stack(logits), dim=0) - logits[row]
+    return total / len(anchors)
 
 
 class Standardised(torch.nn.Module):

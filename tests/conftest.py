@@ -15,6 +15,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from st_contrastive.encoder import passes
 from tests import foreign
 from tests.cases import SENTENCES, switch_off_dropout
 from tests.families import tiny_encoder, tiny_tokenizer
@@ -80,6 +81,12 @@ def seq2seq(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def german(tmp_path_factory) -> Path:
+    """Folder of a tiny German checkpoint."""
+    return foreign.checkpoint(tmp_path_factory.mktemp("german"))
+
+
+@pytest.fixture(scope="session")
 def loaded(checkpoint):
     """``loaded(family, pooling)``: a SentenceTransformer that was loaded once; take a copy."""
 
@@ -109,6 +116,13 @@ def build(loaded):
 @pytest.fixture
 def no_dropout():
     return switch_off_dropout
+
+
+@pytest.fixture
+def no_pass_costs(monkeypatch):
+    """Rows of different length always go through the encoder apart."""
+    cheapest = passes.cheapest_groups
+    monkeypatch.setattr(passes, "cheapest_groups", lambda lengths: cheapest(lengths, pass_cost=0))
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -18,6 +17,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from st_contrastive._checks import first_line
 from st_contrastive._files import checkpoint_name
 from st_contrastive.components.pretrained import load_masked_lm
+from st_contrastive.encoder.checks import unsuitable_families
 from st_contrastive.encoder.layers import set_depth
 from st_contrastive.encoder.model import embedding_matrix
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
@@ -53,10 +53,7 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         decoder = _decoder(model)
         setattr(model, model.base_model_prefix, _PassThrough())
-        names = [name for name, part in model.named_modules() if part is decoder]
-        if not names:
-            raise ValueError(f"{type(model).__name__} has no layer that gives logits.")
-        self._decoder_name = names[0]
+        self._decoder_name = next(name for name, part in model.named_modules() if part is decoder)
         self.network = model
         self.source: Literal["checkpoint", "new"] = source
         self.tied = tied
@@ -69,12 +66,9 @@ class MaskedLMHead(nn.Module):
         """The checkpoint's head if it has one, else a new one, whose decoder starts as the embedding matrix.
 
         With ``tied=None`` the head is tied, unless the checkpoint's decoder has another matrix than its embeddings.
-
-        Raises:
-            ValueError: transformers has no masked-LM class for this family, or one of another width.
         """
         matrix = embedding_matrix(encoder)
-        with _suitable_head(encoder.config):
+        with _finding_a_head(encoder.config):
             model = _from_checkpoint(encoder, matrix)
         source: Literal["checkpoint", "new"] = "new" if model is None else "checkpoint"
         if model is None:
@@ -92,7 +86,7 @@ class MaskedLMHead(nn.Module):
             tied = source == "new" or torch.equal(decoder.weight, embedding_matrix(model))
         if source == "new":
             decoder.weight = nn.Parameter(matrix.detach().clone())
-        with _suitable_head(encoder.config), torch.no_grad():
+        with _finding_a_head(encoder.config), torch.no_grad():
             head = cls(model, source, tied=tied)
             head(matrix.new_zeros(1, encoder.config.hidden_size), encoder)  # some families' heads read more than states
         return head
@@ -154,7 +148,7 @@ def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedMode
 
 
 def _untrained(config: PretrainedConfig) -> PreTrainedModel:
-    with _suitable_head(config):
+    with _finding_a_head(config):
         model = AutoModelForMaskedLM.from_config(  # type: ignore[no-untyped-call]
             _head_config(config), trust_remote_code=False
         )
@@ -172,14 +166,6 @@ def _decoder(model: PreTrainedModel) -> nn.Linear:
     return cast(nn.Linear, model.get_output_embeddings())  # type: ignore[no-untyped-call]
 
 
-@contextmanager
-def _suitable_head(config: PretrainedConfig) -> Iterator[None]:
-    """Name the family in whatever goes wrong: some reject a single layer, others have no head, or one of its own."""
-    try:
-        yield
-    except Exception as error:
-        raise ValueError(
-            f"transformers has no suitable masked-LM head for the model type {config.model_type!r} "
-            f"({type(error).__name__}: {first_line(error)}). Take an encoder of a family that is trained by masked-LM, "
-            "such as BERT, RoBERTa, MPNet or DistilBERT."
-        ) from error
+def _finding_a_head(config: PretrainedConfig) -> AbstractContextManager[None]:
+    """Some families reject a single layer, others have no head, or one of its own."""
+    return unsuitable_families(f"transformers has no suitable masked-LM head for the model type {config.model_type!r}")

@@ -15,7 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from st_contrastive.encoder.copies import plain_copy
-from st_contrastive.encoder.passes import Encoded, run_modules
+from st_contrastive.encoder.passes import Encoded
 from st_contrastive.encoder.token_batch import TokenBatch
 
 #: The last step of each optimizer among those of all. Tensors have versions, but a fused AdamW, the Trainer's default,
@@ -64,10 +64,8 @@ class MomentumEncoder(nn.Module):
     def update(self, model: Sequence[nn.Module], head: nn.Module | None = None) -> None:
         """Move the copies' weights towards those of the modules, and copy the modules' buffers.
 
-        Does nothing if the modules' weights have not changed since the last call.
-
-        Raises:
-            ValueError: the modules have other weights, or weights of other shapes, than those that were copied.
+        Does nothing if the modules' weights have not changed since the last call. Other weights, or weights of other
+        shapes, than those that were copied are refused.
         """
         copies = self.copies if self.head is None else nn.ModuleList([*self.copies, self.head])
         modules = nn.ModuleList([*model, *([] if self.head is None or head is None else [head])])
@@ -91,7 +89,10 @@ class MomentumEncoder(nn.Module):
     @torch.no_grad()
     def forward(self, rows: TokenBatch) -> Encoded:
         """The rows after the copies of the model, without gradient."""
-        return run_modules(self.copies, rows)
+        features = rows.features()
+        for module in self.copies:
+            features = module(features)
+        return Encoded.of(features)
 
     def train(self, mode: bool = True) -> MomentumEncoder:
         """Keep evaluation mode, whatever ``mode`` is."""

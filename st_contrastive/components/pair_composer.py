@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive.encoder.checks import require_padding
 from st_contrastive.encoder.token_batch import padded
 
 _SPECIALS = ("prefix", "middle", "suffix")
@@ -60,8 +59,7 @@ class PairComposer(nn.Module):
         self, tokenizer: PreTrainedTokenizerBase, max_length: int | None = None, types: int | None = None
     ) -> None:
         super().__init__()
-        require_padding(tokenizer)
-        self.pad_id = int(tokenizer.pad_token_id)
+        self.pad_id = int(tokenizer.pad_token_id or 0)  # without one, no batch can be made
         self.pad_type = int(getattr(tokenizer, "pad_token_type_id", 0) or 0)
         self.has_types = "token_type_ids" in tokenizer.model_input_names
         self.type_count = types or None
@@ -74,11 +72,6 @@ class PairComposer(nn.Module):
             self.register_buffer(f"{name}_ids", ids_and_types[:, 0].clone(), persistent=False)
             self.register_buffer(f"{name}_types", ids_and_types[:, 1].clone(), persistent=False)
         self.pair_specials = sum(map(len, pair))
-        if max_length is not None and max_length <= self.pair_specials:
-            raise ValueError(
-                f"max_length must exceed the {self.pair_specials} special tokens of a pair, got {max_length}. In "
-                "ConIsILoss it is the encoder's number of positions: take an encoder with more."
-            )
         self.max_length = max_length
 
     def content(self, input_ids: Tensor, attention_mask: Tensor, prompt_length: int = 0) -> Content:
@@ -114,14 +107,12 @@ class PairComposer(nn.Module):
         index = torch.where(attended, index, width)
         pairs = {"input_ids": source.gather(1, index), "attention_mask": attended.long()}
         if self.has_types:
-            types = self._source_types(widths)[index]
+            segments = [self.get_buffer(f"{name}_types") for name in _SPECIALS]
+            contents = [pad.new_full((w,), kind) for w, kind in zip(widths, self.content_types, strict=True)]
+            pads = pad.new_full((1,), self.pad_type)
+            types = torch.cat([segments[0], contents[0], segments[1], contents[1], segments[2], pads])[index]
             pairs["token_type_ids"] = types if self.type_count is None else types.clamp(max=self.type_count - 1)
         return pairs
-
-    def _source_types(self, widths: tuple[int, int]) -> Tensor:
-        prefix, middle, suffix = (self.get_buffer(f"{name}_types") for name in _SPECIALS)
-        first, second = (prefix.new_full((w,), type_id) for w, type_id in zip(widths, self.content_types, strict=True))
-        return torch.cat([prefix, first, middle, second, suffix, prefix.new_full((1,), self.pad_type)])
 
 
 def _truncated(first: Tensor, second: Tensor, budget: int) -> tuple[Tensor, Tensor]:

@@ -18,11 +18,7 @@ from st_contrastive._files import checkpoint_name
 
 
 def load_tokenizer(name: str | os.PathLike[str], argument: str, **options: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub name; ``argument`` names it in errors, ``options`` are transformers'.
-
-    Raises:
-        OSError: it can't be loaded.
-    """
+    """The tokenizer of a folder or hub name; ``argument`` names it in errors, ``options`` are transformers'."""
     with _loading(name, argument) as place:
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
     return cast(PreTrainedTokenizerBase, tokenizer)

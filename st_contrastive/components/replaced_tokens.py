@@ -19,7 +19,6 @@ from st_contrastive.components.pretrained import fingerprint, load_masked_lm, lo
 from st_contrastive.components.token_corruption import TokenCorruption
 from st_contrastive.encoder.checks import trial_pass
 from st_contrastive.encoder.copies import own_copy
-from st_contrastive.encoder.model import embedding_matrix
 from st_contrastive.encoder.partial import PartialEncoder, accepted_by
 from st_contrastive.encoder.token_batch import CorruptedTokens
 
@@ -29,50 +28,26 @@ class ReplacedTokenDetector(nn.Module):
 
     The discriminator is a trained copy of the encoder. The sentence vector replaces its embedding-layer output at
     position 0: the better that vector describes the original sentence, the easier the edits are to find. Its gradient
-    reaches the encoder through that vector only. Use :meth:`from_encoder`.
+    reaches the encoder through that vector only. The encoder itself is not changed.
+
+    A generator that is a head, or the folder of an auxiliary network that has one, works on a frozen copy of the
+    encoder; None takes the head of the encoder's checkpoint. Arguments are as in ``DiffCSELoss``.
+
+    Raises:
+        OSError: the generator can't be loaded.
+        ValueError: it is no masked-LM model, or has another vocabulary.
     """
 
     def __init__(
         self,
-        masking: TokenCorruption,
-        generator: PreTrainedModel,
-        head: MaskedLMHead,
-        discriminator: PreTrainedModel,
-        *,
-        sampling: bool = False,
-    ) -> None:
-        super().__init__()
-        self.masking, self.generator, self.generator_head = masking, generator, head
-        self.generator.requires_grad_(False)
-        self.generator_head.requires_grad_(False)
-        self.discriminator = PartialEncoder(discriminator.requires_grad_(True), 0, "a detector of replaced tokens")
-        self.classifier = new_linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
-        self.to(discriminator.device)  # a generator that was loaded by name is on the CPU
-        self.sampling = sampling
-        self._try_once()
-        self.train(True)
-
-    @classmethod
-    def from_encoder(
-        cls,
         encoder: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         *,
         generator: str | os.PathLike[str] | PreTrainedModel | MaskedLMHead | None = None,
         mask_rate: float = 0.3,
-        sampling: bool = False,
-    ) -> ReplacedTokenDetector:
-        """A detector for an encoder, which is not changed. Arguments are as in ``DiffCSELoss``.
-
-        A generator that is a head, or the folder of an auxiliary network that has one, works on a frozen copy of the
-        encoder; None takes the head of the encoder's checkpoint.
-
-        Raises:
-            OSError: the generator can't be loaded.
-            ValueError: it is no masked-LM model, or has another vocabulary.
-        """
-        rows = embedding_matrix(encoder).shape[0]
-        masking = TokenCorruption.masking(tokenizer, mask_rate, vocabulary=rows)
+    ) -> None:
+        super().__init__()
+        self.masking = TokenCorruption.masking(tokenizer, mask_rate)
         if isinstance(generator, (str, os.PathLike)):
             if (Path(generator).expanduser() / CONFIG_NAME).is_file():
                 generator = load_auxiliary(generator, encoder, tokenizer).head
@@ -97,7 +72,16 @@ class ReplacedTokenDetector(nn.Module):
                     "generator, a masked-LM checkpoint with the same tokenizer, or the folder that save_auxiliary "
                     "wrote."
                 )
-        return cls(masking, network, head, own_copy(encoder), sampling=sampling)
+        self.generator, self.generator_head = network.requires_grad_(False), head.requires_grad_(False)
+        discriminator = own_copy(encoder).requires_grad_(True)
+        self.discriminator = PartialEncoder(discriminator, 0, "a detector of replaced tokens")
+        self.classifier = new_linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
+        self.to(discriminator.device)  # a generator that was loaded by name is on the CPU
+        self.eval()
+        ids = torch.tensor([[1, 2]], device=discriminator.device)
+        with trial_pass(network, "a generator for this head"):
+            self._fill({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, ids.new_zeros(1))
+        self.train(True)
 
     def forward(self, texts: dict[str, Any], vectors: Tensor, masked: CorruptedTokens) -> tuple[Tensor, Tensor]:
         """Scores (N, L, 2) of "original" and "replaced", and (N, L) bool, True if the token was replaced.
@@ -110,16 +94,12 @@ class ReplacedTokenDetector(nn.Module):
 
     @torch.no_grad()
     def replace(self, texts: dict[str, Any], masked: CorruptedTokens) -> Tensor:
-        """The token ids (N, L) after filling in the masked ones, under the generator's dropout in training; special
-        tokens are never filled in."""
+        """The token ids (N, L), the likeliest in place of the masked ones, under the generator's dropout in training;
+        special tokens are never filled in."""
         places = masked.places()
         logits = self._fill({**texts, "input_ids": masked.input_ids}, places)
         special = self.masking.special
         logits = logits[:, : len(special)].masked_fill(special[: logits.shape[1]], -torch.inf)
-        if self.sampling:
-            # torch.multinomial does the same, but waits for the GPU to check the probabilities.
-            chances = logits.softmax(dim=1)
-            logits = chances / torch.empty_like(chances).exponential_()
         ids = cast(Tensor, texts["input_ids"])
         return ids.flatten().index_copy(0, places, logits.argmax(dim=1)).view_as(ids)
 
@@ -127,13 +107,6 @@ class ReplacedTokenDetector(nn.Module):
         """The generator's logits at the masked positions, (M, V)."""
         hidden = self.generator(**accepted_by(self.generator, texts), return_dict=True).last_hidden_state
         return cast(Tensor, self.generator_head(hidden.flatten(0, 1)[places], self.generator)).float()
-
-    def _try_once(self) -> None:
-        """Run the generator on two tokens."""
-        ids = torch.tensor([[1, 2]], device=self.classifier.weight.device)
-        self.eval()
-        with trial_pass(self.generator, "a generator for this head"):
-            self._fill({"input_ids": ids, "attention_mask": torch.ones_like(ids)}, ids.new_zeros(1))
 
 
 def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

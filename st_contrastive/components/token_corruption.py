@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive.encoder.model import embedding_matrix, get_encoder, get_tokenizer
 from st_contrastive.encoder.token_batch import CorruptedTokens
 
 
@@ -22,20 +21,13 @@ class TokenCorruption(nn.Module):
         rate: share of the tokens to choose, 0 to 1.
         mask_share: share of the chosen tokens that become the mask token.
         random_share: share of the chosen tokens that become a random token; the rest stays.
-        vocabulary: rows of the encoder's embedding matrix, if the tokenizer may have more tokens.
     """
 
     special: Tensor  # (V,) bool
     ordinary: Tensor  # ids that random tokens are drawn from
 
     def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        rate: float,
-        mask_share: float,
-        random_share: float,
-        vocabulary: int | None = None,
+        self, tokenizer: PreTrainedTokenizerBase, *, rate: float, mask_share: float, random_share: float
     ) -> None:
         super().__init__()
         self.rate, self.mask_share, self.random_share = rate, mask_share, random_share
@@ -49,7 +41,7 @@ class TokenCorruption(nn.Module):
         ids = sorted(set(tokenizer.get_vocab().values()))
         added = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
         specials = added | set(tokenizer.all_special_ids)
-        ordinary = [i for i in ids if i not in specials and (vocabulary is None or i < vocabulary)]
+        ordinary = [i for i in ids if i not in specials]
         # Not persistent, because they follow from the tokenizer.
         special = torch.zeros(max(ids, default=0) + 1, dtype=torch.bool)
         special[[i for i in specials if i < len(special)]] = True
@@ -57,32 +49,20 @@ class TokenCorruption(nn.Module):
         self.register_buffer("ordinary", torch.tensor(ordinary, dtype=torch.long), persistent=False)
 
     @classmethod
-    def masking(
-        cls, tokenizer: PreTrainedTokenizerBase, rate: float, *, vocabulary: int | None = None
-    ) -> TokenCorruption:
+    def masking(cls, tokenizer: PreTrainedTokenizerBase, rate: float) -> TokenCorruption:
         """Masked-LM corruption (Devlin et al., 2019): 80 % become the mask token, 10 % a random one, 10 % stay."""
-        return cls(tokenizer, rate=rate, mask_share=0.8, random_share=0.1, vocabulary=vocabulary)
-
-    @classmethod
-    def masking_for(cls, model: nn.Module, rate: float) -> TokenCorruption:
-        """:meth:`masking` for a SentenceTransformer's tokenizer and vocabulary."""
-        return cls.masking(get_tokenizer(model), rate, vocabulary=embedding_matrix(get_encoder(model)).shape[0])
+        return cls(tokenizer, rate=rate, mask_share=0.8, random_share=0.1)
 
     @classmethod
     def replacement(
-        cls,
-        tokenizer: PreTrainedTokenizerBase,
-        rate: float,
-        *,
-        unreplaced: Literal["original", "mask"] = "original",
-        vocabulary: int | None = None,
+        cls, tokenizer: PreTrainedTokenizerBase, rate: float, unreplaced: Literal["original", "mask"] = "original"
     ) -> TokenCorruption:
         """ConIsI-o1's subword replacement (section 3.2.1): of the chosen tokens 80 % become random ones.
 
         The other 20 % stay ("original"), or become the mask token ("mask").
         """
         mask_share = 0.2 if unreplaced == "mask" else 0.0
-        return cls(tokenizer, rate=rate, mask_share=mask_share, random_share=0.8, vocabulary=vocabulary)
+        return cls(tokenizer, rate=rate, mask_share=mask_share, random_share=0.8)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> CorruptedTokens:
         """Corrupt a copy of ``input_ids`` (N, L) at positions whose ``attention_mask`` (N, L) is not 0."""

@@ -1,4 +1,4 @@
-"""Checks of a model when a loss is built, which refuse it or warn, and freezing of its token embeddings."""
+"""Checks of a model when a loss is built, which refuse it or warn."""
 
 from __future__ import annotations
 
@@ -30,10 +30,8 @@ from st_contrastive.encoder.model import (
 
 def require_text_encoder(model: nn.Module) -> None:
     """Refuse a model that does not start with a token-level Transformer module (a TypeError), or that has no tokenizer
-    with a vocabulary and a padding token."""
-    tokenizer = get_tokenizer(model)
-    require_vocabulary(tokenizer, vocabulary_size(get_encoder(model)), "model")
-    require_padding(tokenizer)
+    with a vocabulary."""
+    require_vocabulary(get_tokenizer(model), vocabulary_size(get_encoder(model)), "model")
 
 
 def require_vocabulary(tokenizer: Any, rows: int | None, owner: str) -> None:
@@ -50,15 +48,6 @@ def require_vocabulary(tokenizer: Any, rows: int | None, owner: str) -> None:
         raise ValueError(
             f"{owner} has the token {largest}, but {rows} embeddings: take both from one checkpoint, or call "
             "model.transformers_model.resize_token_embeddings(len(model.tokenizer)) before you build the loss."
-        )
-
-
-def require_padding(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse a tokenizer that can't make a batch of texts of different lengths, such as GPT-2's."""
-    if tokenizer.pad_token_id is None:
-        raise ValueError(
-            f"The tokenizer {type(tokenizer).__name__} has no padding token. Set model.tokenizer.pad_token, for "
-            "instance to its end-of-sequence token; for the command line, save the model with it."
         )
 
 
@@ -165,26 +154,22 @@ def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
             raise ValueError("its states differ from those of the tokens")
 
 
-def require_more_than_embeddings(model: SentenceTransformer) -> None:
-    """Refuse a model of which only the token embeddings, which the loss freezes, are trained."""
-    embeddings = {id(weight) for weight in get_encoder(model).get_input_embeddings().parameters()}
-    if {id(weight) for weight in model.parameters() if weight.requires_grad} <= embeddings:
-        raise ValueError(
-            "freeze_embeddings=True freezes the token embeddings, and nothing else of the model is trained. Take "
-            "freeze_embeddings=False, or set requires_grad of what is to be trained."
-        )
-
-
 @contextmanager
 def trial_pass(network: PreTrainedModel, purpose: str) -> Iterator[None]:
     """Wraps one forward pass of a network that a loss owns, so that an unsuitable family is refused before training."""
     flash = "flash" in str(network.config._attn_implementation)  # which takes half precision only
     precision = torch.autocast(network.device.type, torch.bfloat16, cache_enabled=False) if flash else nullcontext()
+    with unsuitable_families(f"{type(network).__name__} can't be {purpose}"), torch.no_grad(), precision:
+        yield
+
+
+@contextmanager
+def unsuitable_families(complaint: str) -> Iterator[None]:
+    """Wraps what fails for some families only: whatever goes wrong becomes a refusal that begins with the complaint."""
     try:
-        with torch.no_grad(), precision:
-            yield
+        yield
     except Exception as error:
         raise ValueError(
-            f"{type(network).__name__} can't be {purpose} ({type(error).__name__}: {first_line(error)}). Take an "
-            "encoder such as BERT, RoBERTa, MPNet, DistilBERT, ELECTRA or ModernBERT."
+            f"{complaint} ({type(error).__name__}: {first_line(error)}). Take an encoder such as BERT, RoBERTa, MPNet, "
+            "DistilBERT, ELECTRA or ModernBERT."
         ) from error

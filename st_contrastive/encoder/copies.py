@@ -12,11 +12,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
-    """A copy without a pooler, its adapters (LoRA and the like) merged into plain layers that can all be trained.
-
-    Raises:
-        ValueError: an adapter can't be merged, or the weights are quantised.
-    """
+    """A copy without a pooler, its adapters (LoRA and the like) merged into plain layers that can all be trained."""
     network = plain_copy(encoder)
     network = _merged(network) if has_adapters(network) else network
     if getattr(network, "pooler", None) is not None:
@@ -32,11 +28,7 @@ def view_of_weights(module: Module) -> Module:
 
 def plain_copy(module: Module) -> Module:
     """A copy without gradients, the caller's hooks, and gradient checkpointing, which would run a layer again without
-    what a loss put into it.
-
-    Raises:
-        ValueError: the weights are quantised.
-    """
+    what a loss put into it."""
     for name, parameter in module.named_parameters():
         if not parameter.is_floating_point():
             raise ValueError(

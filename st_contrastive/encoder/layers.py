@@ -10,11 +10,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 
 def layer_stack(encoder: PreTrainedModel) -> tuple[nn.Module, str]:
-    """The module that owns the encoder's list of layers, and the list's name in it.
-
-    Raises:
-        ValueError: there is not one list with an entry for each layer, as in ALBERT, whose layers share their weights.
-    """
+    """The module that owns the encoder's list of layers, and the list's name in it."""
     depth = getattr(encoder.config, "num_hidden_layers", None)
     for owner in encoder.modules():
         names = [n for n, child in owner.named_children() if isinstance(child, nn.ModuleList) and len(child) == depth]
@@ -29,12 +25,8 @@ def layer_stack(encoder: PreTrainedModel) -> tuple[nn.Module, str]:
 
 
 def set_depth(config: PretrainedConfig, kept: Sequence[int]) -> None:
-    """Make the configuration that of an encoder with these of its layers alone.
-
-    Raises:
-        NotImplementedError: the family's depth can't be set, as Funnel's, whose layers come in blocks.
-    """
-    config.num_hidden_layers = len(kept)
+    """Make the configuration that of an encoder with these of its layers alone."""
+    config.num_hidden_layers = len(kept)  # a NotImplementedError in Funnel, whose layers come in blocks
     for name in ("layer_types", "attention_window"):  # in some families one entry a layer
         if isinstance(entries := getattr(config, name, None), list):
             setattr(config, name, [entries[layer] for layer in kept])

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from st_contrastive.encoder.families import IGNORE_PADDING, POSITION_TABLES
-
-POOLING_MODES: tuple[str, ...] = tuple(Pooling.POOLING_MODES)
-
+#: Families whose states of a text don't depend on the padding behind it.
+_IGNORE_PADDING = frozenset({
+    "albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta",
+})  # fmt: skip
+#: Names of the tables of learned positions: BERT's, GPT-2's, GPT's, and that of OPT and BART.
+_POSITION_TABLES = ("position_embeddings", "wpe", "positions_embed", "embed_positions")
 #: Modules of sentence-transformers that treat each pooled vector by itself.
 _BEHIND_POOLING = frozenset({"Normalize", "Dense", "LayerNorm", "Dropout"})
 
@@ -118,7 +120,7 @@ def frozen_embeddings(model: nn.Module) -> Iterator[None]:
 def learned_positions(network: PreTrainedModel) -> int | None:
     """Most tokens that a network's table of position embeddings has rows for; None where it has no such table."""
     for name, module in network.named_modules():
-        if name.rpartition(".")[2] in POSITION_TABLES and isinstance(module, nn.Embedding):
+        if name.rpartition(".")[2] in _POSITION_TABLES and isinstance(module, nn.Embedding):
             if module.padding_idx is not None:  # RoBERTa starts counting behind the padding index
                 return module.num_embeddings - module.padding_idx - 1
             stated = getattr(network.config, "max_position_embeddings", None)  # some tables begin with a gap
@@ -160,35 +162,17 @@ def reads_first_token(model: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class ModelState:
-    """The model as it is at a step: it may have been wrapped, compiled or changed since the loss was built.
-
-    Attributes:
-        encoder: the transformers model inside.
-        vocabulary: its number of token embeddings; None where there is no matrix of them.
-        is_training: whether both the SentenceTransformer and the encoder in it are in training mode. After loading, the
-            encoder is not.
-        pads_right: whether texts are padded at their end, so that each begins in the first column.
-        ignores_padding: whether the vectors of a text are known not to depend on the padding behind it, nor on the
-            other texts.
-        is_compiled: whether the model or its encoder is under torch.compile.
-        broadcasts_buffers: whether DistributedDataParallel sends the encoder's buffers before each forward pass: all
-            processes must then make the same number of passes.
-        replays_outputs: whether a loss around this one (MatryoshkaLoss) returns the output of an earlier pass for the
-            model's.
-        replays_layers: whether one does so for its first module's (AdaptiveLayerLoss).
-        is_prepared: whether accelerate has prepared the model, and opens autocast in its forward pass.
-    """
+    """The model as it is at a step: it may have been wrapped, compiled or changed since the loss was built."""
 
     encoder: PreTrainedModel
-    vocabulary: int | None
-    is_training: bool
+    is_training: bool  # SentenceTransformer and encoder both: after loading, the encoder is not
     pads_right: bool
-    ignores_padding: bool
-    is_compiled: bool
-    broadcasts_buffers: bool
-    replays_outputs: bool
-    replays_layers: bool
-    is_prepared: bool
+    ignores_padding: bool  # a text's vectors are known not to depend on the padding behind it, nor on other texts
+    is_compiled: bool  # the model, or its encoder
+    broadcasts_buffers: bool  # as DDP does before each pass: all processes must then make as many passes
+    replays_outputs: bool  # a loss around this one (MatryoshkaLoss) returns an earlier pass's output for the model's
+    replays_layers: bool  # one does so for the first module's (AdaptiveLayerLoss)
+    is_prepared: bool  # accelerate opens autocast in the model's forward pass
 
     @classmethod
     def of(cls, model: nn.Module) -> ModelState:
@@ -199,10 +183,9 @@ class ModelState:
         encoder = get_encoder(inner)
         return cls(
             encoder,
-            vocabulary=vocabulary_size(encoder),
             is_training=inner.training and encoder.training,
             pads_right=get_tokenizer(inner).padding_side == "right",
-            ignores_padding=encoder.config.model_type in IGNORE_PADDING
+            ignores_padding=encoder.config.model_type in _IGNORE_PADDING
             and [type(module) for module in behind[:1]] == [Pooling]
             and {type(module).__name__ for module in behind[1:]} <= _BEHIND_POOLING,
             is_compiled=any(_is_compiled(module) for module in (*chain, first.model)),

@@ -20,15 +20,13 @@ from st_contrastive.encoder.layers import get_layers, layer_stack
 class PartialEncoder(nn.Module):
     """An encoder of any family, whose states can be edited where they enter one layer, its branching point.
 
-    transformers' own code for the family makes masks, positions and attention biases.
+    transformers' own code for the family makes masks, positions and attention biases. A family that does not work so is
+    refused.
 
     Args:
         encoder: it is not copied.
         split_layer: the layer, from 0, that the edited states enter.
         purpose: what the network is, for errors.
-
-    Raises:
-        ValueError: the family does not work so.
     """
 
     def __init__(self, encoder: PreTrainedModel, split_layer: int, purpose: str) -> None:
@@ -68,11 +66,7 @@ class PartialEncoder(nn.Module):
 
     def encoder_weights(self, encoder: PreTrainedModel, *, lower: bool) -> dict[str, Tensor]:
         """The encoder's parameters by the names of the network's outside its layers; with ``lower``, of those of the
-        layers below the branching point too.
-
-        Raises:
-            ValueError: an adapter (PEFT) has replaced one.
-        """
+        layers below the branching point too."""
         weights = dict(encoder.named_parameters())
         excluded = {id(p) for p in self.layers[self.split_layer if lower else 0 :].parameters()}
         names = [name for name, p in self.encoder.named_parameters() if id(p) not in excluded]

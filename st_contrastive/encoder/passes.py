@@ -56,9 +56,6 @@ def run_model(model: nn.Module, views: Sequence[TokenBatch], *, eager: bool = Fa
         model: the model, with or without wrappers.
         views: each a batch of rows.
         eager: run no compiled code, which would ignore the caller's hooks on the encoder's layers.
-
-    Raises:
-        ValueError: ``eager`` under DataParallel.
     """
     if eager and isinstance(model, nn.DataParallel):
         raise ValueError(
@@ -80,17 +77,11 @@ def run_model(model: nn.Module, views: Sequence[TokenBatch], *, eager: bool = Fa
     return [Encoded(*part, whole.prompt_length) for part in parts]
 
 
-def sentence_vectors(model: nn.Module, *views: TokenBatch) -> tuple[Tensor, ...]:
-    """The sentence vectors (N, d) of each view."""
-    return tuple(view.sentences for view in run_model(model, views))
-
-
-def run_modules(modules: Iterable[nn.Module], rows: TokenBatch) -> Encoded:
-    """The rows after other modules than the model's, such as copies of them."""
-    features = rows.features()
-    for module in modules:
-        features = module(features)
-    return Encoded.of(features)
+def sentence_vectors(model: nn.Module, *views: TokenBatch, pooled: bool = False) -> tuple[Tensor, ...]:
+    """The sentence vectors (N, d) of each view and, with ``pooled``, behind them those of the model's own Pooling."""
+    encoded = run_model(model, views)
+    pools = [pool_as_model(model, view) for view in encoded] if pooled else []
+    return (*(view.sentences for view in encoded), *pools)
 
 
 def pool(model: nn.Module, encoded: Encoded, mode: str) -> Tensor:
@@ -137,17 +128,11 @@ class ChunkResults:
 
 @dataclass(frozen=True)
 class RowChunks:
-    """How the rows of a batch go through the encoder.
+    """How the rows of a batch go through the encoder."""
 
-    Args:
-        by_length: put rows of similar length together, each group padded to its own longest row, where that costs less.
-        may_cut: whether rows may be cut to their group's longest.
-        mini_batch_size: rows at a time, recomputed in the backward pass; None takes all.
-    """
-
-    by_length: bool = False
-    may_cut: bool = False
-    mini_batch_size: int | None = None
+    by_length: bool = False  # rows of similar length together, padded to their own longest, where that costs less
+    may_cut: bool = False  # rows may be cut to their group's longest
+    mini_batch_size: int | None = None  # rows at a time, recomputed in the backward pass
 
     def map(self, function: ChunkFunction, inputs: Sequence[ChunkInput]) -> ChunkResults:
         """The results of ``function(*inputs)`` for each group of rows."""

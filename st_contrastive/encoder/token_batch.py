@@ -57,8 +57,6 @@ class TokenBatch:
                 "the trainer's collator makes it: call loss([model.preprocess(sentences)]). Got "
                 f"{sorted(column) or features!r:.80} for a column."
             )
-        if not mask.shape[1]:
-            raise ValueError("No text of this batch has a token: leave empty texts out.")
         # Sentences are composed, fused and read from their first token on, whichever side they were padded on.
         order = None if aligned else _from_first_token(mask)
         rows = cls({})
@@ -122,12 +120,6 @@ class TokenBatch:
     def with_ids(self, input_ids: Tensor) -> TokenBatch:
         """The rows with other tokens in the same places."""
         return replace(self, token_tensors={**self.token_tensors, "input_ids": input_ids})
-
-    def repeated(self, times: int) -> TokenBatch:
-        """``times`` copies of the rows, one after the other."""
-        texts = {key: torch.cat([value] * times) for key, value in self.token_tensors.items()}
-        per_row = {k: v * times if isinstance(v, list) else torch.cat([v] * times) for k, v in self.per_row.items()}
-        return TokenBatch(texts, per_row, self.batch_info)
 
     def followed_by(self, other: TokenBatch) -> TokenBatch:
         """The rows of both, one after the other; the shorter ones are padded. A prompt is that of the first."""

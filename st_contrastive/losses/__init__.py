@@ -8,8 +8,7 @@ from st_contrastive.losses.infocse import InfoCSELoss
 from st_contrastive.losses.momentum import MomentumContrastLoss
 from st_contrastive.losses.pretraining import AuxiliaryMLMPretrainingLoss
 from st_contrastive.losses.simcse import SimCSELoss
-from st_contrastive.losses.step import Step
-from st_contrastive.losses.terms import LossTerms
+from st_contrastive.losses.step import LossTerms, Step
 from st_contrastive.losses.twins import TwinsLoss
 
 __all__ = [

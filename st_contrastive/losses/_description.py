@@ -33,6 +33,8 @@ class DescribedLoss(nn.Module):
     #: Whether the second column holds the first one's texts again, such as translations, and takes their prompt;
     #: otherwise the first is a query and the others are documents.
     columns_of_one_kind: bool = False
+    #: The weights of the terms that are InfoNCE, by their names in the logs; none where nothing is contrasted.
+    contrast_weights: dict[str, float] = {"contrastive": 1.0}
     #: Whether other devices' sentences are negatives too.
     gather_across_devices: bool
     _arguments: dict[str, Any]
@@ -51,15 +53,16 @@ class DescribedLoss(nn.Module):
         """What is done when all that the loss owns is there."""
 
     def has_negatives(self, batch_size: int) -> bool:
-        """Whether sentences in batches of this size are contrasted with others."""
-        if batch_size > 1 or getattr(self, "queue", None) is not None:
+        """Whether sentences in batches of this size are contrasted with others, where that is asked for."""
+        if not self.contrast_weights or batch_size > 1 or getattr(self, "queue", None) is not None:
             return True
         return self.gather_across_devices and distributed.world_size() > 1
 
     def chance_levels(self, batch_size: int) -> dict[str, float]:
         """The value of each contrasted term if all vectors are equal, by its name in the logs; none where nothing is
         contrasted. Training that ends there has collapsed."""
-        return {"contrastive": self.chance_level(batch_size)}
+        level = self.chance_level(batch_size)
+        return {name: weight * level for name, weight in self.contrast_weights.items() if weight > 0}
 
     def chance_level(self, batch_size: int, *, queue: bool = True) -> float:
         """InfoNCE of equal vectors: the logarithm of the number of candidates, those of other devices and, with

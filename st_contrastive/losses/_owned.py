@@ -23,8 +23,3 @@ def owned_state(loss: nn.Module) -> dict[str, Tensor]:
 def trained(state: dict[str, Tensor]) -> list[Tensor]:
     """The trained parameters of a state. One with several names is there once."""
     return list({id(tensor): tensor for tensor in state.values() if tensor.requires_grad}.values())
-
-
-def owned_parameters(loss: nn.Module) -> list[nn.Parameter]:
-    """The loss's own parameters, trained or not, without the encoder's."""
-    return [tensor for tensor in owned_state(loss).values() if isinstance(tensor, nn.Parameter)]

@@ -18,21 +18,12 @@ from st_contrastive._arguments import Count, Positive
 from st_contrastive._random import fixed_seed
 from st_contrastive.components.heads import HEADS
 from st_contrastive.encoder import checks
-from st_contrastive.encoder.model import (
-    ModelState,
-    embedding_width,
-    get_encoder,
-    text_module,
-    unwrap,
-    vocabulary_size,
-    weights_dtype,
-)
+from st_contrastive.encoder.model import ModelState, embedding_width, text_module, unwrap, weights_dtype
 from st_contrastive.encoder.passes import RowChunks
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses._description import DescribedLoss
-from st_contrastive.losses._owned import owned_parameters
-from st_contrastive.losses.step import Step
-from st_contrastive.losses.terms import LossTerms
+from st_contrastive.losses._owned import owned_state
+from st_contrastive.losses.step import LossTerms, Step
 
 
 class TextLoss(DescribedLoss, ABC):
@@ -90,7 +81,6 @@ class TextLoss(DescribedLoss, ABC):
         #: Whether a trainer drops an epoch's last batch, so that all processes have as many rows in each.
         self.has_equal_batches = False
         self._has_learned = False
-        self._vocabulary = vocabulary_size(get_encoder(model))
 
     def forward(self, sentence_features: Iterable[dict[str, Any]], labels: Tensor | None = None) -> LossTerms:
         """The terms of one batch. Of the losses here, only TwinsLoss with ``fraternal`` takes labels.
@@ -145,11 +135,6 @@ class TextLoss(DescribedLoss, ABC):
                 "queue or a network of one width, or mini-batches, or hands no layers on. Take MatryoshkaLoss around "
                 "SimCSELoss(model, head=None)."
             )
-        if state.vocabulary != self._vocabulary:
-            raise ValueError(
-                f"The encoder has {state.vocabulary} token embeddings, and had {self._vocabulary} when the loss was "
-                "built. Call resize_token_embeddings before you build the loss."
-            )
         if state.broadcasts_buffers and self.mini_batch_size is not None:
             raise ValueError(
                 "mini_batch_size makes several forward passes a step, before each of which DistributedDataParallel "
@@ -202,7 +187,8 @@ class TextLoss(DescribedLoss, ABC):
     def _averaged_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> LossTerms:
         """The terms, whose backward pass averages the gradients of the loss's own parameters over the processes."""
         if step.is_first:
-            distributed.broadcast(owned_parameters(self))
+            own = owned_state(self).values()
+            distributed.broadcast(part for part in own if isinstance(part, nn.Parameter))
         parameters: dict[str, Tensor] = {
             f"loss.{name}": parameter  # as _Terms names it
             for name, parameter in self.named_parameters()

@@ -7,14 +7,13 @@ from typing import Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from st_contrastive._arguments import Count, Positive, Share
 from st_contrastive._checks import warn
 from st_contrastive.components import Content, PairComposer, TokenCorruption
 from st_contrastive.components.heads import PredictionHead, new_linear
 from st_contrastive.encoder.model import (
-    embedding_matrix,
     embedding_width,
     get_encoder,
     get_tokenizer,
@@ -92,8 +91,14 @@ class ConIsILoss(TextLoss):
                 f"interaction_weight={interaction_weight:g} is for the [CLS] vector of a language model. At 0.8, "
                 "all-MiniLM-L6-v2 with its mean pooling ended worse than before training: take 0.1 there."
             )
-        self.interaction_weight = interaction_weight
-        self.pairs = Pairs(model, strategy, replacement_rate, unreplaced)
+        self.interaction_weight, self.strategy = interaction_weight, strategy
+        self.contrast_weights = {"contrastive": 1 - interaction_weight}
+        tokenizer, encoder = get_tokenizer(model), get_encoder(model)
+        limit = learned_positions(encoder) or getattr(encoder.config, "max_position_embeddings", None)
+        types = getattr(encoder.config, "type_vocab_size", None)
+        self.composer = PairComposer(tokenizer, limit if limit and limit > 0 else None, types=types)
+        if strategy == "subword":
+            self.replacement = TokenCorruption.replacement(tokenizer, replacement_rate, unreplaced)
         if strategy == "given":
             self.columns = {2: "sentences and constructed sentences"}
         else:
@@ -105,13 +110,8 @@ class ConIsILoss(TextLoss):
         if interaction_weight > 0:  # r = W3 g(x) + b3 (eq. 6, 7)
             self.classifier = new_linear(width, interaction_dim or width, dtype=dtype)
 
-    def chance_levels(self, batch_size: int) -> dict[str, float]:
-        """As in :class:`TextLoss`, times the term's weight."""
-        weight = 1 - self.interaction_weight
-        return {"contrastive": weight * self.chance_level(batch_size)} if weight > 0 else {}
-
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        pairs, distinct = self.pairs(batches, interacting=self.classifier is not None)
+        pairs, distinct = self.compose_pairs(batches)
         (vectors,) = step.apply_head(self.predictor, torch.cat([*step.encode(batches[0]), *step.encode(pairs)]))
         x, y, *z = vectors.chunk(2 if self.classifier is None else 3)  # (N, d) each
         terms = {}
@@ -122,50 +122,23 @@ class ConIsILoss(TextLoss):
             terms["interactive"] = self.interaction_weight * interactive / step.mean_count(distinct.sum())
         return terms
 
-
-class Pairs(nn.Module):
-    """Composes a batch's pairs from its token ids, on the device. Arguments as in ``ConIsILoss``."""
-
-    def __init__(
-        self,
-        model: SentenceTransformer,
-        strategy: str,
-        replacement_rate: float,
-        unreplaced: Literal["original", "mask"],
-    ) -> None:
-        super().__init__()
-        self.strategy = strategy
-        tokenizer, encoder = get_tokenizer(model), get_encoder(model)
-        types = getattr(encoder.config, "type_vocab_size", None)
-        limit = learned_positions(encoder) or getattr(encoder.config, "max_position_embeddings", None)
-        self.composer = PairComposer(tokenizer, limit if limit and limit > 0 else None, types=types)
-        if strategy == "subword":
-            vocabulary = embedding_matrix(encoder).shape[0]
-            self.replacement = TokenCorruption.replacement(
-                tokenizer, replacement_rate, unreplaced=unreplaced, vocabulary=vocabulary
-            )
-
-    def forward(self, batches: list[TokenBatch], *, interacting: bool) -> tuple[TokenBatch, Tensor | None]:
-        """The pairs Y (sentence, sentence) of all N rows, and behind them, where they interact, the pairs Z (sentence,
+    def compose_pairs(self, batches: list[TokenBatch]) -> tuple[TokenBatch, Tensor]:
+        """The pairs Y (sentence, sentence) of all N rows and, behind them, where they interact, the pairs Z (sentence,
         constructed); and which rows, (N,), can be told apart. A prompt comes before a pair, and not inside it."""
-        if unknown := set(batches[0].token_tensors) - {"input_ids", "attention_mask", "token_type_ids"} | set(
-            batches[0].per_row
-        ):
+        batch, compose = batches[0], self.composer
+        if unknown := set(batch.token_tensors) - {"input_ids", "attention_mask", "token_type_ids"} | set(batch.per_row):
             raise ValueError(
                 f"The batch holds {', '.join(sorted(unknown))}, which pairs of sentences can't be composed with. Leave "
                 "it out of what the first module returns, or take SimCSELoss."
             )
-        first, sentences = self.composer.content(batches[0].ids, batches[0].mask), self._content(batches[0])
-        if not interacting:
-            return replace(batches[0], token_tensors=self.composer(first, sentences)), None
+        prompted = compose.content(batch.ids, batch.mask)
+        sentences = compose.content(batch.ids, batch.mask, batch.prompt_length)
+        if self.classifier is None:
+            return replace(batch, token_tensors=compose(prompted, sentences)), batch.mask.new_empty(0)
         seconds = sentences.followed_by(self._constructed(batches, sentences))
-        pairs = self.composer(first.followed_by(first), seconds)
+        pairs = compose(prompted.followed_by(prompted), seconds)
         with_itself, with_constructed = pairs["input_ids"].chunk(2)  # as they are after truncation
-        return replace(batches[0], token_tensors=pairs), (with_itself != with_constructed).any(dim=1)
-
-    def _content(self, batch: TokenBatch) -> Content:
-        """The sentences without special tokens and prompt."""
-        return self.composer.content(batch.ids, batch.mask, batch.prompt_length)
+        return replace(batch, token_tensors=pairs), (with_itself != with_constructed).any(dim=1)
 
     def _constructed(self, batches: list[TokenBatch], sentences: Content) -> Content:
         """The constructed sentences. One that is the sentence itself becomes another of the batch."""
@@ -175,9 +148,7 @@ class Pairs(nn.Module):
         others = sentences[(torch.arange(rows, device=device) + shift) % rows]
         if self.strategy == "other":
             return others
-        if self.strategy == "subword":
-            corrupted = self.replacement(batches[0].ids, batches[0].mask)
-            constructed = self.composer.content(corrupted.input_ids, batches[0].mask, batches[0].prompt_length)
-        else:
-            constructed = self._content(batches[1])
+        source = batches[-1]
+        ids = source.ids if self.strategy == "given" else self.replacement(source.ids, source.mask).input_ids
+        constructed = self.composer.content(ids, source.mask, source.prompt_length)
         return constructed.unless_equal(sentences, others)

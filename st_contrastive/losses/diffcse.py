@@ -16,20 +16,22 @@ from st_contrastive.encoder.checks import require_plain_tokens, require_position
 from st_contrastive.encoder.model import embedding_width, get_encoder, get_tokenizer, token_width
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.losses.conditioned import ConditionedLoss, require_head_vector
+from st_contrastive.losses.conditioned import replaced_token_detection
 from st_contrastive.losses.step import Step
 
 
-class DiffCSELoss(ConditionedLoss):
+class DiffCSELoss(TextLoss):
     r"""DiffCSE (Chuang et al., NAACL 2022): :math:`L_{SimCSE} + \lambda L_{RTD}` (eq. 5).
 
     A frozen generator fills in masked tokens; a discriminator, given the sentence vector of the original, detects
     which tokens were replaced. Its gradient reaches the encoder through that vector alone. The discriminator, and
     by default the generator, are copies of the encoder with its adapters (LoRA), if any, merged. The discriminator
-    reads the edited sentence once for each dropout view, each with its own edits and vector. As in the authors' code,
-    the chosen tokens are masked as in BERT (80 % become the mask token, 10 % a random one, 10 % stay), and the
-    generator's dropout is on. Differences from it, which are better: the generator changes the chosen tokens alone, and
-    never to a special token; the detection loss leaves padding out.
+    reads the edited sentence once for each dropout view, each with its own edits and vector.
+
+    As in the authors' code, the vector is what the head makes (the model's own pooling where there is no head, or one
+    of another width), the chosen tokens are masked as in BERT (80 % become the mask token, 10 % a random one, 10 %
+    stay), the likeliest tokens fill them in, and the generator's dropout is on. Differences from it, which are better:
+    the generator changes the chosen tokens alone, and never to a special token; the detection loss leaves padding out.
 
     Terms: ``contrastive`` and, with ``rtd_weight`` above 0, ``rtd``.
 
@@ -43,9 +45,6 @@ class DiffCSELoss(ConditionedLoss):
         head: see :class:`TextLoss`; "projector" is the authors'.
         rtd_weight: lambda, the weight of the detection term.
         mask_rate: share of the tokens that the generator fills in.
-        sampling: draw the tokens from the generator's distribution; False takes the likeliest, as in the authors' code.
-        vector: the discriminator gets what the "head" makes, as in the authors' code, or the vector of the "encoder".
-            None takes the head's where there is a head and its vectors are as wide as the token vectors.
 
     Raises:
         OSError: the generator does not exist.
@@ -64,8 +63,6 @@ class DiffCSELoss(ConditionedLoss):
         head: Literal["tanh", "projector"] | None = "projector",
         rtd_weight: Weight = 0.005,
         mask_rate: PositiveShare = 0.3,
-        sampling: bool = False,
-        vector: Literal["encoder", "head"] | None = None,
         gather_across_devices: bool = False,
         mini_batch_size: Count | None = None,
     ) -> None:
@@ -76,16 +73,13 @@ class DiffCSELoss(ConditionedLoss):
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
         )
-        if vector == "head":
-            require_head_vector(model, head)
-        elif vector is None:
-            vector = "head" if head is not None and embedding_width(model) == token_width(model) else "encoder"
-        self.vector, self.rtd_weight = vector, rtd_weight
+        self.rtd_weight = rtd_weight
+        self._reads_head = head is not None and embedding_width(model) == token_width(model)
         self.detector: ReplacedTokenDetector | None = None
         if rtd_weight > 0:
             require_plain_tokens(model, "DiffCSELoss")
-            self.detector = ReplacedTokenDetector.from_encoder(
-                get_encoder(model), get_tokenizer(model), generator=generator, mask_rate=mask_rate, sampling=sampling
+            self.detector = ReplacedTokenDetector(
+                get_encoder(model), get_tokenizer(model), generator=generator, mask_rate=mask_rate
             )
             require_positions(model, self.detector.generator)
 
@@ -93,8 +87,9 @@ class DiffCSELoss(ConditionedLoss):
         batch = batches[0]
         if self.detector is None:
             return {"contrastive": step.info_nce(*step.apply_head(self.head, *step.encode(batch, batch)))}
-        both = batch.repeated(2)  # view by view, as the vectors are
+        both = batch.followed_by(batch)  # view by view, as the vectors are
         to_fill = both.corrupted(self.detector.masking)
-        contrasted, vectors = self.two_views(step, batch)
-        rtd = self.replaced_token_detection(step, self.detector, both, to_fill, torch.cat(vectors))
+        first, second, *pooled = step.encode(batch, batch, pooled=not self._reads_head)
+        contrasted = step.apply_head(self.head, first, second)
+        rtd = replaced_token_detection(step, self.detector, both, to_fill, torch.cat(pooled or contrasted))
         return {"contrastive": step.info_nce(*contrasted), "rtd": self.rtd_weight * rtd}

@@ -18,11 +18,11 @@ from st_contrastive.encoder.checks import require_plain_tokens, require_position
 from st_contrastive.encoder.model import get_encoder, get_tokenizer
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.losses.conditioned import ConditionedLoss, require_head_vector
+from st_contrastive.losses.conditioned import replaced_token_detection
 from st_contrastive.losses.step import Step
 
 
-class InfoCSELoss(ConditionedLoss):
+class InfoCSELoss(TextLoss):
     r"""InfoCSE (Wu et al., Findings of EMNLP 2022): :math:`L_{SimCSE} + \lambda L_{MLM}` (eq. 7).
 
     The auxiliary network sees a masked copy of the sentence through frozen lower layers, and the full encoder's
@@ -60,8 +60,6 @@ class InfoCSELoss(ConditionedLoss):
             own lower layers, with gradient: our reading of "w/o gradient detach" (Table 6). By the letter of section
             5.2, the network's separate copy of these layers might be trained instead. Not supported with adapters such
             as LoRA.
-        vector: condition the auxiliary networks on the vector of the "encoder", before the head, or on the output of
-            the "head", which must then be as wide as the token vectors.
         tied_head: take the embedding matrix of the auxiliary network's frozen copy for the masked-LM head's decoder;
             False trains a matrix of its own, as in the authors' code. That of a saved network starts as it was saved.
         lower_dropout: keep dropout on in the frozen layers; the authors do for large encoders.
@@ -100,7 +98,6 @@ class InfoCSELoss(ConditionedLoss):
         masked_views: Literal["both", "first"] = "both",
         contrastive_weight: Weight = 1.0,
         detach: bool = True,
-        vector: Literal["encoder", "head"] = "encoder",
         tied_head: bool = False,
         lower_dropout: bool = False,
         rtd_weight: Weight = 0.0,
@@ -112,20 +109,19 @@ class InfoCSELoss(ConditionedLoss):
         super().__init__(
             model,
             temperature=temperature,
-            head=head if contrastive_weight > 0 or vector == "head" else None,
+            head=head if contrastive_weight > 0 else None,
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
         )
-        if vector == "head":
-            require_head_vector(model, head)
         self.mlm_weight, self.contrastive_weight, self.rtd_weight = mlm_weight, contrastive_weight, rtd_weight
-        self.masked_views, self.detach, self.vector = masked_views, detach, vector
+        self.contrast_weights = {"contrastive": contrastive_weight} if contrastive_weight > 0 else {}
+        self.masked_views, self.detach = masked_views, detach
         self.auxiliary: AuxiliaryMLM | None = None
         self.detector: ReplacedTokenDetector | None = None
         encoder, tokenizer = get_encoder(model), get_tokenizer(model)
         if mlm_weight > 0:
             require_plain_tokens(model, "InfoCSELoss")
-            self.masking = TokenCorruption.masking_for(model, mask_rate)
+            self.masking = TokenCorruption.masking(tokenizer, mask_rate)
             depths: dict[str, Any] = {"split_layer": split_layer, "extra_layers": extra_layers}
             options = {"tied_head": tied_head, "lower_dropout": lower_dropout}
             if auxiliary is None:
@@ -141,25 +137,26 @@ class InfoCSELoss(ConditionedLoss):
             require_plain_tokens(model, "rtd_weight")
             if generator is None and self.auxiliary is not None:
                 generator = self.auxiliary.head
-            self.detector = ReplacedTokenDetector.from_encoder(encoder, tokenizer, generator=generator)
+            self.detector = ReplacedTokenDetector(encoder, tokenizer, generator=generator)
             require_positions(model, self.detector.generator)
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        both = batches[0].repeated(2)  # all first views, then all second ones
+        both = batches[0].followed_by(batches[0])  # all first views, then all second ones
         views = 1 if self.masked_views == "first" else 2
         to_mask = batches[0] if views == 1 else both
         # Random tokens are drawn before any pass.
         masked = None if self.auxiliary is None else to_mask.corrupted(self.masking)
         to_fill = None if self.detector is None else both.corrupted(self.detector.masking)
-        contrasted, vectors = self.two_views(step, batches[0])  # (N, d) each
+        first, second, *vectors = step.encode(batches[0], batches[0], pooled=True)  # (N, d) each
         terms = {}
         if self.contrastive_weight > 0:
-            terms["contrastive"] = self.contrastive_weight * step.info_nce(*contrasted)
+            contrastive = step.info_nce(*step.apply_head(self.head, first, second))
+            terms["contrastive"] = self.contrastive_weight * contrastive
         if masked is not None:
             mlm = step.token_mean(self._masked_lm, to_mask, masked, torch.cat(vectors[:views]))[0]
             terms["mlm"] = self.mlm_weight * mlm
         if self.detector is not None and to_fill is not None:
-            rtd = self.replaced_token_detection(step, self.detector, both, to_fill, torch.cat(vectors))
+            rtd = replaced_token_detection(step, self.detector, both, to_fill, torch.cat(vectors))
             terms["rtd"] = self.rtd_weight * rtd
         return terms
 
@@ -169,12 +166,3 @@ class InfoCSELoss(ConditionedLoss):
         weights = None if self.detach else self.auxiliary.encoder_weights(get_encoder(self.model), lower=True)
         states = self.auxiliary(rows.with_ids(masked.input_ids).token_tensors, vectors, weights)  # (N, L, d)
         return self.auxiliary.head.summed_losses(self.auxiliary.encoder, rows, masked, states)
-
-    def has_negatives(self, batch_size: int) -> bool:
-        """As in :class:`TextLoss`; without the contrastive term none are needed."""
-        return self.contrastive_weight == 0 or super().has_negatives(batch_size)
-
-    def chance_levels(self, batch_size: int) -> dict[str, float]:
-        """As in :class:`TextLoss`, times the term's weight."""
-        weight = self.contrastive_weight
-        return {"contrastive": weight * self.chance_level(batch_size)} if weight > 0 else {}

@@ -55,7 +55,8 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
 
     cites = ("wu-etal-2022-infocse",)
     columns = {1: "sentences"}
-    dropout_only = False  # nothing is contrasted
+    dropout_only = False
+    contrast_weights: dict[str, float] = {}
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         super().__init__(model, gather_across_devices=True)
         require_plain_tokens(model, "AuxiliaryMLMPretrainingLoss")
         encoder = get_encoder(model)
-        self.masking = TokenCorruption.masking_for(model, mask_rate)
+        self.masking = TokenCorruption.masking(get_tokenizer(model), mask_rate)
         # Its lower part is a place to keep what is saved: training uses the encoder's.
         self.network = AuxiliaryMLM.from_encoder(
             encoder, split_layer=split_layer, extra_layers=extra_layers, tied_head=tied_head
@@ -95,14 +96,6 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         states = torch.cat([vector.to(lower.dtype)[:, None], lower[:, 1:]], dim=1)
         upper = network.forward_upper(states, masked_rows.token_tensors, network.encoder_weights(encoder, lower=False))
         return network.head.summed_losses(encoder, rows, masked, encoded.tokens, upper)
-
-    def has_negatives(self, batch_size: int) -> bool:
-        """True: nothing is contrasted."""
-        return True
-
-    def chance_levels(self, batch_size: int) -> dict[str, float]:
-        """None: nothing is contrasted."""
-        return {}
 
     @property
     def derived_tensors(self) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from st_contrastive._arguments import Count, Positive, PositiveShare, Weight
 from st_contrastive.components import MaskedLMHead, TokenCorruption
 from st_contrastive.encoder.checks import require_plain_tokens
-from st_contrastive.encoder.model import get_encoder
+from st_contrastive.encoder.model import get_encoder, get_tokenizer
 from st_contrastive.encoder.passes import run_model
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch, padded
 from st_contrastive.losses.base import TextLoss
@@ -69,7 +69,7 @@ class SimCSELoss(TextLoss):
         self.mlm_head: MaskedLMHead | None = None
         if mlm_weight > 0:
             require_plain_tokens(model, "mlm_weight")
-            self.masking = TokenCorruption.masking_for(model, mask_rate)
+            self.masking = TokenCorruption.masking(get_tokenizer(model), mask_rate)
             self.mlm_head = MaskedLMHead.for_encoder(get_encoder(model))
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:

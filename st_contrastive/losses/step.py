@@ -1,4 +1,4 @@
-"""A step: what a loss computes the terms of one batch with."""
+"""A step: what a loss computes the terms of one batch with, and what it returns."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ class Step:
     chunks: RowChunks = field(default_factory=RowChunks)
     row_counts: tuple[int, ...] = ()
 
-    def encode(self, *views: TokenBatch) -> tuple[Tensor, ...]:
-        """The sentence vectors (N, d) of each view; the views of a row go through the encoder in one pass."""
-        return self.in_chunks(partial(sentence_vectors, self.model), *views)
+    def encode(self, *views: TokenBatch, pooled: bool = False) -> tuple[Tensor, ...]:
+        """The sentence vectors (N, d) of each view; the views of a row go through the encoder in one pass. With
+        ``pooled``, behind them what the model's own Pooling gives of each view, (N, d)."""
+        return self.in_chunks(partial(sentence_vectors, self.model, pooled=pooled), *views)
 
     def in_chunks(self, function: ChunkFunction, *inputs: ChunkInput) -> tuple[Any, ...]:
         """``function(*inputs)``, computed at once, in mini-batches, or in groups of rows of similar length.
@@ -122,3 +123,50 @@ class Step:
     def first_row(self) -> int:
         """The index of this process's first row in the batch."""
         return sum(self.row_counts[: distributed.rank()]) if self.is_gathered else 0
+
+
+class LossTerms(dict[str, Tensor]):
+    """Weighted terms of a loss, each 0-d; their sum is the loss.
+
+    The Trainer, and so ``fit``, takes a dict: it adds the terms up and logs each under its name. For what expects a
+    tensor (``old_fit``, ``accelerator.backward``, ``MatryoshkaLoss``, a loop of your own), ``backward``, ``detach``,
+    ``float()``, ``+``, ``*`` and ``/`` are those of the sum. A ``GradScaler`` needs the tensor itself: ``terms.total``.
+
+    Example:
+        >>> import torch
+        >>> terms = LossTerms(contrastive=torch.tensor(2.0), mlm=torch.tensor(0.5))
+        >>> terms.total.item()
+        2.5
+    """
+
+    @property
+    def total(self) -> Tensor:
+        """The loss: the sum of the terms, 0-d."""
+        return torch.stack(list(self.values())).sum()
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """``total.backward``."""
+        self.total.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def item(self) -> float:
+        """The loss as a number."""
+        return float(self.total.item())
+
+    __float__ = item
+
+    def detach(self) -> Tensor:
+        """``total.detach()``."""
+        return self.total.detach()
+
+    def __add__(self, other: float | Tensor | LossTerms) -> Tensor:
+        return self.total + (other.total if isinstance(other, LossTerms) else other)
+
+    __radd__ = __add__
+
+    def __mul__(self, factor: float | Tensor) -> Tensor:
+        return self.total * factor
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float | Tensor) -> Tensor:
+        return self.total / divisor

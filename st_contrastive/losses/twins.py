@@ -11,13 +11,9 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
 from st_contrastive._arguments import Count, CountOrZero, Momentum, Positive, Share, Weight
-from st_contrastive._checks import require_forgetting_rate, require_weights, warn
+from st_contrastive._checks import require_weights, warn
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
-from st_contrastive.encoder.checks import (
-    require_embeddings_as_input,
-    require_more_than_embeddings,
-    require_plain_tokens,
-)
+from st_contrastive.encoder.checks import require_embeddings_as_input, require_plain_tokens
 from st_contrastive.encoder.layers import get_layers
 from st_contrastive.encoder.model import (
     embedding_matrix,
@@ -138,12 +134,17 @@ class TwinsLoss(TextLoss):
         super().__init__(
             model, temperature=temperature, gather_across_devices=gather_across_devices, mini_batch_size=mini_batch_size
         )
-        require_forgetting_rate(forgetting_rate, queue_batches)
+        if queue_batches and forgetting_rate >= 1 / queue_batches:
+            raise ValueError(
+                f"forgetting_rate must be less than 1 / queue_batches = {1 / queue_batches:.4g}, so that the oldest "
+                f"batch keeps a positive weight; got {forgetting_rate!r}. Give both, such as "
+                f"forgetting_rate={0.75 / queue_batches:.2g}."
+            )
         require_weights(identical_weight=identical_weight, fraternal_weight=fraternal_weight, twins_weight=twins_weight)
         self.identical_weight, self.fraternal_weight = identical_weight, fraternal_weight
         self.twins_weight, self.fusion_rate = twins_weight, fusion_rate
         self.train_pooling, self.margin_from, self.unpaired_tokens = train_pooling, margin_from, unpaired_tokens
-        self.fraternal, self.reads_labels = fraternal, fraternal is not None
+        self.freeze_embeddings, self.fraternal, self.reads_labels = freeze_embeddings, fraternal, fraternal is not None
         self._require_translatable(model)
         width = embedding_width(model) if train_pooling is None else token_width(model)
         self.queue: NegativeQueue | None = None
@@ -164,9 +165,6 @@ class TwinsLoss(TextLoss):
                 "TwinsLoss trains the first token's vector (train_pooling='cls'), and in a decoder that token sees no "
                 "other: sentences that begin alike get one vector. Take train_pooling='lasttoken' or 'mean'."
             )
-        self.freeze_embeddings = freeze_embeddings
-        if freeze_embeddings:
-            require_more_than_embeddings(model)
 
     @property
     def _uses_translations(self) -> bool:
@@ -180,8 +178,11 @@ class TwinsLoss(TextLoss):
         sentence, translation = batches[0], None
         if self._uses_translations:
             translation = self._translations(step, batches, labels)
-        if translation is None:
-            self._check_missing_translations()
+            if translation is None:
+                self.warn_once(
+                    "TwinsLoss was given one column: without translations there is no fraternal twin. It trains on "
+                    "identical twins and the queue only. Give (sentence, translation) columns for the whole loss."
+                )
         views = TwinVectors(*step.in_chunks(self._encode, sentence, *([] if translation is None else [translation])))
         terms = self._contrast(step, views)
         if self.queue is not None and step.is_learning:
@@ -223,24 +224,21 @@ class TwinsLoss(TextLoss):
 
     def _encode(self, sentence: TokenBatch, translation: TokenBatch | None = None) -> TwinVectors:
         """The views that the terms need, all in one pass."""
-        with frozen_embeddings(self.model) if self.freeze_embeddings else nullcontext():
-            if translation is None:
+        if translation is None:
+            with frozen_embeddings(self.model) if self.freeze_embeddings else nullcontext():
                 return TwinVectors(*self._trained_vectors(run_model(self.model, [sentence, sentence])))
-            anchor, fused = self._fused_batches(sentence, translation)
-            batches = [anchor, anchor, fused] if self._uses_identical_twin else [anchor, fused]
-            reads_states = self.twins_weight > 0 and self.margin_from == "embeddings"
-            capturing = capturing_states(get_encoder(self.model), 0) if reads_states else nullcontext(list[Tensor]())
-            with capturing as states:
-                encoded = run_model(self.model, batches, eager=reads_states)
-        anchor_vectors, *identical, fraternal = self._trained_vectors(encoded)
-        views = TwinVectors(anchor_vectors, identical[0] if identical else None, fraternal)
+        anchor, fused = self._fused_batches(sentence, translation)
+        batches = [anchor, anchor, fused] if self._uses_identical_twin else [anchor, fused]
+        reads_states = self.twins_weight > 0 and self.margin_from == "embeddings"
+        capturing = capturing_states(get_encoder(self.model), 0) if reads_states else nullcontext(list[Tensor]())
+        with capturing as states:
+            encoded = run_model(self.model, batches, eager=reads_states)
+        h, *identical, fraternal = self._trained_vectors(encoded)
+        views = TwinVectors(h, identical[0] if identical else None, fraternal)
         if self.twins_weight == 0:
             return views
         if reads_states:
-            anchor_input, identical_input, fraternal_input = self._input_means(states, encoded)
-            return views._replace(
-                anchor_input=anchor_input, identical_input=identical_input, fraternal_input=fraternal_input
-            )
+            return TwinVectors(*views[:3], *self._input_means(states, encoded))
         tokens = [batch.token_tensors["inputs_embeds"] for batch in (anchor, fused)]
         anchor_input, fraternal_input = self._input_means(tokens, [encoded[0], encoded[-1]])
         return views._replace(anchor_input=anchor_input, fraternal_input=fraternal_input)
@@ -254,8 +252,9 @@ class TwinsLoss(TextLoss):
     def _fused_batches(self, sentence: TokenBatch, translation: TokenBatch) -> tuple[TokenBatch, TokenBatch]:
         """The anchor and its fraternal twin as ``inputs_embeds`` of one width."""
         embed = get_encoder(self.model).get_input_embeddings()
-        y = embed(sentence.ids)
-        y_f = (embed if self.fraternal is None else self.fraternal)(translation.ids).to(y.dtype)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_embeddings):
+            y = embed(sentence.ids)
+            y_f = (embed if self.fraternal is None else self.fraternal)(translation.ids).to(y.dtype)
         width = max(y.shape[1], y_f.shape[1])
         texts = {key: padded(value, width) for key, value in sentence.token_tensors.items() if key != "input_ids"}
         y = padded(y, width)
@@ -343,25 +342,15 @@ class TwinsLoss(TextLoss):
                 "Plain (sentence, translation) pairs would be read by the model's own tokenizer. Build the data with "
                 "twins_dataset(sentences, translations=..., fraternal=...)."
             )
+        elif self.identical_weight == 0:
+            self.columns = {2: "sentences and translations"}
+            self.columns_hint = "One column serves the identical term only, and identical_weight is 0."
         if self.train_pooling is not None or self._uses_translations:
             require_plain_tokens(model, "TwinsLoss with train_pooling or translations")
         if self._uses_translations:
             require_embeddings_as_input(get_encoder(model))
         if self.margin_from == "embeddings" and self.twins_weight > 0:
             get_layers(get_encoder(model))  # where it is measured
-
-    def _check_missing_translations(self) -> None:
-        """Warn once that the fraternal twin's terms are missing, where they were asked for; refuse if none is left."""
-        if self.identical_weight == 0:
-            raise ValueError(
-                "TwinsLoss was given one column, which serves the identical term only, and identical_weight is 0. Give "
-                "(sentence, translation) columns, or identical_weight above 0."
-            )
-        if self._uses_translations:
-            self.warn_once(
-                "TwinsLoss was given one column: without translations there is no fraternal twin. It trains on "
-                "identical twins and the queue only. Give (sentence, translation) columns for the whole loss."
-            )
 
     def chance_levels(self, batch_size: int) -> dict[str, float]:
         """As in :class:`TextLoss`, of both contrasted terms, times their weights; the queue is the identical term's."""

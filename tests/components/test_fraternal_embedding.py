@@ -13,15 +13,10 @@ from st_contrastive.components.shared_tokens import fit_affine, shared_tokens
 from tests import foreign
 
 
-@pytest.fixture(scope="session")
-def german(tmp_path_factory):
-    return foreign.checkpoint(tmp_path_factory.mktemp("german"))
-
-
 def test_tokenizer_and_matrix_are_loaded_and_mapped(build, german):
     model = build()
     own = model.transformers_model.get_input_embeddings().weight
-    fraternal = FraternalEmbedding.from_pretrained(str(german), model)
+    fraternal = FraternalEmbedding.from_pretrained(german, model)
     matrix = load_file(german / "model.safetensors")["embeddings.word_embeddings.weight"]
     torch.testing.assert_close(fraternal.weight, matrix)
     assert (fraternal.weight.shape[1], fraternal.width) == (8, 32)
@@ -127,7 +122,7 @@ def test_ideographs_and_punctuation_match_in_any_place():
 
 
 def test_labels_carry_the_tokens_and_are_read_back(build, german):
-    fraternal = FraternalEmbedding.from_pretrained(str(german), build(), max_length=6)
+    fraternal = FraternalEmbedding.from_pretrained(german, build(), max_length=6)
     texts = ["regen fällt", "", "sie kauft brot und milch und brot"]
     labels = fraternal.encode_labels(texts)
     expected = [fraternal.tokenizer(text, truncation=True, max_length=6)["input_ids"] for text in texts]
@@ -146,7 +141,7 @@ def test_labels_carry_the_tokens_and_are_read_back(build, german):
 
 
 def test_labels_of_something_else_are_refused(build, german, tmp_path):
-    fraternal = FraternalEmbedding.from_pretrained(str(german), build())
+    fraternal = FraternalEmbedding.from_pretrained(german, build())
     for labels in (torch.zeros(3), torch.zeros(3, dtype=torch.long), torch.zeros(3, 4)):
         with pytest.raises(ValueError, match="The labels are not translations"):
             fraternal.decode_labels(labels)

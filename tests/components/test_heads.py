@@ -1,35 +1,22 @@
 from __future__ import annotations
 
+import pytest
 import torch
-import torch.nn.functional as F
 
-from st_contrastive.components import PredictionHead, Projector, TanhHead
-
-
-def batch_norm(x, weight, bias, eps=1e-5):
-    return (x - x.mean(0)) / (x.var(0, unbiased=False) + eps).sqrt() * weight + bias
+from st_contrastive.components.heads import HEADS, PredictionHead
 
 
-def test_interaction_head_is_the_papers_equation():
-    head = PredictionHead(6).double()
-    torch.nn.init.normal_(head.norm.weight)
-    torch.nn.init.normal_(head.norm.bias)
-    x = torch.randn(5, 6, dtype=torch.float64)
-    hidden = F.elu(batch_norm(x @ head.linear.weight.T + head.linear.bias, head.norm.weight, head.norm.bias))
-    torch.testing.assert_close(head(x), hidden)
-
-
-def test_projector_is_the_authors():
-    projector = Projector(4).double()
-    x = torch.randn(5, 4, dtype=torch.float64)
-    inner = batch_norm(x @ projector.inner.weight.T, projector.inner_norm.weight, projector.inner_norm.bias)
-    expected = batch_norm(inner.relu() @ projector.outer.weight.T, 1, 0)
-    torch.testing.assert_close(projector(x), expected)
-    assert [name for name, _ in projector.named_parameters()] == [
-        "inner.weight", "inner_norm.weight", "inner_norm.bias", "outer.weight",
-    ]  # fmt: skip
-
-
-def test_tanh_head():
-    head, x = TanhHead(3), torch.randn(2, 3)
-    torch.testing.assert_close(head(x), torch.tanh(x @ head.linear.weight.T + head.linear.bias))
+@pytest.mark.parametrize("default", [torch.float32, torch.bfloat16])
+def test_heads_start_as_the_authors_do(default):
+    torch.set_default_dtype(default)
+    try:
+        heads = [head(256, torch.float32) for head in (*HEADS.values(), PredictionHead)]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    layers = [part for head in heads for part in head.modules() if isinstance(part, torch.nn.Linear)]
+    assert len(layers) == 4
+    for layer in layers:
+        assert layer.weight.dtype == torch.float32
+        assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)
+        assert abs(layer.weight.mean().item()) < 1e-3
+        assert layer.bias is None or not layer.bias.any()

@@ -58,15 +58,6 @@ def test_rows_that_are_equal_are_replaced(tokenizer):
     assert all(ours[:length] == theirs[:length] for ours, theirs, length in rows)
 
 
-@pytest.mark.parametrize("tokenizer", ["bert"], indirect=True)
-def test_bad_input(tokenizer):
-    with pytest.raises(ValueError, match="max_length must exceed the 3"):
-        PairComposer(tokenizer, max_length=3)
-    tokenizer.pad_token = None
-    with pytest.raises(ValueError, match="no padding token"):
-        PairComposer(tokenizer)
-
-
 @pytest.mark.parametrize(("types", "highest"), [(None, 1), (2, 1), (1, 0)])
 def test_higher_token_types_become_the_encoders_last(checkpoint, types, highest):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint("bert"))

@@ -75,10 +75,3 @@ def test_a_seed_fixes_the_draw_and_the_rate_its_ends(tokenizer, batch):
     assert not none.any()
     special = torch.isin(batch["input_ids"], torch.tensor(tokenizer.all_special_ids))
     assert torch.equal(everything, ~special)
-
-
-def test_random_tokens_are_those_that_the_encoder_knows(tokenizer, batch):
-    known = len(tokenizer) - 20
-    corruption = TokenCorruption(tokenizer, rate=1.0, mask_share=0.0, random_share=1.0, vocabulary=known)
-    drawn = corruption(batch["input_ids"], batch["attention_mask"])
-    assert drawn.input_ids[drawn.chosen].max() == known - 1

@@ -7,7 +7,6 @@ import torch
 
 from st_contrastive import MomentumContrastLoss
 from st_contrastive.components import TokenRepetition
-from st_contrastive.components.heads import HEADS, PredictionHead
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses import Step
 
@@ -57,19 +56,3 @@ def test_the_second_view_is_longer_than_the_models_limit(build, sentences):
     assert first.mask.sum(dim=1).max() == 8 < second.mask.sum(dim=1).max()
     with pytest.raises(ValueError, match="repetition_rate=0"):
         loss([model.preprocess(sentences), model.preprocess(sentences)])
-
-
-@pytest.mark.parametrize("default", [torch.float32, torch.bfloat16])
-def test_heads_start_as_the_authors_do(build, default):
-    torch.set_default_dtype(default)
-    try:
-        heads = [head(256, torch.float32) for head in (*HEADS.values(), PredictionHead)]
-    finally:
-        torch.set_default_dtype(torch.float32)
-    layers = [part for head in heads for part in head.modules() if isinstance(part, torch.nn.Linear)]
-    assert len(layers) == 4
-    for layer in layers:
-        assert layer.weight.dtype == torch.float32
-        assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)
-        assert abs(layer.weight.mean().item()) < 1e-3
-        assert layer.bias is None or not layer.bias.any()

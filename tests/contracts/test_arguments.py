@@ -41,11 +41,10 @@ BAD = {
         {"mlm_weight": -1e-05}, {"mask_rate": 0}, {"split_layer": 9}, {"masked_views": "all"},
         {"auxiliary": "model.pt"}, {"auxiliary": 3}, {"auxiliary": ""}, {"rtd_weight": math.nan},
         {"contrastive_weight": "all"}, {"contrastive_weight": 0, "mlm_weight": 0},
-        {"vector": "head", "head": None}, {"detach": 0}, {"tied_head": "own"}, {"lower_dropout": None},
+        {"detach": 0}, {"tied_head": "own"}, {"lower_dropout": None},
     ],
     DiffCSELoss: [
-        {"rtd_weight": -1}, {"mask_rate": 2}, {"vector": "pooler"}, {"sampling": "yes"},
-        {"generator": 3},
+        {"rtd_weight": -1}, {"mask_rate": 2}, {"generator": 3},
     ],
     AuxiliaryMLMPretrainingLoss: [
         {"mask_rate": 2}, {"auxiliary_weight": 0}, {"tied_head": 1},

@@ -42,9 +42,9 @@ def test_all_tensors_lie_where_the_model_does(build, sentences, name, mini_batch
     step(loss, columns(loss.model, sentences, name), torch.zeros(len(sentences)))
 
 
-def test_translations_lie_where_the_model_does(build, sentences, tmp_path):
+def test_translations_lie_where_the_model_does(build, german, sentences):
     model = build()
-    fraternal = FraternalEmbedding.from_pretrained(str(foreign.checkpoint(tmp_path)), model)
+    fraternal = FraternalEmbedding.from_pretrained(german, model)
     labels = torch.tensor(fraternal.encode_labels(foreign.GERMAN))
     step(TwinsLoss(model, fraternal=fraternal), [model.preprocess(sentences)], labels)
 

@@ -7,7 +7,6 @@ import os
 import pytest
 import torch
 
-from tests import foreign
 from tests.gpu.cases import DEVICE
 
 # Read when cuBLAS is first used: without it, its results differ from run to run.
@@ -29,9 +28,3 @@ def deterministic():
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
-
-
-@pytest.fixture(scope="session")
-def german(tmp_path_factory):
-    """Folder of a small German checkpoint."""
-    return str(foreign.checkpoint(tmp_path_factory.mktemp("german")))

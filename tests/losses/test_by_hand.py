@@ -8,10 +8,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import AutoTokenizer
 
 from st_contrastive import ConIsILoss, InfoCSELoss, SimCSELoss, TwinsLoss
 from st_contrastive.encoder.token_batch import CorruptedTokens
+from tests.cases import switch_off_dropout
 
 TAU = 0.08  # no loss's default
 
@@ -100,17 +100,17 @@ def test_conisi_constructs_what_it_says(double, sentences, strategy):
     """The sentences that the loss composed are taken from its composer; their form and the term are checked."""
     model = double()
     loss = ConIsILoss(model, temperature=TAU, strategy=strategy, replacement_rate=0.3).double()
-    composed, compose = [], loss.pairs.composer.forward
+    composed, compose = [], loss.composer.forward
 
     def spy(first, second):
         composed.append((first, second))
         return compose(first, second)
 
-    loss.pairs.composer.forward = spy
+    loss.composer.forward = spy
     replaced = []
     if strategy == "subword":
-        replace = loss.pairs.replacement.forward
-        loss.pairs.replacement.forward = lambda *args: replaced.append(replace(*args)) or replaced[-1]
+        replace = loss.replacement.forward
+        loss.replacement.forward = lambda *args: replaced.append(replace(*args)) or replaced[-1]
     terms = loss(features(model, sentences))
     ((firsts, seconds),) = composed  # all pairs at once: each with itself, then each with what was constructed
     rows = range(len(sentences))
@@ -224,9 +224,7 @@ def test_infocse(double, sentences, masked_views, pooling):
         head="projector",
         masked_views=masked_views,
     ).double()
-    for part in loss.auxiliary.modules():
-        if isinstance(part, torch.nn.Dropout):
-            part.p = 0.0
+    switch_off_dropout(loss)
     drawn = []
 
     def corrupt(ids, mask):
@@ -259,26 +257,16 @@ def test_infocse(double, sentences, masked_views, pooling):
     check(terms, {"contrastive": nce(*outer.chunk(2)), "mlm": 0.5 * sum(losses) / len(losses)})
 
 
-def test_a_weight_of_zero_gives_the_simpler_loss_in_value_and_gradient(double, sentences):
+def test_twins_of_one_column_without_a_queue_are_simcse(double, sentences):
     model = double()
-    batch = features(model, sentences)
-
-    def run(loss):
+    found = []
+    for loss in (SimCSELoss(model, head=None), TwinsLoss(model, queue_batches=0, fraternal_weight=0, twins_weight=0)):
         model.zero_grad()
-        total = loss.double()([dict(column) for column in batch])
+        total = loss(features(model, sentences)).total
         total.backward()
-        return total.item(), model[0].model.encoder.layer[0].attention.self.query.weight.grad.clone()
-
-    simple = run(SimCSELoss(model, head=None))
-    assert simple[1].abs().sum() > 0
-    for loss in (
-        InfoCSELoss(model, mlm_weight=0, head=None),
-        TwinsLoss(model, queue_batches=0),
-    ):
-        with pytest.warns(UserWarning, match="one column") if isinstance(loss, TwinsLoss) else _nothing():
-            value, gradient = run(loss)
-        assert value == pytest.approx(simple[0], rel=1e-12)
-        torch.testing.assert_close(gradient, simple[1])
+        found.append((total.detach(), model[0].model.encoder.layer[0].attention.self.query.weight.grad.clone()))
+    assert found[0][1].abs().sum() > 0
+    torch.testing.assert_close(*found)
 
 
 def test_no_interaction_is_contrast_on_pairs(double, sentences):
@@ -289,27 +277,3 @@ def test_no_interaction_is_contrast_on_pairs(double, sentences):
     x, y = F.elu(batch_norm(hidden, loss.predictor.norm)).chunk(2)
     terms = loss(features(model, sentences))
     check(terms, {"contrastive": nce(x, y)})
-
-
-def _nothing():
-    from contextlib import nullcontext
-
-    return nullcontext()
-
-
-def test_the_pair_tokenizer_is_the_same_for_long_texts(double):
-    """Longer than the encoder has positions for: cut as the tokenizer would cut the pair."""
-    model = double("roberta")
-    texts = ["a " * 60, "rain falls", "the river " * 30]
-    loss = ConIsILoss(model, temperature=TAU, interaction_weight=0.5).double()
-    cut = [
-        model.tokenizer.decode(model.tokenizer(t, truncation=True)["input_ids"], skip_special_tokens=True)
-        for t in texts
-    ]
-    assert loss.pairs.composer.max_length == 64
-    batch = features(model, texts)
-    pairs = loss.pairs.composer(*[loss.pairs.composer.content(batch[0]["input_ids"], batch[0]["attention_mask"])] * 2)
-    tokenizer = AutoTokenizer.from_pretrained(model[0].model.config._name_or_path)
-    expected = tokenizer(cut, cut, truncation="longest_first", max_length=64, padding=True, return_tensors="pt")
-    assert torch.equal(pairs["input_ids"], expected["input_ids"])
-    assert math.isfinite(loss(batch).item())

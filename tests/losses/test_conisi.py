@@ -23,7 +23,7 @@ def test_subwords_that_are_not_replaced_stay_masked_or_as_they_were(build, sente
     for unreplaced in ("original", "mask"):
         loss = ConIsILoss(model, strategy="subword", replacement_rate=1.0, unreplaced=unreplaced)
         assert loss.get_config_dict()["unreplaced"] == unreplaced
-        pairs, distinct = loss.pairs([TokenBatch.of(column)], interacting=True)
+        pairs, distinct = loss.compose_pairs([TokenBatch.of(column)])
         assert distinct.all()
         constructed = pairs.ids[400:]
         assert torch.equal(constructed[:, 1 : 1 + content.shape[1]], content)  # the sentence itself stands first
@@ -49,7 +49,7 @@ def test_a_prompt_comes_before_a_pair_and_not_inside_it(build, sentences, family
     loss = ConIsILoss(model, strategy=strategy)
     columns = [list(sentences), sentences[1:] + sentences[:1]][: 2 if strategy == "given" else 1]
     prompted = [TokenBatch.of(model.preprocess(column, prompt="the red ")) for column in columns]
-    pairs, _ = loss.pairs(prompted, interacting=True)
+    pairs, _ = loss.compose_pairs(prompted)
 
     def words(ids):
         return model.tokenizer.decode(ids, skip_special_tokens=True).replace(" ", "")
@@ -83,7 +83,7 @@ def test_the_other_sentence_is_drawn_evenly(build):
     own = column["input_ids"][:, 1]
     counts = torch.zeros(4, 4)
     for _ in range(600):
-        pairs, _ = loss.pairs([TokenBatch.of(dict(column))], interacting=True)
+        pairs, _ = loss.compose_pairs([TokenBatch.of(dict(column))])
         made = pairs.ids[4:, 3]  # [CLS] x [SEP] c [SEP]
         counts += made[:, None] == own
     assert torch.equal(counts.diag(), torch.zeros(4))
@@ -96,7 +96,7 @@ def test_rows_that_truncation_makes_alike_take_no_part(build, monkeypatch):
     words = ["rain"] * 58
     batch = model.preprocess([" ".join([*words, "cat"]), " ".join([*words, "dog"])])
     loss, seen = ConIsILoss(model), []
-    pairs, distinct = loss.pairs([TokenBatch.of(batch)], interacting=True)
+    pairs, distinct = loss.compose_pairs([TokenBatch.of(batch)])
     alike = (pairs.ids[:2] == pairs.ids[2:]).all(dim=1)
     assert alike.any()  # 64 positions hold no more than the words in common
     assert torch.equal(distinct, ~alike)

@@ -13,11 +13,6 @@ from tests import foreign
 from tests.cases import without_the_package
 
 
-@pytest.fixture(scope="session")
-def german(tmp_path_factory):
-    return str(foreign.checkpoint(tmp_path_factory.mktemp("german")))
-
-
 def batch(dataset):
     return torch.tensor(dataset["label"][:])
 
@@ -175,8 +170,7 @@ def test_what_does_not_go_together_is_refused(build, german, sentences):
 
 
 @pytest.mark.parametrize(("own", "longest"), [(50, 50), (128, 128), (300, 128)])
-def test_translations_are_read_as_far_as_sentences_up_to_128_tokens(build, tmp_path, own, longest):
+def test_translations_are_read_as_far_as_sentences_up_to_128_tokens(build, german, own, longest):
     model = build()
     model.max_seq_length = own
-    german = str(foreign.checkpoint(tmp_path / "german"))
     assert FraternalEmbedding.from_pretrained(german, model).max_length == longest

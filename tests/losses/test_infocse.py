@@ -93,29 +93,31 @@ def test_without_detaching_the_lower_layers_learn_from_the_masked_text(model, se
     assert not any(key.startswith("auxiliary.encoder.encoder.layer.0") for key in found[False][1])
 
 
-@pytest.mark.parametrize(("vector", "head"), [("encoder", "projector"), ("head", "projector"), ("head", "tanh")])
-def test_the_networks_get_the_vector_that_was_asked_for(model, sentences, vector, head, monkeypatch):
-    loss = InfoCSELoss(model, mlm_weight=0.5, head=head, rtd_weight=0.5, vector=vector).double()
+@pytest.mark.parametrize("head", ["projector", "tanh", None])
+@pytest.mark.parametrize("loss_class", [InfoCSELoss, DiffCSELoss])
+def test_the_networks_get_the_encoders_vector_and_in_diffcse_the_heads(model, sentences, loss_class, head, monkeypatch):
+    options = {"mlm_weight": 0.5} if loss_class is InfoCSELoss else {}
+    loss = loss_class(model, head=head, rtd_weight=0.5, **options).double()
     loss.group_by_length = False
-    given = []
-    for network in (loss.auxiliary, loss.detector):
+    networks, given = [loss.detector, *([loss.auxiliary] if options else [])], []
+    for network in networks:
         run = network.forward
         monkeypatch.setattr(network, "forward", lambda texts, h, *a, run=run: given.append(h) or run(texts, h, *a))
     batch = model.preprocess(sentences)
     loss([dict(batch)])
     expected = torch.cat([model(dict(batch))["sentence_embedding"]] * 2)
-    if vector == "head":
+    if loss_class is DiffCSELoss and head is not None:
         expected = loss.head(expected)
-    assert len(given) == 2
+    assert len(given) == len(networks)
     for found in given:
         torch.testing.assert_close(found, expected)
 
 
 def test_with_detection_alone_it_is_diffcse(model, sentences):
     torch.manual_seed(1)
-    infocse = InfoCSELoss(model, mlm_weight=0, head="projector", rtd_weight=0.3)
-    diffcse = DiffCSELoss(model, rtd_weight=0.3, vector="encoder")
-    diffcse.head, diffcse.detector = infocse.head, infocse.detector
+    infocse = InfoCSELoss(model, mlm_weight=0, head=None, rtd_weight=0.3)
+    diffcse = DiffCSELoss(model, head=None, rtd_weight=0.3)
+    diffcse.detector = infocse.detector
     found, gradients = terms_and_gradients(model, infocse, sentences)
     expected, reference = terms_and_gradients(model, diffcse, sentences)
     assert found == pytest.approx(expected, rel=1e-12)
@@ -232,7 +234,6 @@ def test_arguments_reach_the_networks(build):
     model = build("bert-mlm")
     assert InfoCSELoss(model, mask_rate=0.3).masking.rate == 0.3
     assert (InfoCSELoss(model).masking.rate, AuxiliaryMLMPretrainingLoss(model).masking.rate) == (0.4, 0.15)
-    detector = DiffCSELoss(model, mask_rate=0.2, sampling=True).detector
-    assert (detector.masking.rate, detector.sampling) == (0.2, True)
+    assert DiffCSELoss(model, mask_rate=0.2).detector.masking.rate == 0.2
     network = InfoCSELoss(model, lower_dropout=True, tied_head=True).auxiliary
     assert (network.lower_dropout, network.head.tied) == (True, True)

@@ -13,19 +13,11 @@ from sentence_transformers import SentenceTransformerTrainer, SentenceTransforme
 
 from st_contrastive import MomentumContrastLoss, SimCSELoss, text_dataset
 from st_contrastive.components import MomentumEncoder
+from tests.cases import info_nce_in_a_loop
 
 
 def vectors(model, texts):
     return model(dict(model.preprocess(texts)))["sentence_embedding"]
-
-
-def loop(anchors, positives, negatives, temperature):
-    """Mean of the cross-entropies, row by row."""
-    total = 0.0
-    for row, anchor in enumerate(anchors):
-        logits = [torch.cosine_similarity(anchor, key, dim=0) / temperature for key in (*positives, *negatives)]
-        total = total + torch.logsumexp(torch.stack(logits), dim=0) - logits[row]
-    return total / len(anchors)
 
 
 @pytest.mark.parametrize("positives", ["encoder", "momentum"])
@@ -52,7 +44,7 @@ def test_three_steps_against_the_loop(build, sentences, positives, head):
         anchors, twins = (through(vectors(model, texts)) for texts in (first, second))
         if positives == "momentum":
             twins = keys = others
-        expected = loop(anchors, twins, past[-5:], 0.08)
+        expected = info_nce_in_a_loop(anchors, twins, past[-5:], 0.08)
         value = loss([model.preprocess(first), model.preprocess(second)]).total
         assert value.item() == pytest.approx(expected.item(), rel=1e-9)
         parameters = [p for p in live.parameters() if p.requires_grad]

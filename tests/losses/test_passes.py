@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import traceback
-import warnings
 
 import pytest
 import torch
@@ -22,12 +21,6 @@ from st_contrastive.encoder.token_batch import CorruptedTokens
 from tests.cases import CASES, ONE_OF_EACH, Standardised, build_loss, columns, crossed, switch_off_dropout
 
 LONG = ["a rather long sentence of many words that is cut nowhere at all", "short", "it rains", "a b c d e f g h i j"]
-
-
-@pytest.fixture
-def no_pass_costs(monkeypatch):
-    """Rows of different length always go through the encoder apart."""
-    monkeypatch.setattr(passes, "cheapest_groups", lambda lengths: cheapest_groups(lengths, pass_cost=0))
 
 
 def gradients(loss, batch, steps=1):
@@ -54,11 +47,10 @@ def test_value_gradient_and_state_are_the_plain_paths(build, sentences, no_pass_
     by_length, mini_batch_size = WAYS[way]
     model = build(dropout=False)
     torch.manual_seed(1)
-    # Tokens that are sampled are drawn as the passes come.
-    loss = build_loss(name, model, **({"sampling": False} if name == "diffcse-sampling" else {})).double()
+    loss = build_loss(name, model).double()
     switch_off_dropout(loss)
     count, original = [], passes.run_model
-    for module in ("encoder.passes", *(f"losses.{name}" for name in ("conditioned", "pretraining", "simcse", "twins"))):
+    for module in ("encoder.passes", *(f"losses.{name}" for name in ("pretraining", "simcse", "twins"))):
         monkeypatch.setattr(
             f"st_contrastive.{module}.run_model", lambda *args, **kw: count.append(1) or original(*args, **kw)
         )
@@ -78,9 +70,7 @@ def test_value_gradient_and_state_are_the_plain_paths(build, sentences, no_pass_
 
 @pytest.mark.parametrize(
     "name",
-    crossed(
-        ["simcse", "simcse-mlm-pairs", "twins", "infocse", "diffcse-sampling"], quick=("simcse", "twins").__contains__
-    ),
+    crossed(["simcse", "simcse-mlm-pairs", "twins", "infocse", "diffcse"], quick=("simcse", "twins").__contains__),
 )
 def test_a_mini_batch_is_encoded_again_under_the_same_dropout(build, sentences, monkeypatch, name):
     """Under accumulation and a scaled loss: what the loss owns gets the gradient of the scaled loss too."""
@@ -145,9 +135,6 @@ def test_inside_a_loss_that_replays_passes(build, sentences, no_pass_costs):
         value.backward()
         found.append((value.detach(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}))
     torch.testing.assert_close(*found)
-    with warnings.catch_warnings():  # one batch is given to the loss at each width
-        warnings.filterwarnings("error", ".*batches of one")
-        MatryoshkaLoss(model, loss, [32, 16])([model.preprocess(sentences[:1])], None)
 
 
 class Spread(torch.nn.Module):

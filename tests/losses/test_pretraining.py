@@ -9,15 +9,7 @@ from transformers import AutoModelForMaskedLM
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss
 from st_contrastive.encoder.layers import get_layers
-from st_contrastive.encoder.token_batch import CorruptedTokens
-
-
-def half_of(model, batch):
-    """A fixed corruption: every second ordinary token."""
-    ids, mask = batch["input_ids"], batch["attention_mask"].bool()
-    special = torch.isin(ids, torch.tensor(model.tokenizer.all_special_ids))
-    chosen = mask & ~special & (torch.arange(ids.shape[1]) % 2 == 1)
-    return CorruptedTokens(torch.where(chosen, model.tokenizer.mask_token_id, ids), chosen)
+from tests.cases import half_of, switch_off_dropout
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -25,9 +17,7 @@ def half_of(model, batch):
 def test_both_terms_and_all_gradients(build, checkpoint, sentences, monkeypatch, tied, split, extra):
     model = build("bert-mlm", dropout=False).double()
     loss = AuxiliaryMLMPretrainingLoss(model, split_layer=split, extra_layers=extra, tied_head=tied).double()
-    for part in loss.modules():
-        if isinstance(part, torch.nn.Dropout):
-            part.p = 0.0
+    switch_off_dropout(loss)
     batch = model.preprocess(sentences)
     corrupted = half_of(model, batch)
     monkeypatch.setattr(loss.masking, "forward", lambda *_: corrupted)
@@ -85,9 +75,7 @@ def test_the_auxiliary_term_is_that_of_a_network_with_the_encoders_lower_half(bu
     """After steps that moved the encoder away from what was copied; so that what is saved is what was trained."""
     model = build(family, dropout=False)
     loss = AuxiliaryMLMPretrainingLoss(model)
-    for part in loss.modules():
-        if isinstance(part, torch.nn.Dropout):
-            part.p = 0.0
+    switch_off_dropout(loss)
     batch = model.preprocess(sentences)
     optimizer = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-3)
     values = []

@@ -19,14 +19,7 @@ from transformers import AutoModelForMaskedLM
 from st_contrastive import SimCSELoss
 from st_contrastive.encoder.token_batch import CorruptedTokens
 from st_contrastive.losses import LossTerms
-
-
-def half_of(model, batch):
-    """A fixed corruption: every second ordinary token."""
-    ids, mask = batch["input_ids"], batch["attention_mask"].bool()
-    special = torch.isin(ids, torch.tensor(model.tokenizer.all_special_ids))
-    chosen = mask & ~special & (torch.arange(ids.shape[1]) % 2 == 1)
-    return CorruptedTokens(torch.where(chosen, model.tokenizer.mask_token_id, ids), chosen)
+from tests.cases import half_of
 
 
 @pytest.mark.parametrize(("pooling", "mini_batch_size"), [("cls", None), ("mean", 3)])

@@ -17,15 +17,10 @@ from st_contrastive.losses.step import Step
 from st_contrastive.losses.twins import TwinVectors
 from st_contrastive.objectives import info_nce, twins_margin
 from st_contrastive.objectives.contrast import pairwise_cos_sim
-from tests import foreign
+from tests.cases import info_nce_in_a_loop
 
 #: Longer than the sentence, shorter, and empty.
 TRANSLATIONS = ["the small cat sleeps on a warm chair and rain falls", "dogs", "", "a man reads"]
-
-
-@pytest.fixture(scope="session")
-def german(tmp_path_factory):
-    return str(foreign.checkpoint(tmp_path_factory.mktemp("german")))
 
 
 @pytest.fixture
@@ -250,6 +245,14 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
     assert not [warning for warning in recwarn if "one column" in str(warning.message)]
 
 
+def test_one_column_is_the_ablation_without_translations(made):
+    loss, columns, _ = made()
+    with pytest.warns(UserWarning, match="given one column: without translations there is no fraternal twin"):
+        assert list(loss(columns[:1])) == ["identical"]
+    with pytest.raises(ValueError, match=r"takes 2 \(sentences and translations\) .* got 1\. One column serves the"):
+        made(identical_weight=0)[0](columns[:1])
+
+
 # Frozen embeddings.
 
 
@@ -279,14 +282,6 @@ def test_only_the_loss_that_freezes_leaves_the_embeddings_out(made, count):
         other(fresh(columns[:count])).backward()
         assert matrix.grad.abs().sum() > 0
         matrix.grad = None
-
-
-def test_nothing_but_frozen_embeddings_is_refused(build):
-    model = build().requires_grad_(False)
-    model.transformers_model.get_input_embeddings().weight.requires_grad_(True)
-    with pytest.raises(ValueError, match=r"nothing else of the model is trained\. Take freeze_embeddings=False"):
-        TwinsLoss(model)
-    TwinsLoss(model, freeze_embeddings=False)
 
 
 def test_an_encoder_that_takes_no_embeddings_is_refused(build, monkeypatch):
@@ -345,15 +340,6 @@ def test_the_margin_leaves_the_prompt_out_as_the_model_does(build, monkeypatch, 
 # The queue's keys.
 
 
-def plain_info_nce(anchors, positives, keys):
-    """Plain InfoNCE over the batch and the keys, row by row."""
-    total = 0.0
-    for row, anchor in enumerate(anchors):
-        similarities = [torch.cosine_similarity(anchor, other, dim=0) / 0.05 for other in (*positives, *keys)]
-        total = total + torch.logsumexp(torch.stack(similarities), dim=0) - similarities[row]
-    return total / len(anchors)
-
-
 @pytest.mark.parametrize("key_momentum", [None, 0.6])
 def test_a_queue_without_forgetting_is_plain_info_nce(build, sentences, key_momentum):
     """Fig. 4c, "MoCo w/ ME": the newest keys of the momentum encoder at weight 1, first in, first out."""
@@ -371,12 +357,12 @@ def test_a_queue_without_forgetting_is_plain_info_nce(build, sentences, key_mome
             keys = (model if key_momentum is None else slow)(dict(columns[0]))["token_embeddings"][:, 0]
         kept = [key for batch in past[-2:] for key in batch]
         assert loss.queue.keys_and_weights()[1].tolist() == [1.0] * len(kept)
-        expected = plain_info_nce(h, identical, kept)
+        expected = info_nce_in_a_loop(h, identical, kept)
         gradients = torch.autograd.grad(expected, model[0].model.encoder.parameters(), retain_graph=True)
         terms = loss(fresh(columns))
         assert terms["identical"].item() == pytest.approx(expected.item(), rel=1e-9)
         # The fraternal twin meets no queue (eq. 7).
-        assert terms["fraternal"].item() == pytest.approx(plain_info_nce(h, fraternal, []).item(), rel=1e-9, abs=1e-12)
+        assert terms["fraternal"].item() == pytest.approx(info_nce_in_a_loop(h, fraternal).item(), rel=1e-9, abs=1e-12)
         found = torch.autograd.grad(terms["identical"], model[0].model.encoder.parameters(), retain_graph=True)
         for one, other in zip(found, gradients, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-9)

@@ -20,17 +20,9 @@ from st_contrastive import (
     SimCSELoss,
     TwinsLoss,
 )
-from st_contrastive.encoder import passes
 from st_contrastive.encoder.model import ModelState
 from st_contrastive.losses import Step
 from tests.cases import SMALL, with_encoder
-
-
-@pytest.fixture
-def no_pass_costs(monkeypatch):
-    """Rows of different length always go through the encoder apart."""
-    cheapest = passes.cheapest_groups
-    monkeypatch.setattr(passes, "cheapest_groups", lambda lengths: cheapest(lengths, pass_cost=0))
 
 
 class GlobalFirst(Transformer):
