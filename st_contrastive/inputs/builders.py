@@ -62,6 +62,8 @@ def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = Non
     data = _data(sentences, "translation", translations)
     if fraternal is None:
         return data
+    if "translation" not in data.column_names:
+        raise ValueError("fraternal reads translations, and there are none: give translations, or no fraternal.")
     batches = data.select_columns("translation").iter(1000)
     labels = [fraternal.encode_labels(batch["translation"]) for batch in batches]
     labelled = data.remove_columns("translation").add_column("label", list(np.concatenate(labels)))
