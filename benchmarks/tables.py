@@ -211,7 +211,9 @@ def figures() -> set[str]:
     runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
     runs["gain"] = runs["trained"] - runs["start"]
     gains = runs[runs["row"] == "own-text"].groupby(["corpus", "encoder"])["gain"].mean()
-    found |= {f"{abs(gain):.1f}" for gain in gains}
+    judged = runs[runs["decision"].notna()]
+    with_bm25 = judged["trained with bm25"] - judged["start with bm25"]
+    found |= {f"{abs(gain):.1f}" for gain in (*gains, *judged["gain"], *with_bm25)}
     runs = pd.read_json(RESULTS / "bm25.jsonl", lines=True)
     found |= {f"{value:.1f}" for value in runs[["gain", "half_width"]].to_numpy().ravel()}
     return found | set(re.findall(r"\d+\.\d+", trained_encoder().message))
