@@ -11,7 +11,7 @@ from datasets import Dataset
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
 from st_contrastive import inputs
-from st_contrastive._checks import require_choice
+from st_contrastive._checks import require_choice, warn
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
 from st_contrastive.inputs.readers import Reading, get_language, get_reading, set_reading
 from st_contrastive.methods import METHODS, Method
@@ -55,6 +55,11 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
         return inputs.load_translations(run.translations, languages=run.languages), evaluator
     if run.data is None:
         raise ValueError("data is missing: name the training text.")
+    if run.dev == "corpus" and run.pairs == "first":
+        warn(
+            "pairs='first' trains on what dev='corpus' asks, a sentence against the rest of its document: its score rises"
+            " also where search gets no better. Try queries of your own on both models."
+        )
     whole = run.dev == "corpus" and run.pairs is None  # whole documents are held out, and the others cut then
     segment = None if whole else run.segment
     dataset = read_texts(run.data, run.column, segment=segment, pairs=run.pairs, repeats=run.repeats)

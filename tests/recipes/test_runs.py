@@ -307,6 +307,7 @@ TABLE = _documents()
 
 @pytest.mark.filterwarnings("ignore:.*repeat an earlier row")  # which the recipe keeps
 @pytest.mark.filterwarnings("ignore:The two texts of a row hardly")  # to an untrained encoder
+@pytest.mark.filterwarnings("ignore:pairs='first' trains on what")
 @pytest.mark.parametrize("given", [{"column": "body"}, {"column": "title,body"}, {"column": "body", "pairs": "first"}])
 @pytest.mark.parametrize("segment", [{}, {"segment": "en"}])
 def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, segment):
@@ -339,6 +340,12 @@ def test_the_first_stage_trains_on_no_held_out_document(checkpoint, tmp_path, se
     texts = [set(trainer.train_dataset["sentence"]) for trainer in stages]
     assert texts[0] == texts[1]
     assert len(texts[0]) == (200 if segment else 100)
+
+
+def test_a_test_whose_questions_are_the_pairs_is_warned_of(checkpoint, tmp_path):
+    given = {**SMALL, "model": str(checkpoint("bert")), "data": Dataset.from_dict(TABLE), "output_dir": tmp_path}
+    with pytest.warns(UserWarning, match=r"pairs='first' .*dev='corpus'"):
+        recipes.trainer("simcse-bert-base", **{**given, "column": "body", "pairs": "first", "dev": "corpus"})
 
 
 def test_two_columns_are_pairs(checkpoint, tmp_path, monkeypatch):
