@@ -57,8 +57,8 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
         raise ValueError("data is missing: name the training text.")
     if run.dev == "corpus" and run.pairs == "first":
         warn(
-            "pairs='first' trains on what dev='corpus' asks, a sentence against the rest of its document: its score rises"
-            " also where search gets no better. Try queries of your own on both models."
+            "pairs='first' trains on what dev='corpus' asks, a sentence against the rest of its document: that score "
+            "rises also where search gets no better. Try queries of your own on both models."
         )
     whole = run.dev == "corpus" and run.pairs is None  # whole documents are held out, and the others cut then
     segment = None if whole else run.segment
