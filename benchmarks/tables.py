@@ -210,7 +210,10 @@ def figures() -> set[str]:
     found |= {f"{mean:.1f}" for mean in runs.groupby(["encoder", "row"])["tests"].mean()}
     runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
     runs["gain"] = runs["trained"] - runs["start"]
-    gains = runs[runs["row"] == "own-text"].groupby(["corpus", "encoder"])["gain"].mean()
+    own = runs[runs["row"] == "own-text"]
+    gains = own.groupby(["corpus", "encoder"])["gain"].mean()
+    for _, part in own.groupby(["corpus", "encoder"]):
+        found |= {f"{abs(float(number)):.1f}" for number in re.findall(r"[\d.]+\d", difference(part["gain"], 0.0))}
     judged = runs[runs["decision"].notna()]
     with_bm25 = judged["trained with bm25"] - judged["start with bm25"]
     found |= {f"{abs(gain):.1f}" for gain in (*gains, *judged["gain"], *with_bm25)}

@@ -49,9 +49,10 @@ def write_documents(path: Path, count: int) -> None:
 
 
 def write_files(folder: Path, sentences: list[str]) -> None:
-    """Write what the pages call corpus.txt, articles.csv, pairs.tsv, dev.jsonl and data/."""
+    """Write what the pages call corpus.txt, articles.csv, new_articles.csv, pairs.tsv, dev.jsonl and data/."""
     (folder / "corpus.txt").write_text("\n".join(sentences), encoding="utf-8")
-    write_documents(folder / "articles.csv", 70)
+    for name in ("articles.csv", "new_articles.csv"):
+        write_documents(folder / name, 70)
     pairs = zip(sentences, foreign.GERMAN, strict=True)
     (folder / "pairs.tsv").write_text(
         "sentence\ttranslation\n" + "".join(f"{one}\t{two}\n" for one, two in pairs), encoding="utf-8"
