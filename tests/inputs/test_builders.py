@@ -122,5 +122,5 @@ def test_translations_become_labels(build, tmp_path):
         assert [example.texts for example in examples] == [[text] for text in english]
         assert np.array_equal([example.label for example in examples], expected)
         assert stc.twins_dataset(*arguments)["translation"][:] == german
-    with pytest.raises(ValueError, match="'translation'"):
+    with pytest.raises(ValueError, match="translations"):
         stc.twins_dataset(["a"], fraternal=fraternal)
