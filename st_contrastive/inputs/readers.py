@@ -98,10 +98,10 @@ def load_pairs(
     """A Dataset with the columns ``sentence`` and ``other``, for SimCSELoss: two texts that belong together.
 
     White space at both ends of a text is removed. Rows with an empty text, pairs of equal texts and repeated pairs are
-    left out and counted; :func:`describe` shows the counts.
+    left out and counted; :func:`describe` shows the counts. Arguments that are not named here are as for
+    :func:`load_sentences`.
 
     Args:
-        source, split, streaming: as for :func:`load_sentences`.
         columns: the two columns of text, also as "title,body".
         pairs: "first" pairs the first sentence of each document with the rest of it, for documents without titles.
             ``columns`` then names the one column of documents, and may be left out where there is only one of text.
