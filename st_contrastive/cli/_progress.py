@@ -23,7 +23,7 @@ class Progress(TrainerCallback):
 
     Attributes:
         has_begun: whether the checks before the first step are over.
-        announced: when the texts were described, and the start's score was next.
+        announced: when the texts were described, and the start's score was next; None where it comes first.
 
     Example:
         >>> Progress().line(TrainerState(global_step=5, max_steps=20), {"loss": 0.5, "learning_rate": 3e-5})
@@ -32,7 +32,8 @@ class Progress(TrainerCallback):
 
     def __init__(self, *, silent: bool = False) -> None:
         self.silent = silent
-        self.has_begun, self.announced = False, 0.0
+        self.has_begun = False
+        self.announced: float | None = None
         self._started, self._first, self._scoring = 0.0, 0, 0.0
 
     def line(self, state: TrainerState, logs: dict[str, Any], left: float | None = None, metric: str = "") -> str:
@@ -49,7 +50,8 @@ class Progress(TrainerCallback):
 
     def print_start(self, score: float) -> None:
         """Print the start's score, which takes as long as an evaluation."""
-        self._scoring = time.monotonic() - self.announced
+        if self.announced is not None:
+            self._scoring = time.monotonic() - self.announced
         print(f"Score before training: {100 * score:.2f}", flush=True)
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:

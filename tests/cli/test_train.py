@@ -14,9 +14,10 @@ import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import TrainerState
 
 from st_contrastive import cli, recipes
-from st_contrastive.cli import main, train
+from st_contrastive.cli import _progress, main, train
 from tests.cases import SENTENCES
 from tests.processes import TORCHRUN, run_python
 from tests.snippets import write_documents
@@ -368,3 +369,18 @@ def test_translate(seq2seq, corpus, tmp_path, capsys):
     assert [pair["sentence"] for pair in pairs] == SENTENCES
     assert main([*words, "--output", str(tmp_path), "--max_length", "8"]) == 2
     assert str(tmp_path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("announced", [None, 40.0])
+def test_the_time_of_a_run_counts_evaluations_whose_time_is_known(monkeypatch, capsys, announced):
+    """In a run of two stages the start is scored before the first stage is announced."""
+    now = iter([100.0, 200.0, 210.0, 210.0]) if announced is not None else iter([200.0, 210.0, 210.0])
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: next(now))
+    progress, state = _progress.Progress(), TrainerState(max_steps=20, eval_steps=5)
+    state.is_world_process_zero, progress.announced = True, announced
+    progress.print_start(0.5)
+    progress.on_train_begin(None, state, None)
+    state.global_step = 10
+    progress.on_step_end(SimpleNamespace(eval_strategy="steps"), state, None)
+    seconds = 20 + (0 if announced is None else 4 * 60)
+    assert f"20 steps take about {_progress._duration(seconds)}." in capsys.readouterr().out
