@@ -210,13 +210,11 @@ def figures() -> set[str]:
     found |= {f"{mean:.1f}" for mean in runs.groupby(["encoder", "row"])["tests"].mean()}
     runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
     runs["gain"] = runs["trained"] - runs["start"]
-    own = runs[runs["row"] == "own-text"]
-    gains = own.groupby(["corpus", "encoder"])["gain"].mean()
-    for _, part in own.groupby(["corpus", "encoder"]):
+    for _, part in runs[runs["row"] == "own-text"].groupby(["corpus", "encoder"]):
         found |= {f"{abs(float(number)):.1f}" for number in re.findall(r"[\d.]+\d", difference(part["gain"], 0.0))}
     judged = runs[runs["decision"].notna()]
     with_bm25 = judged["trained with bm25"] - judged["start with bm25"]
-    found |= {f"{abs(gain):.1f}" for gain in (*gains, *judged["gain"], *with_bm25)}
+    found |= {f"{abs(gain):.1f}" for gain in (*judged["gain"], *with_bm25)}
     runs = pd.read_json(RESULTS / "bm25.jsonl", lines=True)
     found |= {f"{value:.1f}" for value in runs[["gain", "half_width"]].to_numpy().ravel()}
     return found | set(re.findall(r"\d+\.\d+", trained_encoder().message))

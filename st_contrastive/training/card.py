@@ -17,7 +17,7 @@ class _Card(SentenceTransformerModelCardData):
     run = ""
 
     def set_widget_examples(self, dataset: Any) -> None:
-        """None."""
+        """Quote no text of the dataset."""
 
     def compute_dataset_metrics(self, *args: Any, **options: Any) -> Any:
         metrics = super().compute_dataset_metrics(*args, **options)
