@@ -15,7 +15,7 @@ from st_contrastive.cli._quiet import add_verbose
 from st_contrastive.methods import POOLINGS
 
 if TYPE_CHECKING:
-    from st_contrastive.evaluation import CorpusEvaluator, Judgement, Report, STSPairs
+    from st_contrastive.evaluation import CorpusEvaluator, Judgement, Report
 
 #: The options that each name something to score on.
 _SUITES = ("sts", "transfer", "in_domain", "geometry", "corpus", "mteb")
@@ -54,8 +54,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     group.add_argument("--batch_size", type=whole, default=64, metavar="N", help="texts encoded at a time; default: 64")
     group = parser.add_argument_group("output")
     group.add_argument("--json", type=path, metavar="FILE", help="also write the scores to this file")
-    drawn = "draw similarities against gold scores, of --geometry or else of --sts"
-    group.add_argument("--plot", type=path, metavar="FILE", help=drawn)
     add_verbose(parser)
     parser.set_defaults(run=run)
 
@@ -73,32 +71,28 @@ def names(text: str) -> list[str]:
 def run(args: argparse.Namespace) -> int:
     """Score the models, print the scores and write them."""
     from st_contrastive.cli._models import load_model
-    from st_contrastive.evaluation import Report, compare, plot, write
-    from st_contrastive.evaluation.report import short_names
+    from st_contrastive.evaluation import Report, compare, write
     from st_contrastive.recipes import require_model
 
-    for option in ("json", "plot"):
-        _require_writable(f"--{option}", getattr(args, option))
-    if not any(getattr(args, option) for option in (*_SUITES, "plot")):
+    if args.json and (Path(args.json).is_dir() or not Path(args.json).resolve().parent.is_dir()):
+        raise UserError(f"--json {args.json}: name a file in a folder that exists.")
+    if not any(getattr(args, option) for option in _SUITES):
         args.mteb = ["STSBenchmark"]
     suites = {}
     for option in _SUITES:
         if getattr(args, option):
             with user_error(OSError, TypeError, ValueError, prefix=f"--{option}: "):
                 suites[option] = _scorers(option, args)  # bad data is found before a model is loaded
-    plotted = _plotted_pairs(args) if args.plot else None
     for model_name in args.models[1:]:  # a wrong name is found before the first is scored
         with user_error(OSError):
             require_model(model_name)
-    reports, models, failed = [], {}, []
+    reports, failed = [], []
     for model_name in args.models:
         try:
             model = load_model(model_name, pooling=args.pooling, max_length=args.max_length)
         except UserError as error:
             failed.append(str(error))
             continue
-        if args.plot:
-            models[model_name] = model
         settings: dict[str, Any] = {"pooling": args.pooling, "max_length": model.max_seq_length}
         parts = []
         for option, scorers in suites.items():
@@ -115,11 +109,6 @@ def run(args: argparse.Namespace) -> int:
                 write(reports, args.json)
     if any(report.scores for report in reports):
         print(compare(reports), flush=True)
-    if plotted is not None and models:
-        with user_error(ImportError, OSError, prefix="--plot: "):
-            named = dict(zip(short_names([*models]), models.values(), strict=True))
-            plot(args.plot, named, plotted, batch_size=args.batch_size)
-        print(f"Drawn in {args.plot}.")
     if failed:
         raise UserError(" ".join(dict.fromkeys(failed)))
     return 0
@@ -188,25 +177,3 @@ def _judged(
     judged.append(judgement)
     scores = tuple(Score(task, split, metric, value, len(evaluator.queries)) for metric, value in values.items())
     return Report(name, scores, {"suite": "corpus", "documents": len(evaluator.answers)}, tuple(notes))
-
-
-def _require_writable(option: str, file: str | None) -> None:
-    """Refuse a file that can't be written before hours are spent on its content."""
-    if file is None:
-        return
-    if Path(file).is_dir() or not Path(file).resolve().parent.is_dir():
-        raise UserError(f"{option} {file}: name a file in a folder that exists.")
-    if option == "--plot" and Path(file).suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise UserError(f"--plot {file}: the name must end in .png, .pdf or .svg.")
-
-
-def _plotted_pairs(args: argparse.Namespace) -> STSPairs:
-    from st_contrastive import evaluation
-
-    if args.geometry:
-        return evaluation.read_sts(args.geometry)
-    sets = evaluation.sts_sets(args.sts, args.splits) if args.sts else {}
-    pairs = sets.get(("stsb", "dev")) or sets.get(("stsb", "test"))
-    if pairs is None:
-        raise UserError("--plot draws graded pairs: name them with --geometry, or an --sts folder that holds stsb.")
-    return pairs

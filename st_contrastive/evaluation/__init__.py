@@ -7,7 +7,6 @@ from st_contrastive.evaluation.geometry import evaluate_geometry
 from st_contrastive.evaluation.information import evaluate_information
 from st_contrastive.evaluation.mteb_tasks import evaluate_mteb
 from st_contrastive.evaluation.paired import Comparison, Judgement, compare_paired
-from st_contrastive.evaluation.plots import plot
 from st_contrastive.evaluation.report import Report, Score, compare, write
 from st_contrastive.evaluation.retrieval import evaluate_in_domain_retrieval
 from st_contrastive.evaluation.sts import STSEvaluator, STSPairs, evaluate_sts, read_sts, sts_sets, sts_spearman
@@ -18,5 +17,5 @@ __all__ = [
     "BM25", "Comparison", "CorpusEvaluator", "Encoder", "Judgement", "Report", "STSEvaluator",
     "STSPairs", "Score", "TitleAgreement", "compare", "compare_paired", "evaluate_geometry",
     "evaluate_in_domain_retrieval", "evaluate_information", "evaluate_mteb", "evaluate_sts", "evaluate_transfer", "mix",
-    "plot", "read_sts", "read_transfer", "sts_sets", "sts_spearman", "title_agreement", "write",
+    "read_sts", "read_transfer", "sts_sets", "sts_spearman", "title_agreement", "write",
 ]  # fmt: skip

@@ -24,8 +24,6 @@ from st_contrastive.losses.base import TextLoss
 Losses = nn.Module | Mapping[str, nn.Module]
 
 FILE_NAME = "loss_state.safetensors"
-#: Prefixes of the names of a loss's tensors, and of the run's.
-_LOSS, _RUN = "loss:", "run:"
 
 
 class LossStateError(ValueError):
@@ -33,9 +31,8 @@ class LossStateError(ValueError):
 
 
 def save_loss_state(
-    loss: Losses, path: str | os.PathLike[str], run: Mapping[str, Tensor] | None = None, *, rank: int = 0,
-    record: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
+    loss: Losses, path: str | os.PathLike[str], *, rank: int = 0, record: Mapping[str, Any] | None = None
+) -> None:
     """Write what a loss owns into ``loss_state.safetensors`` in a folder.
 
     :class:`ContrastiveTrainer` does this in each checkpoint. With another Trainer, call it in ``on_save`` of a
@@ -44,24 +41,24 @@ def save_loss_state(
     Args:
         loss: any sentence-transformers loss, or a dict of them.
         path: folder, such as a checkpoint's; it is made if it does not exist.
-        run: further tensors to keep, by name, such as sums that are not logged yet.
         rank: the process; of one after the first, only what may be its own is written (queues, running statistics).
         record: what to say of the run, as JSON holds it.
     """
     named, file = _named(loss), Path(path) / _file_name(rank)
-    tensors = {f"{_RUN}{key}": tensor for key, tensor in (run or {}).items()}
-    state = _state(named).items()
-    tensors |= {key: tensor for key, tensor in state if rank == 0 or not isinstance(tensor, nn.Parameter)}
     # Copies, since safetensors refuses tensors that share memory.
-    tensors = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors.items()}
+    tensors = {
+        key: tensor.detach().to("cpu", copy=True).contiguous()
+        for key, tensor in _state(named).items()
+        if rank == 0 or not isinstance(tensor, nn.Parameter)
+    }
     metadata = {"losses": json.dumps(_description(named)), "ranks": str(distributed.world_size())}
     metadata["record"] = json.dumps(record or {})
     with complete_file(file) as partial:
         save_file(tensors, partial, metadata)
 
 
-def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """Load the state that :func:`save_loss_state` or a :class:`ContrastiveTrainer` wrote, and return its ``run``.
+def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
+    """Load the state that :func:`save_loss_state` or a :class:`ContrastiveTrainer` wrote.
 
     If the state does not fit the loss, nothing is changed. To resume ``fit``::
 
@@ -86,19 +83,16 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> dict[str, Ten
     if own.is_file() and metadata["ranks"] == str(distributed.world_size()):
         tensors |= _contents(own)[1]
     before = {key: tensor.detach().clone() for key, tensor in _state(named).items()}
-    saved = {key: tensor for key, tensor in tensors.items() if key.startswith(_LOSS)}
-    if saved.keys() != before.keys():
-        name = min(saved.keys() ^ before.keys())
-        fault = "is not the loss's" if name in saved else "is missing"
-        raise LossStateError(f"{file} does not fit: {name.removeprefix(_LOSS)} {fault}.")
+    if tensors.keys() != before.keys():
+        name = min(tensors.keys() ^ before.keys())
+        fault = "is not the loss's" if name in tensors else "is missing"
+        raise LossStateError(f"{file} does not fit: {name} {fault}.")
     try:
-        _set_state(named, saved)
+        _set_state(named, tensors)
     except RuntimeError as error:
         _set_state(named, before)
         reason = " ".join(str(error).split())
         raise LossStateError(f"{file} does not fit. Was it saved with another encoder? {reason}") from error
-    # Copies, since a file that is mapped into memory can not be deleted on Windows.
-    return {key.removeprefix(_RUN): part.clone() for key, part in tensors.items() if key.startswith(_RUN)}
 
 
 def load_record(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -168,9 +162,7 @@ def _file_name(rank: int) -> str:
 
 def _named(losses: Losses) -> dict[str, nn.Module]:
     """Losses by the prefix of their tensors' names."""
-    if isinstance(losses, nn.Module):
-        return {_LOSS: losses}
-    return {f"{_LOSS}{name}/": loss for name, loss in losses.items()}
+    return {"": losses} if isinstance(losses, nn.Module) else {f"{name}/": loss for name, loss in losses.items()}
 
 
 def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -191,11 +183,10 @@ def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
     for prefix, loss in named.items():
         for name, part in loss.named_modules():
             if name == "" or isinstance(part, TextLoss):
-                place = prefix.removeprefix(_LOSS) + name
-                description[place] = type(part).__name__
+                description[prefix + name] = type(part).__name__
                 config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
                 kept = config.keys() - set(getattr(part, "may_change", ()))
-                description |= {f"{place}.{key}": config[key] for key in kept}
+                description |= {f"{prefix}{name}.{key}": config[key] for key in kept}
     return cast(dict[str, Any], json.loads(json.dumps(description, default=described)))
 
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from datasets import Dataset, DatasetDict, IterableDataset
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.base.data_collator import BaseDataCollator
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
-from torch import Tensor, nn
+from torch import nn
 from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
@@ -40,7 +39,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     best model (``load_best_model_at_end``).
 
     A run that was killed resumes from its newest whole checkpoint with ``train(resume_from_checkpoint=True)``, and ends
-    with the weights, the loss state and the logs of an uninterrupted one, bit for bit where the device computes
+    with the weights and the loss state of an uninterrupted one, bit for bit where the device computes
     deterministically. For this, augmentation must not draw from global generators as rows are read. On another number
     of devices it resumes too, but with another order of the rows. What a run may not change on its way, such as its
     learning rate or its data, is refused; it may grow in steps and epochs.
@@ -79,7 +78,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         super().__init__(*args, **kwargs)
         self.has_users_optimizer = self.optimizer is not None
         self._resumed_from: Path | None = None
-        self._resumed_sums: dict[str, Tensor] = {}
         self._resumed_record: dict[str, Any] = {}
         if self.max_length is not None:
             self.data_collator.max_length = self.max_length
@@ -90,7 +88,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self.add_callback(_Beginning(self))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        self._resumed_from, self._resumed_sums, self._resumed_record = None, {}, {}
+        self._resumed_from, self._resumed_record = None, {}
         self.start = self.start or describe_weights(self.model)
         self.data_read = describe_data(self.train_dataset)
         checkpoint = None
@@ -180,13 +178,6 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             best = TrainerState.load_from_json(str(self._resumed_from / TRAINER_STATE_NAME)).best_model_checkpoint
             if best and (here := self._resumed_from.parent / Path(best).name).is_dir():
                 self.state.best_model_checkpoint = str(here)
-        if self._resumed_sums:
-            sums = {name: value.to(self.args.device) for name, value in self._resumed_sums.items()}
-            self._globalstep_last_logged = int(sums.pop("last_log"))
-            self._tr_loss = sums.pop("loss")
-            # So that the mean loss reported at the end is only that of this run.
-            self._total_loss_scalar = -self.accelerator.gather(self._tr_loss).mean().item()
-            self.accum_loss_components["train"] = sums
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # transformers compares with max_steps after a step only, and so would make one too many.
@@ -210,10 +201,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             (folder / TRAINER_STATE_NAME).unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
         if self.args.should_save or distributed.rank() > 0:
-            sums = {**self.accum_loss_components["train"], "loss": self._tr_loss}
-            sums["last_log"] = torch.tensor(self._globalstep_last_logged)
             rank = 0 if self.args.should_save else distributed.rank()
-            save_loss_state(self.loss, folder, sums, rank=rank, record=describe_run(self))
+            save_loss_state(self.loss, folder, rank=rank, record=describe_run(self))
         super()._save_checkpoint(model, trial)
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
@@ -235,7 +224,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         return super()._checkpoint_push_skip_names(checkpoint_folder) | states
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]
-        self._resumed_sums = load_loss_state(self.loss, checkpoint_path)  # before the encoder: it may not fit
+        load_loss_state(self.loss, checkpoint_path)  # before the encoder: it may not fit
         super()._load_from_checkpoint(checkpoint_path)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,19 +107,6 @@ def test_how_the_model_is_read(data, model, build, tmp_path):
         values[name] = scores(path)[0]["sts12", "test", "spearman"]
     assert values["plain"] == values["mean"]
     assert len(set(values.values())) == 4
-
-
-def test_a_picture(data, model, tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    stsb = str(data / "sts" / "stsb" / "dev.jsonl.gz")
-    assert main(["evaluate", model, "--geometry", stsb, "--plot", str(tmp_path / "one.png")]) == 0
-    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
-    drawn = []
-    monkeypatch.setattr(evaluation, "plot", lambda path, models, pairs, **_: drawn.append([*models]))
-    twin = shutil.copytree(model, tmp_path / "b" / Path(model).name)
-    words = ["--sts", str(data / "sts"), "--plot", str(tmp_path / "two.png")]
-    assert main(["evaluate", model, str(twin), *words]) == 0
-    assert len(set(drawn[0])) == 2  # of one name, and both drawn
 
 
 def test_what_was_scored_has_its_name(data, model, tmp_path):
@@ -254,9 +240,7 @@ def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
         (["--in-domain", "DATA/none.jsonl"], "none.jsonl"),
         (["--mteb", "Nothing"], "--mteb: "),
         (["--json", "DATA"], "--json"),
-        (["--plot", "/none/p.png"], "--plot"),
-        (["--plot", "p.txt"], ".png"),
-        (["--plot", "p.png"], "--geometry"),
+        (["--json", "/none/p.json"], "--json"),
         (["--in-domain", "DATA/corpus.txt"], "--in_domain: "),
     ],
 )

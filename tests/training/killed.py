@@ -51,8 +51,7 @@ def trainer_for(case, bert, folder):
     torch.manual_seed(0)
     model = SentenceTransformer(modules=[Transformer(bert), Pooling(32, "cls")], device="cpu")
     data = method_of(case).dataset(*[SENTENCES[:9], SENTENCES[:0:-1]][:columns])
-    # So that some checkpoints fall between two logs.
-    often = {"max_steps": STEPS, "save_steps": EACH, "logging_steps": 2, "save_total_limit": 2, "max_grad_norm": 0.5}
+    often = {"max_steps": STEPS, "save_steps": EACH, "save_total_limit": 2, "max_grad_norm": 0.5}
     arguments = arguments_of(folder, per_device_train_batch_size=2, **often, **CHANGES.get(case, {}))
     loss = method_of(case).loss_class(model, **options)
     return ContrastiveTrainer(model, arguments, data, loss=loss)
@@ -96,8 +95,7 @@ def life(case, bert, folder, rng=None, operations=0):
             trainer.train(resume_from_checkpoint=whole or None)
             tensors = {name: tensor.contiguous().clone() for name, tensor in trainer.loss.state_dict().items()}
             save_file(tensors, folder / "end.safetensors")
-            logs = [log for log in trainer.state.log_history if "train_runtime" not in log]
-            (folder / "end.json").write_text(json.dumps({"logs": logs, "operations": counted()}))
+            (folder / "end.json").write_text(json.dumps({"operations": counted()}))
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -126,16 +124,13 @@ def main() -> None:
             for newest in sorted(broken.glob("checkpoint-*"))[rng.randrange(3) :]:
                 shutil.rmtree(newest)
     assert life(case, bert, broken) == 0
-    logs = json.loads((broken / "end.json").read_text())["logs"]
-    assert len(expected["logs"]) == STEPS // 2
-    assert logs == expected["logs"], (logs, expected["logs"])
     first, second = load_file(whole / "end.safetensors"), load_file(broken / "end.safetensors")
     assert set(first) == set(second)
     for name, tensor in first.items():
         assert torch.equal(tensor, second[name]), name
     owned = [name for name in first if not name.startswith("model.")]
     assert owned, "nothing was owned"
-    print(f"{case}: {died} kills, {cut} checkpoints cut short, {len(first)} tensors and {len(logs)} logs are equal")
+    print(f"{case}: {died} kills, {cut} checkpoints cut short, {len(first)} tensors are equal")
 
 
 if __name__ == "__main__":

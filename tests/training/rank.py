@@ -178,10 +178,6 @@ def assert_same_on_all_ranks(loss, *, buffers):
         assert all(torch.equal(other, value) for other in others), name
 
 
-def logs_of(trainer):
-    return [log for log in trainer.state.log_history if "loss" in log]
-
-
 def check_training(bert, folder):
     for case in TRAINED:
         trainer = trainer_of(case, bert, folder / case)
@@ -195,8 +191,6 @@ def check_training(bert, folder):
         resumed.train(resume_from_checkpoint=str(folder / case / "checkpoint-2"))
         for name, value in state_of(resumed.loss).items():
             assert torch.equal(value, end[name]), (case, name)
-        assert len(logs_of(resumed)) == 1  # of steps 1 to 3
-        assert logs_of(resumed) == logs_of(trainer)
         say(f"{case}: no drift, resumed to the bit")
     check_fit(bert, folder)
     check_refused(bert, folder)
@@ -268,7 +262,7 @@ def check_resumed_alone(bert, folder):
         derived = getattr(trainer.loss, "derived_tensors", ())
         owned = [name for name in state if not name.startswith("model.") and name not in derived]
         assert owned
-        assert all(torch.equal(state[name], saved[f"loss:{name}"]) for name in owned)
+        assert all(torch.equal(state[name], saved[name]) for name in owned)
         trainer.train(resume_from_checkpoint=str(checkpoint))
         assert trainer.state.global_step == 4
         assert trainer.collapsed is None

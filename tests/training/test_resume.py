@@ -34,7 +34,7 @@ def logs_of(trainer):
 
 @pytest.mark.parametrize("method", crossed(TRAINED_CASES, quick=("twins", "infocse").__contains__))
 def test_a_resumed_run_equals_an_uninterrupted_one(trainer, method):
-    """Weights, what the loss owns, and the logs: the checkpoint of step 4 falls between those of steps 3 and 6."""
+    """Weights, and what the loss owns."""
     whole = trainer(method, logging_steps=3)
     start = state_of(whole.loss)
     whole.train()
@@ -48,7 +48,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(trainer, method):
     metrics = resumed.train(resume_from_checkpoint=True).metrics
     assert_equal(end, state_of(resumed.loss))
     assert [log["step"] for log in logs_of(resumed)] == [3, 6]
-    assert logs_of(resumed) == logs_of(whole)
     assert metrics["train_loss"] > 0
 
 
@@ -208,7 +207,7 @@ def test_a_checkpoint_without_a_record_resumes(trainer):
     run = trainer("simcse")
     run.train()
     folder = Path(run.args.output_dir) / "checkpoint-6"
-    save_loss_state(run.loss, folder, {"loss": torch.zeros(()), "last_log": torch.tensor(6)})
+    save_loss_state(run.loss, folder)
     trainer("simcse", learning_rate=1e-5).train(resume_from_checkpoint=str(folder))
 
 
@@ -274,9 +273,6 @@ def test_only_better_models_are_saved_and_resumed_from(trainer):
     resumed = trainer("twins", ByStep(score), **options)
     resumed.train(resume_from_checkpoint=True)
     assert_equal(end, state_of(resumed.loss))
-    losses = [[log["loss"] for log in logs_of(run) if "loss" in log] for run in (whole, resumed)]
-    assert losses[0] == losses[1]
-    assert len(losses[0]) == 2
 
 
 @pytest.mark.long
