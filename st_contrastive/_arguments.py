@@ -24,6 +24,8 @@ Weight: TypeAlias = Annotated[float, Ge(0)]
 Positive: TypeAlias = Annotated[float, Gt(0)]
 Count: TypeAlias = Annotated[int, Ge(1)]
 CountOrZero: TypeAlias = Annotated[int, Ge(0)]
+#: Tokens that are read of a text: one between two special ones at least.
+TextLength: TypeAlias = Annotated[int, Ge(3)]
 
 _BOUNDS: tuple[tuple[type[Any], str, str, Callable[[Any, Any], bool]], ...] = (
     (Ge, "ge", "of at least", lambda value, bound: value >= bound),

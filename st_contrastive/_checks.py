@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import math
-import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from importlib import import_module
-from numbers import Integral, Real
 from typing import Any
-
-
-def require_count(name: str, value: int, *, least: int = 1) -> None:
-    """Require a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-
-
-def require_number(
-    name: str, value: float, *, above: float | None = None, below: float = math.inf, most: float = sys.float_info.max
-) -> None:
-    """Require a finite number of at least 0 or, if ``above`` is given, above that."""
-    low = "of at least 0" if above is None else f"above {above:g}"
-    high = "" if below == math.inf else f" and below {below:g}"
-    high += "" if most == sys.float_info.max else f" and at most {most:g}"
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not (value >= 0 if above is None else value > above) or not (value < below and value <= most):
-        raise ValueError(f"{name} must be a number {low}{high}, got {value!r}.")
 
 
 def require_weights(**weights: float) -> None:
     """Require that one of the weights of a loss's terms is above 0."""
     if not any(weights.values()):
         raise ValueError(f"{', '.join(weights)} are all 0, so that no term is left: give one a weight above 0.")
-
-
-def require_choice(name: str, value: str | None, choices: Sequence[str | None]) -> None:
-    """Require one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
 
 
 def require_texts(name: str, values: Iterable[str], start: int = 0) -> Iterator[str]:

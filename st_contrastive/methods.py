@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
+
+#: A pooling that an encoder can be given.
+PoolingName: TypeAlias = Literal["cls", "mean", "lasttoken"]
+POOLINGS: tuple[str, ...] = get_args(PoolingName)
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Method:
     loss: str
     builder: str = "text"
     columns: tuple[str, ...] = ("sentence",)
-    pooling: str = "cls"
+    pooling: PoolingName = "cls"
     checkpoints: tuple[str, ...] = ()
 
     @property
@@ -73,8 +77,6 @@ def find_method(name: str) -> Method:
 
 _PAIR, _CONSTRUCTED, _TRANSLATED = ("sentence", "other"), ("sentence", "constructed"), ("sentence", "translation")
 
-#: Poolings that an encoder can be given.
-POOLINGS = ("cls", "mean", "lasttoken")
 #: Every method by its name.
 METHODS: Mapping[str, Method] = {
     method.name: method

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NewType
+from typing import Any, Literal, NewType
 
-from st_contrastive.methods import METHODS, POOLINGS
+from st_contrastive._arguments import PositiveShare
+from st_contrastive.methods import METHODS, POOLINGS, PoolingName
 
 #: A file, a folder, or what else may stand in its place, such as a name on the hub.
 Location = NewType("Location", str)
@@ -35,7 +36,9 @@ class RunSettings:
     column: Sequence[str] | str | None = _setting(
         "NAME", "column of --data that holds the texts; of two, such as title,body, each row is a pair"
     )
-    pairs: str | None = _setting("HOW", "first: the first sentence of each document and the rest of it are a pair")
+    pairs: Literal["first"] | None = _setting(
+        "HOW", "first: the first sentence of each document and the rest of it are a pair"
+    )
     segment: str | None = _setting(
         "HOW", "cut documents: sentences, by rules for English, or a language's code; default: lines"
     )
@@ -57,7 +60,7 @@ class RunSettings:
         "that are held out of --data. It is scored before and after training, and the best weights are saved, which "
         "may be those of the start",
     )
-    mix: float | None = _setting(
+    mix: PositiveShare | None = _setting(
         "SHARE",
         "also score the trained weights and the start's as a weighted average, SHARE being the trained part; without "
         "--dev, save it",
@@ -65,7 +68,7 @@ class RunSettings:
     stage1: Mapping[str, Any] | str | None = _setting(
         "SETTINGS", 'infocse: what differs in the first stage, such as "{learning_rate: 1e-4}"'
     )
-    pooling: str | None = _setting(
+    pooling: PoolingName | None = _setting(
         "NAME", f"{', '.join(POOLINGS)}; default: the model's own, else as in the loss's paper"
     )
     max_length: int | None = _setting("N", "tokens that training reads of a text; default: the model's own")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from sentence_transformers import SentenceTransformer
 
 from st_contrastive import recipes
 from st_contrastive._checks import first_line, warn
 from st_contrastive.cli._arguments import UserError
 from st_contrastive.encoder.checkpoint import foreign_kind, random_weights
+from st_contrastive.methods import PoolingName
 
 
 def read_documents(file: str, column: str | None) -> list[str]:
@@ -15,7 +18,9 @@ def read_documents(file: str, column: str | None) -> list[str]:
     return ["\n\n".join(row.values()) for row in recipes.read_texts(file, column)]
 
 
-def load_model(name: str, *, pooling: str = "keep", max_length: int | None = None) -> SentenceTransformer:
+def load_model(
+    name: str, *, pooling: PoolingName | Literal["keep"] = "keep", max_length: int | None = None
+) -> SentenceTransformer:
     """A model by folder or hub name, under its own pooling ("keep") or another, reading at most ``max_length`` tokens.
 
     Raises:

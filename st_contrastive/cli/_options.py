@@ -17,6 +17,8 @@ class Options(HfArgumentParser):
         spelled = [name for name in names if "-" not in name.lstrip("-")]
         if options.get("type") in (int, float):
             options["type"] = _or_none(options["type"])
+        if "choices" in options:
+            options["choices"] = [*options["choices"], "none"]
         return super().add_argument(*spelled, **{**options, "default": argparse.SUPPRESS})
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from st_contrastive._checks import require_choice, require_count
+from st_contrastive._arguments import TextLength, checked
 from st_contrastive.components.pretrained import fingerprint, load_embeddings, load_tokenizer
 from st_contrastive.components.shared_tokens import Alignment, fit_affine, shared_tokens
 from st_contrastive.encoder.checks import require_vocabulary
@@ -61,6 +61,7 @@ class FraternalEmbedding(nn.Module):
     projection: Tensor
     bias: Tensor
 
+    @checked
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
@@ -68,15 +69,13 @@ class FraternalEmbedding(nn.Module):
         model: nn.Module,
         *,
         align: Literal["shared_tokens", "none"] = "shared_tokens",
-        max_length: int | None = None,
+        max_length: TextLength | None = None,
     ) -> None:
         super().__init__()
-        require_choice("align", align, ("shared_tokens", "none"))
         require_vocabulary(tokenizer, len(weight), "fraternal")
         embeddings = embedding_matrix(get_encoder(model))
         self.tokenizer, self.align, self.width = tokenizer, align, embeddings.shape[1]
         self.max_length = min(unwrap(model).max_seq_length or _LONGEST, _LONGEST) if max_length is None else max_length
-        require_count("max_length", self.max_length, least=len(tokenizer("")["input_ids"]) + 1)
         self.fingerprint = fingerprint(tokenizer)
         mask = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         self._trailing = len(list(takewhile(bool, reversed(mask))))  # special tokens behind a text

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from st_contrastive._checks import import_extra, require_number
+from st_contrastive._arguments import Share, checked
+from st_contrastive._checks import import_extra
 
 #: Weight of the encoder in the mixture; BM25 has the rest.
 WEIGHT = 0.7
@@ -42,13 +43,13 @@ class BM25:
         return np.stack([self._index.get_scores(own) if own and self._has_words else nothing for own in words])
 
 
-def mix(similarities: NDArray[Any], words: NDArray[Any], weight: float = WEIGHT) -> NDArray[np.float64]:
+@checked
+def mix(similarities: NDArray[Any], words: NDArray[Any], weight: Share = WEIGHT) -> NDArray[np.float64]:
     """``weight * z(similarities) + (1 - weight) * z(words)``, (Q, N): z-scores over the N documents of each query.
 
     >>> mix(np.array([[0.8, 0.2]]), np.array([[0.0, 9.0]]))
     array([[ 0.4, -0.4]])
     """
-    require_number("weight", weight, most=1)
     return weight * standardised(similarities) + (1 - weight) * standardised(words)
 
 

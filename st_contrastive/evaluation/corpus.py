@@ -6,17 +6,19 @@ import math
 import random
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
-from st_contrastive._checks import require_count, require_texts, warn
+from st_contrastive._arguments import checked
+from st_contrastive._checks import require_texts, warn
 from st_contrastive.evaluation.bm25 import BM25, mix, standardised
 from st_contrastive.evaluation.paired import Judgement
 from st_contrastive.inputs.readers import split_sentences
@@ -52,18 +54,18 @@ class CorpusEvaluator(SentenceEvaluator):
 
     min_documents = 20
 
+    @checked
     def __init__(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
-        limit: int = 1000,
+        limit: Annotated[int, Ge(20)] = 1000,
         seed: int = 0,
         language: str = "en",
         name: str = "corpus",
         batch_size: int = 64,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        require_count("limit", limit, least=self.min_documents)
         draw = random.Random(seed)
         documents = [*require_texts("texts", texts)]
         remaining = iter(draw.sample(documents, len(documents)))

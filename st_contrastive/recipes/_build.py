@@ -12,11 +12,13 @@ import torch
 from sentence_transformers import SentenceTransformerTrainingArguments as TrainingArguments
 from transformers import set_seed
 
-from st_contrastive._checks import require_number, warn
+from st_contrastive._arguments import check_arguments
+from st_contrastive._checks import warn
 from st_contrastive.augmentations import augmentation
 from st_contrastive.components import FraternalEmbedding
+from st_contrastive.inputs._tables import Source
 from st_contrastive.methods import find_method
-from st_contrastive.recipes._data import Data, read_data
+from st_contrastive.recipes._data import read_data
 from st_contrastive.recipes._model import load_model
 from st_contrastive.recipes._recipe import Recipe
 from st_contrastive.recipes._settings import RUN, TRAINING, loss_arguments, resolve_settings
@@ -25,7 +27,7 @@ from st_contrastive.training import ContrastiveTrainer
 
 
 def trainer(
-    recipe: str | Recipe, *, data: Data | None = None, output_dir: str | Path, **overrides: Any
+    recipe: str | Recipe, *, data: Source | None = None, output_dir: str | Path, **overrides: Any
 ) -> ContrastiveTrainer:
     """A ready Trainer with the recipe's model, loss, data and arguments, or those given in their place.
 
@@ -46,8 +48,7 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
     run = RunSettings(**{name: settings[name] for name in RUN if name in settings})
     if run.model is None:
         raise ValueError("model is missing: name the encoder to start from, a folder or a hub name.")
-    if run.mix is not None:
-        require_number("mix", run.mix, above=0, most=1)
+    check_arguments(RunSettings, {"mix": run.mix})
     augment = None if run.augment is None else augmentation(run.augment)
 
     arguments = _arguments({name: settings[name] for name in TRAINING if name in settings}, run.dev)

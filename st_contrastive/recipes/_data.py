@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import TypeAlias
+from typing import Literal
 
 from datasets import Dataset
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
 from st_contrastive import inputs
-from st_contrastive._checks import require_choice, warn
+from st_contrastive._arguments import checked
+from st_contrastive._checks import warn
 from st_contrastive.evaluation import CorpusEvaluator, STSEvaluator
+from st_contrastive.inputs._tables import Source
 from st_contrastive.inputs.readers import Reading, get_language, get_reading, set_reading
 from st_contrastive.methods import METHODS, Method
 from st_contrastive.settings import RunSettings
 
-Data: TypeAlias = str | Path | Sequence[str] | Dataset
 
-
+@checked
 def read_texts(
-    source: Data, column: str | Sequence[str] | None = None, *, segment: str | None = None, pairs: str | None = None,
+    source: Source,
+    column: str | Sequence[str] | None = None,
+    *,
+    segment: str | None = None,
+    pairs: Literal["first"] | None = None,
     repeats: bool = False,
-) -> Dataset:  # fmt: skip
+) -> Dataset:
     """Texts in the column ``sentence``, or pairs in ``sentence`` and ``other``, as the settings of these names ask.
 
     A comma stands between two columns: a name that has one is given alone in a list.
     """
-    require_choice("pairs", pairs, (None, "first"))
     columns = column.split(",") if isinstance(column, str) else [*(column or ())]
     language = get_language(segment or "lines")
     if pairs is not None:

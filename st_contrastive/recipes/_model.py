@@ -13,19 +13,22 @@ from huggingface_hub import hf_hub_download
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_contrastive._checks import first_line, require_choice, warn
+from st_contrastive._arguments import checked
+from st_contrastive._checks import first_line, warn
 from st_contrastive._files import is_path, require_model_files
-from st_contrastive.methods import METHODS, POOLINGS, Method
+from st_contrastive.methods import METHODS, Method, PoolingName
 
 
-def load_model(name: str, pooling: str | None = None, method: Method | None = METHODS["simcse"]) -> SentenceTransformer:
+@checked
+def load_model(
+    name: str, pooling: PoolingName | None = None, method: Method | None = METHODS["simcse"]
+) -> SentenceTransformer:
     """An encoder to train, in float32: in half precision an optimizer's small steps are lost.
 
     Its weights must be safetensors, and no code of the checkpoint is run. Without ``pooling`` ("cls", "mean",
     "lasttoken"), a model keeps its own, and a plain checkpoint gets the method's; in place of "cls", a decoder gets
     "lasttoken", and an encoder without a token before its texts "mean". ``method=None`` loads it as it is, in its type.
     """
-    require_choice("pooling", pooling, (*POOLINGS, None))
     folder = _folder(name)
     card = SentenceTransformerModelCardData(local_files_only=True)
     if method is not None:

@@ -13,9 +13,9 @@ from transformers import TrainerCallback
 from st_contrastive._checks import warn
 from st_contrastive._files import is_path
 from st_contrastive.evaluation import Comparison, Judgement, compare_paired, title_agreement
+from st_contrastive.inputs._tables import Source
 from st_contrastive.recipes._build import build
 from st_contrastive.recipes._choice import Choice
-from st_contrastive.recipes._data import Data
 from st_contrastive.recipes._recipe import Recipe, dump, load
 from st_contrastive.recipes._run_yaml import require_same_settings, write_record
 from st_contrastive.recipes._settings import PRETRAINING, first_stage, resolve_settings
@@ -73,7 +73,7 @@ class Run:
 def run(
     recipe: str | Recipe,
     *,
-    data: Data | None = None,
+    data: Source | None = None,
     output_dir: str | Path,
     on_trainer: Callable[[ContrastiveTrainer], None] = lambda trainer: None,
     on_score: Callable[[float], None] = lambda score: None,

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 import torch
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
-from st_contrastive._checks import require_number
+from st_contrastive._arguments import Share, checked
+from st_contrastive.encoder.model import get_tokenizer
 
 
 @torch.no_grad()
-def interpolate_weights(
-    model: SentenceTransformer, start: SentenceTransformer | Mapping[str, Tensor], alpha: float
-) -> None:
+@checked
+def interpolate_weights(model: nn.Module, start: SentenceTransformer | Mapping[str, Tensor], alpha: Share) -> None:
     """Set the weights of ``model`` to ``(1 - alpha) * start + alpha * model``, in place.
 
     Training can improve some abilities of an encoder and harm others; a mixture may keep part of both: WiSE-FT
@@ -30,14 +30,13 @@ def interpolate_weights(
         ValueError: ``alpha`` is not from 0 to 1; the models share weights, differ in their names or shapes or in their
             vocabularies, or have adapters.
     """
-    require_number("alpha", alpha, most=1)
     # The mean of two products is not the product of their means.
     if adapters := [name for name, _ in model.named_parameters() if "lora_" in name or ".adapter" in name]:
         raise ValueError(
             f"model has adapters, such as {adapters[0]}, whose factors can't be mixed. Merge them into the encoder "
             "first, or train without mixing."
         )
-    if isinstance(start, SentenceTransformer) and model.tokenizer.get_vocab() != start.tokenizer.get_vocab():
+    if isinstance(start, SentenceTransformer) and get_tokenizer(model).get_vocab() != get_tokenizer(start).get_vocab():
         raise ValueError("model and start have tokenizers of other vocabularies: give one encoder, before and after.")
     trained, first = model.state_dict(), start if isinstance(start, Mapping) else start.state_dict()
     for name in sorted(trained.keys() | first.keys()):

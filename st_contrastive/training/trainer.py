@@ -15,7 +15,8 @@ from transformers import TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_contrastive import distributed
-from st_contrastive._checks import require_count, warn
+from st_contrastive._arguments import TextLength, checked
+from st_contrastive._checks import warn
 from st_contrastive.training import checks
 from st_contrastive.training.card import prepare_card
 from st_contrastive.training.collapse import find_collapse, find_vector_fault
@@ -70,9 +71,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     #: Tells the data of a run from others, by dataset: read once a run.
     data_read: Mapping[str, str] = {}
 
-    def __init__(self, *args: Any, max_length: int | None = None, **kwargs: Any) -> None:
-        if max_length is not None:
-            require_count("max_length", max_length, least=3)  # a token between two special ones
+    @checked
+    def __init__(self, *args: Any, max_length: TextLength | None = None, **kwargs: Any) -> None:
         self.max_length = max_length
         self._prompts: dict[str, dict[str, str]] = {}
         super().__init__(*args, **kwargs)

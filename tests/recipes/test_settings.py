@@ -18,7 +18,10 @@ from st_contrastive.settings import RunSettings
 
 CHOICE = ("recipe", "loss", "stage1")
 #: A value for each setting whose default or annotation does not give one.
-VALUES = {"column": "title,body", "languages": ["no", "en"], "segment": "no", "augment": "deletion=0.1"}
+VALUES = {
+    "column": "title,body", "languages": ["no", "en"], "segment": "no", "augment": "deletion=0.1", "pairs": "first",
+    "pooling": "lasttoken",
+}  # fmt: skip
 
 
 def example(name, kind):

@@ -25,17 +25,17 @@ def models():
 
 def test_by_hand():
     model, start = models()
-    interpolate_weights(model, start, 0.25)
+    interpolate_weights(model, start.state_dict(), 0.25)
     assert model.weight.tolist() == [1.0, 1.0]
     assert model.mask.tolist() == [-math.inf, 0.75]
     assert model.count.item() == 7
     assert start.weight.tolist() == [0.0, 2.0]
     for share, weight in ((0, [0.0, 2.0]), (1, [4.0, -2.0])):
         model, start = models()
-        interpolate_weights(model, start, share)
+        interpolate_weights(model, start.state_dict(), share)
         assert model.weight.tolist() == weight
     model, start = models()
-    interpolate_weights(model.bfloat16(), start, 0.5)
+    interpolate_weights(model.bfloat16(), start.state_dict(), 0.5)
     assert model.weight.dtype == torch.bfloat16
     assert model.weight.tolist() == [2.0, 0.0]
 
@@ -43,7 +43,7 @@ def test_by_hand():
 def test_tied_weights_are_mixed_once():
     model, start = models()
     model.again, start.again = model.weight, start.weight  # as the embeddings of T5
-    interpolate_weights(model, start, 0.25)
+    interpolate_weights(model, start.state_dict(), 0.25)
     assert model.weight.tolist() == [1.0, 1.0]
 
 
@@ -59,7 +59,7 @@ def test_what_is_refused(build):
     model, start = build(), build()
     for share in (-0.1, 1.5, math.nan, "half", True):
         with pytest.raises(ValueError, match="alpha must be a number of at least 0 and at most 1"):
-            interpolate_weights(model, start, share)
+            interpolate_weights(model, start.state_dict(), share)
     with pytest.raises(ValueError, match="start shares its weights"):
         interpolate_weights(model, model, 0.5)
     with pytest.raises(ValueError, match=r"The weight 0.* is .* missing in start"):
