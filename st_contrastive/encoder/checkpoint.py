@@ -10,6 +10,8 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.util import load_file_path
 
 _KINDS = {"CrossEncoder": "a re-ranker", "SparseEncoder": "a sparse encoder"}
+#: Endings of the classes whose training leaves no sentence encoder.
+_TASKS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
 _TOKEN_VECTORS = "a model with a vector for each token"
 
 
@@ -26,8 +28,8 @@ def foreign_kind(model: SentenceTransformer) -> str | None:
         kind = json.loads(saved).get("model_type") if saved else None
         return None if kind in (None, "SentenceTransformer") else f"{_KINDS.get(kind, _TOKEN_VECTORS)} ({kind})"
     names = config.architectures or ["Model"]
-    if all(name.endswith("ForSequenceClassification") for name in names):
-        return f"a re-ranker or classifier ({names[0]})"
+    if all(name.endswith(_TASKS) for name in names):
+        return f"a re-ranker, classifier or tagger ({names[0]})"
     return f"{_TOKEN_VECTORS} ({names[0]})" if "ColBERT" in names[0] else None
 
 

@@ -41,15 +41,9 @@ class Report:
     notes: tuple[str, ...] = ()
 
     def value(self, task: str, split: str, metric: str | None = None) -> float:
-        """The score of one task and split, of the given metric or of the first.
-
-        Raises:
-            KeyError: the report has no such score.
-        """
-        for score in self.scores:
-            if (score.task, score.split) == (task, split) and metric in (None, score.metric):
-                return score.value
-        raise KeyError(f"{task} ({split}) is not in this report.")
+        """The score of one task and split, of the given metric or of the first; a KeyError if there is none."""
+        found = {score.key[:2]: score.value for score in reversed(self.scores) if metric in (None, score.metric)}
+        return found[task, split]
 
     def mean(self, split: str, metric: str) -> float:
         """Mean over the tasks with that split and metric; NaN if there are none."""

@@ -114,10 +114,12 @@ def _files_in(folder: Path) -> list[Path]:
     parts = {file: file.relative_to(folder).parts for file in sorted(folder.rglob("*")) if file.is_file()}
     parts = {file: names for file, names in parts.items() if not any(name[0] == "." for name in names)}
     files = [file for file in parts if _suffix(file) in _KINDS]
-    if not files:
-        raise ValueError(f"source {folder} holds no file of {', '.join(_KINDS)}.")
-    if len(kinds := sorted({_KINDS[_suffix(file)] for file in files})) > 1:
-        raise ValueError(f"source {folder} holds files of {len(kinds)} kinds ({', '.join(kinds)}): name a file in it.")
+    kinds = sorted({_KINDS[_suffix(file)] for file in files})
+    if len(kinds) != 1:
+        raise ValueError(
+            f"source {folder} must hold files of one kind ({', '.join(_KINDS)}), and holds "
+            f"{' and '.join(kinds) or 'none'}: name a file."
+        )
     names = (name.partition(".")[0] for file in files for name in parts[file])
     splits = {match[1].lower() for name in names if (match := _SPLIT.fullmatch(name))}
     if splits - {"train"}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
@@ -161,11 +162,10 @@ def _skip(sentences: Iterator[str], file: BinaryIO, path: Path) -> int:
         if not line.endswith(b"\n"):
             file.truncate(end)
             break
-        try:
+        sentence = None
+        with suppress(KeyError, TypeError, ValueError):  # of a file of something else
             sentence = json.loads(line)["sentence"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"output: {path} exists and is not a file of pairs. Name another file.") from error
-        if sentence != next(sentences, None):
+        if sentence is None or sentence != next(sentences, None):
             raise ValueError(f"output: {path} is of another corpus: sentence {count + 1} differs. Name another file.")
         count, end = count + 1, end + len(line)
     return count

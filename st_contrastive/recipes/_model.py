@@ -75,7 +75,10 @@ def has_pooling(name: str) -> bool:
 def require_model(name: str) -> None:
     """Refuse a name that no model has, before its weights are needed."""
     if not any(_has_file(name, file) for file in ("modules.json", "config.json")):
-        raise OSError(f"model {name} can't be loaded: there is no such folder or repository, or no model in it.")
+        raise OSError(
+            f"model {name} can't be loaded: there is no such folder or repository, it holds no model, or the "
+            "hub can't be reached."
+        )
 
 
 def _has_file(name: str, file: str, *, local_files_only: bool = False) -> bool:

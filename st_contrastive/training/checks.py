@@ -288,9 +288,11 @@ def _unlike_processes(start: Start) -> Iterator[Finding]:
 def _contrasted_with_nothing(start: Start) -> Iterator[Finding]:
     size = start.args.per_device_train_batch_size
     for part in start.parts:
-        if not all(loss.has_negatives(size) for loss in part.texts):
+        rows = size if part.size is None else min(size, part.size)
+        if not all(loss.has_negatives(rows) for loss in part.texts):
             yield ValueError(
-                f"per_device_train_batch_size {size} leaves no other sentence to contrast with: give 2 or more."
+                f"per_device_train_batch_size {size} of {part.name}, which has {part.size or 'many'} row(s), leaves no "
+                "other sentence to contrast with: give 2 or more."
             )
 
 

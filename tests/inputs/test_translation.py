@@ -147,7 +147,7 @@ def test_files_of_another_corpus_are_left_alone(tmp_path):
         ("n.jsonl", [], shout, ValueError, "sentences"),
         ("n.jsonl", ["a"], None, ValueError, "translate"),
         ("n.jsonl", ["a", "b"], lambda batch: ["A"], ValueError, "returned 1 texts for 2"),
-        ("junk.jsonl", ["a"], shout, ValueError, "output.*not a file of pairs"),
+        ("junk.jsonl", ["a"], shout, ValueError, "output.*of another corpus"),
     ):
         with pytest.raises(error, match=message):
             translate_corpus(corpus, tmp_path / name, translate)

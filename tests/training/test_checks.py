@@ -97,8 +97,10 @@ def test_an_optimizer_without_the_losses_parameters(build, of):
 
 def test_batches_of_one_sentence_need_a_queue(build, of):
     loss = stc.SimCSELoss(build())
-    with pytest.raises(ValueError, match="per_device_train_batch_size 1 leaves no other sentence"):
+    with pytest.raises(ValueError, match=r"per_device_train_batch_size 1 .* leaves no other sentence"):
         of(loss, per_device_train_batch_size=1).train()
+    with pytest.raises(ValueError, match=r"4 of train_dataset, which has 1 row\(s\), leaves no other sentence"):
+        of(loss, data=stc.text_dataset(["a cat"])).train()
     assert of(stc.TwinsLoss(build()), per_device_train_batch_size=1).train().global_step == 1
 
 
@@ -405,7 +407,7 @@ def test_a_checkpoint_of_another_kind_of_model(checkpoint, of, tmp_path):
         return of(stc.SimCSELoss(model))
 
     trainer({"architectures": ["BertForMaskedLM"]})
-    for architecture in ("BertForSequenceClassification", "HF_ColBERT"):
+    for architecture in ("BertForSequenceClassification", "BertForTokenClassification", "HF_ColBERT"):
         with pytest.raises(ValueError, match=rf"changed, which is a .*\({architecture}\).*save_pretrained"):
             trainer({"architectures": [architecture]})
     trainer({"architectures": ["BertModel", "BertForSequenceClassification"]})
