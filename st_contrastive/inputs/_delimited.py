@@ -8,22 +8,20 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow as pa
 from datasets import Features, Value
 
 from st_contrastive._checks import warn
 from st_contrastive._files import open_text, unpacked
 
-_BATCH = 250  # rows that are parsed at a time, as many as stay in a processor's cache
-_TABLE = 40  # batches of an Arrow table
 _SAMPLE = 100_000  # characters
+_FIRST = 250  # rows whose cells tell which columns are texts
 #: Names of columns that say which pairs belong together.
 LABEL = re.compile(
     r"(gold_?)?(labels?|scores?)|(is_?)?(duplicates?|paraphrases?|match|same)|similarity|(similarity|relatedness)_score",
@@ -48,7 +46,7 @@ class Delimited:
     has_heading: bool = True
 
     @contextmanager
-    def rows(self) -> Iterator[Any]:
+    def reader(self) -> Iterator[Any]:
         """The csv module's reader, behind the heading."""
         with open_text(self.path) as file:
             lines = map(_with_doubled_quotes, file) if self.is_escaped else file
@@ -59,51 +57,39 @@ class Delimited:
                 _heading(reader)
             yield reader
 
-    def batches(self) -> Iterator[list[tuple[str, ...]]]:
-        """The columns of some rows at a time. Blank lines are no rows.
+    def rows(self) -> Iterator[list[str]]:
+        """The cells of each row, in the heading's columns. Blank lines are no rows.
 
         Raises:
-            ValueError: a row is wrong; the message names its line.
+            ValueError: a row is wrong; the message names its line, and the remedy.
         """
         width = len(self.names)
-        with self.rows() as reader:
-            while True:
-                batch: list[list[str]] | None = None
-                with suppress(csv.Error):
-                    batch = list(islice(reader, _BATCH))
-                if batch == []:
-                    return
-                if batch is None or {*map(len, batch)} != {width}:
-                    if batch is None or any(map(self._is_wrong, batch)):
-                        raise ValueError(self.fault())
-                    batch = [row[:width] for row in batch if len(row) >= width]
-                yield list(zip(*batch, strict=True)) or [()] * width
-
-    def _is_wrong(self, row: list[str]) -> bool:
-        """Whether a row has too few fields, or texts beyond the heading's columns."""
-        width = len(self.names)
-        is_blank = len(row) < 2 and not "".join(row).strip()
-        return any(row[width:]) or (len(row) < width and not is_blank)
-
-    def fault(self) -> str:
-        """What is wrong with the first wrong row, and the remedy; "" if all are right."""
-        with self.rows() as reader:
+        with self.reader() as reader:
             line = reader.line_num + 1
             try:
                 for row in reader:
-                    if self._is_wrong(row):
-                        return (
-                            f"{self.path}, line {line}: the row has {len(row)} fields, and the heading "
-                            f"{len(self.names)} ({', '.join(self.names):.80}). Texts that hold {self.separator!r} or a "
-                            f"line break are to be quoted. {_REMEDY}"
+                    is_blank = len(row) < 2 and not "".join(row).strip()
+                    if any(row[width:]) or (len(row) < width and not is_blank):
+                        raise ValueError(
+                            f"{self.path}, line {line}: the row has {len(row)} fields, and the heading {width} "
+                            f"({', '.join(self.names):.80}). Texts that hold {self.separator!r} or a line break are "
+                            f"to be quoted. {_REMEDY}"
                         )
+                    if len(row) >= width:
+                        yield row[:width]
                     line = reader.line_num + 1
             except csv.Error:
-                return (
+                raise ValueError(
                     f"{self.path}, line {line}: a double quote is not closed, or text follows a closing one; quotes "
                     f"inside a quoted text are doubled. {_REMEDY}"
-                )
-        return ""
+                ) from None
+
+    def is_right(self) -> bool:
+        """Whether all rows can be read."""
+        try:
+            return all(True for _ in self.rows())
+        except ValueError:
+            return False
 
 
 def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimited:
@@ -120,11 +106,11 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimit
     is_quoted = suffix == ".csv" or separator != "\t"
     table = _with_heading(Delimited(path, separator, is_quoted))
     other = None
-    if is_quoted and _holds(path, b'\\"') and table.fault():
+    if is_quoted and _holds(path, b'\\"') and not table.is_right():
         other = replace(table, is_escaped=True)
-    elif not is_quoted and (_holds(path, b'""') or (_holds(path, b'\t"', b'\n"') and table.fault())):
+    elif not is_quoted and (_holds(path, b'""') or (_holds(path, b'\t"', b'\n"') and not table.is_right())):
         other = replace(table, is_quoted=True)  # most .tsv quote nothing, and some as .csv do
-    if other is not None and not (other := _with_heading(other)).fault():
+    if other is not None and (other := _with_heading(other)).is_right():
         table = other
     named = {*table.names} in ({*pair}, {"sentence", "translation"})
     if pair and suffix != ".csv" and len(table.names) == 2 and not named:
@@ -137,14 +123,14 @@ def table_features(table: Delimited, texts: Sequence[str]) -> Features:
 
     Without names of its columns, those with other cells than numbers are texts.
     """
-    columns = next(table.batches(), None)
-    if columns is None:
+    rows = [*islice(table.rows(), _FIRST)]
+    if not rows:
         raise ValueError(f"{table.path} has no row below its heading, {', '.join(table.names)!r:.80}.")
     names = table.names
     if texts and {*texts} <= {*names}:
         read = [name for name in names if name in texts or LABEL.fullmatch(name)]
     else:
-        of_texts = [any(cell and not _NUMBER.fullmatch(cell) for cell in column) for column in columns]
+        of_texts = [any(cell and not _NUMBER.fullmatch(cell) for cell in column) for column in zip(*rows, strict=True)]
         read = [name for name, is_text in zip(names, of_texts, strict=True) if is_text]
         numbered = _NUMBER.fullmatch(names[0]) and not all(map(_NUMBER.fullmatch, names))
         if sentences := [name for name in names if _SENTENCE.fullmatch(name)] or (numbered and read):
@@ -166,41 +152,16 @@ def read_delimited(tables: Sequence[Delimited], features: Features, key: str, st
     Args:
         key: names what the files hold now, for the cache.
     """
-    builder = _Builder(dataset_name="delimited", config_name=key, features=features, tables=tuple(tables))
-    if streaming:
-        return builder.as_streaming_dataset(split="train")
-    builder.download_and_prepare()
-    return builder.as_dataset(split="train")
+    options: Any = {"gen_kwargs": {"tables": [*tables], "features": features, "key": key}}
+    kind = datasets.IterableDataset if streaming else datasets.Dataset
+    return kind.from_generator(_generate, features, **options)
 
 
-@dataclass
-class _Config(datasets.BuilderConfig):  # type: ignore[misc]
-    tables: tuple[Delimited, ...] = ()
-
-
-class _Builder(datasets.ArrowBasedBuilder):  # type: ignore[misc]
-    BUILDER_CONFIG_CLASS = _Config
-
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo()
-
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        return [datasets.SplitGenerator(name="train", gen_kwargs={"tables": list(self.config.tables)})]
-
-    def _generate_tables(self, tables: list[Delimited]) -> Iterator[tuple[str, pa.Table]]:
-        schema = self.info.features.arrow_schema
-        batches = (
-            pa.record_batch([_array(*column) for column in zip(columns, schema.types, strict=True)], schema=schema)
-            for table in tables
-            for columns in table.batches()
-        )
-        number = 0
-        while group := list(islice(batches, _TABLE)):
-            yield str(number := number + 1), pa.Table.from_batches(group)
-
-
-def _array(column: tuple[str, ...], kind: pa.DataType) -> pa.Array:
-    return pa.nulls(len(column)) if pa.types.is_null(kind) else pa.array(column, kind)
+def _generate(tables: Sequence[Delimited], features: Features, key: str) -> Iterator[dict[str, str | None]]:
+    are_read = [feature.dtype == "string" for feature in features.values()]
+    for table in tables:
+        for row in table.rows():
+            yield {name: cell if is_read else None for name, cell, is_read in zip(features, row, are_read, strict=True)}
 
 
 def _heading(reader: Any) -> list[str]:
@@ -210,7 +171,7 @@ def _heading(reader: Any) -> list[str]:
 
 def _with_heading(table: Delimited) -> Delimited:
     """The table with the names of its columns, each a different one."""
-    with replace(table, has_heading=False).rows() as reader:
+    with replace(table, has_heading=False).reader() as reader:
         try:
             heading = _heading(reader)
         except csv.Error:
