@@ -36,7 +36,7 @@ from benchmarks import RESULTS, provenance
 from benchmarks.run import append
 from st_contrastive import recipes
 from st_contrastive.evaluation import BM25, Judgement, compare_paired, mix
-from st_contrastive.inputs.readers import split_sentences
+from st_contrastive.inputs.segments import split_sentences
 from st_contrastive.training import interpolate_weights
 
 #: Settings of each row, in place of those of the recipe own-text.

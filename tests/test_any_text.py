@@ -20,7 +20,7 @@ from st_contrastive.augmentations import (
     WordRepetition,
 )
 from st_contrastive.inputs import load_sentences, load_translations, translate_corpus
-from st_contrastive.inputs.readers import get_reading
+from st_contrastive.inputs.row_filter import get_reading
 from st_contrastive.methods import METHODS
 from tests import foreign
 from tests.cases import every_method, method_of

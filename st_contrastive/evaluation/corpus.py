@@ -21,7 +21,7 @@ from st_contrastive._arguments import checked
 from st_contrastive._checks import require_texts, warn
 from st_contrastive.evaluation.bm25 import BM25, mix, standardised
 from st_contrastive.evaluation.paired import Judgement
-from st_contrastive.inputs.readers import split_sentences
+from st_contrastive.inputs.segments import split_sentences
 
 #: Sentences taken from each document, where at least one remains.
 _QUESTIONS = 2

@@ -5,41 +5,20 @@ from __future__ import annotations
 import copy
 import math
 import os
-import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import warn
 from st_contrastive.inputs._delimited import LABEL
-from st_contrastive.inputs._tables import (
-    Source,
-    column_types,
-    naming,
-    read_table,
-    text_column,
-    text_columns,
-)
+from st_contrastive.inputs._tables import Source, column_types, naming, read_table, text_column, text_columns
+from st_contrastive.inputs.row_filter import PAIR, RowFilter, set_reading, strip
+from st_contrastive.inputs.segments import get_language, require_language
 
-_Rows: TypeAlias = list[tuple[str, ...]]
-_PAIR, _TRANSLATED = ("sentence", "other"), ("sentence", "translation")
-#: ISO 639-1.
-_LANGUAGES = frozenset(
-    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en "
-    "eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu ja jv "
-    "ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne "
-    "ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st "
-    "su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu".split()
-)
-#: After a mark that ends a sentence in Khmer or Tibetan.
-_MARK = re.compile("(?<=[\u17d4\u17d5\u0f0d\u0f0e])(?!\\s*[\u17d4\u17d5\u0f0d\u0f0e]|$)\\s*")
-#: In what was not cut: spaces in Thai or Lao, which end sentences there and parts of them; or many characters.
-_UNCUT = re.compile("[\u0e01-\u0edf]\\s+[\u0e01-\u0edf]|.{500}", re.DOTALL)
+_TRANSLATED = ("sentence", "translation")
 _RECENT = 1_000_000  # rows of a stream among which repeats are found
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
@@ -123,12 +102,12 @@ def load_pairs(
     name, table = _table(source, names, streaming, split)
     if pairs == "first":
         column = text_column(table, names[0] if len(names) == 1 else None, name)
-        return _cleaned(table, RowFilter(name, [column], _PAIR, require_language("language", language)))
+        return _cleaned(table, RowFilter(name, [column], PAIR, require_language("language", language)))
     for column in names:
         remedy = 'Name two of columns; for documents without titles, name their column and add pairs="first".'
         text_column(table, column, name, remedy)
     labels = [column for column in column_types(table) if LABEL.fullmatch(column) and column not in names]
-    return _cleaned(table, RowFilter(name, names, _PAIR, labels=labels))
+    return _cleaned(table, RowFilter(name, names, PAIR, labels=labels))
 
 
 def load_translations(source: Source, *, languages: Sequence[str] = ("en", "de")) -> Dataset:
@@ -180,42 +159,6 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
                 )
         rows.append({**row, "score": score})
     return Dataset.from_list(rows, features=_GRADED)
-
-
-def get_language(segment: str) -> str | None:
-    """The language by whose rules ``segment`` cuts documents; None for "lines", which cuts none."""
-    if segment == "lines":
-        return None
-    return "en" if segment == "sentences" else require_language("segment", segment, '"lines", "sentences" or ')
-
-
-def require_language(name: str, code: str, others: str = "") -> str:
-    """Require the code of a language, and return it."""
-    if code not in _LANGUAGES:
-        raise ValueError(
-            f'{name} must be {others}the two-letter code of a language (ISO 639-1), such as "de"; got {code!r}.'
-        )
-    return code
-
-
-def split_sentences(text: str, language: str = "en") -> list[str]:
-    """The sentences of a document, each on one line, by sentencex's rules for a language.
-
-    A blank line ends a sentence. The full stops of other scripts do so too.
-    """
-    import sentencex
-
-    parts = (part for sentence in sentencex.segment(language, text) for part in _MARK.split(sentence))
-    return [sentence for part in parts if (sentence := " ".join(part.split()))]
-
-
-def strip(text: str | None) -> str:
-    """The text without white space at its ends; "" if nothing in it can be seen, or if it says that it is missing."""
-    text = text.strip().strip("\ufeff") if text else ""
-    if text[:1].isalnum():
-        return text
-    is_seen = any(character.isprintable() and not character.isspace() for character in text)
-    return text if is_seen and text != "\\N" else ""  # as databases write what is missing
 
 
 def _number(value: Any) -> float:
@@ -278,114 +221,3 @@ def _stream(table: Any, cleaning: RowFilter) -> Iterator[dict[str, str]]:
     cleaning.warn_of_uncut()
     cleaning.require_rows(count)
     warn(f"{cleaning.source} was read once: {cleaning}, which are left out.")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a reader found: the rows of the source, and those that it left out."""
-
-    rows: int
-    left_out: Mapping[str, int]  #: numbers of rows by what is wrong with them
-    columns: tuple[str, ...] = ()  #: that were read, where the source names them
-
-
-def set_reading(dataset: Dataset, reading: Reading | None) -> Dataset:
-    """Let a Dataset carry what its reader found, for :func:`describe`. Datasets made of it carry nothing."""
-    dataset.reading = reading
-    return dataset
-
-
-def get_reading(dataset: Any) -> Reading | None:
-    """What the reader of a Dataset found; None for a Dataset from elsewhere."""
-    return getattr(dataset, "reading", None)
-
-
-@dataclass
-class RowFilter:
-    """Makes rows of batches, and leaves out and counts those that are empty, repeated or equal.
-
-    With a language, each text is cut into its sentences or, for a pair, into the first and the rest.
-    """
-
-    source: str
-    columns: list[str]
-    names: tuple[str, ...]
-    language: str | None = None
-    repeats: bool = False  #: are kept
-    labels: Sequence[str] = ()  #: columns whose values may not differ
-    label: dict[str, Any] = field(default_factory=dict)
-    uncut: int = 0
-    counts: Counter[str] = field(default_factory=lambda: Counter(rows=0, empty=0))
-    seen: set[int] = field(default_factory=set)
-
-    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[str]]:
-        for name in self.labels:
-            self._require_one_label(name, batch[name])
-        rows: _Rows = list(zip(*(map(strip, batch[column]) for column in self.columns), strict=True))
-        self.counts["rows"] += len(rows)
-        rows = self._kept("empty", rows, all)
-        if self.names == _PAIR:
-            if self.language is not None:
-                parts = [self._split(text) for (text,) in rows]
-                rows = self._kept("of one sentence", [(first, " ".join(rest)) for first, *rest in parts], all)
-            rows = self._kept("of equal texts", rows, lambda row: row[0] != row[1])
-        rows = self._kept("repeated", rows, self._is_new)
-        if len(self.names) == 1 and self.language is not None:
-            rows = [(part,) for (text,) in rows for part in self._split(text)]
-            rows = self._kept("repeated sentences", rows, lambda row: self._is_new((*row, "sentence")))
-        return {name: [row[index] for row in rows] for index, name in enumerate(self.names)}
-
-    def _split(self, text: str) -> list[str]:
-        parts = split_sentences(text, self.language or "en")
-        self.uncut += len(parts) == 1 and bool(_UNCUT.search(parts[0]))
-        return parts
-
-    def warn_of_uncut(self) -> None:
-        """Warn of documents in which no end of a sentence was found."""
-        if 2 * self.uncut > self.counts["rows"] - self.counts["empty"]:
-            warn(
-                f"{self.source}: {self.uncut:,} documents were not cut into sentences by the rules for "
-                f"{self.language!r}: no marks in them end one, as in Thai and Lao. Cut them by a library for "
-                "the language, and give one sentence a row."
-            )
-
-    def _require_one_label(self, name: str, values: list[Any]) -> None:
-        for row, value in enumerate(values, self.counts["rows"]):
-            first = self.label.setdefault(name, value)
-            if value != first:
-                raise ValueError(
-                    f"{self.source}: the column {name!r} is {first!r} in row 0 and {value!r} in row {row}. Every row "
-                    "is trained as a pair that belongs together: keep the rows that do, and leave the column out. "
-                    "load_graded_pairs reads scores."
-                )
-
-    def _kept(self, fault: str, rows: _Rows, is_right: Callable[[tuple[str, ...]], bool]) -> _Rows:
-        kept = [row for row in rows if is_right(row)]
-        self.counts[fault] += len(rows) - len(kept)
-        return kept
-
-    def _is_new(self, row: tuple[str, ...]) -> bool:
-        key = hash(row)
-        if key in self.seen:
-            return self.repeats
-        self.seen.add(key)
-        return True
-
-    def reading(self) -> Reading:
-        """The counts of the rows so far."""
-        left_out = {kind: count for kind, count in self.counts.items() if kind != "rows"}
-        named = () if self.columns in (["text"], ["sentence"]) else tuple(self.columns)  # of a file without names
-        return Reading(self.counts["rows"], left_out, named)
-
-    def require_rows(self, count: int) -> None:
-        """Refuse a source that has lost most of its sentences, or all of its pairs."""
-        lost = self.counts["empty"] + self.counts["repeated"]
-        if not count or (len(self.names) == 1 and 2 * lost > self.counts["rows"]):
-            columns = f"column={self.columns[0]!r}" if len(self.columns) == 1 else f"columns={tuple(self.columns)}"
-            remedy = " If it is, leave them out first, with pandas for example." if count else ""
-            raise ValueError(
-                f"{self.source}: of {self}, {'few' if count else 'none'} are left. Is {columns} right?{remedy}"
-            )
-
-    def __str__(self) -> str:
-        return ", ".join(f"{number:,} {kind}" for kind, number in self.counts.items())

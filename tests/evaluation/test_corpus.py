@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from st_contrastive.evaluation import CorpusEvaluator, corpus
-from st_contrastive.inputs.readers import split_sentences
+from st_contrastive.inputs.segments import split_sentences
 
 WORDS = (
     "cat dog rain man book garden sun bread milk train birds child house door station lake winter chair river sleeps "

@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 
 from st_contrastive.inputs import load_graded_pairs, load_pairs, load_sentences, load_translations
-from st_contrastive.inputs.readers import get_reading
+from st_contrastive.inputs.row_filter import get_reading
 from tests.inputs.files import write
 
 TEXTS = [f"In the year {n} it rained." for n in range(20)]

@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
 
 from st_contrastive.inputs import _tables, describe, load_graded_pairs, load_pairs, load_sentences, text_dataset
-from st_contrastive.inputs.readers import Reading, get_reading
+from st_contrastive.inputs.row_filter import Reading, get_reading
 
 ROWS = [
     ("Cats", "They sleep. They dream."),

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from st_contrastive.inputs import describe, load_pairs, load_sentences, readers, text_dataset
-from st_contrastive.inputs.readers import Reading, get_reading, split_sentences
+from st_contrastive.inputs.row_filter import Reading, get_reading
+from st_contrastive.inputs.segments import split_sentences
 from tests.inputs.files import write
 
 TEXTS = ["A cat sleeps.", "Straße, naïve  double  spaces", "今天很好。", 'He said "go".']

@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from benchmarks import run as benchmark
 from st_contrastive import inputs, recipes
 from st_contrastive.evaluation import STSEvaluator, compare_paired
-from st_contrastive.inputs.readers import get_reading
+from st_contrastive.inputs.row_filter import get_reading
 from st_contrastive.recipes import Recipe, _data
 from tests.cases import SENTENCES, WORDS
 
