@@ -1,6 +1,6 @@
 """Write the tables of the pages from the result lines, and README's picture: ``python -m benchmarks.tables``.
 
-A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``. A difference is the mean over seeds, paired, with
+A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``. A difference is the mean over seeds, paired, ± half of
 Student's 95 % interval.
 """
 
@@ -19,7 +19,7 @@ from benchmarks.picture import LANGUAGE_MODEL, trained_encoder
 from benchmarks.picture import main as draw_pictures
 from st_contrastive.methods import METHODS
 
-PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "cost.md")
+PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "training.md")
 #: Rows of own text whose mixtures are shown too.
 MIXED = ("own-text", "sentences, learning rate 3e-5")
 #: Rows that are shown beside what the test says of them alone.
@@ -28,69 +28,57 @@ JUDGED = {*CHANGES, "own-text, 150 steps", "learning rate 3e-4"} - {"pairs under
 STARTS = ("untrained", "after stage 1")
 
 
-def difference(row: pd.Series, baseline: pd.Series | float) -> str:
-    """Mean difference by seed with its interval, as ``+0.24 (-0.21 to +0.70)``."""
+def mean_and_half(row: pd.Series, baseline: pd.Series | float) -> tuple[float, float]:
+    """Mean difference by seed, and half of its interval: NaN for one seed, and both for none."""
     paired = (row - baseline).dropna()
-    if paired.empty:
+    return paired.mean(), stats.t.ppf(0.975, len(paired) - 1) * paired.std(ddof=1) / len(paired) ** 0.5
+
+
+def difference(row: pd.Series, baseline: pd.Series | float) -> str:
+    """As ``+0.24 ± 0.45``."""
+    mean, half = mean_and_half(row, baseline)
+    if pd.isna(mean):
         return ""
-    mean = paired.mean()
-    if len(paired) < 2:
-        return f"{mean:+.2f}"
-    half = stats.t.ppf(0.975, len(paired) - 1) * paired.std(ddof=1) / len(paired) ** 0.5
-    return f"{mean:+.2f} ({mean - half:+.2f} to {mean + half:+.2f})"
-
-
-def with_difference(row: pd.Series, baseline: pd.Series | float) -> str:
-    """The mean, and behind it the difference, as ``79.9, +0.24 (-0.21 to +0.70)``."""
-    return f"{row.mean():.1f}, {difference(row, baseline)}"
+    return f"{mean:+.2f}" if pd.isna(half) else f"{mean:+.2f} ± {half:.2f}"
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
 def two_encoders() -> str:
-    """What each loss brings from each of two trained encoders."""
-    runs = runs_of("two_encoders.jsonl", "two encoders")
-    names = [f"{ENCODERS[encoder]}, {score}" for encoder in ENCODERS for score in ("dev", "tests")]
-    order = runs[runs["encoder"] == "all-mpnet-base-v2"].groupby("row")["tests"].mean()
-    rows = sorted(runs["row"].unique(), key=lambda row: (row != "untrained", row != BASELINE, -order.get(row, 0)))
+    """What each loss brings from each of two trained encoders, on the test sets."""
+    runs = runs_of("two_encoders.jsonl", "two encoders").set_index("seed")
+    tests = {(row, encoder): part["tests"] for (row, encoder), part in runs.groupby(["row", "encoder"])}
+    last = [*ENCODERS][-1]
+    best = {row: scores.mean() for (row, encoder), scores in tests.items() if encoder == last}
+    rows = sorted(runs["row"].unique(), key=lambda row: (row != "untrained", row != BASELINE, -best.get(row, 0)))
     table = []
     for row in rows:
-        cells, seeds = [], []
+        seeds = "/".join(str(len(tests.get((row, encoder), ()))) for encoder in ENCODERS)
+        cells = []
         for encoder in ENCODERS:
-            of_encoder = runs[runs["encoder"] == encoder]
-            part, base = (of_encoder[of_encoder["row"] == name].set_index("seed") for name in (row, BASELINE))
-            if row != "untrained":
-                seeds.append(str(len(part)))
-            for score in ("dev", "tests"):
-                plain = row in ("untrained", BASELINE)
-                if part.empty:
-                    cells.append("")
-                else:
-                    mean = f"{part[score].mean():.1f}"
-                    cells.append(mean if plain else with_difference(part[score], base[score]))
-        table.append([row, " and ".join(seeds), *cells])
-    return markdown(["loss", "seeds", *names], table)
+            scores = tests.get((row, encoder), pd.Series(dtype=float))
+            cells.append(f"{scores.mean():.1f}" if len(scores) else "")
+            if len(scores) and row not in ("untrained", BASELINE):
+                cells[-1] += f", {difference(scores, tests[BASELINE, encoder])}"
+        table.append([row, "" if row == "untrained" else seeds, *cells])
+    return markdown(["loss", "seeds", *ENCODERS.values()], table)
 
 
 def language_model() -> str:
-    """What each loss brings from a small language model."""
-    runs = runs_of("language_model.jsonl", "language-model")
-    base = runs[runs["row"] == "SimCSE"].set_index("seed")
-    means = runs.groupby("row")["tests"].mean()
+    """What each loss brings from a small language model, on the test sets."""
+    runs = runs_of("language_model.jsonl", "language-model").set_index("seed")
+    tests = {row: part["tests"] for row, part in runs.groupby("row")}
+    order = sorted(tests, key=lambda row: (row not in STARTS, row != STARTS[0], row != "SimCSE", -tests[row].mean()))
     table = []
-    for row in sorted(means.index, key=lambda row: (row not in STARTS, row != STARTS[0], row != "SimCSE", -means[row])):
-        part = runs[runs["row"] == row].set_index("seed")
-        plain = row in ("SimCSE", *STARTS)
-        cells = [
-            f"{part[score].mean():.1f}" if plain else with_difference(part[score], base[score])
-            for score in ("dev", "tests")
-        ]
-        seeds = "" if row in STARTS else str(len(part.index.intersection(base.index)))
-        table.append([row, seeds, *cells])
-    return markdown(["loss", "seeds", "dev", "tests"], table)
+    for row in order:
+        scores, base = tests[row], tests["SimCSE"]
+        seeds = "" if row in STARTS else str(len(scores.index.intersection(base.index)))
+        change = "" if row in ("SimCSE", *STARTS) else difference(scores, base)
+        table.append([row, seeds, f"{scores.mean():.1f}", change])
+    return markdown(["loss", "seeds", "tests", "from SimCSE"], table)
 
 
 def own_text(corpora: list[str]) -> str:
@@ -116,28 +104,29 @@ def own_text(corpora: list[str]) -> str:
     return markdown(["training", *heads], table)
 
 
-def steps(on_gpu: bool) -> str:
-    """What a step costs: a column for each line of steps.jsonl, as ratios to SimCSE."""
+def steps() -> str:
+    """What a step costs, as ratios to SimCSE: a column for each line of steps.jsonl with batches for training."""
     runs = pd.read_json(RESULTS / "steps.jsonl", lines=True)
-    runs = runs[(runs["device"] != "cpu") == on_gpu].reset_index(drop=True)
+    runs = runs[runs["batch"] >= 64].reset_index(drop=True)
     times = pd.DataFrame(runs["seconds"].tolist())
     ratios = times.div(times["simcse"], axis=0).T.drop("simcse").dropna(how="all")
-    if not on_gpu:  # where the bare passes, which are not grouped by length, cost more than the losses
-        ratios = ratios[~ratios.index.str.contains("bare")]
-    pairs = zip(runs["encoder"], runs["batch"], strict=True)
-    table = [["SimCSE", *(f"1 ({1000 * second:.0f} ms)" for second in times["simcse"])]]
+    ratios = ratios[~ratios.index.str.contains("bare")]  # the passes of a loss without the loss
+    heads = (
+        f"{Path(run['encoder']).name}, {'CPU' if run['device'] == 'cpu' else 'H100'}, {run['batch']}"
+        for _, run in runs.iterrows()
+    )
+    table = [["SimCSE", *(f"{1000 * second:.0f} ms" for second in times["simcse"])]]
     for name, row in ratios.sort_values(0).iterrows():
-        method, *bare = str(name).split(", ")
-        title = METHODS[method].title if method in METHODS else method
-        title += (", two columns" if method == "twins" else "") + "".join(f", its {part}" for part in bare)
+        title = METHODS[name].title if name in METHODS else str(name)
+        title += ", two columns" if name == "twins" else ""
         table.append([title, *("" if pd.isna(ratio) else f"{ratio:.2f}" for ratio in row)])
-    return markdown(["loss", *(f"{Path(encoder).name}, batch {batch}" for encoder, batch in pairs)], table)
+    return markdown(["loss", *heads], table)
 
 
 def long_runs() -> str:
     """Dev during long runs, one row a method and seed."""
     runs = pd.read_json(RESULTS / "long_runs.jsonl", lines=True).dropna(subset="dev_at")
-    shown = ["0", "1000", "3000", "5000", "7000"]
+    shown = ["0", "1000", "5000", "7000"]
     table = []
     for _, run in runs.sort_values(["row", "seed"]).iterrows():
         cells = (f"{run['dev_at'][step]:.1f}" if step in run["dev_at"] else "" for step in shown)
@@ -160,18 +149,13 @@ def memory() -> str:
 
 
 def bm25() -> str:
-    """What mixing an untrained encoder with BM25 brings."""
+    """What mixing the untrained MiniLM with BM25 brings."""
     runs = pd.read_json(RESULTS / "bm25.jsonl", lines=True)
     table = [
-        [
-            run["corpus"],
-            ENCODERS[run["encoder"]],
-            f"{run['queries']:,}",
-            f"{run['gain']:+.1f} (± {run['half_width']:.1f})",
-        ]
+        [run["corpus"], f"{run['queries']:,}", f"{run['gain']:+.1f} ± {run['half_width']:.1f}"]
         for _, run in runs.iterrows()
     ]
-    return markdown(["corpus", "encoder", "queries", "nDCG@10"], table)
+    return markdown(["corpus", "queries", "nDCG@10"], table)
 
 
 def judge() -> str:
@@ -193,8 +177,14 @@ def whole_runs() -> str:
     table = []
     for _, run in runs.iterrows():
         changes = (run[f"trained{scored}"] - run[f"start{scored}"] for scored in ("", " with bm25"))
-        table.append([run["row"], run["corpus"], str(run["seed"]), *(f"{c:+.1f}" for c in changes), run["decision"]])
-    return markdown(["training", "corpus", "seed", "alone", "with BM25", "the test says"], table)
+        table.append([run["row"], run["corpus"], *(f"{c:+.1f}" for c in changes), run["decision"]])
+    return markdown(["training", "corpus", "alone", "with BM25", "the test says"], table)
+
+
+def interval(row: pd.Series, baseline: pd.Series | float) -> set[str]:
+    """A mean difference and the ends of its interval, without signs."""
+    mean, half = mean_and_half(row, baseline)
+    return {f"{abs(value):.1f}" for value in (mean, mean - half, mean + half) if pd.notna(value)}
 
 
 def figures() -> set[str]:
@@ -204,14 +194,14 @@ def figures() -> set[str]:
     start = runs[runs["row"] == "untrained"]["tests"].item()
     found.add(f"{start:.1f}")
     for row in LANGUAGE_MODEL.values():
-        text = with_difference(runs[runs["row"] == row].set_index("seed")["tests"], start)
-        found |= {f"{float(number):.1f}" for number in re.findall(r"\d+\.\d+", text)}
+        tests = runs[runs["row"] == row].set_index("seed")["tests"]
+        found |= {f"{tests.mean():.1f}"} | interval(tests, start)
     runs = runs_of("two_encoders.jsonl", "two encoders")
     found |= {f"{mean:.1f}" for mean in runs.groupby(["encoder", "row"])["tests"].mean()}
     runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
     runs["gain"] = runs["trained"] - runs["start"]
     for _, part in runs[runs["row"] == "own-text"].groupby(["corpus", "encoder"]):
-        found |= {f"{abs(float(number)):.1f}" for number in re.findall(r"[\d.]+\d", difference(part["gain"], 0.0))}
+        found |= interval(part["gain"], 0.0)
     judged = runs[runs["decision"].notna()]
     with_bm25 = judged["trained with bm25"] - judged["start with bm25"]
     found |= {f"{abs(gain):.1f}" for gain in (*judged["gain"], *with_bm25)}
@@ -226,7 +216,7 @@ def every_table() -> dict[str, str]:
     corpora = ["scifact", "cisi", "cacm"]
     found |= {"own-text": own_text(corpora[:1]), "other-corpora": own_text(corpora[1:])}
     found |= {"bm25": bm25(), "judge": judge(), "whole-runs": whole_runs()}
-    return found | {"steps": steps(False), "steps-gpu": steps(True), "long-runs": long_runs(), "memory": memory()}
+    return found | {"steps": steps(), "long-runs": long_runs(), "memory": memory()}
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ def test_the_python_runs(page, checkpoint, build, sentences, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, sentences)
     build(pooling="mean").save_pretrained("tiny")
-    if page.stem in ("using", "evaluation"):
+    if page.stem in ("questions", "evaluation"):
         build(pooling="mean").save_pretrained("out")  # what a run has saved
     monkeypatch.setattr(recipes._build, "load_model", lambda *_, **__: SentenceTransformer("tiny", device="cpu"))
     monkeypatch.setattr("datasets.load_dataset", of_the_hub(sentences))
@@ -122,8 +122,7 @@ def test_the_readme_and_the_pages_are_short():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.split()) <= 900
     assert len(readme.splitlines()) <= 140
-    words = [word for page in DOCS for word in page.read_text(encoding="utf-8").split() if re.search(r"\w", word)]
-    assert len(words) <= 9000
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in DOCS) <= 9000  # as wc -w counts
 
 
 def test_a_reader_sees_no_placeholder():
