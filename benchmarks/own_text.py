@@ -41,6 +41,7 @@ from st_contrastive.training import interpolate_weights
 
 #: Settings of each row, in place of those of the recipe own-text.
 ROWS: dict[str, dict[str, Any]] = {
+    "untrained": {},
     "own-text": {},
     "pairs, 192 tokens": {"max_length": 192},
     "pairs, learning rate 3e-5": {"learning_rate": 3e-5},
@@ -163,6 +164,18 @@ class Search:
         return found
 
 
+def half_interval(changes: NDArray[np.float64]) -> float:
+    """Half of the 95 % interval of the mean of (Q,) changes."""
+    return float(round(1.96 * changes.std(ddof=1) / len(changes) ** 0.5, 3))
+
+
+def untrained(model_name: str, search: Search) -> dict[str, Any]:
+    """Judge an encoder as it is, alone and mixed with BM25; "bm25 interval" is of what BM25 adds."""
+    alone, mixed = search(SentenceTransformer(model_name))
+    scores = {"start": round(alone.mean(), 3), "start with bm25": round(mixed.mean(), 3)}
+    return {"queries": len(alone), **scores, "bm25 interval": half_interval(mixed - alone)}
+
+
 def one_run(row: str, model_name: str, seed: int, table: str, search: Search, bf16: bool) -> dict[str, Any]:
     """Train one row, and judge the start, the trained weights and half a mixture of both."""
     with tempfile.TemporaryDirectory() as folder:
@@ -183,7 +196,7 @@ def one_run(row: str, model_name: str, seed: int, table: str, search: Search, bf
                 scores[key] = round(found.mean(), 3)
                 change = found - of_start.setdefault(key.replace(name, "start"), found)
                 if name != "start":
-                    scores[f"{key} interval"] = round(1.96 * change.std(ddof=1) / len(change) ** 0.5, 3)
+                    scores[f"{key} interval"] = half_interval(change)
             return judgement
 
         before = judge("start")
@@ -217,10 +230,13 @@ def main() -> None:
             texts = ([row["title"], row["text"]] for row in read(args.folder, "corpus"))
             csv.writer(file).writerows([["title", "body"], *texts])
         for row in args.rows:
-            for seed in args.seeds:
+            for seed in args.seeds if row != "untrained" else [0]:
                 if (corpus, encoder, row, seed) not in done:
                     name = {"corpus": corpus, "encoder": encoder, "row": row, "seed": seed}
-                    found = one_run(row, args.model, seed, str(table), search, args.bf16)
+                    if row == "untrained":
+                        found = untrained(args.model, search)
+                    else:
+                        found = one_run(row, args.model, seed, str(table), search, args.bf16)
                     append(args.out, {**name, **found, **provenance()})
 
 

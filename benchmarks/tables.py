@@ -176,8 +176,12 @@ def whole_runs() -> str:
     runs = pd.concat([runs[runs["row"] == "own-text"], runs[runs["row"] != "own-text"]])
     table = []
     for _, run in runs.iterrows():
-        changes = (run[f"trained{scored}"] - run[f"start{scored}"] for scored in ("", " with bm25"))
-        table.append([run["row"], run["corpus"], *(f"{c:+.1f}" for c in changes), run["decision"]])
+        cells = []
+        for scored in ("", " with bm25"):
+            cells.append(f"{run[f'trained{scored}'] - run[f'start{scored}']:+.1f}")
+            if pd.notna(half := run.get(f"trained{scored} interval")):
+                cells[-1] += f" ± {half:.1f}"
+        table.append([run["row"], run["corpus"], *cells, run["decision"]])
     return markdown(["training", "corpus", "alone", "with BM25", "the test says"], table)
 
 
