@@ -23,7 +23,7 @@ PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "training.md")
 #: Rows of own text whose mixtures are shown too.
 MIXED = ("own-text", "sentences, learning rate 3e-5")
 #: Rows that are shown beside what the test says of them alone.
-JUDGED = {*CHANGES, "own-text, 150 steps", "learning rate 3e-4"} - {"pairs under a guide"}
+JUDGED = {*CHANGES, "own-text, 150 steps", "learning rate 3e-4", "untrained"} - {"pairs under a guide"}
 #: Rows of encoders before training, which come first.
 STARTS = ("untrained", "after stage 1")
 
@@ -150,12 +150,24 @@ def memory() -> str:
 
 def bm25() -> str:
     """What mixing the untrained MiniLM with BM25 brings."""
-    runs = pd.read_json(RESULTS / "bm25.jsonl", lines=True)
+    runs = untrained_runs()
     table = [
-        [run["corpus"], f"{run['queries']:,}", f"{run['gain']:+.1f} ± {run['half_width']:.1f}"]
+        [
+            run["corpus"],
+            f"{run['queries']:,.0f}",
+            f"{run['start']:.1f}",
+            f"{run['gain']:+.1f} ± {run['bm25 interval']:.1f}",
+        ]
         for _, run in runs.iterrows()
     ]
-    return markdown(["corpus", "queries", "nDCG@10"], table)
+    return markdown(["corpus", "queries", "alone", "with BM25"], table)
+
+
+def untrained_runs() -> pd.DataFrame:
+    """The untrained encoder's search, and what BM25 adds to it."""
+    runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
+    runs = runs[runs["row"] == "untrained"]
+    return runs.assign(gain=runs["start with bm25"] - runs["start"])
 
 
 def judge() -> str:
@@ -209,8 +221,7 @@ def figures() -> set[str]:
     judged = runs[runs["decision"].notna()]
     with_bm25 = judged["trained with bm25"] - judged["start with bm25"]
     found |= {f"{abs(gain):.1f}" for gain in (*judged["gain"], *with_bm25)}
-    runs = pd.read_json(RESULTS / "bm25.jsonl", lines=True)
-    found |= {f"{value:.1f}" for value in runs[["gain", "half_width"]].to_numpy().ravel()}
+    found |= {f"{value:.1f}" for value in untrained_runs()[["gain", "bm25 interval"]].to_numpy().ravel()}
     return found | set(re.findall(r"\d+\.\d+", trained_encoder().message))
 
 
