@@ -114,11 +114,6 @@ def build(loaded):
 
 
 @pytest.fixture
-def no_dropout():
-    return switch_off_dropout
-
-
-@pytest.fixture
 def no_pass_costs(monkeypatch):
     """Rows of different length always go through the encoder apart."""
     cheapest = passes.cheapest_groups

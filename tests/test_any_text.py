@@ -8,36 +8,21 @@ import random
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformerTrainer
 from torch.utils.data import DataLoader
 
 import st_contrastive as stc
-from st_contrastive.augmentations import (
-    AntonymReplacement,
-    RandomDeletion,
-    RandomInsertion,
-    SynonymReplacement,
-    WordRepetition,
-)
+from st_contrastive.augmentations import augmentation
 from st_contrastive.inputs import load_sentences, load_translations, translate_corpus
 from st_contrastive.inputs.readers import get_reading
 from st_contrastive.methods import METHODS
 from tests import foreign
-from tests.cases import every_method, method_of
+from tests.cases import arguments_of, every_method, method_of
 from tests.unicode_sentences import mended, sentences, with_halves
 
-pytestmark = [
-    pytest.mark.long,
-]
+pytestmark = pytest.mark.long
 #: A method of each pair of builders.
 BUILDERS = ("simcse", "conisi", "twins")
-AUGMENTATIONS = {
-    "repetition": WordRepetition,
-    "deletion": lambda: RandomDeletion(0.3),
-    "insertion": RandomInsertion,
-    "synonym": SynonymReplacement,
-    "antonym": AntonymReplacement,
-}
 #: Options of the loss, and text columns.
 LOSSES = {
     **every_method(
@@ -82,9 +67,9 @@ def test_half_a_surrogate_pair_is_named_with_its_remedy(texts, name):
         stc.conisi_dataset(["a", "b"], lambda text, rng: "\ud83d" if text == "b" else text)
 
 
-@pytest.mark.parametrize("name", AUGMENTATIONS)
+@pytest.mark.parametrize("name", ["repetition", "deletion=0.3", "insertion", "synonyms", "antonyms"])
 def test_augmentations_take_any_text(texts, name):
-    augment = AUGMENTATIONS[name]()
+    augment = augmentation(name)
     rng = random.Random(0)
     for text in [*texts, *with_halves(texts)[0]]:
         augmented = augment(text, rng)
@@ -152,10 +137,7 @@ def test_losses_stay_finite(texts, build, name, family):
 def test_the_trainer_and_fit_take_any_text(texts, build, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = build()
-    arguments = SentenceTransformerTrainingArguments(
-        "trainer", per_device_train_batch_size=50, num_train_epochs=1, save_strategy="no", report_to="none",
-        disable_tqdm=True, use_cpu=True,
-    )  # fmt: skip
+    arguments = arguments_of("trainer", per_device_train_batch_size=50, max_steps=8, save_strategy="no")
     dataset = stc.conisi_dataset(texts, texts[::-1])
     loss = stc.ConIsILoss(model, strategy="given")
     SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
