@@ -49,27 +49,15 @@ def seq2seq(tmp_path_factory):
     """Folder of a tiny translation model, which knows English to German by name."""
     folder = tmp_path_factory.mktemp("t5")
     words = ["<pad>", "</s>", "<unk>", *foreign.LETTERS, *(f"##{letter}" for letter in foreign.LETTERS), ":", "regen"]
-    tokenizer = transformers.BertTokenizer(
-        vocab={token: index for index, token in enumerate(words)},
-        pad_token="<pad>",
-        sep_token="</s>",
-        cls_token="</s>",
-        unk_token="<unk>",
-        mask_token="<unk>",
-        eos_token="</s>",
-    )
+    named = {"pad_token": "<pad>", **dict.fromkeys(("sep_token", "cls_token", "eos_token"), "</s>")}
+    named |= dict.fromkeys(("unk_token", "mask_token"), "<unk>")
+    tokenizer = transformers.BertTokenizer(vocab={token: index for index, token in enumerate(words)}, **named)
+    sizes = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 1, "num_heads": 4}
+    tasks = {"translation_en_to_de": {"prefix": "translate english to german : ", "max_length": 300}}
     config = transformers.T5Config(
-        vocab_size=len(tokenizer),
-        d_model=16,
-        d_kv=4,
-        d_ff=32,
-        num_layers=1,
-        num_heads=4,
-        pad_token_id=0,
-        eos_token_id=1,
-        decoder_start_token_id=0,
-        task_specific_params={"translation_en_to_de": {"prefix": "translate english to german : ", "max_length": 300}},
-    )
+        vocab_size=len(tokenizer), pad_token_id=0, eos_token_id=1, decoder_start_token_id=0,
+        task_specific_params=tasks, **sizes,
+    )  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(3)
         model = transformers.T5ForConditionalGeneration(config)

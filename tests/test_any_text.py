@@ -17,7 +17,7 @@ from st_contrastive.inputs import load_sentences, load_translations, translate_c
 from st_contrastive.inputs.readers import get_reading
 from st_contrastive.methods import METHODS
 from tests import foreign
-from tests.cases import arguments_of, every_method, method_of
+from tests.cases import TRAINED_CASES, arguments_of, method_of
 from tests.unicode_sentences import mended, sentences, with_halves
 
 pytestmark = pytest.mark.long
@@ -25,12 +25,8 @@ pytestmark = pytest.mark.long
 BUILDERS = ("simcse", "conisi", "twins")
 #: Options of the loss, and text columns.
 LOSSES = {
-    **every_method(
-        twins={"queue_batches": 2},
-        infocse={"mlm_weight": 0.1},
-        diffcse={"rtd_weight": 0.1},
-        momentum={"queue_size": 150},
-    ),
+    **TRAINED_CASES,
+    "momentum": ({"queue_size": 150}, 1),
     "conisi-subword": ({"strategy": "subword"}, 1),
     "conisi-given": ({"strategy": "given"}, 2),
 }
@@ -43,16 +39,6 @@ def texts():
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_builders_keep_every_row_as_it_is(texts, name):
-    reversed_texts = texts[::-1]
-    for columns in ([texts], [texts, reversed_texts]):
-        data = METHODS[name].dataset(*columns)
-        rows = [list(row) for row in zip(*columns, strict=True)]
-        assert [example.texts for example in stc.input_examples(data)] == rows
-        assert [data[column][:] for column in data.column_names] == columns
-
-
-@pytest.mark.parametrize("name", BUILDERS)
 def test_half_a_surrogate_pair_is_named_with_its_remedy(texts, name):
     spoilt, places = with_halves(texts)
     build = METHODS[name].dataset
@@ -62,7 +48,12 @@ def test_half_a_surrogate_pair_is_named_with_its_remedy(texts, name):
     with pytest.raises(ValueError, match=rf"\[{places[0]}\]"):
         build(texts, spoilt)
     repaired = [mended(text) for text in spoilt]
-    assert build(repaired)["sentence"][:] == repaired
+    for columns in ([repaired], [repaired, texts[::-1]]):
+        data = build(*columns)
+        assert [data[column][:] for column in data.column_names] == columns
+        assert [example.texts for example in stc.input_examples(data)] == [
+            list(row) for row in zip(*columns, strict=True)
+        ]
     with pytest.raises(ValueError, match=r"constructed\[1\] holds half"):
         stc.conisi_dataset(["a", "b"], lambda text, rng: "\ud83d" if text == "b" else text)
 

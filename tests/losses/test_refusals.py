@@ -16,14 +16,7 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling, S
 from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoModelForMaskedLM
 
-from st_contrastive import (
-    AuxiliaryMLMPretrainingLoss,
-    ConIsILoss,
-    DiffCSELoss,
-    InfoCSELoss,
-    SimCSELoss,
-    TwinsLoss,
-)
+from st_contrastive import AuxiliaryMLMPretrainingLoss, ConIsILoss, DiffCSELoss, InfoCSELoss, SimCSELoss, TwinsLoss
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead
 from st_contrastive.encoder.model import get_encoder
 from tests.cases import LOSSES, Standardised
