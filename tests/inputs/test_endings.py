@@ -114,7 +114,7 @@ def test_wrong_files_are_named(tmp_path, name, streaming):
     path = write(tmp_path / name, content)
     with pytest.raises(ValueError, match=message) as info:
         list(load_sentences(path, streaming=streaming))
-    assert str(path) in str(info.value) or streaming
+    assert str(path) in str(info.value) or (name, streaming) == ("bad.jsonl", True)  # a stream has pyarrow's words
     assert "datasets.load_dataset" not in str(info.value)
 
 
