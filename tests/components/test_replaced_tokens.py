@@ -84,7 +84,8 @@ def test_generators_that_do_not_fit(checkpoint, kind, name, message):
 def test_an_untied_checkpoint_keeps_its_decoder(checkpoint, sentences, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint("bert-mlm"))
     config = BertConfig.from_pretrained(checkpoint("bert-mlm"), tie_word_embeddings=False)
-    BertForMaskedLM(config).save_pretrained(tmp_path)
+    saved = BertForMaskedLM(config)
+    saved.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     encoder = AutoModel.from_pretrained(tmp_path)
     filled = []
@@ -92,6 +93,8 @@ def test_an_untied_checkpoint_keeps_its_decoder(checkpoint, sentences, tmp_path)
         detector = ReplacedTokenDetector(encoder, tokenizer, generator=generator, mask_rate=0.5).eval()
         torch.manual_seed(2)
         filled.append(replaced(detector, batch(tokenizer, sentences)))
+        decoder = detector.generator_head.network.get_output_embeddings()
+        torch.testing.assert_close(decoder.weight.detach(), saved.cls.predictions.decoder.weight.detach())
     assert not detector.generator_head.tied
     assert torch.equal(*filled)
 

@@ -194,7 +194,8 @@ def test_data_parallel_and_compiled(build, sentences, name):
 
     expected = terms(model)
     compiled = torch.compile(model, backend="eager")
-    compiled(dict(batch[0]))  # Dynamo puts no guard on hooks that are not there yet
+    with torch.no_grad():
+        compiled(dict(batch[0]))  # Dynamo puts no guard on hooks that are not there yet
     for wrapped in (compiled, *([torch.nn.DataParallel(model)] if name != "pretraining" else [])):
         torch.testing.assert_close(terms(wrapped), expected, rtol=1e-4, atol=1e-6)
 

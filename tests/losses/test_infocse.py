@@ -221,6 +221,7 @@ def test_frozen_layers_have_no_gradient_and_no_optimizer_state(build, sentences,
     reached = {id(p) for p in model.parameters()}  # all that DDP wraps
     assert not any(id(p) in reached for part in (loss.auxiliary, detector) for p in part.parameters())
     assert all(p in state for p in (*get_layers(network)[2].parameters(), *detector.classifier.parameters()))
+    assert detector.generator.training  # its dropout is on, as in the authors' code
 
 
 def test_arguments_reach_the_networks(build):

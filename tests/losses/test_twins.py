@@ -12,6 +12,9 @@ from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsLoss, twins_data
 from st_contrastive.encoder import passes
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses import twins as twins_module
+from st_contrastive.losses.step import Step
+from st_contrastive.objectives import twins_margin
+from st_contrastive.objectives.contrast import pairwise_cos_sim
 from tests.cases import info_nce_in_a_loop
 
 #: Longer than the sentence, shorter, and empty.
@@ -89,15 +92,23 @@ def test_margin_of_tokens_by_hand(build):
         assert loss(fresh(columns))["twins"].item() == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_margin_of_tokens_knows_nothing_of_dropout(made):
+def test_the_margin_under_dropout(made):
+    """The means of the tokens know nothing of it, and both pairs of vectors have the gradient of eq. 8."""
     loss, columns, _ = made(dropout=True)
     views = loss._encode(*map(TokenBatch.of, columns))
-    assert not torch.allclose(views.anchor, views.identical)
+    h, identical, fraternal, x, _, x_fraternal = views
+    assert not torch.allclose(h, identical)
     lookup = loss.model.transformers_model.get_input_embeddings().weight
-    assert not views.anchor_input.requires_grad
-    for row, mean in enumerate(views.anchor_input):
+    for row, mean in enumerate(x):
         own = columns[0]["input_ids"][row, columns[0]["attention_mask"][row].bool()]
         torch.testing.assert_close(mean, lookup[own].detach().mean(0))
+    pairs = (h, identical), (h, fraternal), (x, x), (x, x_fraternal)
+    expected = twins_margin(*(pairwise_cos_sim(*pair) for pair in pairs))
+    found = loss._contrast(Step(loss.model), views)["twins"]
+    gradients = (torch.autograd.grad(each, views[:3], retain_graph=True) for each in (found, expected))
+    for one, other in zip(*gradients, strict=True):
+        assert other.abs().sum() > 1e-6
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-13)
 
 
 def test_weights_scale_the_terms_and_their_gradients(made):
