@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
 import os
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from st_contrastive.encoder import passes
 from tests import foreign
 from tests.cases import SENTENCES, switch_off_dropout
 from tests.families import tiny_encoder, tiny_tokenizer
+from tests.snippets import write_rows
 
 
 @pytest.fixture(scope="session")
@@ -116,14 +116,12 @@ def sentences() -> list[str]:
 @pytest.fixture
 def sts(tmp_path, sentences):
     """Folder of graded pairs: one set, one split."""
-    folder = tmp_path / "sts" / "tiny"
-    folder.mkdir(parents=True)
     rows = [
         {"sentence1": a, "sentence2": b, "score": score}
         for score, (a, b) in enumerate(zip(sentences, sentences[::-1], strict=True))
     ]
-    (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder.parent
+    write_rows(tmp_path / "sts" / "tiny" / "test.jsonl", rows)
+    return tmp_path / "sts"
 
 
 @pytest.fixture(scope="session")

@@ -55,13 +55,10 @@ def _modernbert() -> PreTrainedTokenizerBase:
     )
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
         mask_token=AddedToken("[MASK]", lstrip=True, special=True),
         model_input_names=["input_ids", "attention_mask"],
         model_max_length=64,
+        **{f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep")},
     )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
-from typing import Any
+from collections import namedtuple
 
 import peft
 import pytest
@@ -16,17 +15,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from tests.cases import CASES, ONE_OF_EACH, arguments_of, build_loss, crossed, method_of
 
-
-@dataclass(frozen=True)
-class Row:
-    """An encoder and how it is trained."""
-
-    checkpoint: str
-    pooling: str = "cls"
-    arguments: dict[str, Any] = field(default_factory=dict)
-    adapters: bool = False
-    dtype: torch.dtype = torch.float32
-
+#: An encoder and how it is trained.
+Row = namedtuple("Row", "checkpoint pooling arguments adapters dtype", defaults=["cls", {}, False, torch.float32])
 
 #: With a masked-LM head in the checkpoint, or without, as those that people load.
 ROWS = {

@@ -100,6 +100,13 @@ WRONG = {
     "empty.txt": (b"", "is empty"),
     "two.csv": (b"title,body\na,b\n", "title, body.*column="),
     "bad.jsonl": (b'{"a": "x"}\n{broken\n', "row 1"),
+    "lists.jsonl": ('["a", "b"]\n' * 3, "a list or a string on each line"),
+    "strings.jsonl": ('"a"\n' * 3, "a list or a string on each line"),
+    "a column of lists.jsonl": ('{"set": ["a", "b"]}\n' * 3, r"only set \(list of string\)"),
+    "columns of lists.jsonl": (
+        '{"query": "a", "pos": ["b"], "neg": ["c"]}\n' * 3,
+        r"query, pos \(list of string\), neg",
+    ),
     "wide.csv": (b"a\nx, y\nz, w\n", "line 2: the row has 2 fields, and the heading 1.*quoted"),
     "ids.jsonl": (b'{"data": [1, 2]}\n', "no column of text"),
     "blank.txt": (b"\n\n\na\n", "4 rows, 3 empty.*column='text'"),

@@ -169,15 +169,6 @@ def test_wrong_sources_are_named(tmp_path):
             load_sentences(source, **options)
 
 
-def test_streams_name_what_is_wrong_when_they_come_to_it(tmp_path):
-    path = write(tmp_path / "c.txt", b"a fine line\n" * 3 + "Straße\n".encode("latin1"))
-    with pytest.raises(ValueError, match="not UTF-8"):
-        iter_texts(load_sentences(path, streaming=True))
-    same = load_sentences(write(tmp_path / "s.txt", b"a\n" * 9), streaming=True)
-    with pytest.raises(ValueError, match="8 repeated"):
-        next(iter(same))
-
-
 def test_the_report_of_what_did_not_come_from_load_sentences(build, tmp_path):
     model = build("bert")
     for data in (["a", "", "b", "a"], Dataset.from_dict({"t": ["a", None, "b", "a"]})):
@@ -240,22 +231,6 @@ def test_every_type_of_text(tmp_path, kind):
     assert load_sentences(Dataset(tables[0]))["sentence"][:] == TEXTS
     with pytest.raises(ValueError, match=r"no column of text, only t \(binary\)"):
         load_sentences(Dataset(pa.table({"t": pa.array([b"a"])})))
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (["a", "b"], "a list or a string on each line"),
-        ("a", "a list or a string on each line"),
-        ({"set": ["a", "b"]}, r"only set \(list of string\)"),
-        ({"query": "a", "pos": ["b"], "neg": ["c"]}, r"query, pos \(list of string\), neg"),
-    ],
-)
-def test_json_lines_of_lists(tmp_path, row, message):
-    path = write(tmp_path / "c.jsonl", "".join(json.dumps(row) + "\n" for _ in range(3)))
-    for streaming in (False, True):
-        with pytest.raises(ValueError, match=message):
-            load_sentences(path, streaming=streaming)
 
 
 def test_a_split_is_that_of_a_dataset_dict(tmp_path):

@@ -58,11 +58,6 @@ def vectors(loss, columns, labels=None):
     return loss.encode_views(fresh(columns), labels, pooling="cls")
 
 
-def cosine(a, b):
-    dot = sum(x * y for x, y in zip(a, b, strict=True))
-    return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
-
-
 def test_margin_of_tokens_by_hand(build):
     """All tokens have the embedding e1, one has e2: y is e1, and the fused mean (2 + 0.8, 0.2) / 3."""
     model = build(dropout=False)
@@ -72,23 +67,19 @@ def test_margin_of_tokens_by_hand(build):
         matrix[:, 0] = 1
         matrix[model.tokenizer.convert_tokens_to_ids("river")] = torch.eye(32)[1]
     loss = TwinsLoss(model, queue_batches=0, fusion_rate=0.8, identical_weight=0).double()
-    columns = [model.preprocess(["cat"]), model.preprocess(["river"])]
-    several = [model.preprocess(["cat", "river"]), model.preprocess(["river", "cat"])]
-    loss(fresh(several))  # one sentence is an epoch's last batch
-    margin = math.e - math.exp(2.8 / math.sqrt(2.8**2 + 0.2**2))
-    assert margin == pytest.approx(0.0069, abs=1e-4)
-    h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
-    expected = abs(math.e - math.exp(cosine(h, fraternal)) - margin)
-    assert loss(fresh(columns))["twins"].item() == pytest.approx(expected, rel=1e-9)
-    # The translation is one token longer, which the sentence has no token for: (3 - 0.2 + 1, 0.2) / 4 at full weight,
-    # (2.8 + 0.2, 0.2) / 4 at its share.
-    columns = [model.preprocess(["cat"]), model.preprocess(["river cat"])]
-    for unpaired, along in (("full", 3.8), ("weighted", 3.0)):
+    loss([model.preprocess(["cat", "river"]), model.preprocess(["river", "cat"])])  # one sentence is an epoch's last
+    # The second translation has a token more than the sentence, at full weight or at its share: (2 + 0.8 + 1, 0.2) / 4
+    # or (2 + 0.8 + 0.2, 0.2) / 4.
+    for translation, unpaired, along in (
+        ("river", "full", 2.8),
+        ("river cat", "full", 3.8),
+        ("river cat", "weighted", 3),
+    ):
         loss.unpaired_tokens = unpaired
-        loss(fresh(several))
+        columns = [model.preprocess(["cat"]), model.preprocess([translation])]
         margin = math.e - math.exp(along / math.hypot(along, 0.2))
-        h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
-        expected = abs(math.e - math.exp(cosine(h, fraternal)) - margin)
+        h, _, fraternal = (view[0] for view in vectors(loss, columns))
+        expected = abs(math.e - math.exp(torch.cosine_similarity(h, fraternal, dim=0).item()) - margin)
         assert loss(fresh(columns))["twins"].item() == pytest.approx(expected, rel=1e-9)
 
 
