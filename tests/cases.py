@@ -49,9 +49,7 @@ CASES = {
     "conisi-given": (ConIsILoss, {"strategy": "given", "interaction_dim": 1}, 2, ["contrastive", "interactive"]),
     "twins": (TwinsLoss, {}, 2, ["identical", "fraternal", "twins"]),
     "twins-embeddings": (
-        TwinsLoss,
-        {"train_pooling": "cls", "margin_from": "embeddings", "unpaired_tokens": "weighted"},
-        2,
+        TwinsLoss, {"train_pooling": "cls", "margin_from": "embeddings", "unpaired_tokens": "weighted"}, 2,
         ["identical", "fraternal", "twins"],
     ),
     "twins-momentum": (TwinsLoss, {"key_momentum": 0.9}, 1, ["identical"]),

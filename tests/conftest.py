@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
 import os
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from st_contrastive.encoder import passes
 from tests import foreign
 from tests.cases import SENTENCES, switch_off_dropout
 from tests.families import tiny_encoder, tiny_tokenizer
+from tests.snippets import write_rows
 
 
 @pytest.fixture(scope="session")
@@ -49,27 +49,15 @@ def seq2seq(tmp_path_factory):
     """Folder of a tiny translation model, which knows English to German by name."""
     folder = tmp_path_factory.mktemp("t5")
     words = ["<pad>", "</s>", "<unk>", *foreign.LETTERS, *(f"##{letter}" for letter in foreign.LETTERS), ":", "regen"]
-    tokenizer = transformers.BertTokenizer(
-        vocab={token: index for index, token in enumerate(words)},
-        pad_token="<pad>",
-        sep_token="</s>",
-        cls_token="</s>",
-        unk_token="<unk>",
-        mask_token="<unk>",
-        eos_token="</s>",
-    )
+    named = {"pad_token": "<pad>", **dict.fromkeys(("sep_token", "cls_token", "eos_token"), "</s>")}
+    named |= dict.fromkeys(("unk_token", "mask_token"), "<unk>")
+    tokenizer = transformers.BertTokenizer(vocab={token: index for index, token in enumerate(words)}, **named)
+    sizes = {"d_model": 16, "d_kv": 4, "d_ff": 32, "num_layers": 1, "num_heads": 4}
+    tasks = {"translation_en_to_de": {"prefix": "translate english to german : ", "max_length": 300}}
     config = transformers.T5Config(
-        vocab_size=len(tokenizer),
-        d_model=16,
-        d_kv=4,
-        d_ff=32,
-        num_layers=1,
-        num_heads=4,
-        pad_token_id=0,
-        eos_token_id=1,
-        decoder_start_token_id=0,
-        task_specific_params={"translation_en_to_de": {"prefix": "translate english to german : ", "max_length": 300}},
-    )
+        vocab_size=len(tokenizer), pad_token_id=0, eos_token_id=1, decoder_start_token_id=0,
+        task_specific_params=tasks, **sizes,
+    )  # fmt: skip
     with torch.random.fork_rng():
         torch.manual_seed(3)
         model = transformers.T5ForConditionalGeneration(config)
@@ -114,11 +102,6 @@ def build(loaded):
 
 
 @pytest.fixture
-def no_dropout():
-    return switch_off_dropout
-
-
-@pytest.fixture
 def no_pass_costs(monkeypatch):
     """Rows of different length always go through the encoder apart."""
     cheapest = passes.cheapest_groups
@@ -133,14 +116,12 @@ def sentences() -> list[str]:
 @pytest.fixture
 def sts(tmp_path, sentences):
     """Folder of graded pairs: one set, one split."""
-    folder = tmp_path / "sts" / "tiny"
-    folder.mkdir(parents=True)
     rows = [
         {"sentence1": a, "sentence2": b, "score": score}
         for score, (a, b) in enumerate(zip(sentences, sentences[::-1], strict=True))
     ]
-    (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder.parent
+    write_rows(tmp_path / "sts" / "tiny" / "test.jsonl", rows)
+    return tmp_path / "sts"
 
 
 @pytest.fixture(scope="session")

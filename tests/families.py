@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import transformers
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, ByteLevelBPETokenizer, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tests.cases import SENTENCES, SMALL, WORDS
@@ -31,15 +31,8 @@ def _unigram(name: str, specials: str, last: str = "") -> PreTrainedTokenizerBas
 
 
 def _byte_pairs(specials: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=specials.split(),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    bpe.train_from_iterator(SENTENCES * 5, trainer)
+    bpe = ByteLevelBPETokenizer()
+    bpe.train_from_iterator(SENTENCES * 5, vocab_size=400, show_progress=False, special_tokens=specials.split())
     model = json.loads(bpe.to_str())["model"]
     return model["vocab"], [tuple(pair) for pair in model["merges"]]
 
@@ -62,13 +55,10 @@ def _modernbert() -> PreTrainedTokenizerBase:
     )
     return transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
         mask_token=AddedToken("[MASK]", lstrip=True, special=True),
         model_input_names=["input_ids", "attention_mask"],
         model_max_length=64,
+        **{f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep")},
     )
 
 

@@ -26,16 +26,7 @@ SHARED = 26 + 26 + 5 + 2
 
 def tokenizer() -> transformers.PreTrainedTokenizerBase:
     words = sorted({word for sentence in GERMAN for word in sentence.split()} - set("abcdefghijklmnopqrstuvwxyz"))
-    vocabulary = [
-        "[UNK]",
-        "[MASK]",
-        "[SEP]",
-        "[CLS]",
-        "[PAD]",
-        *words,
-        *LETTERS,
-        *(f"##{letter}" for letter in LETTERS),
-    ]
+    vocabulary = "[UNK] [MASK] [SEP] [CLS] [PAD]".split() + words + [*LETTERS, *(f"##{letter}" for letter in LETTERS)]
     vocabulary += ["garden", "winters"]  # one of these is an English word of conftest
     ids = {token: index for index, token in enumerate(dict.fromkeys(vocabulary))}
     return transformers.BertTokenizer(vocab=ids, strip_accents=False, model_max_length=64)
@@ -45,16 +36,9 @@ def checkpoint(folder: Path, width: int = 8) -> Path:
     own = tokenizer()
     with torch.random.fork_rng():
         torch.manual_seed(7)
-        model = transformers.AlbertModel(
-            transformers.AlbertConfig(
-                vocab_size=len(own),
-                embedding_size=width,
-                hidden_size=16,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                intermediate_size=16,
-            )
-        )
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+        config = transformers.AlbertConfig(vocab_size=len(own), embedding_size=width, **sizes)
+        model = transformers.AlbertModel(config)
     model.save_pretrained(folder)
     own.save_pretrained(folder)
     return folder

@@ -5,84 +5,53 @@ from __future__ import annotations
 from pathlib import Path
 
 POS = {"n": "noun", "v": "verb", "a": "adj", "r": "adv"}
+#: A pair of antonyms in each line, each with further words of its synset, and how often its first word is used.
+ANTONYMS = """
+a easy 50, difficult hard 40
+a hot 30, cold 30
+a large big 60, small little 60
+a good 90, bad 70
+a better 20, worse 20
+a happy glad 20, unhappy 5
+a ugly 5, beautiful 25
+a early 30, late 30
+a light 10, heavy 10
+n light 30, darkness dark 10
+n day 90, night evening 80
+n man 90, woman 90
+v lose 20, find 60
+v rise 40, fall 50
+v open 40, close shut 30
+v love 30, hate 10
+v stop halt 30, start begin 40
+v buy purchase 30, sell 30
+v come 80, go 80
+a usual 20, unusual 10
+a honest 20, dishonest 5
+a unilateral 5, multilateral 5
+a few 30, many 30
+r always 40, never 40
+r quickly fast 20, slowly 20
+"""
 #: (part of speech, words of the synset, antonym of the first word, uses of the first word)
-SYNSETS: list[tuple[str, list[str], str | None, int]] = [
-    ("a", ["easy"], "difficult", 50),
-    ("a", ["difficult", "hard"], "easy", 40),
-    ("a", ["hot"], "cold", 30),
-    ("a", ["cold"], "hot", 30),
-    ("a", ["large", "big"], "small", 60),
-    ("a", ["small", "little"], "large", 60),
-    ("a", ["good"], "bad", 90),
-    ("a", ["bad"], "good", 70),
-    ("a", ["better"], "worse", 20),
-    ("a", ["worse"], "better", 20),
-    ("a", ["happy", "glad"], "unhappy", 20),
-    ("a", ["unhappy"], "happy", 5),
-    ("a", ["ugly"], "beautiful", 5),
-    ("a", ["beautiful"], "ugly", 25),
-    ("a", ["early"], "late", 30),
-    ("a", ["late"], "early", 30),
-    ("a", ["light"], "heavy", 10),
-    ("a", ["heavy"], "light", 10),
-    ("n", ["light"], "darkness", 30),  # a noun more often than an adjective
-    ("n", ["darkness", "dark"], "light", 10),
-    ("n", ["day"], "night", 90),
-    ("n", ["night", "evening"], "day", 80),
-    ("n", ["man"], "woman", 90),
-    ("n", ["woman"], "man", 90),
+SYNSETS: list[tuple[str, list[str], str | None, int]] = []
+for _pos, _line in (line.split(" ", 1) for line in ANTONYMS.strip().splitlines()):
+    (*_one, _uses), (*_other, _more) = (half.split() for half in _line.split(","))
+    SYNSETS += [(_pos, _one, _other[0], int(_uses)), (_pos, _other, _one[0], int(_more))]
+SYNSETS += [
     ("n", ["men"], None, 0),
     ("n", ["city", "town"], None, 20),
     ("n", ["in", "inch"], None, 1),
-    ("v", ["lose"], "find", 20),
-    ("v", ["find"], "lose", 60),
-    ("v", ["rise"], "fall", 40),
-    ("v", ["fall"], "rise", 50),
-    ("v", ["open"], "close", 40),
-    ("v", ["close", "shut"], "open", 30),
-    ("v", ["love"], "hate", 30),
-    ("v", ["hate"], "love", 10),
-    ("v", ["stop", "halt"], "start", 30),
-    ("v", ["start", "begin"], "stop", 40),
-    ("v", ["buy", "purchase"], "sell", 30),
-    ("v", ["sell"], "buy", 30),
-    ("v", ["come"], "go", 80),
-    ("v", ["go"], "come", 80),
-    ("a", ["usual"], "unusual", 20),
-    ("a", ["unusual"], "usual", 10),
-    ("a", ["honest"], "dishonest", 20),
-    ("a", ["dishonest"], "honest", 5),
-    ("a", ["unilateral"], "multilateral", 5),
-    ("a", ["multilateral"], "unilateral", 5),
-    ("a", ["few"], "many", 30),
-    ("a", ["many"], "few", 30),
     ("v", ["work"], "idle", 30),
     ("v", ["work_out"], None, 1),
-    ("r", ["always"], "never", 40),
-    ("r", ["never"], "always", 40),
-    ("r", ["quickly", "fast"], "slowly", 20),
-    ("r", ["slowly"], "quickly", 20),
 ]
 SECOND_SENSES = [("v", ["idle"], "work", 2), ("n", ["day"], "eve", 3), ("n", ["eve"], "day", 1)]
 EXCEPTIONS = {
-    "noun": ["men man", "women woman"],
-    "verb": [
-        "bought buy",
-        "came come",
-        "fallen fall",
-        "fell fall",
-        "found find",
-        "gone go",
-        "lost lose",
-        "risen rise",
-        "rose rise",
-        "sold sell",
-        "stopped stop",
-        "stopping stop",
-        "went go",
-    ],
-    "adj": ["better good", "easiest easy", "hotter hot", "hottest hot", "worse bad"],
-    "adv": [],
+    "noun": "men man, women woman",
+    "verb": "bought buy, came come, fallen fall, fell fall, found find, gone go, lost lose, risen rise, rose rise, "
+    "sold sell, stopped stop, stopping stop, went go",
+    "adj": "better good, easiest easy, hotter hot, hottest hot, worse bad",
+    "adv": "",
 }
 
 
@@ -110,7 +79,9 @@ def write_wordnet(data: Path) -> Path:
             ),
             encoding="utf-8",
         )
-        (folder / f"{name}.exc").write_text("".join(f"{line}\n" for line in EXCEPTIONS[name]), encoding="utf-8")
+        (folder / f"{name}.exc").write_text(
+            "".join(f"{line}\n" for line in EXCEPTIONS[name].split(", ") if line), encoding="utf-8"
+        )
     numbers = {"n": 1, "v": 2, "a": 3, "r": 4}
     counts = [
         f"{words[0]}%{numbers[pos]}:00:{_sense_id(number)}:: 1 {uses}\n"

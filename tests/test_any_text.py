@@ -8,44 +8,25 @@ import random
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformerTrainer
 from torch.utils.data import DataLoader
 
 import st_contrastive as stc
-from st_contrastive.augmentations import (
-    AntonymReplacement,
-    RandomDeletion,
-    RandomInsertion,
-    SynonymReplacement,
-    WordRepetition,
-)
+from st_contrastive.augmentations import augmentation
 from st_contrastive.inputs import load_sentences, load_translations, translate_corpus
 from st_contrastive.inputs.row_filter import get_reading
 from st_contrastive.methods import METHODS
 from tests import foreign
-from tests.cases import every_method, method_of
+from tests.cases import TRAINED_CASES, arguments_of, method_of
 from tests.unicode_sentences import mended, sentences, with_halves
 
-pytestmark = [
-    pytest.mark.long,
-]
+pytestmark = pytest.mark.long
 #: A method of each pair of builders.
 BUILDERS = ("simcse", "conisi", "twins")
-AUGMENTATIONS = {
-    "repetition": WordRepetition,
-    "deletion": lambda: RandomDeletion(0.3),
-    "insertion": RandomInsertion,
-    "synonym": SynonymReplacement,
-    "antonym": AntonymReplacement,
-}
 #: Options of the loss, and text columns.
 LOSSES = {
-    **every_method(
-        twins={"queue_batches": 2},
-        infocse={"mlm_weight": 0.1},
-        diffcse={"rtd_weight": 0.1},
-        momentum={"queue_size": 150},
-    ),
+    **TRAINED_CASES,
+    "momentum": ({"queue_size": 150}, 1),
     "conisi-subword": ({"strategy": "subword"}, 1),
     "conisi-given": ({"strategy": "given"}, 2),
 }
@@ -58,16 +39,6 @@ def texts():
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_builders_keep_every_row_as_it_is(texts, name):
-    reversed_texts = texts[::-1]
-    for columns in ([texts], [texts, reversed_texts]):
-        data = METHODS[name].dataset(*columns)
-        rows = [list(row) for row in zip(*columns, strict=True)]
-        assert [example.texts for example in stc.input_examples(data)] == rows
-        assert [data[column][:] for column in data.column_names] == columns
-
-
-@pytest.mark.parametrize("name", BUILDERS)
 def test_half_a_surrogate_pair_is_named_with_its_remedy(texts, name):
     spoilt, places = with_halves(texts)
     build = METHODS[name].dataset
@@ -77,14 +48,19 @@ def test_half_a_surrogate_pair_is_named_with_its_remedy(texts, name):
     with pytest.raises(ValueError, match=rf"\[{places[0]}\]"):
         build(texts, spoilt)
     repaired = [mended(text) for text in spoilt]
-    assert build(repaired)["sentence"][:] == repaired
+    for columns in ([repaired], [repaired, texts[::-1]]):
+        data = build(*columns)
+        assert [data[column][:] for column in data.column_names] == columns
+        assert [example.texts for example in stc.input_examples(data)] == [
+            list(row) for row in zip(*columns, strict=True)
+        ]
     with pytest.raises(ValueError, match=r"constructed\[1\] holds half"):
         stc.conisi_dataset(["a", "b"], lambda text, rng: "\ud83d" if text == "b" else text)
 
 
-@pytest.mark.parametrize("name", AUGMENTATIONS)
+@pytest.mark.parametrize("name", ["repetition", "deletion=0.3", "insertion", "synonyms", "antonyms"])
 def test_augmentations_take_any_text(texts, name):
-    augment = AUGMENTATIONS[name]()
+    augment = augmentation(name)
     rng = random.Random(0)
     for text in [*texts, *with_halves(texts)[0]]:
         augmented = augment(text, rng)
@@ -152,10 +128,7 @@ def test_losses_stay_finite(texts, build, name, family):
 def test_the_trainer_and_fit_take_any_text(texts, build, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = build()
-    arguments = SentenceTransformerTrainingArguments(
-        "trainer", per_device_train_batch_size=50, num_train_epochs=1, save_strategy="no", report_to="none",
-        disable_tqdm=True, use_cpu=True,
-    )  # fmt: skip
+    arguments = arguments_of("trainer", per_device_train_batch_size=50, max_steps=8, save_strategy="no")
     dataset = stc.conisi_dataset(texts, texts[::-1])
     loss = stc.ConIsILoss(model, strategy="given")
     SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()

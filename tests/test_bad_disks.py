@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import SafetensorError
-from sentence_transformers import SentenceTransformerTrainingArguments
 from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import TwinsLoss, text_dataset
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
 from st_contrastive.inputs import load_sentences
 from st_contrastive.training import ContrastiveTrainer, load_loss_state, save_loss_state
+from tests.cases import arguments_of
 
 resource = pytest.importorskip("resource", reason="a system that limits the size of files")
 
@@ -79,10 +79,7 @@ def test_a_full_disk_under_a_loss_state(build, sentences, tmp_path):
 def test_a_run_goes_on_from_the_checkpoint_before_the_disk_was_full(build, sentences, tmp_path):
     def trainer(steps):
         model = build()
-        arguments = SentenceTransformerTrainingArguments(
-            str(tmp_path / "run"), max_steps=steps, save_steps=1, per_device_train_batch_size=4, report_to="none",
-            use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False,
-        )  # fmt: skip
+        arguments = arguments_of(tmp_path / "run", max_steps=steps, save_steps=1)
         return ContrastiveTrainer(model, arguments, text_dataset(sentences), loss=TwinsLoss(model))
 
     trainer(1).train()

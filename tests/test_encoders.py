@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
-from typing import Any
+from collections import namedtuple
 
 import peft
 import pytest
 import torch
-import transformers
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from st_contrastive import AuxiliaryMLMPretrainingLoss
-from tests.cases import CASES, ONE_OF_EACH, build_loss, crossed, method_of, switch_off_dropout
+from tests.cases import CASES, ONE_OF_EACH, arguments_of, build_loss, crossed, method_of
 
-
-@dataclass(frozen=True)
-class Row:
-    """An encoder and how it is trained."""
-
-    checkpoint: str
-    pooling: str = "cls"
-    arguments: dict[str, Any] = field(default_factory=dict)
-    adapters: bool = False
-    dtype: torch.dtype = torch.float32
-
+#: An encoder and how it is trained.
+Row = namedtuple("Row", "checkpoint pooling arguments adapters dtype", defaults=["cls", {}, False, torch.float32])
 
 #: With a masked-LM head in the checkpoint, or without, as those that people load.
 ROWS = {
@@ -74,10 +62,7 @@ def train(name, model, loss, folder, arguments, rate=1e-3):
     steps = []
     loss.register_forward_hook(lambda _, __, terms: steps.append({key: term.item() for key, term in terms.items()}))
     texts = [TEXTS, TEXTS[::-1]][: CASES[name][2]]
-    given = SentenceTransformerTrainingArguments(
-        str(folder), per_device_train_batch_size=4, num_train_epochs=1, learning_rate=rate, report_to="none",
-        save_strategy="no", disable_tqdm=True, use_cpu=True, **arguments,
-    )  # fmt: skip
+    given = arguments_of(folder, max_steps=3, learning_rate=rate, save_strategy="no", **arguments)
     SentenceTransformerTrainer(model, given, method_of(name).dataset(*texts), loss=loss).train()
     assert len(steps) == 3
     assert all(math.isfinite(value) for step in steps for value in step.values())
@@ -120,63 +105,9 @@ def test_trains_or_says_why_not(checkpoint, tmp_path, row, name):
         assert not any("lora" in key for key in parameters if not key.startswith(("model.", "momentum_encoder.")))
 
 
-@pytest.mark.parametrize(
-    "setting", ["BERT, gradient checkpointing", pytest.param("BERT, `torch.compile`", marks=pytest.mark.long)]
-)
-@pytest.mark.parametrize("name", ["simcse", "infocse", pytest.param("twins", marks=pytest.mark.long)])
-def test_what_changes_the_way_changes_no_value(checkpoint, tmp_path, setting, name):
-    found = []
-    for arguments in ({}, ROWS[setting].arguments):
-        torch.manual_seed(0)
-        model = encoder(checkpoint, ROWS[setting])
-        loss = build_loss(name, model)
-        loss.group_by_length = False  # another pass draws another dropout
-        found.append(train(name, model, loss, tmp_path, arguments))
-    for plain, other in zip(*found, strict=True):
-        assert plain == pytest.approx(other, rel=1e-4)
-
-
-@pytest.mark.long
-def test_what_was_compiled_without_hooks_is_not_run_with_them(checkpoint):
-    """Dynamo puts no guard on hooks that were not there: another pass's code would leave the layers unseen."""
-    model = encoder(checkpoint, ROWS["BERT"]).train()
-    batch = model.preprocess(TEXTS[:4])
-    loss = AuxiliaryMLMPretrainingLoss(model)
-    switch_off_dropout(loss)
-
-    def terms():
-        torch.manual_seed(0)
-        return {name: term.item() for name, term in loss([batch]).items()}
-
-    expected = terms()
-    loss.model = torch.compile(model, backend="eager")
-    loss.model(dict(batch))
-    assert terms() == pytest.approx(expected, rel=1e-4)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_trains_under_compiled_code(checkpoint, tmp_path, name):
     torch._dynamo.reset()
     model = encoder(checkpoint, ROWS["BERT"])
     train(name, model, build_loss(name, model), tmp_path, {"torch_compile": True})
-
-
-def test_every_family_has_its_real_tokenizer(checkpoint):
-    classes = {
-        "bert-mlm": "BertTokenizer",
-        "roberta-mlm": "RobertaTokenizer",
-        "xlm-roberta-mlm": "XLMRobertaTokenizer",
-        "distilbert-mlm": "DistilBertTokenizer",
-        "mpnet-mlm": "MPNetTokenizer",
-        "electra": "BertTokenizer",  # transformers 5 keeps ElectraTokenizer as another name for it
-        "albert-mlm": "AlbertTokenizer",
-        "deberta": "DebertaV2Tokenizer",
-        "modernbert-mlm": "TokenizersBackend",
-        "qwen": "Qwen2Tokenizer",
-    }
-    assert set(classes) == {row.checkpoint for row in ROWS.values()}
-    for name, kind in classes.items():
-        tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint(name))
-        assert type(tokenizer).__name__ == kind
-        assert tokenizer.unk_token_id not in tokenizer(TEXTS[0])["input_ids"] or name == "qwen"

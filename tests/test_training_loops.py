@@ -7,12 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch.utils.data import DataLoader
 
 import st_contrastive as stc
-from tests.cases import CASES, ONE_OF_EACH, method_of
-from tests.processes import run_python
+from tests.cases import CASES, ONE_OF_EACH, arguments_of, method_of, without_the_package
 
 #: What `fit` and `old_fit` are called with alike.
 FIT_OPTIONS = {"epochs": 2, "warmup_steps": 0, "optimizer_params": {"lr": 1e-3}, "show_progress_bar": False}
@@ -52,11 +51,18 @@ def start(build, sentences, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_fit(start, tmp_path, name):
+    """The saved model loads where this package is not, and holds nothing of the loss but its name and citation."""
     run = start(name)
+    names = set(run.model.state_dict())
     loader = DataLoader(stc.input_examples(run.method.dataset(*run.texts)), batch_size=4, shuffle=True)
     run.model.fit(train_objectives=[(loader, run.loss)], output_path=str(tmp_path / "out"), **FIT_OPTIONS)
     run.assert_trained()
-    found = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(run.texts[0])
+    assert set(run.model.state_dict()) == names
+    assert not [hook for part in run.model.modules() for hook in (*part._forward_pre_hooks, *part._forward_hooks)]
+    files = " ".join(path.name for path in (tmp_path / "out").rglob("*"))
+    assert not any(part in files for part in ("queue", "head", "loss"))
+    with without_the_package():
+        found = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(run.texts[0])
     np.testing.assert_allclose(found, run.model.eval().encode(run.texts[0]), atol=1e-6)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert f"loss:{type(run.loss).__name__}" in card
@@ -67,10 +73,7 @@ def test_fit(start, tmp_path, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_trainer_with_evaluation_between(start, tmp_path, name):
     run = start(name)
-    arguments = SentenceTransformerTrainingArguments(
-        str(tmp_path), per_device_train_batch_size=4, num_train_epochs=2, learning_rate=1e-3, logging_steps=1,
-        eval_strategy="steps", eval_steps=1, report_to="none", disable_tqdm=True, save_strategy="no", use_cpu=True,
-    )  # fmt: skip
+    arguments = arguments_of(tmp_path, eval_strategy="steps", eval_steps=1, save_strategy="no")
     data = run.method.dataset(*run.texts)
     evaluated = run.method.dataset(*(column[:3] for column in run.texts))
     # Lazily, as sentence-transformers allows.
@@ -110,52 +113,14 @@ def test_plain_loop_with_accumulation(start, sentences, name):
     run.assert_trained()
 
 
-@pytest.mark.parametrize("own_process", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_saved_models_load_where_the_package_is_not(start, sentences, tmp_path, own_process):
-    """After a step with each loss: the same embeddings, and nothing of the loss."""
-    expected, modules = {}, set()
-    for name in NAMES:
-        run = start(name)
-        names = set(run.model.state_dict())
-        optimizer = torch.optim.SGD(run.model.parameters(), lr=0.01)
-        run.loss([run.model.preprocess(column) for column in run.texts]).backward()
-        optimizer.step()
-        assert set(run.model.state_dict()) == names
-        hooks = [h for part in run.model.modules() for h in (*part._forward_pre_hooks, *part._forward_hooks)]
-        assert not hooks
-        run.model.save_pretrained(str(tmp_path / name))
-        modules |= {path.name for path in (tmp_path / name).rglob("*")}
-        expected[name] = run.model.eval().encode(sentences)
-    assert not any("queue" in name or "head" in name or "loss" in name for name in modules)
-    script = (
-        "import sys; sys.modules['st_contrastive'] = None\n"
-        "import numpy as np\n"
-        "from sentence_transformers import SentenceTransformer\n"
-        f"for name in {list(expected)!r}:\n"
-        f"    model = SentenceTransformer({str(tmp_path)!r} + '/' + name, device='cpu')\n"
-        f"    np.save({str(tmp_path)!r} + '/' + name + '.npy', model.encode({sentences!r}))"
-    )
-    if own_process:
-        run_python("-c", script)
-    for name, vectors in expected.items():
-        found = (
-            np.load(tmp_path / f"{name}.npy")
-            if own_process
-            else SentenceTransformer(str(tmp_path / name), device="cpu").encode(sentences)
-        )
-        np.testing.assert_allclose(found, vectors, atol=1e-6)
-
-
 def test_several_losses_in_one_fit(build, sentences, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = build()
-    objectives = [
-        (DataLoader(stc.input_examples(data), batch_size=4), loss)
-        for data, loss in (
-            (stc.text_dataset(sentences), stc.SimCSELoss(model)),
-            (stc.twins_dataset(sentences, sentences[::-1]), stc.TwinsLoss(model)),
-        )
-    ]
-    before = model[0].model.encoder.layer[0].attention.self.query.weight.detach().clone()
-    model.fit(train_objectives=objectives, epochs=1, warmup_steps=0, show_progress_bar=False)
-    assert not torch.equal(model[0].model.encoder.layer[0].attention.self.query.weight, before)
+    data = [stc.text_dataset(sentences), stc.twins_dataset(sentences, sentences[::-1])]
+    loaders = [DataLoader(stc.input_examples(each), batch_size=4) for each in data]
+    weight = model[0].model.encoder.layer[0].attention.self.query.weight
+    before = weight.detach().clone()
+    losses = [stc.SimCSELoss(model), stc.TwinsLoss(model)]
+    model.fit(train_objectives=list(zip(loaders, losses, strict=True)), **FIT_OPTIONS)
+    assert not torch.equal(weight, before)
+    assert len(losses[1].queue) > 0

@@ -52,13 +52,6 @@ def test_replacement_is_80_20_and_never_draws_a_special_token(tokenizer, batch, 
     assert len(drawn) > 0.9 * (len(tokenizer) - len(tokenizer.all_special_ids))
 
 
-def test_only_what_masks_needs_a_mask_token(tokenizer):
-    tokenizer.mask_token = None
-    with pytest.raises(ValueError, match="no mask token"):
-        TokenCorruption.replacement(tokenizer, 0.5, unreplaced="mask")
-    assert TokenCorruption.replacement(tokenizer, 0.5).mask_id is None
-
-
 def test_a_seed_fixes_the_draw_and_the_rate_its_ends(tokenizer, batch):
     corruption = TokenCorruption.masking(tokenizer, 0.4)
     assert not corruption.state_dict()

@@ -8,48 +8,25 @@ from pathlib import Path
 import st_contrastive
 
 ROOT = Path(st_contrastive.__file__).parent
+#: Beside itself.
 MAY_IMPORT = {
-    "_arguments": set(),
-    "_checks": set(),
-    "_files": set(),
-    "_random": set(),
-    "distributed": set(),
-    "methods": set(),
-    "settings": {"methods", "_arguments"},
-    "objectives": {"objectives"},
-    "encoder": {"encoder", "_checks"},
-    "components": {"components", "encoder", "objectives", "_arguments", "_checks", "_files"},
-    "losses": {"losses", "components", "objectives", "encoder", "distributed", "_arguments", "_checks", "_random"},
-    "augmentations": {"augmentations", "_arguments", "_checks"},
-    "inputs": {"inputs", "_arguments", "_checks", "_files"},
-    "training": {"training", "losses", "components", "encoder", "distributed", "_arguments", "_checks", "_files"},
-    "evaluation": {"evaluation", "inputs", "objectives", "_arguments", "_checks", "_files", "_random"},
-    "recipes": {
-        "__version__",
-        "recipes",
-        "methods",
-        "settings",
-        "inputs",
-        "augmentations",
-        "components",
-        "evaluation",
-        "training",
-        "_arguments",
-        "_checks",
-        "_files",
-    },
-    "cli": {
-        "encoder",
-        "__version__",
-        "cli",
-        "inputs",
-        "evaluation",
-        "recipes",
-        "methods",
-        "settings",
-        "_checks",
-        "_files",
-    },
+    "_arguments": "",
+    "_checks": "",
+    "_files": "",
+    "_random": "",
+    "distributed": "",
+    "methods": "",
+    "settings": "methods _arguments",
+    "objectives": "",
+    "encoder": "_checks",
+    "components": "encoder objectives _arguments _checks _files",
+    "losses": "components objectives encoder distributed _arguments _checks _random",
+    "augmentations": "_arguments _checks",
+    "inputs": "_arguments _checks _files",
+    "training": "losses components encoder distributed _arguments _checks _files",
+    "evaluation": "inputs objectives _arguments _checks _files _random",
+    "recipes": "__version__ methods settings inputs augmentations components evaluation training _arguments _checks _files",
+    "cli": "__version__ encoder inputs evaluation recipes methods settings _checks _files",
 }
 SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")
 NO_SENTENCE_TRANSFORMERS = ("objectives", "components", "augmentations")
@@ -81,7 +58,7 @@ def test_rooms_import_only_what_they_may():
             parts = name.split(".")
             if parts[0] == "st_contrastive" and len(parts) > 1:
                 checked += 1
-                assert parts[1] in MAY_IMPORT[room(path)], f"{path} imports {name}"
+                assert parts[1] in [room(path), *MAY_IMPORT[room(path)].split()], f"{path} imports {name}"
             if room(path) in NO_SENTENCE_TRANSFORMERS:
                 assert parts[0] != "sentence_transformers", f"{path} imports {name}"
             if room(path) != "encoder":

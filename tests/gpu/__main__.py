@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-
-# Read when cuBLAS is first used: without it, its results differ from run to run.
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def main(arguments: list[str]) -> int:

@@ -166,4 +166,4 @@ def test_a_step_waits_for_the_chosen_places_alone(build, german, sentences, devi
         torch.cuda.set_sync_debug_mode("default")
     waits = [warning for warning in recwarn if "synchronizing CUDA operation" in str(warning.message)]
     ours = [f"{warning.filename}:{warning.lineno}" for warning in waits if "st_contrastive" in warning.filename]
-    assert all("encoder/rows.py" in place for place in ours)
+    assert all("encoder/token_batch.py" in place for place in ours)

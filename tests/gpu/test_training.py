@@ -6,12 +6,11 @@ import math
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformerTrainingArguments
 from torch.utils.data import DataLoader
 
 from st_contrastive import input_examples
 from st_contrastive.training import ContrastiveTrainer
-from tests.cases import CASES, ONE_OF_EACH, build_loss, method_of
+from tests.cases import CASES, ONE_OF_EACH, arguments_of, build_loss, method_of
 from tests.gpu.cases import CUDA, chosen
 
 # A GPU has more to warn of.
@@ -36,20 +35,7 @@ def train(build, sentences, device, tmp_path):
     def run(name, folder, resume=None, **options):
         method = method_of(name)
         columns = [sentences * 4, sentences[::-1] * 4][: CASES[name][2]]
-        given = SentenceTransformerTrainingArguments(
-            str(tmp_path / folder),
-            **{
-                "max_steps": 6,
-                "per_device_train_batch_size": 4,
-                "learning_rate": 1e-3,
-                "save_steps": 3,
-                "logging_steps": 1,
-                "report_to": "none",
-                "disable_tqdm": True,
-                "use_cpu": device.type == "cpu",
-                **options,
-            },
-        )
+        given = arguments_of(tmp_path / folder, **{"save_steps": 3, "use_cpu": device.type == "cpu", **options})
         assert given.device.type == device.type
         given._n_gpu = min(given.n_gpu, 1)  # with more, the Trainer would take DataParallel
         torch.manual_seed(0)

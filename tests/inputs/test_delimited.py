@@ -127,10 +127,7 @@ def test_a_table_without_heading(tmp_path, ending, with_id):
         assert load_sentences(path)["sentence"][:] == ["a b", "c"]
 
 
-LABELS = ["label", "Labels", "score", "is_duplicate", "gold_label", "similarity"]
-
-
-@pytest.mark.parametrize("name", LABELS)
+@pytest.mark.parametrize("name", ["label", "Labels", "score", "is_duplicate", "gold_label", "similarity"])
 def test_pairs_with_labels_that_differ(tmp_path, name):
     rows = {"question1": ["a", "b", "c"], "question2": ["d", "e", "f"], name: [1, 1, 0]}
     data = Dataset.from_dict(rows)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
-
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
 
@@ -28,14 +25,9 @@ def table(folder, name, rows=ROWS, names=("title", "body")):
     """The rows with a number in front, as a file whose kind its name tells."""
     data = Dataset.from_list([{"id": n, **dict(zip(names, row, strict=True))} for n, row in enumerate(rows)])
     path = folder / name
-    if path.suffix == ".parquet":
-        data.to_parquet(path)
-    elif path.suffix == ".jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in data), encoding="utf-8")
-    else:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, delimiter={".csv": ",", ".tsv": "\t"}[path.suffix])
-            writer.writerows([data.column_names, *(list(row.values()) for row in data)])
+    tabs = {"sep": "\t"} if path.suffix == ".tsv" else {}
+    writers = {".csv": data.to_csv, ".tsv": data.to_csv, ".jsonl": data.to_json, ".parquet": data.to_parquet}
+    writers[path.suffix](path, **tabs)
     return path
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
 from torch.utils.data import DataLoader
 
 from st_contrastive import FraternalEmbedding, SimCSELoss, TwinsLoss, input_examples, twins_dataset
 from tests import foreign
-from tests.cases import without_the_package
+from tests.cases import arguments_of, without_the_package
 
 
 def batch(dataset):
@@ -18,25 +21,20 @@ def batch(dataset):
 
 
 def fused(model, fraternal, sentence, translation, rate, limit):
-    """Position by position, one number at a time (eq. 3)."""
+    """Position by position (eq. 3)."""
     own_matrix = model.transformers_model.get_input_embeddings().weight.double()
     own = model.tokenizer(sentence, truncation=True, max_length=limit)["input_ids"]
     foreign_ids = fraternal.tokenizer(translation)["input_ids"]
     if len(foreign_ids) > limit:
         foreign_ids = [*foreign_ids[: limit - 1], foreign_ids[-1]]
     rows = []
-    for place in range(max(len(own), len(foreign_ids))):
-        y = own_matrix[own[place]] if place < len(own) else None
-        other = None
-        if place < len(foreign_ids):
-            raw = fraternal.weight[foreign_ids[place]].double()
-            other = raw @ fraternal.projection.double() + fraternal.bias.double()
-        if y is None:
-            rows.append(other)
-        elif other is None:
+    for token, other in itertools.zip_longest(own, foreign_ids):
+        y = None if token is None else own_matrix[token]
+        if other is None:
             rows.append(y)
-        else:
-            rows.append(rate * y + (1 - rate) * other)
+            continue
+        y_f = fraternal.weight[other].double() @ fraternal.projection.double() + fraternal.bias.double()
+        rows.append(y_f if y is None else rate * y + (1 - rate) * y_f)
     return torch.stack(rows)
 
 
@@ -53,24 +51,11 @@ def test_fusion_is_that_of_the_loop(build, german, family):
         ("the train is late again and the rain falls on the old house by the river", "spät"),  # cut
     ]
     labels = batch(twins_dataset(*zip(*pairs, strict=True), fraternal=fraternal))
-    seen = {}
-
-    def note(module, args, kwargs):
-        seen["embeddings"], seen["mask"] = kwargs["inputs_embeds"], kwargs.get("attention_mask")
-
-    loss = TwinsLoss(model, fraternal=fraternal, fusion_rate=0.7)
-    encoder = model.transformers_model
-    original = encoder.forward
-
-    def forward(*args, **kwargs):
-        note(encoder, args, kwargs)
-        return original(*args, **kwargs)
-
-    encoder.forward = forward
-    loss([model.preprocess([sentence for sentence, _ in pairs])], labels)
-    del encoder.forward
-    embeddings = seen["embeddings"].chunk(3)[2].detach().double()
-    masks = seen["mask"].chunk(3)
+    loss, encoder = TwinsLoss(model, fraternal=fraternal, fusion_rate=0.7), model.transformers_model
+    with mock.patch.object(encoder, "forward", wraps=encoder.forward) as forward:
+        loss([model.preprocess([sentence for sentence, _ in pairs])], labels)
+    embeddings = forward.call_args.kwargs["inputs_embeds"].chunk(3)[2].detach().double()
+    masks = forward.call_args.kwargs["attention_mask"].chunk(3)
     assert embeddings.shape[1] == 10
     for row, (sentence, translation) in enumerate(pairs):
         expected = fused(model, fraternal, sentence, translation, 0.7, 10)
@@ -81,31 +66,12 @@ def test_fusion_is_that_of_the_loop(build, german, family):
         assert masks[0][row].sum() == own == masks[1][row].sum()  # the anchor is the sentence alone
 
 
-def test_the_translation_matters_and_the_matrix_is_frozen(build, german, sentences):
-    model = build(dropout=False)
-    fraternal = FraternalEmbedding.from_pretrained(german, model)
-    loss = TwinsLoss(model, fraternal=fraternal, queue_batches=0, freeze_embeddings=False)
-    features = [model.preprocess(sentences)]
-    right = loss([dict(features[0])], batch(twins_dataset(sentences, foreign.GERMAN, fraternal=fraternal)))
-    wrong = loss([dict(features[0])], batch(twins_dataset(sentences, foreign.GERMAN[::-1], fraternal=fraternal)))
-    torch.testing.assert_close(right["identical"], wrong["identical"])
-    assert right["fraternal"] != wrong["fraternal"]
-    right.backward()
-    assert all(not part.requires_grad for part in fraternal.buffers())
-    matrix = model.transformers_model.get_input_embeddings().weight
-    assert matrix.grad.abs().sum() > 0
-    assert loss.get_config_dict()["fraternal"].startswith("FraternalEmbedding")
-
-
 def train(way, model, loss, data, folder, workers=0):
     if way == "fit":
         loader = DataLoader(input_examples(data), batch_size=4, shuffle=False, num_workers=workers)
         model.fit([(loader, loss)], epochs=2, warmup_steps=0, optimizer_params={"lr": 1e-3}, show_progress_bar=False)
         return
-    arguments = SentenceTransformerTrainingArguments(
-        str(folder), per_device_train_batch_size=4, num_train_epochs=2, learning_rate=1e-3, eval_strategy="epoch",
-        dataloader_num_workers=workers, save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True,
-    )  # fmt: skip
+    arguments = arguments_of(folder, eval_strategy="epoch", dataloader_num_workers=workers, save_strategy="no")
     trainer = SentenceTransformerTrainer(model, arguments, data, data, loss)
     trainer.train()
     logged = {key for entry in trainer.state.log_history for key in entry}
@@ -166,6 +132,7 @@ def test_what_does_not_go_together_is_refused(build, german, sentences):
         TwinsLoss(build("electra"), fraternal=fraternal)
     with pytest.raises(ValueError, match="fraternal must be of type FraternalEmbedding"):
         TwinsLoss(model, fraternal=german)
+    assert loss.get_config_dict()["fraternal"].startswith("FraternalEmbedding")
     assert SimCSELoss(model)(pair[:1], labels)  # a loss without use for the labels does not mind
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformerTrainer
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss, SimCSELoss, text_dataset
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.encoder.layers import get_layers
 from st_contrastive.training import load_loss_state, save_loss_state
+from tests.cases import arguments_of, switch_off_dropout
 
 
 @pytest.fixture
@@ -151,26 +152,26 @@ def test_diffcse_by_hand(model, sentences):
     assert terms["rtd"].item() == pytest.approx(0.3 * sum(found) / len(found), rel=1e-9)
 
 
-def test_an_auxiliary_network_by_path(model, sentences, tmp_path, build, no_dropout):
+def test_an_auxiliary_network_by_path_and_no_argument_beside_it_is_dropped(build, model, sentences, tmp_path):
     stage1 = AuxiliaryMLMPretrainingLoss(model, split_layer=1, extra_layers=2)
     stage1.save_auxiliary(tmp_path / "aux")
     loss = InfoCSELoss(model, auxiliary=tmp_path / "aux", mlm_weight=0.5)
     same = InfoCSELoss(model, auxiliary=stage1.trained_auxiliary(), mlm_weight=0.5)
-    no_dropout(loss.auxiliary)
-    no_dropout(same.auxiliary)
+    switch_off_dropout(loss.auxiliary)
+    switch_off_dropout(same.auxiliary)
     assert (loss.auxiliary.split_layer, loss.auxiliary.extra_layers) == (1, 2)
     assert loss.get_config_dict()["auxiliary"] == str(tmp_path / "aux")
     values = [terms_and_gradients(model, each, sentences)[0]["mlm"] for each in (loss, same)]
     assert values[0] == pytest.approx(values[1], rel=1e-6)
     assert values[0] > 0.1
-    for wrong in ({"split_layer": 2}, {"extra_layers": 1}):
-        for auxiliary in (str(tmp_path / "aux"), stage1.trained_auxiliary()):
-            with pytest.raises(ValueError, match=f"{next(iter(wrong))} is ., not"):
-                InfoCSELoss(model, auxiliary=auxiliary, **wrong)
-    with pytest.raises(ValueError, match="model_type is 'bert', not 'roberta'"):
-        InfoCSELoss(build("roberta"), auxiliary=tmp_path / "aux")
-    with pytest.raises(OSError, match="is not a folder"):
-        InfoCSELoss(model, auxiliary=tmp_path / "other")
+    made, untied = stage1.trained_auxiliary(), AuxiliaryMLM.from_encoder(model[0].model)
+    for auxiliary, name, value in ((tmp_path / "aux", "split_layer", 2), (made, "split_layer", 2),
+                                   (tmp_path / "aux", "extra_layers", 1), (made, "extra_layers", 1),
+                                   (untied, "tied_head", True), (untied, "lower_dropout", True)):  # fmt: skip
+        with pytest.raises(ValueError, match=f"{name} is .*, not {value}"):
+            InfoCSELoss(model, auxiliary=auxiliary, **{name: value})
+    with pytest.raises(ValueError, match="auxiliary does not fit"):
+        InfoCSELoss(build("roberta"), auxiliary=made)
 
 
 def test_a_resumed_run_needs_no_folder_of_stage_1(build, tmp_path):
@@ -185,13 +186,6 @@ def test_a_resumed_run_needs_no_folder_of_stage_1(build, tmp_path):
     assert torch.equal(restored.head.linear.weight, saved.head.linear.weight)
 
 
-@pytest.mark.parametrize(("name", "value"), [("tied_head", True), ("lower_dropout", True)])
-def test_arguments_beside_a_network_are_not_dropped_in_silence(model, name, value):
-    auxiliary = AuxiliaryMLM.from_encoder(model[0].model)
-    with pytest.raises(ValueError, match=f"{name} is False, not True"):
-        InfoCSELoss(model, auxiliary=auxiliary, **{name: value})
-
-
 def test_the_generator_takes_the_head_that_was_trained(build, tmp_path):
     """An encoder whose checkpoint has no head, after stage 1."""
     plain = build("bert")
@@ -203,15 +197,14 @@ def test_the_generator_takes_the_head_that_was_trained(build, tmp_path):
     dense = loss.detector.generator_head.network.cls.predictions.transform.dense.weight
     assert (dense == 0.5).all()
     assert not dense.requires_grad
+    assert loss.auxiliary.head.source == "checkpoint"
     assert all(p.requires_grad for p in loss.auxiliary.head.parameters())
 
 
 def test_frozen_layers_have_no_gradient_and_no_optimizer_state(build, sentences, tmp_path):
     model = build("bert-mlm")
     loss = InfoCSELoss(model, mlm_weight=0.1, rtd_weight=0.1)
-    arguments = SentenceTransformerTrainingArguments(
-        str(tmp_path), max_steps=2, per_device_train_batch_size=4, report_to="none", save_strategy="no", use_cpu=True
-    )
+    arguments = arguments_of(tmp_path, max_steps=2, save_strategy="no")
     trainer = SentenceTransformerTrainer(model, arguments, text_dataset(sentences), loss=loss)
     trainer.train()
     network, detector = loss.auxiliary.encoder, loss.detector
@@ -228,6 +221,7 @@ def test_frozen_layers_have_no_gradient_and_no_optimizer_state(build, sentences,
     reached = {id(p) for p in model.parameters()}  # all that DDP wraps
     assert not any(id(p) in reached for part in (loss.auxiliary, detector) for p in part.parameters())
     assert all(p in state for p in (*get_layers(network)[2].parameters(), *detector.classifier.parameters()))
+    assert detector.generator.training  # its dropout is on, as in the authors' code
 
 
 def test_arguments_reach_the_networks(build):

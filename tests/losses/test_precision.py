@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformerTrainer
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import AttentionInterface, AttentionMaskInterface, modeling_utils
@@ -23,7 +23,7 @@ from st_contrastive.components import masked_lm_head
 from st_contrastive.losses import conditioned, conisi
 from st_contrastive.losses import step as step_module
 from st_contrastive.training import ContrastiveTrainer
-from tests.cases import switch_off_dropout
+from tests.cases import arguments_of, switch_off_dropout
 
 #: Each loss with what it can own, and fewest linear layers in that.
 OWNERS = {
@@ -42,10 +42,8 @@ def train(way, model, loss, sentences, folder, **options):
         loader = DataLoader(input_examples(text_dataset(sentences)), batch_size=len(sentences), shuffle=False)
         model.fit([(loader, loss)], epochs=1, warmup_steps=0, use_amp=True, show_progress_bar=False)
         return
-    arguments = SentenceTransformerTrainingArguments(
-        str(folder), max_steps=1, per_device_train_batch_size=len(sentences), save_strategy="no", report_to="none",
-        use_cpu=not GPU, disable_tqdm=True, logging_steps=1, **options,
-    )  # fmt: skip
+    options |= {"max_steps": 1, "per_device_train_batch_size": len(sentences), "learning_rate": 5e-5}
+    arguments = arguments_of(folder, save_strategy="no", use_cpu=not GPU, **options)
     trainer_class = {"Trainer": SentenceTransformerTrainer, "ContrastiveTrainer": ContrastiveTrainer}[way]
     trainer_class(model, arguments, text_dataset(sentences), loss=loss).train()
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AutoModelForMaskedLM
 
-from st_contrastive import AuxiliaryMLMPretrainingLoss, InfoCSELoss
+from st_contrastive import AuxiliaryMLMPretrainingLoss
 from st_contrastive.encoder.layers import get_layers
 from tests.cases import half_of, switch_off_dropout
 
@@ -100,24 +100,3 @@ def test_the_auxiliary_term_is_that_of_a_network_with_the_encoders_lower_half(bu
         logits = auxiliary.head(states[corrupted.chosen], auxiliary.encoder)
     expected = F.cross_entropy(logits, batch["input_ids"][corrupted.chosen]).item()
     assert values[3]["auxiliary_mlm"] == pytest.approx(expected, rel=1e-4)
-
-
-def test_saved_beside_the_model_and_taken_up_by_the_second_stage(build, sentences, tmp_path):
-    from sentence_transformers import SentenceTransformer
-
-    model = build()
-    loss = AuxiliaryMLMPretrainingLoss(model)
-    optimizer = torch.optim.AdamW([p for p in loss.parameters() if p.requires_grad], lr=1e-3)
-    loss([model.preprocess(sentences)]).backward()
-    optimizer.step()
-    model.save_pretrained(str(tmp_path / "stage1"))
-    loss.save_auxiliary(tmp_path / "stage1")
-    again = SentenceTransformer(str(tmp_path / "stage1"), device="cpu").train()
-    second = InfoCSELoss(again, auxiliary=tmp_path / "stage1", mlm_weight=0.1)
-    lower, live = get_layers(second.auxiliary.encoder), get_layers(model[0].model)
-    for number in range(2):
-        for a, b in zip(lower[number].parameters(), live[number].parameters(), strict=True):
-            assert torch.equal(a, b)
-            assert not a.requires_grad
-    assert second.auxiliary.head.source == "checkpoint"
-    assert second([again.preprocess(sentences)])["mlm"].item() > 0

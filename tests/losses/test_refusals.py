@@ -12,20 +12,14 @@ import torch
 import torch.distributed as dist
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Dense, Pooling
+from sentence_transformers.sentence_transformer.modules import Dense, Pooling, StaticEmbedding, WeightedLayerPooling
 from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoModelForMaskedLM
 
-from st_contrastive import (
-    ConIsILoss,
-    DiffCSELoss,
-    InfoCSELoss,
-    SimCSELoss,
-    TwinsLoss,
-)
+from st_contrastive import AuxiliaryMLMPretrainingLoss, ConIsILoss, DiffCSELoss, InfoCSELoss, SimCSELoss, TwinsLoss
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead
 from st_contrastive.encoder.model import get_encoder
-from tests.cases import LOSSES
+from tests.cases import LOSSES, Standardised
 
 # A network whose weight is 0.
 
@@ -88,35 +82,164 @@ def test_a_callers_locals_are_not_kept(build, sentences, loss_class):
     assert alive() is None
 
 
-# Nothing to train.
+# Models that a loss can't take.
 
 
-def frozen_encoder(build):
-    return build().requires_grad_(False)
+def changed(change, family="bert"):
+    """``make(build)``: a model after a change in place."""
+
+    def make(build):
+        model = build(family)
+        change(model)
+        return model
+
+    return make
 
 
-def loaded_adapters(build):
+def without_mask_token(model):
+    model.tokenizer.mask_token = None
+
+
+def without_limit(model):
+    model.max_seq_length = None
+
+
+def without_embeddings_as_input(model):
+    model.transformers_model.forward = lambda input_ids, attention_mask: None
+
+
+def quantised(model):
+    dense = get_encoder(model).encoder.layer[0].output.dense
+    dense.weight = torch.nn.Parameter(dense.weight.data.to(torch.int8), requires_grad=False)
+
+
+def frozen_in_half_precision(model):
+    get_encoder(model).half().requires_grad_(False)
+    model.append(Dense(32, 32))
+
+
+def frozen(model):
+    model.requires_grad_(False)
+
+
+def with_loaded_adapters(model):
     """As PEFT gives saved adapters: frozen."""
-    model = build()
-    model.add_adapter(peft.LoraConfig(task_type="FEATURE_EXTRACTION", r=2))
+    adapted(model)
+    frozen(model)
+
+
+def with_trained_adapters(model):
+    """The remedy."""
     for name, parameter in model.named_parameters():
-        if "lora_" in name:
-            parameter.requires_grad_(False)
-    return model
+        parameter.requires_grad_("lora_" in name)
+    return [loss_class(model) for loss_class in LOSSES]
 
 
-@pytest.mark.parametrize(("make", "remedy"), [
-    (frozen_encoder, r"requires_grad_\(True\)"), (loaded_adapters, "PEFT loads saved adapters frozen"),
-])  # fmt: skip
-@pytest.mark.parametrize("loss_class", LOSSES)
-def test_an_encoder_without_a_trained_weight_is_refused(build, make, remedy, loss_class):
+def adapted(model):
+    model.add_adapter(peft.LoraConfig(task_type="FEATURE_EXTRACTION"))
+
+
+def adapted_embeddings(model):
+    model.add_adapter(peft.LoraConfig(task_type="FEATURE_EXTRACTION", target_modules=["word_embeddings"]))
+
+
+def prompt_tuned(model):
+    config = peft.PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
+    model[0].model = peft.get_peft_model(model[0].model, config)
+
+
+def reduced_tokens(model):
+    names = {"module_input_name": "token_embeddings", "module_output_name": "token_embeddings"}
+    model.insert(1, Dense(32, 32, **names))
+
+
+def weighted_layers(model):
+    model.insert(1, WeightedLayerPooling(32, num_hidden_layers=4, layer_start=1))
+
+
+def static(build):
+    return SentenceTransformer(modules=[StaticEmbedding(build().tokenizer, embedding_dim=8)], device="cpu")
+
+
+def with_mlm(model):
+    return SimCSELoss(model, mlm_weight=0.1)
+
+
+def without_translations(model):
+    return TwinsLoss(model, fraternal_weight=0, twins_weight=0)
+
+
+READERS = [with_mlm, InfoCSELoss, DiffCSELoss, AuxiliaryMLMPretrainingLoss, lambda m: TwinsLoss(m, train_pooling="cls")]
+#: Models, the losses that refuse each, words of the message, and a loss that takes it.
+REFUSED = {
+    "no model": (lambda build: torch.nn.Linear(2, 2), LOSSES, "SentenceTransformer, got Linear", None),
+    "no encoder": (static, LOSSES, "starts with StaticEmbedding", None),
+    "no mask token": (
+        changed(without_mask_token),
+        [InfoCSELoss, with_mlm, lambda model: ConIsILoss(model, strategy="subword", unreplaced="mask")],
+        "no mask token",
+        lambda model: ConIsILoss(model, strategy="subword"),
+    ),
+    "no limit": (changed(without_limit), [SimCSELoss], "max_seq_length is None.*64, or less", None),
+    "no positions": (changed(without_limit, "xlnet"), [SimCSELoss], "max_seq_length is None.*a number", None),
+    "no embeddings as input": (
+        changed(without_embeddings_as_input),
+        [TwinsLoss],
+        "BertModel can't be fed with embeddings",
+        without_translations,
+    ),
+    "rows that depend on each other": (
+        changed(lambda model: model.append(Standardised())),
+        [lambda model: SimCSELoss(model, mini_batch_size=2)],
+        "mini_batch_size=2.*BatchNorm",
+        SimCSELoss,
+    ),
+    "quantised": (changed(quantised), [InfoCSELoss, DiffCSELoss], "Load it unquantised", SimCSELoss),
+    "frozen in half precision": (
+        changed(frozen_in_half_precision),
+        [InfoCSELoss, DiffCSELoss],
+        r"copies of the encoder's float16 weights.*torch\.float32",
+        SimCSELoss,  # which copies nothing
+    ),
+    "frozen": (changed(frozen), LOSSES, r"No weight of model is trained.*requires_grad_\(True\)", None),
+    "loaded adapters": (
+        changed(with_loaded_adapters),
+        LOSSES,
+        "No weight of model is trained.*PEFT loads saved adapters frozen",
+        with_trained_adapters,
+    ),
+    "adapters": (changed(adapted), [lambda model: InfoCSELoss(model, detach=False)], "detach=True", InfoCSELoss),
+    "adapted embeddings": (
+        changed(adapted_embeddings),
+        [AuxiliaryMLMPretrainingLoss],
+        "Keep adapters away from the embeddings",
+        InfoCSELoss,
+    ),
+    "Dense before the Pooling": (
+        changed(reduced_tokens),
+        READERS,
+        "Dense changes them.*behind the Pooling",
+        SimCSELoss,
+    ),
+    "weighted layers": (
+        changed(weighted_layers),
+        READERS,
+        "WeightedLayerPooling changes them.*take it out",
+        SimCSELoss,
+    ),
+    "prompt tuning": (changed(prompt_tuned, "bert-mlm"), [with_mlm], "mlm_weight.*prompt tuning", None),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_models_that_a_loss_can_not_take(build, name):
+    make, refusing, message, taking = REFUSED[name]
     model = make(build)
-    with pytest.raises(ValueError, match=rf"No weight of model is trained.*{remedy}"):
-        loss_class(model)
-    if make is loaded_adapters:  # the remedy
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_("lora_" in name)
-        loss_class(model)
+    for loss_class in refusing:
+        with pytest.raises((TypeError, ValueError), match=message):
+            loss_class(model)
+    if taking is not None:
+        taking(model)
 
 
 @pytest.mark.parametrize("loss_class", [SimCSELoss, ConIsILoss, TwinsLoss, DiffCSELoss])
@@ -129,16 +252,6 @@ def test_a_dense_module_behind_a_frozen_encoder_trains(build, sentences, loss_cl
     assert all(parameter.grad is None for parameter in model[0].parameters())
 
 
-@pytest.mark.parametrize("loss_class", [InfoCSELoss, DiffCSELoss])
-def test_no_half_precision_copy_of_a_frozen_encoder_is_trained(build, loss_class):
-    model = build()
-    get_encoder(model).half().requires_grad_(False)
-    model.append(Dense(32, 32))
-    with pytest.raises(ValueError, match=r"would train copies of the encoder's float16 weights.*torch\.float32"):
-        loss_class(model)
-    SimCSELoss(model)  # which copies nothing
-
-
 # Errors that name what is wrong.
 
 
@@ -148,8 +261,6 @@ def test_the_first_module_and_its_task(checkpoint, task):
     for modules in ([first], [first, Pooling(32, "cls")]):
         with pytest.raises(TypeError, match=f"task '{task}'.*transformer_task='feature-extraction'"):
             SimCSELoss(SentenceTransformer(modules=modules, device="cpu"))
-    with pytest.raises(TypeError, match="starts with Pooling"):
-        SimCSELoss(SentenceTransformer(modules=[Pooling(32, "cls")], device="cpu"))
 
 
 @pytest.mark.parametrize("loss_class", [SimCSELoss, TwinsLoss])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from unittest import mock
 
 import pytest
 import torch
@@ -14,8 +13,7 @@ from st_contrastive.encoder import passes
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses import twins as twins_module
 from st_contrastive.losses.step import Step
-from st_contrastive.losses.twins import TwinVectors
-from st_contrastive.objectives import info_nce, twins_margin
+from st_contrastive.objectives import twins_margin
 from st_contrastive.objectives.contrast import pairwise_cos_sim
 from tests.cases import info_nce_in_a_loop
 
@@ -60,51 +58,6 @@ def vectors(loss, columns, labels=None):
     return loss.encode_views(fresh(columns), labels, pooling="cls")
 
 
-def cosine(a, b):
-    dot = sum(x * y for x, y in zip(a, b, strict=True))
-    return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
-
-
-@pytest.mark.parametrize("gathered", [False, True])
-@pytest.mark.parametrize("queue_batches", [0, 2])
-@pytest.mark.parametrize("margin_from", ["tokens", "embeddings"])
-def test_one_product_gives_what_each_objective_gives_by_itself(build, queue_batches, gathered, margin_from):
-    options = {"identical_weight": 0.5, "fraternal_weight": 2.0, "twins_weight": 3.0, "margin_from": margin_from}
-    loss = TwinsLoss(build(), temperature=0.1, queue_batches=queue_batches, forgetting_rate=0.3, **options).double()
-    for rows in (3, 2) if queue_batches else ():
-        loss.queue.enqueue(torch.randn(rows, 32))
-    vectors = [torch.randn(4, 32, dtype=torch.float64).requires_grad_(number < 3) for number in range(6)]
-    if margin_from == "tokens":
-        vectors[4] = None
-    h, identical, fraternal, x, x_identical, x_fraternal = vectors
-    others = torch.randn(2, 32, dtype=torch.float64)
-    # The second of two processes, the first with two rows.
-    step, rank_weight = Step(loss.model, row_counts=(2, 4) if gathered else ()), 4 * 2 / 6 if gathered else 1.0
-    with (
-        mock.patch("st_contrastive.distributed.rank", return_value=1),
-        mock.patch("st_contrastive.distributed.gather_rows", lambda vectors, counts: torch.cat([others, vectors])),
-    ):
-        terms = loss._contrast(step, TwinVectors(*vectors))
-    past, weights = loss.queue.keys_and_weights() if queue_batches else (None, None)
-    assert past is None or weights.tolist() == pytest.approx([0.7] * 2 + [0.4] * 3)
-    place = {"temperature": 0.1, "offset": 2 if gathered else 0}
-    twins, frat = (torch.cat([others, part]) if gathered else part for part in (identical, fraternal))
-    pairs = (h, identical), (h, fraternal), (x, x if x_identical is None else x_identical), (x, x_fraternal)
-    expected = {
-        "identical": 0.5 * info_nce(h, twins, negatives=past, negative_weights=weights, **place),
-        "fraternal": 2 * info_nce(h, frat, **place),
-        "twins": 3 * twins_margin(*(pairwise_cos_sim(*pair) for pair in pairs)),
-    }
-    assert terms.keys() == expected.keys()
-    for name, value in expected.items():
-        assert terms[name].item() == pytest.approx(rank_weight * value.item(), rel=1e-12)
-        reached = [h, *([identical] if name != "fraternal" else []), *([fraternal] if name != "identical" else [])]
-        found, wanted = (torch.autograd.grad(t, reached, retain_graph=True) for t in (terms[name], rank_weight * value))
-        for one, other in zip(found, wanted, strict=True):
-            assert other.abs().sum() > 1e-6
-            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-13)
-
-
 def test_margin_of_tokens_by_hand(build):
     """All tokens have the embedding e1, one has e2: y is e1, and the fused mean (2 + 0.8, 0.2) / 3."""
     model = build(dropout=False)
@@ -114,82 +67,39 @@ def test_margin_of_tokens_by_hand(build):
         matrix[:, 0] = 1
         matrix[model.tokenizer.convert_tokens_to_ids("river")] = torch.eye(32)[1]
     loss = TwinsLoss(model, queue_batches=0, fusion_rate=0.8, identical_weight=0).double()
-    columns = [model.preprocess(["cat"]), model.preprocess(["river"])]
-    several = [model.preprocess(["cat", "river"]), model.preprocess(["river", "cat"])]
-    loss(fresh(several))  # one sentence is an epoch's last batch
-    margin = math.e - math.exp(2.8 / math.sqrt(2.8**2 + 0.2**2))
-    assert margin == pytest.approx(0.0069, abs=1e-4)
-    h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
-    expected = abs(math.e - math.exp(cosine(h, fraternal)) - margin)
-    assert loss(fresh(columns))["twins"].item() == pytest.approx(expected, rel=1e-9)
-    # The translation is one token longer, which the sentence has no token for: (3 - 0.2 + 1, 0.2) / 4 at full weight,
-    # (2.8 + 0.2, 0.2) / 4 at its share.
-    columns = [model.preprocess(["cat"]), model.preprocess(["river cat"])]
-    for unpaired, along in (("full", 3.8), ("weighted", 3.0)):
+    loss([model.preprocess(["cat", "river"]), model.preprocess(["river", "cat"])])  # one sentence is an epoch's last
+    # The second translation has a token more than the sentence, at full weight or at its share: (2 + 0.8 + 1, 0.2) / 4
+    # or (2 + 0.8 + 0.2, 0.2) / 4.
+    for translation, unpaired, along in (
+        ("river", "full", 2.8),
+        ("river cat", "full", 3.8),
+        ("river cat", "weighted", 3),
+    ):
         loss.unpaired_tokens = unpaired
-        loss(fresh(several))
+        columns = [model.preprocess(["cat"]), model.preprocess([translation])]
         margin = math.e - math.exp(along / math.hypot(along, 0.2))
-        h, _, fraternal = (view[0].tolist() for view in vectors(loss, columns))
-        expected = abs(math.e - math.exp(cosine(h, fraternal)) - margin)
+        h, _, fraternal = (view[0] for view in vectors(loss, columns))
+        expected = abs(math.e - math.exp(torch.cosine_similarity(h, fraternal, dim=0).item()) - margin)
         assert loss(fresh(columns))["twins"].item() == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize(("route", "unpaired"), [("columns", "full"), ("labels", "weighted")])
-def test_margin_of_tokens_is_that_of_a_loop(made, monkeypatch, route, unpaired):
-    """Position by position, number by number; dropout is on, and M knows nothing of it."""
-    loss, columns, labels = made(route, dropout=True, fusion_rate=0.7, unpaired_tokens=unpaired)
-    seen, contrast = [], loss._contrast
-    monkeypatch.setattr(loss, "_contrast", lambda step, views: seen.append(views) or contrast(step, views))
-    loss(fresh(columns), labels)
-    (views,) = seen
-    x, x_fraternal = views.anchor_input, views.fraternal_input
-    assert not torch.allclose(views.anchor, views.identical)
-    assert views.identical_input is None  # the anchor's tokens
-    assert not any(part.requires_grad for part in (x, x_fraternal))
-    lookup = loss.model.transformers_model.get_input_embeddings().weight.tolist()
-    translations, foreign_rows = columns[-1], lookup
-    if loss.fraternal is not None:
-        ids, mask = loss.fraternal.decode_labels(labels)
-        translations = {"input_ids": ids, "attention_mask": mask}
-        foreign_rows = loss.fraternal(torch.arange(len(loss.fraternal.weight))).tolist()
-    unpaired_count = 0
-    for row in range(4):
-        own, other = (
-            [i for i, m in zip(c["input_ids"][row].tolist(), c["attention_mask"][row].tolist(), strict=True) if m]
-            for c in (columns[0], translations)
-        )
-        sums, fused = [0.0] * 32, [0.0] * 32
-        longest = max(len(own), len(other))
-        for place in range(longest):
-            for k in range(32):
-                y = lookup[own[place]][k] if place < len(own) else 0.0
-                y_f = foreign_rows[other[place]][k] if place < len(other) else 0.0
-                paired = place < len(own) and place < len(other)
-                sums[k] += y
-                fused[k] += 0.7 * y + 0.3 * y_f if paired or unpaired == "weighted" else y + y_f
-            unpaired_count += not paired
-        assert x[row].tolist() == pytest.approx([value / len(own) for value in sums], rel=1e-9, abs=1e-12)
-        assert x_fraternal[row].tolist() == pytest.approx([value / longest for value in fused], rel=1e-6, abs=1e-8)
-    assert unpaired_count > 5
-
-
-@pytest.mark.parametrize(("route", "unpaired"), [("columns", "weighted"), ("labels", "full")])
-def test_the_ends_of_the_fusion_rate(made, route, unpaired):
-    """At 1 the fraternal twin is the identical one, at 0 the translation."""
-    loss, columns, labels = made(route, fusion_rate=1, unpaired_tokens=unpaired, train_pooling="mean")
-    _, identical, fraternal = loss.encode_views(fresh(columns), labels)
-    torch.testing.assert_close(fraternal, identical, rtol=1e-10, atol=1e-12)
-    terms = loss(fresh(columns), labels)
-    assert terms["fraternal"].item() == pytest.approx(terms["identical"].item(), rel=1e-9)
-    assert terms["twins"].item() == pytest.approx(0, abs=1e-9)
-    loss.fusion_rate = 0
-    _, _, fraternal = vectors(loss, columns, labels)
-    if route == "columns":
-        alone = loss.model(dict(columns[1]))
-    else:
-        ids, mask = loss.fraternal.decode_labels(labels)
-        alone = loss.model({"inputs_embeds": loss.fraternal(ids), "attention_mask": mask})
-    torch.testing.assert_close(fraternal, alone["token_embeddings"][:, 0], rtol=1e-10, atol=1e-12)
+def test_the_margin_under_dropout(made):
+    """The means of the tokens know nothing of it, and both pairs of vectors have the gradient of eq. 8."""
+    loss, columns, _ = made(dropout=True)
+    views = loss._encode(*map(TokenBatch.of, columns))
+    h, identical, fraternal, x, _, x_fraternal = views
+    assert not torch.allclose(h, identical)
+    lookup = loss.model.transformers_model.get_input_embeddings().weight
+    for row, mean in enumerate(x):
+        own = columns[0]["input_ids"][row, columns[0]["attention_mask"][row].bool()]
+        torch.testing.assert_close(mean, lookup[own].detach().mean(0))
+    pairs = (h, identical), (h, fraternal), (x, x), (x, x_fraternal)
+    expected = twins_margin(*(pairwise_cos_sim(*pair) for pair in pairs))
+    found = loss._contrast(Step(loss.model), views)["twins"]
+    gradients = (torch.autograd.grad(each, views[:3], retain_graph=True) for each in (found, expected))
+    for one, other in zip(*gradients, strict=True):
+        assert other.abs().sum() > 1e-6
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-13)
 
 
 def test_weights_scale_the_terms_and_their_gradients(made):
@@ -248,7 +158,9 @@ def test_what_no_term_needs_is_not_encoded(made, monkeypatch, recwarn, route, ze
 def test_one_column_is_the_ablation_without_translations(made):
     loss, columns, _ = made()
     with pytest.warns(UserWarning, match="given one column: without translations there is no fraternal twin"):
-        assert list(loss(columns[:1])) == ["identical"]
+        alone = loss(fresh(columns[:1]))
+    assert list(alone) == ["identical"]
+    torch.testing.assert_close(alone["identical"], loss(fresh(columns))["identical"])
     with pytest.raises(ValueError, match=r"takes 2 \(sentences and translations\) .* got 1\. One column serves the"):
         made(identical_weight=0)[0](columns[:1])
 
@@ -258,7 +170,7 @@ def test_one_column_is_the_ablation_without_translations(made):
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("mini_batch_size", [None, 2])
-def test_frozen_embeddings_stay_as_they_are(made, count, mini_batch_size):
+def test_this_loss_alone_freezes_the_embeddings(made, count, mini_batch_size):
     loss, columns, _ = made(dropout=True, mini_batch_size=mini_batch_size)
     encoder = loss.model.transformers_model
     before = {name: parameter.detach().clone() for name, parameter in encoder.named_parameters()}
@@ -269,27 +181,11 @@ def test_frozen_embeddings_stay_as_they_are(made, count, mini_batch_size):
     for name, changed in (("word_embeddings", False), ("position_embeddings", True), ("LayerNorm", True)):
         name = f"embeddings.{name}.weight"
         assert torch.equal(encoder.get_parameter(name), before[name]) != changed, name
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_only_the_loss_that_freezes_leaves_the_embeddings_out(made, count):
-    loss, columns, _ = made()
-    matrix = loss.model.transformers_model.get_input_embeddings().weight
-    loss(fresh(columns[:count])).backward()
-    assert matrix.grad is None
-    assert matrix.requires_grad
+    matrix = encoder.get_input_embeddings().weight
     for other in (SimCSELoss(loss.model), TwinsLoss(loss.model, freeze_embeddings=False)):
+        matrix.grad = None
         other(fresh(columns[:count])).backward()
         assert matrix.grad.abs().sum() > 0
-        matrix.grad = None
-
-
-def test_an_encoder_that_takes_no_embeddings_is_refused(build, monkeypatch):
-    model = build()
-    monkeypatch.setattr(model.transformers_model, "forward", lambda input_ids, attention_mask: None)
-    with pytest.raises(ValueError, match="BertModel can't be fed with embeddings"):
-        TwinsLoss(model)
-    TwinsLoss(model, fraternal_weight=0, twins_weight=0)
 
 
 # Prompts.
