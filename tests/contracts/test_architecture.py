@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "inputs": "_arguments _checks _files",
     "training": "losses components encoder distributed _arguments _checks _files",
     "evaluation": "inputs objectives _arguments _checks _files _random",
-    "recipes": "__version__ methods settings inputs augmentations components evaluation training _arguments _checks _files",
+    "recipes": "__version__ methods settings inputs augmentations components evaluation training _arguments _checks "
+    "_files",
     "cli": "__version__ encoder inputs evaluation recipes methods settings _checks _files",
 }
 SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")
