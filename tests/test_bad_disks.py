@@ -11,11 +11,8 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModel, AutoTokenizer
 
-from st_contrastive import TwinsLoss, text_dataset
 from st_contrastive.components import AuxiliaryMLM, load_auxiliary, save_auxiliary
 from st_contrastive.inputs import load_sentences
-from st_contrastive.training import ContrastiveTrainer, load_loss_state, save_loss_state
-from tests.cases import arguments_of
 
 resource = pytest.importorskip("resource", reason="a system that limits the size of files")
 
@@ -62,29 +59,3 @@ def test_a_full_disk_under_the_cache_of_the_corpus(tmp_path):
     with room(10_000), pytest.raises(OSError, match=r"^The cache .* can't be written.*too large.*HF_DATASETS_CACHE"):
         load_sentences(path)
     assert len(load_sentences(path)) == 5000
-
-
-def test_a_full_disk_under_a_loss_state(build, sentences, tmp_path):
-    model = build()
-    loss = TwinsLoss(model)
-    save_loss_state(loss, tmp_path)
-    before = everything(tmp_path)
-    loss([model.preprocess(sentences)])
-    with room(500), pytest.raises((OSError, SafetensorError), match="File too large"):
-        save_loss_state(loss, tmp_path)
-    assert everything(tmp_path) == before
-    load_loss_state(TwinsLoss(model), tmp_path)
-
-
-def test_a_run_goes_on_from_the_checkpoint_before_the_disk_was_full(build, sentences, tmp_path):
-    def trainer(steps):
-        model = build()
-        arguments = arguments_of(tmp_path / "run", max_steps=steps, save_steps=1)
-        return ContrastiveTrainer(model, arguments, text_dataset(sentences), loss=TwinsLoss(model))
-
-    trainer(1).train()
-    with room(10_000), pytest.raises(Exception, match=r"(?i)too large|write"):
-        trainer(2).train(resume_from_checkpoint=True)
-    resumed = trainer(2)
-    assert resumed.train(resume_from_checkpoint=True).global_step == 2
-    assert len(resumed.loss.queue) == 8

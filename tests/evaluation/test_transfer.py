@@ -107,20 +107,6 @@ def test_tasks_come_in_the_papers_order(tmp_path):
     assert list(read_transfer(tmp_path)) == ["mr", "cr", "trec", "zzz"]
 
 
-def test_classes_of_fewer_rows_than_folds(tmp_path):
-    """scikit-learn says it: as a warning and, where a fold has one class alone, as an error."""
-    rows = [{"text": "aab", "label": 0}] * 9 + [{"text": "bba", "label": 1}]
-    write(tmp_path / "mr" / "all.jsonl", rows)
-    with (
-        pytest.warns(UserWarning, match="least populated class"),
-        pytest.raises(ValueError, match="at least 2 classes"),
-    ):
-        evaluate_transfer(Letters(), tmp_path, folds=3, jobs=1)
-    write(tmp_path / "mr" / "all.jsonl", rows + [{"text": "cca", "label": 2}] * 9)
-    with pytest.warns(UserWarning, match="least populated class"):
-        assert evaluate_transfer(Letters(), tmp_path, folds=3, jobs=1).value("mr", "test") >= 18 / 19 - 0.05
-
-
 def test_vectors_that_are_not_finite_have_no_accuracy(tmp_path):
     write(tmp_path / "mr" / "all.jsonl", texts(12, 0))
     report = evaluate_transfer(Constant(math.nan), tmp_path, folds=2, jobs=1)

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from datasets import Dataset
 
 from st_contrastive import recipes
 from st_contrastive.cli import main
@@ -187,12 +186,3 @@ def test_a_refused_run_leaves_no_file(checkpoint, tmp_path):
         assert not (tmp_path / "out" / "run.yaml").exists()
     recipes.run(RECIPE, **given, max_steps=1, per_device_train_batch_size=4)
     assert (tmp_path / "out" / "run.yaml").is_file()
-
-
-def test_the_recipe_is_a_setting(checkpoint, tmp_path):
-    given = {"data": Dataset.from_dict({"text": SENTENCES}), "model": str(checkpoint("bert")), "max_steps": 1}
-    recipes.run("own-text", output_dir=tmp_path / "out", mix=None, per_device_train_batch_size=4, max_length=8, **given)
-    recorded = recipes.parse((tmp_path / "out" / "run.yaml").read_text(encoding="utf-8"))
-    assert recorded["recipe"] == "own-text"
-    assert recorded["mix"] is None  # which the recipe has
-    assert "loss" not in recorded

@@ -414,6 +414,7 @@ def test_run_yaml_holds_the_settings_of_both_stages(checkpoint, tmp_path):
     assert not any(word in text for word in ("secret", *SENTENCES) for text in texts)
     settings = recipes.parse(texts[0])
     assert settings["dev"] is None  # the recipe has one
+    assert "loss" not in settings  # which the recipe says
     torch.rand(9)  # which changes nothing
     recipes.run(settings.pop("recipe"), **{**settings, "data": SENTENCES, "output_dir": tmp_path / "again"})
     assert equal(weights(tmp_path / "out"), weights(tmp_path / "again"))

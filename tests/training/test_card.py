@@ -27,15 +27,11 @@ def saved(build, arguments, sentences, tmp_path):
     return save
 
 
-def test_the_card_quotes_no_text(saved, sentences):
-    card = (saved() / "README.md").read_text(encoding="utf-8")
-    assert "SimCSELoss" in card
-    assert not any(sentence in card for sentence in sentences)
-
-
-def test_the_card_names_the_package(saved):
+def test_the_card_names_the_package_and_quotes_no_text(saved, sentences):
     folder = saved("| setting | value |\n|---|---|\n| recipe | own-text |")
     card = ModelCard.load(folder / "README.md")
+    assert "SimCSELoss" in card.text
+    assert not any(sentence in card.text for sentence in sentences)
     assert card.data.library_name == "sentence-transformers"
     assert "st-contrastive" in card.data.tags
     paragraphs = card.text.split("\n\n")

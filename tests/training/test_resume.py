@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -28,10 +27,6 @@ def finished(trainer, tmp_path):
     return str(tmp_path / "finished")
 
 
-def logs_of(trainer):
-    return [log for log in trainer.state.log_history if "train_runtime" not in log]
-
-
 @pytest.mark.parametrize("method", crossed(TRAINED_CASES, quick=("twins", "infocse").__contains__))
 def test_a_resumed_run_equals_an_uninterrupted_one(trainer, method):
     """Weights, and what the loss owns."""
@@ -47,7 +42,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(trainer, method):
     resumed = trainer(method, logging_steps=3)
     metrics = resumed.train(resume_from_checkpoint=True).metrics
     assert_equal(end, state_of(resumed.loss))
-    assert [log["step"] for log in logs_of(resumed)] == [3, 6]
+    assert [log["step"] for log in resumed.state.log_history if "loss" in log] == [3, 6]
     assert metrics["train_loss"] > 0
 
 
@@ -146,13 +141,6 @@ def test_other_prompts_of_the_model_are_refused(finished, trainer):
         run.train(resume_from_checkpoint=True)
 
 
-def test_what_a_resumed_run_may_change(finished, trainer):
-    run = trainer("simcse", output_dir=finished, max_steps=9, logging_steps=3, save_steps=8, num_train_epochs=1)
-    assert run.train(resume_from_checkpoint=True).global_step == 9
-    assert [log["step"] for log in logs_of(run)] == [1, 2, 3, 4, 5, 6, 9]
-    assert {entry.name for entry in Path(finished).glob("checkpoint-*")} >= {"checkpoint-6", "checkpoint-8"}
-
-
 def test_other_data_and_another_model_are_refused(finished, made, arguments, build):
     loss, data = made("simcse")
 
@@ -175,21 +163,6 @@ def test_other_data_and_another_model_are_refused(finished, made, arguments, bui
     with pytest.raises(ValueError, match="model has other weights than the run began with"):
         resume(build("roberta"))
     resume(SentenceTransformer(f"{finished}/checkpoint-4", device="cpu"))  # the checkpoint's own
-
-
-def test_other_rows_in_the_middle_are_refused(build, arguments, sentences):
-    texts = [" and ".join(parts) for parts in product(sentences, repeat=3)]
-
-    def run(texts, resume=None, **options):
-        loss = SimCSELoss(build())
-        options = arguments(save_steps=1, **options)
-        ContrastiveTrainer(loss.model, options, stc.text_dataset(texts), loss=loss).train(resume)
-
-    run(texts, max_steps=1)
-    changed = [*texts[:500], *texts[529:499:-1], *texts[530:]]
-    with pytest.raises(ValueError, match=r"train_dataset is '1000 rows .*, and was '1000 rows"):
-        run(changed, True, max_steps=2)
-    run(texts, True, max_steps=2)
 
 
 @pytest.mark.parametrize("row", [0, 20, 39])
