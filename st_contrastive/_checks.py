@@ -22,16 +22,12 @@ def require_texts(name: str, values: Iterable[str], start: int = 0) -> Iterator[
         TypeError: ``values`` is a string, a table or a set, or one of them is not a string.
         ValueError: there are none, or one holds half of a surrogate pair.
     """
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+    # Tables iterate over the names of their columns, and sets in no fixed order.
+    is_table = hasattr(values, "columns") or hasattr(values, "column_names")
+    if is_table or isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
         raise TypeError(
-            f"{name} must be a sequence of strings, one per sentence, got {type(values).__name__}. "
-            "st_contrastive.inputs.load_sentences(path) reads a file."
-        )
-    # These iterate over column names, or in no fixed order.
-    if isinstance(values, (Mapping, Set)) or hasattr(values, "columns") or hasattr(values, "column_names"):
-        raise TypeError(
-            f"{name} is a {type(values).__name__}: give a sequence of strings, such as the column {name}['sentence'] "
-            f"of a table or, of a DatasetDict, {name}['train']."
+            f"{name} must be a sequence of strings, one per sentence, got {type(values).__name__}. Of a table, give "
+            f"the column, such as {name}['sentence']; st_contrastive.inputs.load_sentences(path) reads a file."
         )
     return _checked_texts(name, values, start)
 

@@ -46,16 +46,13 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
 def text_module(model: nn.Module) -> Transformer:
     """The Transformer module that the model starts with, which must give token embeddings."""
     first = unwrap(model)[0]
-    if not isinstance(first, Transformer):
+    task = getattr(first, "transformer_task", "none")
+    # "fill-mask" gives logits under the name of token embeddings.
+    if not isinstance(first, Transformer) or task != "feature-extraction":
         raise TypeError(
-            f"model must start with a Transformer module of sentence-transformers, which has dropout and token "
-            f"embeddings; it starts with {type(first).__name__}."
-        )
-    if first.transformer_task != "feature-extraction":  # "fill-mask" gives logits under the name of token embeddings
-        raise TypeError(
-            f"model starts with a Transformer module for the task {first.transformer_task!r}, which gives "
-            f"{first.module_output_name!r} of another kind than an encoder's states. Load it with "
-            "transformer_task='feature-extraction' and put a Pooling behind it."
+            "model must start with sentence-transformers' Transformer(name, transformer_task='feature-extraction'), "
+            "which has dropout and token embeddings, and a Pooling behind it; it starts with "
+            f"{type(first).__name__} for the task {task!r}."
         )
     return cast(Transformer, first)
 

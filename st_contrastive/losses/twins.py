@@ -289,13 +289,16 @@ class TwinsLoss(TextLoss):
 
     def _translations(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> TokenBatch | None:
         """The translations, from the labels or the second column; None where there are none."""
+        prompts = {str(column.batch_info.get("prompt_length")) for column in batches}
         if self.fraternal is not None:
-            if "prompt_length" in batches[0].batch_info:
-                raise ValueError(
-                    "The sentences have a prompt and the translations in the labels have none, so that their tokens "
-                    'would not be fused at the same positions. Train without it, by prompts="", or give (sentence, '
-                    "translation) columns and no fraternal."
-                )
+            prompts.add("None")  # in the labels
+        if len(prompts) > 1:
+            raise ValueError(
+                "The prompts of the sentences and of the translations differ in length, so that their tokens would not "
+                'be fused at the same positions. Give both columns one prompt, or none, by prompts="". Translations in '
+                "the labels, for a fraternal embedding, have none."
+            )
+        if self.fraternal is not None:
             limit = self.max_length or unwrap(self.model).max_seq_length
             ids, mask = self.fraternal.decode_labels(labels, limit)
             return TokenBatch({"input_ids": ids, "attention_mask": mask})
@@ -307,11 +310,6 @@ class TwinsLoss(TextLoss):
         if len(batches) == 1:
             return None
         sentence, translation = batches
-        if len({str(column.batch_info.get("prompt_length")) for column in batches}) > 1:
-            raise ValueError(
-                "The prompts of the two columns differ in length, so that the tokens of a sentence and its translation "
-                "would not be fused at the same positions. Give both columns one prompt, or none."
-            )
         if step.is_first:
             self._warn_if_equal(sentence, translation)
         return translation

@@ -110,7 +110,7 @@ def test_a_prompt_would_shift_the_sentences_against_the_translations(build, germ
     loss = TwinsLoss(model, fraternal=fraternal)
     labels = batch(twins_dataset(sentences[:2], ["a b c", "d e f"], fraternal=fraternal))
     assert loss([model.preprocess(sentences[:2])], labels)
-    with pytest.raises(ValueError, match="have a prompt and the translations in the labels have none"):
+    with pytest.raises(ValueError, match="prompts of the sentences and of the translations differ in length"):
         loss([model.preprocess(sentences[:2], prompt="the red ")], labels)
 
 

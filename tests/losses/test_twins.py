@@ -209,7 +209,7 @@ def test_what_is_trained_leaves_the_prompt_out_as_the_model_does(
         found.append(loss(fresh(columns)))
     for name, term in found[0].items():
         torch.testing.assert_close(term, found[1][name], rtol=1e-9, atol=1e-12, msg=name)
-    with pytest.raises(ValueError, match="prompts of the two columns differ in length"):
+    with pytest.raises(ValueError, match="prompts of the sentences and of the translations differ in length"):
         loss([columns[0], model.preprocess(sentences[::-1])])
 
 
