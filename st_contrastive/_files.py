@@ -36,8 +36,8 @@ def checkpoint_name(name: str | os.PathLike[str], what: str) -> str:
 def require_model_files(name: str | os.PathLike[str]) -> None:
     """Refuse a local model that is no folder, or in whose files' place stands something else, by a ValueError."""
     path = Path(name)
-    if path.is_file():
-        raise ValueError(f"{path} is a file. Name the folder of a model; if the file is an archive, unpack it first.")
+    if not path.is_dir() and (is_path(name) or path.exists()):
+        raise ValueError(f"{path} is no folder. Name that of a model; if it is an archive, unpack it first.")
     for file in (*path.glob("*.json"), *path.glob("*.safetensors"), *path.glob("*.txt"), *path.glob("*/config.json")):
         if file.stat().st_size < 2**20:  # what stands in a model's place is small, and real weights may begin anyhow
             require_plain_file(file)

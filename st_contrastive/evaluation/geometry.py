@@ -49,23 +49,21 @@ def evaluate_geometry(
     name: str = "model",
     task: str = "stsb",
     split: str = "dev",
-    above_score: float | None = None,
+    min_score: float | None = None,
     batch_size: int = 64,
 ) -> Report:
     """Alignment of the pairs that mean the same, and uniformity of all sentences, as SimCSE measures them.
 
     Args:
         pairs: the set; SimCSE uses the STS Benchmark's dev split.
-        above_score: pairs with a higher gold score mean the same; by default four fifths of the highest, which is
+        min_score: lowest score of a pair that means the same; by default what is above four fifths of the highest,
             SimCSE's 4 of 5.
 
     Raises:
-        ValueError: no pair has a higher score.
+        ValueError: no pair has that score.
     """
-    threshold = 0.8 * max(pairs.scores) if above_score is None else above_score
-    same = [row for row, score in enumerate(pairs.scores) if score > threshold + 1e-6]  # 0.8 in float32 is above 0.8
-    if not same:
-        raise ValueError(f"No pair has a gold score above above_score={threshold}: lower it.")
+    above = 0.8 * max(pairs.scores) + 1e-6  # 0.8 in float32 is above 0.8
+    least, same = pairs.positives(above if min_score is None else min_score)
     sentences = list(dict.fromkeys((*pairs.first, *pairs.second)))
     array = encoded(model, sentences, batch_size=batch_size)
     vectors, rows = torch.from_numpy(array.astype(np.float64)), {text: row for row, text in enumerate(sentences)}
@@ -74,5 +72,5 @@ def evaluate_geometry(
         Score(task, split, "alignment", float(alignment(first, second)), len(same)),
         Score(task, split, "uniformity", float(uniformity(vectors)), len(sentences)),
     )
-    settings = {"suite": "geometry", "above_score": threshold}
+    settings = {"suite": "geometry", "min_score": least}
     return Report(name, scores, settings, collapse_notes(f"{task} {split}", array))

@@ -58,13 +58,14 @@ def evaluate_information(
         ValueError: no pair has the score, there are fewer translations than such pairs, or only one of ``loss`` and
             ``translated`` is given.
     """
-    if (loss is None) != (translated is None):
-        raise ValueError("loss makes the fraternal twins from translated: give both, or neither.")
     least, same = pairs.positives(min_score)
     first, second = ([side[row] for row in same] for side in (pairs.first, pairs.second))
     columns = [first] if translated is None else [list(side[: len(same)]) for side in translated]
-    if min(map(len, columns)) < len(same):
-        raise ValueError(f"translated holds fewer sentences than the task has pairs, {len(same):,}.")
+    if min(map(len, columns)) < len(same) or (loss is None) != (translated is None):
+        raise ValueError(
+            f"translated must hold as many sentences and translations as the task has pairs, {len(same):,}, and loss "
+            "makes fraternal twins of them: give both, or neither."
+        )
     vectors = encoded(model, [*first, *second], batch_size=batch_size)
     own = torch.from_numpy(vectors)
     views = {"task-information": (own[: len(same)], own[len(same) :])}

@@ -59,13 +59,14 @@ def read_transfer(folder: str | Path) -> dict[str, dict[str, TransferSplit]]:
 
 def _read(path: Path) -> TransferSplit:
     names = [name for name in ("text", "sentence1", "sentence2", "label") if name in read_table(path).column_names]
-    if names not in (["text", "label"], ["sentence1", "sentence2", "label"]):
-        raise ValueError(f"{path} must have the columns label, and text, or sentence1 and sentence2.")
     table = read_table(path, names)  # as text, whatever the cells look like
-    texts = tuple(tuple(require_texts(f"{path}: {name}", table[name][:])) for name in names[:-1])
-    labels = table["label"][:]
+    labels = table["label"][:] if names in (["text", "label"], ["sentence1", "sentence2", "label"]) else []
     if None in labels or len(set(labels)) < 2:
-        raise ValueError(f"{path}: label must hold two classes or more, and one for each row.")
+        raise ValueError(
+            f"{path} must have the columns text, or sentence1 and sentence2, and label, which holds two classes or "
+            "more, and one for each row."
+        )
+    texts = tuple(tuple(require_texts(f"{path}: {name}", table[name][:])) for name in names[:-1])
     return TransferSplit(texts, tuple(map(str, labels)))
 
 

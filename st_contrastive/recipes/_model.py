@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import first_line, warn
-from st_contrastive._files import is_path, require_model_files
+from st_contrastive._files import require_model_files
 from st_contrastive.methods import METHODS, Method, PoolingName
 
 
@@ -35,8 +35,6 @@ def load_model(
         card.model_name = f"{Path(name).name} trained with {method.title}"
     dtype = "auto" if method is None else torch.float32
     try:
-        if is_path(folder) and not Path(folder).exists():
-            raise OSError("there is no such folder.")
         require_model_files(folder)
         model = SentenceTransformer(
             folder,

@@ -36,11 +36,11 @@ def test_any_scale_of_the_scores(scale):
     scaled = STSPairs(PAIRS.first, PAIRS.second, tuple(float(np.float32(score * scale)) for score in PAIRS.scores))
     report = evaluate_geometry(Letters(), scaled)
     assert report.scores == evaluate_geometry(Letters(), PAIRS).scores
-    assert report.settings["above_score"] == pytest.approx(4 * scale)
+    assert report.settings["min_score"] == pytest.approx(4 * scale, abs=1e-5)
 
 
 def test_what_can_not_be_measured():
-    with pytest.raises(ValueError, match="above_score=5"):
-        evaluate_geometry(Letters(), PAIRS, above_score=5)
+    with pytest.raises(ValueError, match="min_score=6"):
+        evaluate_geometry(Letters(), PAIRS, min_score=6)
     for value in (math.nan, 1.0):
         assert len(evaluate_geometry(Constant(value), PAIRS).notes) == 1
