@@ -206,7 +206,7 @@ def augmentation(text: str) -> Callable[[str, random.Random], str]:
     name, equals, value = str(text).partition("=")
     try:
         return _CLASSES[name](*([float(value)] if equals else []))
-    except KeyError:
-        raise ValueError(f"augment must be one of {', '.join(_CLASSES)}, or NAME=RATE; got {text!r}.") from None
     except (LookupError, ValueError) as error:
-        raise ValueError(f"augment={text!r}: {error}") from error
+        known = f"augment={text!r}: {error}"
+        unknown = f"augment must be one of {', '.join(_CLASSES)}, or NAME=RATE; got {text!r}."
+        raise ValueError(known if name in _CLASSES else unknown) from error

@@ -22,10 +22,8 @@ def user_error(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
     """Raise exceptions of these kinds as a UserError: the prefix and the first line of the message."""
     try:
         yield
-    except UserError:
-        raise
     except kinds as error:
-        raise UserError(prefix + first_line(error)) from error
+        raise UserError(("" if isinstance(error, UserError) else prefix) + first_line(error)) from error
 
 
 def as_options(message: str) -> str:
@@ -65,11 +63,7 @@ whole, several = _whole(1), _whole(2)
 
 
 def name(text: str) -> str:
-    """A name or path; refused are an empty one, as of an unset shell variable, and one that can't be printed."""
+    """A name or path, which is not empty, as that of an unset shell variable."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the name is empty")
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # the bytes of a file's name, in another encoding
-        raise argparse.ArgumentTypeError(f"{text!a} is not UTF-8: rename the file") from None
     return text

@@ -111,11 +111,10 @@ class ReplacedTokenDetector(nn.Module):
 
 def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     model, vocabulary = load_masked_lm(name, "generator"), load_tokenizer(name, "generator")
-    if fingerprint(vocabulary) != fingerprint(tokenizer):
+    if model is None or fingerprint(vocabulary) != fingerprint(tokenizer):
         raise ValueError(
-            f"generator {name} has a different tokenizer ({type(vocabulary).__name__}, {len(vocabulary)} tokens) from "
-            f"the model's ({type(tokenizer).__name__}, {len(tokenizer)}): take one with the model's vocabulary."
+            f"generator {name} must be a checkpoint with a masked-LM head and the model's tokenizer "
+            f"({type(tokenizer).__name__}, {len(tokenizer)} tokens); it has {'no' if model is None else 'a'} head and "
+            f"{type(vocabulary).__name__} with {len(vocabulary)} tokens."
         )
-    if model is None:
-        raise ValueError(f"generator {name} holds no masked-LM head: name a checkpoint that was trained with one.")
     return model

@@ -70,11 +70,8 @@ def get_tokenizer(model: nn.Module) -> PreTrainedTokenizerBase:
 
 def embedding_width(model: nn.Module) -> int:
     """Width of the sentence embeddings in training, where ``truncate_dim`` does not cut them."""
-    for module in reversed(list(unwrap(model))):
-        width = getattr(module, "get_embedding_dimension", None)
-        if callable(width):
-            return int(width())
-    raise ValueError("model does not tell its embedding dimension; end it with a Pooling or Dense module.")
+    widths = (getattr(module, "get_embedding_dimension", None) for module in reversed(list(unwrap(model))))
+    return next(int(width()) for width in widths if callable(width))  # the first module has one
 
 
 def token_width(model: nn.Module) -> int:

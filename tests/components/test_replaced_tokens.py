@@ -69,8 +69,8 @@ def test_the_discriminator_reads_the_edited_text_and_the_vector(checkpoint, sent
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        (None, "roberta-mlm", "a different tokenizer"),
-        (None, "bert", "no masked-LM head"),
+        (None, "roberta-mlm", "the model's tokenizer"),
+        (None, "bert", "it has no head"),
         (AutoModelForMaskedLM, "roberta-mlm", "must be a masked-LM model"),
         (AutoModel, "bert", "must be a masked-LM model"),
     ],
