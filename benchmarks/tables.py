@@ -182,18 +182,18 @@ def judge() -> str:
 
 
 def whole_runs() -> str:
-    """Runs from MiniLM by their change in judged search, and what the test on the corpus said of each."""
+    """Runs from MiniLM by their change in judged search, the mean of seeds, and what the test on the corpus said."""
     runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
-    runs = runs[runs["decision"].notna()].sort_values(["row", "corpus", "seed"])
-    runs = pd.concat([runs[runs["row"] == "own-text"], runs[runs["row"] != "own-text"]])
+    runs = runs[runs["decision"].notna() & (runs["encoder"] == "all-MiniLM-L6-v2")]
     table = []
-    for _, run in runs.iterrows():
-        cells = []
+    for (_, row, corpus), part in runs.groupby([runs["row"] != "own-text", "row", "corpus"]):
+        cells = [row, corpus]
         for scored in ("", " with bm25"):
-            cells.append(f"{run[f'trained{scored}'] - run[f'start{scored}']:+.1f}")
-            if pd.notna(half := run.get(f"trained{scored} interval")):
+            mean = (part[f"trained{scored}"] - part[f"start{scored}"]).mean()
+            cells.append(f"{round(mean, 1) + 0.0:+.1f}")  # no -0.0
+            if pd.notna(half := part[f"trained{scored} interval"].mean()):
                 cells[-1] += f" ± {half:.1f}"
-        table.append([run["row"], run["corpus"], *cells, run["decision"]])
+        table.append([*cells, ", ".join(part["decision"].unique())])
     return markdown(["training", "corpus", "alone", "with BM25", "the test says"], table)
 
 
