@@ -182,9 +182,10 @@ def judge() -> str:
 
 
 def whole_runs() -> str:
-    """Runs from MiniLM by their change in judged search, the mean of seeds, and what the test on the corpus said."""
+    """Runs by their change in judged search, the mean of seeds, and what the test on the corpus said of them."""
     runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
-    runs = runs[runs["decision"].notna() & (runs["encoder"] == "all-MiniLM-L6-v2")]
+    runs = runs[runs["decision"].notna()]
+    runs["corpus"] += runs["encoder"].map(lambda name: "" if ENCODERS[name] == "MiniLM" else f", {ENCODERS[name]}")
     table = []
     for (_, row, corpus), part in runs.groupby([runs["row"] != "own-text", "row", "corpus"]):
         cells = [row, corpus]
@@ -220,7 +221,8 @@ def figures() -> set[str]:
         found |= interval(part["gain"], 0.0)
     judged = runs[runs["decision"].notna()]
     with_bm25 = judged["trained with bm25"] - judged["start with bm25"]
-    found |= {f"{abs(gain):.1f}" for gain in (*judged["gain"], *with_bm25)}
+    halves = judged[["trained interval", "trained with bm25 interval"]].to_numpy().ravel()
+    found |= {f"{abs(value):.1f}" for value in (*judged["gain"], *with_bm25, *halves)}
     found |= {f"{value:.1f}" for value in untrained_runs()[["gain", "bm25 interval"]].to_numpy().ravel()}
     return found | set(re.findall(r"\d+\.\d+", trained_encoder().message))
 
