@@ -26,8 +26,8 @@ def require_texts(name: str, values: Iterable[str], start: int = 0) -> Iterator[
     is_table = hasattr(values, "columns") or hasattr(values, "column_names")
     if is_table or isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
         raise TypeError(
-            f"{name} must be a sequence of strings, one per sentence, got {type(values).__name__}. Of a table, give "
-            f"the column, such as {name}['sentence']; st_contrastive.inputs.load_sentences(path) reads a file."
+            f"{name} must be a sequence of strings, one per sentence, got {type(values).__name__}. Give the column "
+            f"{name}['sentence'] of a table, {name}['train'] of a DatasetDict; load_sentences(path) reads a file."
         )
     return _checked_texts(name, values, start)
 
