@@ -21,7 +21,9 @@ print(next((row for row in dataset if row["sentence"] != row["constructed"]), "N
 args = SentenceTransformerTrainingArguments(
     f"{output}-run", num_train_epochs=1, per_device_train_batch_size=64, learning_rate=3e-5, report_to="none"
 )
-trainer = ContrastiveTrainer(model, args, dataset, loss=ConIsILoss(model, strategy="given"))
+# 0.8 is for a language model's [CLS] vector; encoders with mean pooling end worse with it.
+loss = ConIsILoss(model, strategy="given", interaction_weight=0.1)
+trainer = ContrastiveTrainer(model, args, dataset, loss=loss)
 trainer.train()
 model.save_pretrained(output)
 print(f"{output}: trained for {trainer.state.global_step} steps")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -68,6 +69,16 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
     """Replace each tensor by rank 0's, of the same shape."""
     for tensor in tensors if world_size() > 1 else ():
         dist.broadcast(tensor.data, src=0)
+
+
+def shut_down() -> None:
+    """End the process group, where there is one, and its threads.
+
+    A Trainer's reference cycles keep the threads alive, and a process that exits with them aborts now and then.
+    """
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+        gc.collect()
 
 
 class _Averaged(torch.autograd.Function):

@@ -115,6 +115,14 @@ def _chosen(given: Mapping[str, Any]) -> Recipe:
 
 def run(args: argparse.Namespace) -> int:
     """Train. 1 if the run collapsed: no model is saved then."""
+    from st_contrastive.distributed import shut_down
+
+    code = _train(args)
+    shut_down()  # when nothing refers to the Trainer
+    return code
+
+
+def _train(args: argparse.Namespace) -> int:
     from st_contrastive import recipes
     from st_contrastive.cli._progress import Progress
 

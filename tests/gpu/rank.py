@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
+from st_contrastive.distributed import shut_down
 from st_contrastive.training import ContrastiveTrainer
 from tests.cases import SENTENCES, method_of, switch_off_dropout
 from tests.gpu.cases import moved
@@ -108,7 +109,7 @@ def main(bert, folder):
     check_gradients(bert, device, CASES, lambda: dist.init_process_group(backend))
     check_training(bert, device, Path(folder))
     _say(f"all done with {backend}")
-    dist.destroy_process_group()
+    shut_down()
 
 
 if __name__ == "__main__":

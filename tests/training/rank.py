@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 
 import st_contrastive as stc
 from st_contrastive.components import ReplacedTokenDetector, TokenCorruption
+from st_contrastive.distributed import shut_down
 from st_contrastive.encoder.token_batch import CorruptedTokens
 from st_contrastive.training import ContrastiveTrainer, load_loss_state
 from tests.cases import SENTENCES, arguments_of, every_method, method_of, switch_off_dropout
@@ -282,6 +283,7 @@ def main() -> None:
     else:
         check_resumed_alone(bert, Path(folder))
     say("all done")
+    shut_down()
 
 
 if __name__ == "__main__":
