@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from st_contrastive._arguments import TextLength, checked
+from st_contrastive._arguments import Count, checked
 from st_contrastive.components.pretrained import fingerprint, load_embeddings, load_tokenizer
 from st_contrastive.components.shared_tokens import Alignment, fit_affine, shared_tokens
 from st_contrastive.encoder.checks import require_vocabulary
@@ -69,7 +69,7 @@ class FraternalEmbedding(nn.Module):
         model: nn.Module,
         *,
         align: Literal["shared_tokens", "none"] = "shared_tokens",
-        max_length: TextLength | None = None,
+        max_length: Count | None = None,
     ) -> None:
         super().__init__()
         require_vocabulary(tokenizer, len(weight), "fraternal")
@@ -77,6 +77,12 @@ class FraternalEmbedding(nn.Module):
         self.tokenizer, self.align, self.width = tokenizer, align, embeddings.shape[1]
         self.max_length = min(unwrap(model).max_seq_length or _LONGEST, _LONGEST) if max_length is None else max_length
         self.fingerprint = fingerprint(tokenizer)
+        special = len(tokenizer("")["input_ids"])
+        if self.max_length <= special:
+            raise ValueError(
+                f"max_length, or model.max_seq_length without it, is {self.max_length}, which the translation's "
+                f"{special} special tokens fill: give {special + 1} or more."
+            )
         mask = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         self._trailing = len(list(takewhile(bool, reversed(mask))))  # special tokens behind a text
         frozen = weight.detach().to(embeddings.device, torch.float32).clone()

@@ -57,8 +57,7 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
         if run.languages is None:
             return inputs.load_translations(run.translations), evaluator
         return inputs.load_translations(run.translations, languages=run.languages), evaluator
-    if run.data is None:
-        raise ValueError("data is missing: name the training text.")
+    assert run.data is not None
     if run.dev == "corpus" and run.pairs == "first":
         warn(
             "pairs='first' trains on what dev='corpus' asks, a sentence against the rest of its document: that score "

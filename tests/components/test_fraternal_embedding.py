@@ -168,7 +168,7 @@ def test_bad_checkpoints_are_named(build, german, tmp_path):
         ((200, 8), {"align": "none"}, "encoder's width 32, got 8"),
         ((5, 8), {}, "take both from one checkpoint"),
         ((200, 8), {"align": "linear"}, "align must be"),
-        ((200, 8), {"max_length": 1}, "max_length"),
+        ((200, 8), {"max_length": 2}, "2 special tokens fill"),
     ],
 )
 def test_bad_arguments_are_named(build, shape, options, message):
