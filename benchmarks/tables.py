@@ -81,9 +81,17 @@ def language_model() -> str:
     return markdown(["loss", "seeds", "tests", "from SimCSE"], table)
 
 
+def own_text_runs() -> pd.DataFrame:
+    """What training brought to a corpus's search ("gain", "gain with bm25"), and what BM25 adds before training."""
+    runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
+    for scored in ("", " with bm25"):
+        runs[f"gain{scored}"] = runs[f"trained{scored}"] - runs[f"start{scored}"]
+    return runs.assign(bm25=runs["start with bm25"] - runs["start"])
+
+
 def own_text(corpora: list[str]) -> str:
     """What training on corpora brought to their search, as differences from untrained encoders in nDCG@10."""
-    runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
+    runs = own_text_runs()
     runs = runs[runs["corpus"].isin(corpora) & ~runs["row"].isin(JUDGED)]
     columns = [(corpus, encoder) for corpus in corpora for encoder in ENCODERS]
     several = len(corpora) > 1
@@ -150,24 +158,17 @@ def memory() -> str:
 
 def bm25() -> str:
     """What mixing the untrained MiniLM with BM25 brings."""
-    runs = untrained_runs()
+    runs = own_text_runs().dropna(subset="bm25 interval")
     table = [
         [
             run["corpus"],
             f"{run['queries']:,.0f}",
             f"{run['start']:.1f}",
-            f"{run['gain']:+.1f} ± {run['bm25 interval']:.1f}",
+            f"{run['bm25']:+.1f} ± {run['bm25 interval']:.1f}",
         ]
         for _, run in runs.iterrows()
     ]
     return markdown(["corpus", "queries", "alone", "with BM25"], table)
-
-
-def untrained_runs() -> pd.DataFrame:
-    """The untrained encoder's search, and what BM25 adds to it."""
-    runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
-    runs = runs[runs["row"] == "untrained"]
-    return runs.assign(gain=runs["start with bm25"] - runs["start"])
 
 
 def judge() -> str:
@@ -183,15 +184,13 @@ def judge() -> str:
 
 def whole_runs() -> str:
     """Runs by their change in judged search, the mean of seeds, and what the test on the corpus said of them."""
-    runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
-    runs = runs[runs["decision"].notna()]
+    runs = own_text_runs().dropna(subset="decision")
     runs["corpus"] += runs["encoder"].map(lambda name: "" if ENCODERS[name] == "MiniLM" else f", {ENCODERS[name]}")
     table = []
     for (_, row, corpus), part in runs.groupby([runs["row"] != "own-text", "row", "corpus"]):
         cells = [row, corpus]
         for scored in ("", " with bm25"):
-            mean = (part[f"trained{scored}"] - part[f"start{scored}"]).mean()
-            cells.append(f"{round(mean, 1) + 0.0:+.1f}")  # no -0.0
+            cells.append(f"{round(part[f'gain{scored}'].mean(), 1) + 0.0:+.1f}")  # no -0.0
             if pd.notna(half := part[f"trained{scored} interval"].mean()):
                 cells[-1] += f" ± {half:.1f}"
         table.append([*cells, ", ".join(part["decision"].unique())])
@@ -215,15 +214,12 @@ def figures() -> set[str]:
         found |= {f"{tests.mean():.1f}"} | interval(tests, start)
     runs = runs_of("two_encoders.jsonl", "two encoders")
     found |= {f"{mean:.1f}" for mean in runs.groupby(["encoder", "row"])["tests"].mean()}
-    runs = pd.read_json(RESULTS / "own_text.jsonl", lines=True)
-    runs["gain"] = runs["trained"] - runs["start"]
+    runs = own_text_runs()
     for _, part in runs[runs["row"] == "own-text"].groupby(["corpus", "encoder"]):
         found |= interval(part["gain"], 0.0)
-    judged = runs[runs["decision"].notna()]
-    with_bm25 = judged["trained with bm25"] - judged["start with bm25"]
-    halves = judged[["trained interval", "trained with bm25 interval"]].to_numpy().ravel()
-    found |= {f"{abs(value):.1f}" for value in (*judged["gain"], *with_bm25, *halves)}
-    found |= {f"{value:.1f}" for value in untrained_runs()[["gain", "bm25 interval"]].to_numpy().ravel()}
+    gains = ["gain", "gain with bm25", "trained interval", "trained with bm25 interval"]
+    for part in (runs.dropna(subset="decision")[gains], runs.dropna(subset="bm25 interval")[["bm25", "bm25 interval"]]):
+        found |= {f"{abs(value):.1f}" for value in part.to_numpy().ravel()}
     return found | set(re.findall(r"\d+\.\d+", trained_encoder().message))
 
 
