@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "evaluation": "inputs objectives _arguments _checks _files _random",
     "recipes": "__version__ methods settings inputs augmentations components evaluation training _arguments _checks "
     "_files",
-    "cli": "__version__ encoder inputs evaluation recipes methods settings _checks _files",
+    "cli": "__version__ encoder inputs evaluation recipes methods settings distributed _checks _files",
 }
 SEMI_PRIVATE = ("sentence_transformers.base.losses", "sentence_transformers.util")
 NO_SENTENCE_TRANSFORMERS = ("objectives", "components", "augmentations")
