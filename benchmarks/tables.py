@@ -188,13 +188,13 @@ def whole_runs() -> str:
     runs["corpus"] += runs["encoder"].map(lambda name: "" if ENCODERS[name] == "MiniLM" else f", {ENCODERS[name]}")
     table = []
     for (_, row, corpus), part in runs.groupby([runs["row"] != "own-text", "row", "corpus"]):
-        cells = [row, corpus]
+        cells = [row, corpus, str(len(part))]
         for scored in ("", " with bm25"):
             cells.append(f"{round(part[f'gain{scored}'].mean(), 1) + 0.0:+.1f}")  # no -0.0
             if pd.notna(half := part[f"trained{scored} interval"].mean()):
                 cells[-1] += f" ± {half:.1f}"
         table.append([*cells, ", ".join(part["decision"].unique())])
-    return markdown(["training", "corpus", "alone", "with BM25", "the test says"], table)
+    return markdown(["training", "corpus", "runs", "alone", "with BM25", "the test says"], table)
 
 
 def interval(row: pd.Series, baseline: pd.Series | float) -> set[str]:
