@@ -21,14 +21,16 @@ from st_contrastive.cli._quiet import quiet
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options of a command line. ``--batch-size`` is ``--batch_size``, and so for every option."""
     argv = [re.sub(r"^--[^=]+", lambda name: f"--{name[0][2:].replace('-', '_')}", word) for word in argv]
-    if argv[:1] == ["train"]:
-        return train.parse(argv[1:])
     parser = argparse.ArgumentParser(
         prog="st-contrastive",
         description="Train and evaluate sentence embeddings without labels: SimCSE, ConIsI, Twins and InfoCSE.",
         epilog="Help on a command: st-contrastive COMMAND --help.",
         allow_abbrev=False,
     )
+    if sum(word.partition("=")[0] == "--column" for word in argv) > 1:  # of which argparse takes the last
+        parser.error("--column is given twice: name both in one, as in --column title,body")
+    if argv[:1] == ["train"]:
+        return train.parse(argv[1:])
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in (train, describe, evaluate, search, recipes, translate):

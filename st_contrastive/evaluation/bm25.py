@@ -10,10 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from st_contrastive._arguments import Share, checked
-from st_contrastive._checks import import_extra
+from st_contrastive._checks import import_extra, require_texts
+from st_contrastive.inputs.segments import require_language
 
 #: Weight of the encoder in the mixture; BM25 has the rest.
 WEIGHT = 0.7
+#: Thai, Lao, Khmer, Japanese and Chinese have no spaces between words.
+_UNSPACED = "\u0e01-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+#: A word: a character of these, or two or more of others.
+_WORDS = rf"(?u)[{_UNSPACED}]|\b[^\W{_UNSPACED}]{{2,}}"
 
 
 class BM25:
@@ -24,22 +29,25 @@ class BM25:
     """
 
     def __init__(self, texts: Sequence[str], *, language: str = "en") -> None:
+        require_language("language", language)
+        texts = [*require_texts("texts", texts)]
         bm25s, stemmers = import_extra("bm25s", "search"), import_extra("Stemmer", "search")
         self._tokenize, self._index, self._count = bm25s.tokenize, bm25s.BM25(), len(texts)
         self._options: dict[str, Any] = {"stopwords": [], "return_ids": False, "show_progress": False}
+        self._options["token_pattern"] = _WORDS
         with suppress(KeyError):  # a language without a stemmer
             self._options["stemmer"] = stemmers.Stemmer(language)
         with suppress(ValueError):  # or without a list of stop words
             self._tokenize("", **self._options | {"stopwords": language})
             self._options["stopwords"] = language
-        words = self._tokenize([*texts], **self._options)
+        words = self._tokenize(texts, **self._options)
         self._has_words = any(words)
         if self._has_words:
             self._index.index(words, show_progress=False)
 
     def scores(self, queries: Sequence[str]) -> NDArray[np.float64]:
         """(Q, N) scores of the N documents for Q queries; 0 where they share no word."""
-        words, nothing = self._tokenize([*queries], **self._options), np.zeros(self._count)
+        words, nothing = self._tokenize([*require_texts("queries", queries)], **self._options), np.zeros(self._count)
         return np.stack([self._index.get_scores(own) if own and self._has_words else nothing for own in words])
 
 

@@ -21,7 +21,7 @@ from st_contrastive._arguments import checked
 from st_contrastive._checks import require_texts, warn
 from st_contrastive.evaluation.bm25 import BM25, mix, standardised
 from st_contrastive.evaluation.paired import Judgement
-from st_contrastive.inputs.segments import split_sentences
+from st_contrastive.inputs.segments import require_language, split_sentences
 
 #: Sentences taken from each document, where at least one remains.
 _QUESTIONS = 2
@@ -66,6 +66,7 @@ class CorpusEvaluator(SentenceEvaluator):
         batch_size: int = 64,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        require_language("language", language)
         draw = random.Random(seed)
         documents = [*require_texts("texts", texts)]
         remaining = iter(draw.sample(documents, len(documents)))

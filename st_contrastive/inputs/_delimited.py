@@ -130,7 +130,11 @@ def table_features(table: Delimited, texts: Sequence[str]) -> Features:
     if texts and {*texts} <= {*names}:
         read = [name for name in names if name in texts or LABEL.fullmatch(name)]
     else:
-        of_texts = [any(cell and not _NUMBER.fullmatch(cell) for cell in column) for column in zip(*rows, strict=True)]
+        of_texts = [any(map(_is_text, column)) for column in zip(*rows, strict=True)]
+        empty = [index for index, column in enumerate(zip(*rows, strict=True)) if not any(column)]
+        for row in islice(table.rows(), _FIRST, None) if empty else ():  # texts may begin later
+            for index in empty:
+                of_texts[index] |= _is_text(row[index])
         read = [name for name, is_text in zip(names, of_texts, strict=True) if is_text]
         numbered = _NUMBER.fullmatch(names[0]) and not all(map(_NUMBER.fullmatch, names))
         if sentences := [name for name in names if _SENTENCE.fullmatch(name)] or (numbered and read):
@@ -162,6 +166,10 @@ def _generate(tables: Sequence[Delimited], features: Features, key: str) -> Iter
     for table in tables:
         for row in table.rows():
             yield {name: cell if is_read else None for name, cell, is_read in zip(features, row, are_read, strict=True)}
+
+
+def _is_text(cell: str) -> bool:
+    return bool(cell) and not _NUMBER.fullmatch(cell)
 
 
 def _heading(reader: Any) -> list[str]:

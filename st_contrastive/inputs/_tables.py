@@ -31,7 +31,7 @@ _NOT_READ = frozenset(
     ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow .orc "
     ".feather .avro .pkl .pickle .db .sqlite .npy .conllu .ipynb .yaml .yml .zip".split()
 )
-_SPLIT = re.compile(r"(train|test|dev|val|valid|validation|eval|trial)([-_]?\d.*)?", re.IGNORECASE)
+_SPLIT = re.compile(r"(train|test|dev|val|valid|validation|eval|trial|h[eo]ld[-_]?out)(set)?([-_]?\d.*)?")
 _NAME = "let its name end in {}, and say with column=... which column holds the sentences."
 #: By the kind of a file: what most of its lines may not be, and the remedy.
 _WRONG_LINES = {
@@ -88,11 +88,17 @@ def read_table(
     stamps = [(own, state.st_size, state.st_mtime_ns, state.st_ctime_ns) for own, state in states]
     key = Hasher.hash(stamps)  # a part of the cache's name: what is read from there is what the files hold now
     tables: dict[str, tuple[Features, list[Delimited]]] = {}
+    named: set[str] | None = None  # of the columns that are read, those that the first file has
     for file in files:
         with naming(str(file)):
             _require_kind(file)
             if kind == "csv":
                 table = open_delimited(file, _suffix(file), () if heading else columns)
+                if (named := named or {*columns} & {*table.names}) - {*table.names}:
+                    raise ValueError(
+                        f"{file} has the columns {', '.join(table.names)}, and {files[0]} has {' and '.join(named)}. "
+                        "Give all files of a folder one heading."
+                    )
                 features = table_features(table, columns)
                 tables.setdefault(str(features), (features, []))[1].append(table)
     with naming(name):
@@ -120,8 +126,11 @@ def _files_in(folder: Path) -> list[Path]:
             f"source {folder} must hold files of one kind ({', '.join(_KINDS)}), and holds "
             f"{' and '.join(kinds) or 'none'}: name a file."
         )
-    names = (name.partition(".")[0] for file in files for name in parts[file])
-    splits = {match[1].lower() for name in names if (match := _SPLIT.fullmatch(name))}
+    names = {name.partition(".")[0].lower() for file in files for name in parts[file]}
+    last_words = {re.split("[-_]", name)[-1] for name in names}
+    if "train" in last_words:  # "corpus-train" and "corpus-test"
+        names |= last_words
+    splits = {match[1] for name in names if (match := _SPLIT.fullmatch(name))}
     if splits - {"train"}:
         raise ValueError(
             f"source {folder} holds the splits {', '.join(sorted(splits))}: name the file to train on, or give "
@@ -187,7 +196,8 @@ def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> 
     if not columns or has_lists:
         remedy = "A row is to hold one text in each column: datasets' map makes such a Dataset."
     elif not remedy:
-        remedy = f"Name one, such as column={columns[0]!r}; load_pairs(source, columns=...) reads two."
+        remedy = f"Name one, such as column={columns[0]!r}"
+        remedy += f"; of pairs two, columns={','.join(columns[:2])!r}." if len(columns) > 1 else "."
     holds = "holds" if columns else "has no column of text, only"
     raise ValueError(f"{given}{name} {holds} {_found_columns(table)}. {remedy}")
 

@@ -52,11 +52,12 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
         _require_column("constructed" if "antonyms" in run.augment else "other", "augment", run, method)
     if run.translations is not None:
         _require_column("translation", "translations", run, method)
-        if run.data is not None or run.dev == "corpus":
-            raise ValueError("translations holds the sentences too: leave data, and dev='corpus', out.")
+        unread = ["data", "column", "pairs", "segment", *["dev"] * (run.dev == "corpus")]
+        _require_absent(run, "beside translations, whose columns languages names", unread)
         if run.languages is None:
             return inputs.load_translations(run.translations), evaluator
         return inputs.load_translations(run.translations, languages=run.languages), evaluator
+    _require_absent(run, "without translations", ["languages"])
     assert run.data is not None
     if run.dev == "corpus" and run.pairs == "first":
         warn(
@@ -68,9 +69,15 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
     dataset = read_texts(run.data, run.column, segment=segment, pairs=run.pairs, repeats=run.repeats)
     if "other" in dataset.column_names:
         _require_column("other", "column" if run.pairs is None else "pairs", run, method)
-        if run.augment is not None:
-            raise ValueError(f"augment={run.augment!r} makes a second column, and pairs have one: leave it out.")
+        _require_absent(run, "beside pairs, which have two columns", ["augment"])
     return _hold_out(dataset, run) if run.dev == "corpus" else (dataset, evaluator)
+
+
+def _require_absent(run: RunSettings, where: str, names: list[str]) -> None:
+    """Refuse settings that would not be read."""
+    for name in names:
+        if (given := getattr(run, name)) not in (None, False):
+            raise ValueError(f"{name}={given!r:.80} is not read {where}: leave it out.")
 
 
 def _require_column(column: str, setting: str, run: RunSettings, method: Method) -> None:

@@ -145,6 +145,11 @@ class _TrainingRun:
         texts: Any = self.trainer.train_dataset
         if resumed is None and "other" in texts.column_names and not {"augment", "pairs"} & self.settings.keys():
             _check_pairs(self.trainer)
+        if self.recipe.name == "own-text" and "other" not in texts.column_names:
+            warn(
+                "own-text is for pairs, and trains single texts here, which made search worse in all our runs. Name "
+                "two columns, such as column='title,body', or give pairs='first'."
+            )
         self.recorder = _Recorder(lambda: write_record(self.folder, self.recipe, settings))
         if self.stage1 is None:
             self._begin(self.trainer)
@@ -215,7 +220,10 @@ class _TrainingRun:
         """The folder of the run that this one continues; None for a new one, whose folder must hold no other."""
         if self.resume is True:
             began = ("checkpoint-*/trainer_state.json", "stage1/modules.json", "stage1/checkpoint-*/trainer_state.json")
-            return self.folder if any(path for names in began for path in self.folder.glob(names)) else None
+            if any(path for names in began for path in self.folder.glob(names)):
+                return self.folder
+            warn(f"resume_from_checkpoint: {self.folder} has no checkpoint, so training begins at the first step.")
+            return None
         if self.resume:
             return Path(self.resume).parent
         if any(path for name in ("modules.json", "README.md", "checkpoint-*") for path in self.folder.glob(name)):
@@ -247,7 +255,10 @@ def _check_pairs(trainer: ContrastiveTrainer) -> None:
     rows = texts.shuffle(seed=0).select(range(min(len(texts), _PAIRS)))
     agreement = title_agreement(trainer.model, zip(rows["sentence"], rows["other"], strict=True))
     if agreement.decision == "equal":
-        raise ValueError(f"column: the two texts of a row don't belong together. {agreement} Are its rows in order?")
+        raise ValueError(
+            "column: the two texts of a row don't belong together, or model can't read one, as in another language. "
+            f"{agreement} Are the rows in order? If so, recipes.trainer trains them without this question."
+        )
     if agreement.decision == "weak":
         warn(f"The two texts of a row hardly belong together. {agreement} Look at some rows before you trust the run.")
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.data_collator import BaseDataCollator
+from sentence_transformers.sentence_transformer.modules import Normalize
 from torch import nn
 
 from st_contrastive import distributed
@@ -30,7 +31,7 @@ SHARE = 0.01
 #: A column with a value for each so many rows, all of so few characters, holds languages, sources or labels.
 _REPEATS, _SHORT = 10, 40
 #: Names of a dataset's parts that nothing is trained on.
-_HELD_OUT = re.compile(r"(test|dev|val|valid|validation|eval)(set|[-_.\d].*)?|held?[-_]?out", re.IGNORECASE)
+_HELD_OUT = re.compile(r"(test|dev|val|valid|validation|eval)(set|[-_.\d].*)?|h[eo]ld[-_]?out", re.IGNORECASE)
 
 Finding: TypeAlias = Exception
 Check: TypeAlias = Callable[[Start], Iterable[Finding]]
@@ -94,6 +95,16 @@ def _converted_checkpoint(start: Start) -> Iterator[Finding]:
         yield ValueError("model's weights are quantised. Load it unquantised, or add an adapter (model.add_adapter).")
 
 
+def _another_similarity(start: Start) -> Iterator[Finding]:
+    model = unwrap(start.trainer.model)
+    name = getattr(model, "similarity_fn_name", None)
+    if start.texts and name not in (None, "cosine") and not any(isinstance(part, Normalize) for part in model):
+        yield UserWarning(
+            f"model compares vectors by {name!r}, and the loss trains their cosine, whatever their length. Set "
+            "model.similarity_fn_name = 'cosine', or judge the result by queries of your own."
+        )
+
+
 def _held_out_splits(start: Start) -> Iterator[Finding]:
     names = list(by_name(start.trainer.train_dataset))
     if held_out := [name for name in names if _HELD_OUT.fullmatch(name)]:
@@ -143,6 +154,11 @@ def _columns_of_no_text(start: Start) -> Iterator[Finding]:
                 f"{cells[0]!r:.80}, and would be read as another form of the text: leave it out, "
                 f"dataset.select_columns({others})."
             )
+            if column.startswith("__index_level_"):
+                yield ValueError(
+                    f"{part.name} has the index of a DataFrame, {column!r}, which would be read as another form of the "
+                    f"text: leave it out, dataset.select_columns({others})."
+                )
             if len(values) == 1 and len(cells) > 2:
                 yield ValueError(message)
             elif len(values) * _REPEATS <= len(cells) and max(map(len, values)) <= _SHORT:
@@ -199,6 +215,7 @@ ARGUMENTS_AND_DATA: tuple[Check, ...] = (
     _sharded_encoder,
     _unread_max_length,
     _converted_checkpoint,
+    _another_similarity,
     _held_out_splits,
     _unknown_prompts,
     _cells_without_text,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset, DatasetDict, IterableDataset
 from sentence_transformers import SentenceTransformerTrainer
 from sentence_transformers.base.data_collator import BaseDataCollator
@@ -92,6 +93,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self.start = self.start or describe_weights(self.model)
         self.data_read = describe_data(self.train_dataset)
         checkpoint = None
+        if resume_from_checkpoint is None:
+            resume_from_checkpoint = self.args.resume_from_checkpoint
         if resume_from_checkpoint:
             checkpoint = checkpoint_to_resume(Path(self.args.output_dir or ""), resume_from_checkpoint)
             self._resumed_from, self._resumed_record = checkpoint, load_record(checkpoint)
@@ -106,6 +109,11 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             for loss in text_losses(self.loss):
                 loss.has_equal_batches = False  # of this run alone: the loss may be used elsewhere
         return result
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As in sentence-transformers, but training draws the same numbers with and without it."""
+        with torch.random.fork_rng(devices=[]):
+            return super().evaluate(*args, **kwargs)
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """As in sentence-transformers, whose constructor calls it when the loss is there."""

@@ -293,6 +293,7 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--batch_size", "4"], "--batch_size"),
         (["--loss", "simcse", "--temp", "4"], "--temp"),
         (["--loss", "simcse", "--column", "title"], "title"),
+        (["--loss", "simcse", "--column", "title", "--column=body"], "--column is given twice"),
         (["--loss", "simcse", "--data", "/no/such.csv"], "/no/such.csv"),
         (["--loss", "simcse", "--mix", "half"], "--mix"),
         (["--loss", "simcse", "--repeats", "2"], "repeats"),

@@ -30,13 +30,22 @@ def test_by_hand():
     [
         ("de", ["Die Häuser", "Das Boot"], "ein Haus"),
         ("cs", ["starý dům", "loď"], "dům"),
-        ("zh", ["猫 狗狗", "船 船船"], "狗狗"),
+        ("zh", ["我有狗狗", "大船"], "狗"),
+        ("th", ["แมวนอน", "เรือ"], "มว"),
     ],
 )
 def test_languages(language, documents, query):
     """Of Chinese there is no stemmer, and of Czech no list of stop words."""
     first, second = BM25(documents, language=language).scores([query])[0]
     assert first > second == 0
+
+
+def test_what_is_no_text_or_language():
+    for arguments, options, error in (("abc", {}, TypeError), (DOCUMENTS, {"language": "German"}, ValueError)):
+        with pytest.raises(error, match=r"(texts|language) must be"):
+            BM25(arguments, **options)
+    with pytest.raises(TypeError, match="queries must be a sequence"):
+        BM25(DOCUMENTS).scores("a cat")
 
 
 def test_documents_without_words():

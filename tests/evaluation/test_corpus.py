@@ -126,8 +126,9 @@ def test_what_is_too_little(texts):
     for given, error in (("a text. of one", TypeError), ([], ValueError)):
         with pytest.raises(error, match="texts"):
             CorpusEvaluator(given)
-    with pytest.raises(ValueError, match="limit"):
-        CorpusEvaluator(texts, limit=3)
+    for options in ({"limit": 3}, {"language": "German"}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            CorpusEvaluator(texts, **options)
 
 
 def test_nan_is_explained(build, texts):

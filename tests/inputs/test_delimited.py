@@ -150,3 +150,10 @@ def test_a_heading_that_may_be_a_text(tmp_path, recwarn, heading, doubtful):
     assert [repr(heading) in str(each.message) for each in recwarn] == [True] * doubtful
     load_sentences(path, column=heading)
     assert len(recwarn) == doubtful
+
+
+def test_a_column_whose_texts_begin_late(tmp_path):
+    path = tmp_path / "late.csv"
+    path.write_text("title,body,unused\n" + "a,,\n" * 300 + "b,text,\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="holds title, body"):
+        load_sentences(path)

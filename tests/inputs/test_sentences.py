@@ -78,8 +78,14 @@ def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
         load_sentences(tables)
     for name in ("train-00000-of-00001.txt", "test.txt"):
         write(tmp_path / "split" / name, "a\n")
-    with pytest.raises(ValueError, match="holds the splits test, train"):
-        load_sentences(tmp_path / "split")
+        write(tmp_path / "parts" / f"corpus-{name[:5].strip('.-')}.txt", "a\n")
+    for folder in ("split", "parts"):
+        with pytest.raises(ValueError, match="holds the splits test, train"):
+            load_sentences(tmp_path / folder)
+    write(tables / "c.csv", "Id,Body\n3,e\n")
+    (tables / "c.txt").unlink()
+    with pytest.raises(ValueError, match=r"c\.csv has the columns Id, Body, and .*a\.csv has body"):
+        load_sentences(tables, column="body")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"one kind \(\.txt.*holds none"):
         load_sentences(tmp_path / "empty")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -132,7 +133,8 @@ def test_a_run_goes_on_from_its_newest_checkpoint(folder):
         recipes.run(RECIPE, resume_from_checkpoint="false", **GIVEN)
     # Killed before its first checkpoint, one starts from the beginning.
     for name in ("out", "new"):
-        run = recipes.run(RECIPE, resume_from_checkpoint="true", **{**GIVEN, "output_dir": name})
+        with pytest.warns(match="has no checkpoint") if name == "new" else nullcontext():
+            run = recipes.run(RECIPE, resume_from_checkpoint="true", **{**GIVEN, "output_dir": name})
         assert run.trainer.state.global_step == 4
         assert_equal(run.trainer.model.state_dict(), whole.trainer.model.state_dict())
 

@@ -274,7 +274,9 @@ def test_a_saved_model_keeps_its_pooling_and_length(build, tmp_path):
         ("mini-simcse", {"prompts": {"title": "query: "}}, "prompts.*title"),
         ("mini-simcse", {"data": " "}, "data is empty"),
         ("mini-simcse", {"dev": "/no/such"}, "/no/such"),
-        ("mini-twins", {"translations": "x.tsv"}, "translations.*data"),
+        ("mini-twins", {"translations": "x.tsv"}, "data=.*beside translations"),
+        ("mini-twins", {"translations": "x.tsv", "data": None, "column": "en,fr"}, "column=.*beside translations"),
+        ("mini-twins", {"languages": ["en", "fr"]}, "languages=.*without translations"),
         ("twins-bert-base", {}, "translations"),
         (Recipe("", "simcse", {}), {"model": None}, "model"),
         (Recipe("", ["simcse"], {}), {}, "loss must be one of"),
@@ -370,6 +372,12 @@ def test_two_columns_are_pairs(checkpoint, tmp_path, monkeypatch):
     ):
         with pytest.raises(ValueError, match=match):
             recipes.trainer("simcse-bert-base", **more, **given)
+
+
+def test_own_text_of_one_column_is_warned_of(checkpoint, tmp_path):
+    given = {**SMALL, "model": str(checkpoint("bert")), "data": Dataset.from_dict(TABLE), "output_dir": tmp_path}
+    with pytest.warns(UserWarning, match="own-text is for pairs"):
+        recipes.run("own-text", column="body", **given)
 
 
 def test_a_prompt_by_the_name_of_the_users_column(checkpoint, tmp_path):

@@ -205,6 +205,15 @@ def test_a_column_that_is_another_form_of_no_text(build, of, sentences):
     with pytest.raises(ValueError, match=r"'source' of train_dataset .*'wikipedia'.*select_columns.*'body', 'label'"):
         of(stc.SimCSELoss(build()), data=data)
     of(stc.SimCSELoss(build()), data=data.select_columns(["body"]))
+    with pytest.raises(ValueError, match="index of a DataFrame"):
+        of(stc.SimCSELoss(build()), data=Dataset.from_dict({"body": sentences, "__index_level_0__": sentences[::-1]}))
+
+
+def test_a_model_that_compares_by_another_similarity(build, of, sentences):
+    model = build()
+    model.similarity_fn_name = "dot"
+    with pytest.warns(UserWarning, match="'dot', and the loss trains their cosine"):
+        of(stc.SimCSELoss(model), model)
 
 
 @pytest.mark.parametrize(("values", "warns"), [(["en", "de"], True), (["a longer text " * 4, "another " * 9], False)])
@@ -324,7 +333,9 @@ def test_fewer_rows_than_a_batch_on_each_process(build, of, monkeypatch):
         of(stc.SimCSELoss(build()), per_device_train_batch_size=8, dataloader_drop_last=True)
 
 
-@pytest.mark.parametrize("name", ["test", "validation", "dev-1", "Test_matched", "testset", "test2", "held_out"])
+@pytest.mark.parametrize(
+    "name", ["test", "validation", "dev-1", "Test_matched", "testset", "held_out", "holdout"]
+)
 def test_splits_that_are_held_out(build, of, sentences, name):
     data = stc.text_dataset(sentences)
     for kind in (DatasetDict, dict):

@@ -46,13 +46,15 @@ def test_a_resumed_run_equals_an_uninterrupted_one(trainer, method):
     assert metrics["train_loss"] > 0
 
 
-def test_from_another_folder_and_with_accumulated_gradients(trainer, tmp_path):
+def test_from_another_folder_with_accumulated_gradients_and_evaluations(trainer, tmp_path):
+    """The arguments name the checkpoint; to evaluate more often changes no weight."""
     options = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
     whole = trainer("twins", **options)
     whole.train()
     shutil.move(tmp_path / "run" / "checkpoint-2", tmp_path / "elsewhere")
-    resumed = trainer("twins", output_dir=str(tmp_path / "other"), **options)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "elsewhere"))
+    options |= {"eval_strategy": "steps", "eval_steps": 1, "resume_from_checkpoint": str(tmp_path / "elsewhere")}
+    resumed = trainer("twins", ByStep(float), output_dir=str(tmp_path / "other"), **options)
+    resumed.train()
     assert_equal(state_of(whole.loss), state_of(resumed.loss))
 
 
