@@ -197,7 +197,7 @@ def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> 
         remedy = "A row is to hold one text in each column: datasets' map makes such a Dataset."
     elif not remedy:
         remedy = f"Name one, such as column={columns[0]!r}"
-        remedy += f"; of pairs two, columns={','.join(columns[:2])!r}." if len(columns) > 1 else "."
+        remedy += f", or both of a pair: columns={','.join(columns[:2])!r}." if len(columns) > 1 else "."
     holds = "holds" if columns else "has no column of text, only"
     raise ValueError(f"{given}{name} {holds} {_found_columns(table)}. {remedy}")
 

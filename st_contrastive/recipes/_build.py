@@ -63,7 +63,7 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
         arguments.max_steps = min(arguments.max_steps, most)
 
     set_seed(arguments.seed)
-    model = load_model(str(run.model), run.pooling, method)
+    model = load_model(os.fspath(settings["model"]), run.pooling, method)
 
     of_loss = {name: settings[name] for name in loss_arguments(method) if name in settings}
     fraternal = of_loss.get("fraternal")

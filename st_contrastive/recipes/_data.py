@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Literal
 
@@ -47,7 +48,10 @@ def read_texts(
 
 def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvaluator | None]:
     """The texts to train on, and the evaluator."""
-    evaluator = None if run.dev is None or run.dev == "corpus" else STSEvaluator(run.dev, "dev")
+    evaluator = None
+    if run.dev is not None and run.dev != "corpus":
+        with _naming_dev(run.dev):
+            evaluator = STSEvaluator(run.dev, "dev")
     if run.augment is not None:
         _require_column("constructed" if "antonyms" in run.augment else "other", "augment", run, method)
     if run.translations is not None:
@@ -71,6 +75,15 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
         _require_column("other", "column" if run.pairs is None else "pairs", run, method)
         _require_absent(run, "beside pairs, which have two columns", ["augment"])
     return _hold_out(dataset, run) if run.dev == "corpus" else (dataset, evaluator)
+
+
+@contextmanager
+def _naming_dev(dev: str) -> Iterator[None]:
+    """Say that it is the dev which can't be read."""
+    try:
+        yield
+    except (OSError, TypeError, ValueError) as error:
+        raise ValueError(f"dev={dev!r:.80}: {error}") from error
 
 
 def _require_absent(run: RunSettings, where: str, names: list[str]) -> None:
@@ -101,7 +114,8 @@ def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEval
         )
     held_out, body = documents.select(range(count)), documents.column_names[-1]
     texts = ["\n\n".join(row.values()) for row in held_out]
-    evaluator = CorpusEvaluator(texts, language=get_language(run.segment or "sentences") or "en")
+    with _naming_dev("corpus"):
+        evaluator = CorpusEvaluator(texts, language=get_language(run.segment or "sentences") or "en")
     bodies = set(held_out[body])  # another row may repeat one
     rest = documents.select(range(count, len(documents))).filter(
         lambda rows: [row not in bodies for row in rows], input_columns=body, batched=True, load_from_cache_file=False
