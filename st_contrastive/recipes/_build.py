@@ -46,9 +46,9 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
     """The Trainer of what :func:`resolve_settings` gives."""
     method = find_method(settings["loss"])
     run = RunSettings(**{name: settings[name] for name in RUN if name in settings})
-    needed = {"model": (run.model, "the encoder to start from, a folder or a hub name")}
-    needed["data"] = (run.data if run.translations is None else run.translations), "the training text"
-    for name, (given, what) in needed.items():
+    texts = run.data if run.translations is None else run.translations
+    encoder = "the encoder to start from, a folder or a hub name"
+    for name, given, what in (("model", run.model, encoder), ("data", texts, "the training text")):
         if given is None:
             raise ValueError(f"{name} is missing: name {what}.")
     check_arguments(RunSettings, {"mix": run.mix})

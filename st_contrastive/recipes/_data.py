@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Literal
+from typing import Any, Literal
 
 from datasets import Dataset
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
@@ -41,8 +41,7 @@ def read_texts(
     if len(columns) < 2:
         name = columns[0] if columns else None
         return inputs.load_sentences(source, column=name, segment=segment or "lines", repeats=repeats)
-    if language is not None:
-        raise ValueError(f"segment={segment!r} cuts one column: two are read as they are. Leave it out.")
+    _require_absent("beside pairs, which have two columns", segment=None if language is None else segment)
     return inputs.load_pairs(source, columns=[name.strip() for name in columns])
 
 
@@ -56,12 +55,14 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
         _require_column("constructed" if "antonyms" in run.augment else "other", "augment", run, method)
     if run.translations is not None:
         _require_column("translation", "translations", run, method)
-        unread = ["data", "column", "pairs", "segment", *["dev"] * (run.dev == "corpus")]
-        _require_absent(run, "beside translations, whose columns languages names", unread)
+        _require_absent(
+            "beside translations, whose columns languages names", data=run.data, column=run.column, pairs=run.pairs,
+            segment=run.segment, dev=run.dev if run.dev == "corpus" else None,
+        )  # fmt: skip
         if run.languages is None:
             return inputs.load_translations(run.translations), evaluator
         return inputs.load_translations(run.translations, languages=run.languages), evaluator
-    _require_absent(run, "without translations", ["languages"])
+    _require_absent("without translations", languages=run.languages)
     assert run.data is not None
     if run.dev == "corpus" and run.pairs == "first":
         warn(
@@ -73,7 +74,7 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
     dataset = read_texts(run.data, run.column, segment=segment, pairs=run.pairs, repeats=run.repeats)
     if "other" in dataset.column_names:
         _require_column("other", "column" if run.pairs is None else "pairs", run, method)
-        _require_absent(run, "beside pairs, which have two columns", ["augment"])
+        _require_absent("beside pairs, which have two columns", augment=run.augment)
     return _hold_out(dataset, run) if run.dev == "corpus" else (dataset, evaluator)
 
 
@@ -86,10 +87,10 @@ def _naming_dev(dev: str) -> Iterator[None]:
         raise ValueError(f"dev={dev!r:.80}: {error}") from error
 
 
-def _require_absent(run: RunSettings, where: str, names: list[str]) -> None:
+def _require_absent(where: str, **settings: Any) -> None:
     """Refuse settings that would not be read."""
-    for name in names:
-        if (given := getattr(run, name)) not in (None, False):
+    for name, given in settings.items():
+        if given is not None:
             raise ValueError(f"{name}={given!r:.80} is not read {where}: leave it out.")
 
 

@@ -333,7 +333,9 @@ def test_fewer_rows_than_a_batch_on_each_process(build, of, monkeypatch):
         of(stc.SimCSELoss(build()), per_device_train_batch_size=8, dataloader_drop_last=True)
 
 
-@pytest.mark.parametrize("name", ["test", "validation", "dev-1", "Test_matched", "testset", "held_out", "holdout"])
+@pytest.mark.parametrize(
+    "name", ["test", "validation", "dev-1", "Test_matched", "testset", "test2", "held_out", "holdout"]
+)
 def test_splits_that_are_held_out(build, of, sentences, name):
     data = stc.text_dataset(sentences)
     for kind in (DatasetDict, dict):
