@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Set
 from importlib import import_module
 from typing import Any
+
+_ID = re.compile(r"[!-~]*(\d|://)[!-~]*")
 
 
 def require_weights(**weights: float) -> None:
@@ -48,6 +51,16 @@ def _checked_texts(name: str, values: Iterable[str], start: int) -> Iterator[str
         yield value
     if index < start:
         raise ValueError(f"{name} is empty: give at least one string.")
+
+
+def is_id(text: str) -> bool:
+    """Whether a text is one word with a digit, or an address, such as "A-1207" or "https://example.org"."""
+    return bool(_ID.fullmatch(text))
+
+
+def says_no(label: object) -> bool:
+    """Whether a label of pairs may say that the texts don't belong together."""
+    return str(label).lower() in ("0", "0.0", "false", "no", "contradiction")
 
 
 def import_extra(module: str, extra: str) -> Any:

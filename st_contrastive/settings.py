@@ -34,41 +34,41 @@ class RunSettings:
     )
     output_dir: Location | None = _setting("DIR", "folder of the model and its checkpoints")
     column: Sequence[str] | str | None = _setting(
-        "NAME", "column of --data that holds the texts; of two, such as title,body, each row is a pair"
+        "NAME", "column of --data that holds the texts, or the two columns of pairs: title,body"
     )
     pairs: Literal["first"] | None = _setting(
-        "HOW", "first: the first sentence of each document and the rest of it are a pair"
+        "HOW", "first: pair the first sentence of each document with the rest of it"
     )
     segment: str | None = _setting(
-        "HOW", "cut documents: sentences, by rules for English, or a language's code; default: lines"
+        "HOW", "how documents are cut: sentences (English rules), the code of a language, or lines (the default)"
     )
     repeats: bool = field(
         default=False, metadata={"metavar": "true|false", "help": "train on exact repeats too, as the papers do"}
     )
     translations: Location | None = _setting(
-        "FILE", "twins: pairs of a sentence and its translation, in place of --data"
+        "FILE", "twins: a file of sentences and their translations, in place of --data"
     )
-    languages: list[str] | None = _setting("NAME", "twins: the two fields of --translations, such as en de")
+    languages: list[str] | None = _setting("NAME", "twins: the two columns of --translations, such as en de")
     augment: str | None = _setting(
         "NAME[=RATE]",
-        "make the second text of each pair: repetition, deletion, insertion or synonyms for simcse and momentum, "
-        "antonyms for conisi",
+        "how the second text of each pair is made: repetition, deletion, insertion or synonyms (simcse, momentum), "
+        "antonyms (conisi)",
     )
     dev: Location | None = _setting(
         "FILE",
-        "graded pairs (sentence1, sentence2, score); stsb, the STS Benchmark's; or corpus, a test made of documents "
-        "that are held out of --data. It is scored before and after training, and the best weights are saved, which "
-        "may be those of the start",
+        "what scores the model before and after training: a file of graded pairs (sentence1, sentence2, score), "
+        "stsb (the STS Benchmark), or corpus, a test on documents held out of --data. The best weights are saved, "
+        "which may be those that you started from",
     )
     mix: PositiveShare | None = _setting(
         "SHARE",
-        "also score the trained weights and the start's as a weighted average, SHARE being the trained part; without "
-        "--dev, save it",
+        "also score a weighted average of the trained weights (this share) and those before training; without --dev, "
+        "save it",
     )
     stage1: Mapping[str, Any] | str | None = _setting(
         "SETTINGS", 'infocse: what differs in the first stage, such as "{learning_rate: 1e-4}"'
     )
     pooling: PoolingName | None = _setting(
-        "NAME", f"{', '.join(POOLINGS)}; default: the model's own, else as in the loss's paper"
+        "NAME", f"{', '.join(POOLINGS)}; default: the model's own, or that of the loss's paper"
     )
     max_length: int | None = _setting("N", "tokens that training reads of a text; default: the model's own")

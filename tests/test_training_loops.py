@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -68,6 +69,19 @@ def test_fit(start, tmp_path, name):
     assert f"loss:{type(run.loss).__name__}" in card
     assert run.loss.citation.strip().splitlines()[0] in card
     assert all(f'"{argument}": ' in card for argument in run.loss.get_config_dict())
+
+
+def test_labels_that_fit_hands_on_are_warned_of(start):
+    run = start("simcse")
+    pairs = stc.input_examples(stc.text_dataset(run.texts[0], run.texts[0][::-1]))
+    for labels, count in (([1] * 9, 0), ([0, 1, 1] * 3, 1)):
+        for example, label in zip(pairs, labels, strict=True):
+            example.label = label
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            run.model.fit(train_objectives=[(DataLoader(pairs, batch_size=9), run.loss)], epochs=1)
+        assert sum("does not read the labels" in str(each.message) for each in warned) == count
+        run.loss = stc.SimCSELoss(run.model)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,10 +12,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "describe",
         help="report on a file before training",
-        description="Print how many rows train would read and leave out, which texts the model cuts, does "
-        "not know or can't tell apart, and three examples.",
+        description="Print how many rows train would read and leave out, how many texts the model cuts, has no tokens "
+        "for or can't tell apart, and three examples.",
     )
-    parser.add_argument("data", type=name, metavar="FILE", help="as --data of train")
+    parser.add_argument("data", type=name, metavar="FILE", help="as for train --data")
     parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")
     for option in ("column", "pairs", "segment"):
         parser.add_argument(f"--{option}", type=name, metavar="NAME", help="as for train")

@@ -26,8 +26,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "evaluate",
         help="score models, and compare them",
-        description="Score one model, or compare several with the first. If you don't say what to score, MTEB's "
-        "STSBenchmark is run (extra: eval).",
+        description="Score one model, or compare several with the first. Without an option of what to score, this runs "
+        "MTEB's STSBenchmark (extra: eval).",
         epilog="PAIRS are graded pairs of sentences: a table (csv, tsv, jsonl, parquet) with the columns sentence1, "
         "sentence2 and score, a data set on the hub, such as sentence-transformers/stsb, or the word stsb.",
     )

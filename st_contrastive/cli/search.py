@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _EPILOG = """\
-A second model is a folder, or a name with one slash and no space, as the hub's
-are. What follows is a query each, so put quotes around those of several words:
+A second model is a folder, or a hub name such as intfloat/e5-small. Every other
+argument is a query: put quotes around several words.
   st-contrastive search articles.csv all-MiniLM-L6-v2 out "why do leaves fall"
 
-Beside each document, in brackets, stands its rank in the other model's list.
+The number in brackets is the document's rank with the other model.
 """
 
 
@@ -36,13 +36,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "search",
         help="search your documents with one model, or with two side by side",
         description="Print the documents of FILE that each model finds first for a query.",
-        usage='st-contrastive search FILE MODEL [MODEL2] "QUERY" ... [options]',
+        usage='st-contrastive search FILE MODEL [MODEL2] "QUERY" ["QUERY" ...] [options]',
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("data", type=path, metavar="FILE", help="as --data of train")
+    parser.add_argument("data", type=path, metavar="FILE", help="your documents, as for train --data")
     parser.add_argument("model", type=path, metavar="MODEL", help="folder or hub name")
-    parser.add_argument("words", nargs="+", type=name, metavar="QUERY", help="after a second model, if any")
+    parser.add_argument("words", nargs="+", type=name, metavar="QUERY", help="what to look for")
     parser.add_argument("--column", metavar="NAME", help="column of FILE, or two: title,body")
     parser.add_argument(
         "--pooling", choices=(*POOLINGS, "keep"), default="keep", metavar="NAME", help="as for evaluate"
@@ -61,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
     from st_contrastive.cli._models import load_model, read_documents
     from st_contrastive.evaluation.report import short_names
 
+    if any(Path(args.data, file).is_file() for file in ("config.json", "modules.json")):
+        raise UserError(f"{args.data} is a model: name the file of documents first.")
     models, queries = [args.model], [*args.words]
     if Path(queries[0]).expanduser().is_dir() or re.fullmatch(r"[\w.-]+/[\w.-]+", queries[0]):
         models.append(path(queries.pop(0)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import shlex
 import sys
 import time
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 USAGE = """st-contrastive train (--recipe NAME | --loss NAME --model NAME) --data FILE --output_dir DIR [options]
        st-contrastive train FILE.yaml [options]"""
-_DESCRIPTION = "Train an encoder on text without labels with sentence-transformers' Trainer, and save it."
+_DESCRIPTION = "Train an encoder on text without labels, with sentence-transformers' Trainer, and save it."
 _EPILOG = """\
-Titles and bodies of your own documents, with a verdict by a test made of them:
+For titled documents of your own, with a test on some of them:
   st-contrastive train --recipe own-text --data articles.csv --column title,body
       --dev corpus --output_dir out
 
@@ -36,12 +37,12 @@ and so is every argument of the loss, such as
   --temperature 0.05 --head null --mini_batch_size 32
   --fraternal NAME   twins: checkpoint whose tokenizer and embeddings read the
                      translations
-  --auxiliary DIR    infocse: folder that --loss pretraining wrote, in place of
+  --auxiliary DIR    infocse: output folder of --loss pretraining, in place of
                      a recipe's first stage
   --generator NAME   diffcse: a masked-LM checkpoint
-FILE.yaml has the same names with values, as st-contrastive recipes NAME prints
-them, and DIR/run.yaml those of a run. Options override it; "none" removes a
-setting, as in --dev none.
+FILE.yaml holds the same names with values: st-contrastive recipes NAME prints
+one, and each run writes its own, DIR/run.yaml. Options override the file;
+"none" removes a setting, as in --dev none.
 """
 
 
@@ -53,8 +54,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options that are given, of the run and of the Trainer; the rest may be those of a loss."""
     if {"-h", "--help"} & {*argv}:
-        _parser(RunSettings).print_help()
-        raise SystemExit
+        _parser(RunSettings).parse_args(["--help"])  # which exits
     from sentence_transformers import SentenceTransformerTrainingArguments
 
     file = [word for word in argv[:1] if not word.startswith("-")]
@@ -95,7 +95,10 @@ def _loss_options(words: Sequence[str], given: Mapping[str, Any]) -> dict[str, A
     if unknown:
         name = unknown[0].lstrip("-").partition("=")[0]
         takers = [method.name for method in METHODS.values() if name in recipes.loss_arguments(method)]
-        hint = f"; --{name} is of the loss {', '.join(takers)}, and this is {loss}" if takers else ""
+        known = [*recipes.TRAINING, *vars(RunSettings()), *recipes.loss_arguments(find_method(loss))]
+        near = [each for each in known if f"_{name}" in each] or difflib.get_close_matches(name, known)
+        hint = f"; perhaps --{near[0]}" if near else ""
+        hint = f"; --{name} is of the loss {', '.join(takers)}, and this is {loss}" if takers else hint
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     return vars(parsed)
 
@@ -157,11 +160,17 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
             given = recipes.parse(Path(file).expanduser().read_text(encoding="utf-8"))
         if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
             raise UserError(f"{file} must hold names and values, such as `loss: simcse`; got {given!r:.80}.")
+        folder = Path(file).expanduser().resolve().parent
+        own = Path(args.given.get("output_dir") or given.get("output_dir") or folder).expanduser().resolve()
+        is_of_a_run = any(path for name in ("checkpoint-*", "modules.json") for path in folder.glob(name))
+        if is_of_a_run and own != folder and "output_dir" not in args.given:
+            raise UserError(f"{file} names {own}, and the run was moved to {folder}: add --output_dir.")
     given |= args.given
     given |= _loss_options(args.rest, given)
-    if isinstance(given.get("stage1"), str):
-        given["stage1"] = recipes.parse(given["stage1"])
     for name, value in given.items():
+        if isinstance(value, str) and value.startswith("{"):
+            with user_error(ValueError, prefix=f"--{name}: "):
+                given[name] = recipes.parse(value)
         if str(value).lower() == "none" and name not in recipes.TRAINING:  # of which some take the word
             given[name] = None
     if given.get("output_dir") is None:

@@ -16,13 +16,13 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Translate a corpus with a sequence-to-sequence model. If interrupted, run it again to continue.",
     )
     parser.add_argument("--model", required=True, type=name, metavar="NAME", help="folder or hub name")
-    parser.add_argument("--data", required=True, type=name, metavar="FILE", help="the corpus, as train takes it")
+    parser.add_argument("--data", required=True, type=name, metavar="FILE", help="the corpus, as for train")
     parser.add_argument("--column", type=name, metavar="NAME", help="column of --data that holds the texts")
     parser.add_argument("--output", required=True, type=name, metavar="FILE", help="a .jsonl file")
     parser.add_argument(
         "--prefix",
         metavar="TEXT",
-        help="text before each sentence, by which a model of several languages is told which",
+        help="text before each sentence that tells a multilingual model the target language",
     )
     parser.add_argument("--batch_size", type=whole, default=32, metavar="N", help="sentences at a time; default: 32")
     parser.add_argument("--max_length", type=whole, default=128, metavar="N", help="tokens per sentence; default: 128")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -74,11 +76,9 @@ def load_auxiliary(
     # A head with a matrix of its own can't be tied; a tied one can be given a matrix.
     own = {"tokenizer_fingerprint": fingerprint(tokenizer), "tied_head": tied_head or None}
     wanted = {**AuxiliaryMLM.get_signature(encoder), **own}
-    try:
+    with _saying_that_it_is_damaged(path):
         config: dict[str, Any] = json.loads(Path(config_file).read_text(encoding="utf-8"))
         properties = {name: config[name] for name in wanted}
-    except (ValueError, LookupError, TypeError) as error:
-        raise _damaged(path, error) from error
     require_fit(f"auxiliary {path} (made from {config['base_model_name'] or 'an unnamed encoder'})", properties, wanted)
     shape = type(AutoConfig.for_model(config["model_type"])).from_dict(config["network"])
     network = AutoModel.from_config(  # type: ignore[no-untyped-call]
@@ -89,14 +89,18 @@ def load_auxiliary(
     head = MaskedLMHead.from_config(shape, config["head_source"], tied=config["tied_head"])
     auxiliary = AuxiliaryMLM(network, head, config["split_layer"], lower_dropout=lower_dropout)
     auxiliary.to(dtype=encoder.dtype)
-    try:
+    with _saying_that_it_is_damaged(path):
         load_model(auxiliary, weights)
-    except (SafetensorError, RuntimeError) as error:
-        raise _damaged(path, error) from error
     if tied_head is False and auxiliary.head.tied:
         auxiliary.head.untie(embedding_matrix(auxiliary.encoder))
     return auxiliary
 
 
-def _damaged(path: str | os.PathLike[str], error: Exception) -> OSError:
-    return OSError(f"auxiliary {path} is damaged: {first_line(error):.300}. Save it again with save_auxiliary.")
+@contextmanager
+def _saying_that_it_is_damaged(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except (LookupError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
+        raise OSError(
+            f"auxiliary {path} is damaged: {first_line(error):.300}. Save it again with save_auxiliary."
+        ) from error

@@ -1,8 +1,10 @@
-"""The layout of evaluation data: ``<set>/<split>.jsonl.gz``, or another ending of a table."""
+"""The layout of evaluation data: ``<set>/<split>.jsonl.gz``, or another ending of a table; what tells sets apart."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -17,3 +19,8 @@ def split_file(folder: Path, split: str) -> Path | None:
     """The file of a split in a set's folder, whatever its ending; None if there is none."""
     names = ("dev", "validation", "trial") if split == "dev" else (split,)
     return next((path for name in names for path in sorted(folder.glob(f"{name}.*"))), None)
+
+
+def digest(*columns: Iterable[object]) -> str:
+    """A hash of the rows of a set, which a resumed run is compared by."""
+    return hashlib.sha256(json.dumps([[*column] for column in columns]).encode()).hexdigest()[:8]

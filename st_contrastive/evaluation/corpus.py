@@ -19,6 +19,7 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import require_texts, warn
+from st_contrastive.evaluation._data import digest
 from st_contrastive.evaluation.bm25 import BM25, mix, standardised
 from st_contrastive.evaluation.paired import Judgement
 from st_contrastive.inputs.segments import require_language, split_sentences
@@ -125,7 +126,8 @@ class CorpusEvaluator(SentenceEvaluator):
         return np.where(np.isfinite(own), (scores >= own[:, None]).sum(axis=1), math.nan)
 
     def get_config_dict(self) -> dict[str, Any]:
-        return {"questions": len(self.queries), "documents": len(self.answers)}
+        own = digest(self.queries.values(), self.answers.values())
+        return {"questions": len(self.queries), "documents": len(self.answers), "digest": own}
 
 
 def _normalised(sentence: str) -> str:

@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
 from st_contrastive._checks import warn
-from st_contrastive.evaluation._data import set_folders, split_file
+from st_contrastive.evaluation._data import digest, set_folders, split_file
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs import load_graded_pairs
@@ -166,4 +166,5 @@ class STSEvaluator(SentenceEvaluator):
         return metrics
 
     def get_config_dict(self) -> dict[str, Any]:
-        return {"pairs": len(self.pairs)}
+        pairs = self.pairs
+        return {"pairs": len(pairs), "digest": digest(pairs.first, pairs.second, pairs.scores)}

@@ -200,7 +200,7 @@ def _cleaned(table: Any, cleaning: RowFilter) -> Any:
             cleaning, batched=True, batch_size=10_000, features=features, remove_columns=table.column_names,
             load_from_cache_file=False, desc=f"read {cleaning.source}",
         )  # fmt: skip
-    cleaning.warn_of_uncut()
+    cleaning.warn_of_rows()
     cleaning.require_rows(len(data))
     return set_reading(data, cleaning.reading())
 
@@ -218,6 +218,6 @@ def _stream(table: Any, cleaning: RowFilter) -> Iterator[dict[str, str]]:
             if len(cleaning.seen) > _RECENT:
                 cleaning.seen.clear()
             yield from rows
-    cleaning.warn_of_uncut()
+    cleaning.warn_of_rows()
     cleaning.require_rows(count)
     warn(f"{cleaning.source} was read once: {cleaning}, which are left out.")

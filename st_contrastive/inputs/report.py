@@ -10,14 +10,13 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive._checks import warn
+from st_contrastive._checks import is_id, warn
 from st_contrastive.inputs._tables import Source, read_table, text_column, text_columns
 from st_contrastive.inputs.row_filter import RowFilter, get_reading
 
 #: Texts of a column that are tokenised at most, their characters at most, and the rows that are read of a stream.
 _SAMPLE, _CHARACTERS, _STREAMED = 10_000, 5_000_000, 1_000
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
-_ID = re.compile(r"[!-~]*\d[!-~]*")
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class ColumnReport:
     limit: int | None  #: tokens that are read of a text
     cut: float  #: the share of their tokens beyond the limit
     with_tags: int  #: of them, texts with HTML tags
-    ids: int  #: of them, words with digits, such as "A-1207"
+    ids: int  #: of them, words with digits, such as "A-1207", and addresses
     repeated: int  #: of them, those equal to another
     unknown: float  #: the share of the tokens that the tokenizer does not know
     unknown_text: str  #: an example
@@ -159,7 +158,7 @@ def _column(name: str, texts: Any, first: list[str], model: Any, limit: int | No
         limit=limit,
         cut=sum(beyond) / max(1, sum(lengths)),
         with_tags=sum(bool(_TAG.search(text)) for text in sample),
-        ids=sum(bool(_ID.fullmatch(text)) for text in sample),
+        ids=sum(map(is_id, sample)),
         repeated=len(sample) - len({*sample}),
         unknown=sum(unknown) / max(1, sum(lengths) - special * len(lengths)),
         unknown_text=f"{sample[unknown.index(max(unknown))]:.40}" if any(unknown) else "",

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from datasets import Dataset
 
-from st_contrastive._checks import warn
+from st_contrastive._checks import says_no, warn
 from st_contrastive.inputs.segments import UNCUT, split_sentences
 
 _Rows: TypeAlias = list[tuple[str, ...]]
@@ -77,8 +77,14 @@ class RowFilter:
         self.uncut += len(parts) == 1 and bool(UNCUT.search(parts[0]))
         return parts
 
-    def warn_of_uncut(self) -> None:
-        """Warn of documents in which no end of a sentence was found."""
+    def warn_of_rows(self) -> None:
+        """Warn of pairs that may not belong together, and of documents in which no end of a sentence was found."""
+        for name, label in self.label.items():
+            if says_no(label):
+                warn(
+                    f"{self.source}: the column {name!r} is {label!r} in all rows, which are read as pairs that belong "
+                    "together. If it says that they don't, take the other rows."
+                )
         if 2 * self.uncut > self.counts["rows"] - self.counts["empty"]:
             warn(
                 f"{self.source}: {self.uncut:,} documents were not cut into sentences by the rules for "

@@ -141,8 +141,6 @@ def _translate(texts: Iterator[str], translate: Callable[[list[str]], list[str]]
     with tqdm(desc="translate", unit=" sentences", initial=done) as bar:
         while batch := list(islice(texts, _SAVE_EVERY)):
             translations = list(require_texts("translate(...)", translate(batch[:])))
-            if len(translations) != len(batch):
-                raise ValueError(f"translate returned {len(translations)} texts for {len(batch)} sentences.")
             pairs = list(zip(batch, translations, strict=True))
             empty += sum(not translation.strip() for sentence, translation in pairs if sentence.strip())
             count += len(pairs)

@@ -92,6 +92,8 @@ class TextLoss(DescribedLoss, ABC):
         self._check_model(state)
         batches = self._read_columns(sentence_features, aligned=state.pads_right)
         step = self._make_step(state, len(batches[0]), batches[0].mask.device)
+        if step.is_first and len(batches) > 1 and labels is not None and not self.reads_labels:
+            self._warn_of_labels(labels)
         self._set_modes(step, len(batches[0]))
         # An evaluation draws the same masks and pairs each time, and leaves training's random numbers untouched.
         draws = nullcontext() if state.encoder.training else fixed_seed()
@@ -183,6 +185,14 @@ class TextLoss(DescribedLoss, ABC):
             mode = step.is_learning and not fixed
             if part.training != mode:  # the call walks through all modules
                 part.train(mode)
+
+    def _warn_of_labels(self, labels: Tensor) -> None:
+        """ContrastiveTrainer refuses them; fit and SentenceTransformerTrainer hand them on."""
+        if labels.ndim == 1 and bool((labels != labels[0]).any()):
+            self.warn_once(
+                f"{type(self).__name__} does not read the labels, which differ in this batch: each row is trained as "
+                "a pair that belongs together. Keep the rows that do."
+            )
 
     def _averaged_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> LossTerms:
         """The terms, whose backward pass averages the gradients of the loss's own parameters over the processes."""

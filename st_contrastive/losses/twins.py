@@ -16,7 +16,6 @@ from st_contrastive.components import FraternalEmbedding, MomentumEncoder, Negat
 from st_contrastive.encoder.checks import require_embeddings_as_input, require_plain_tokens
 from st_contrastive.encoder.layers import get_layers
 from st_contrastive.encoder.model import (
-    embedding_matrix,
     embedding_width,
     frozen_embeddings,
     get_encoder,
@@ -329,12 +328,6 @@ class TwinsLoss(TextLoss):
     def _require_translatable(self, model: SentenceTransformer) -> None:
         """Refuse an encoder, or a fraternal embedding, that the terms can't be computed with."""
         if self.fraternal is not None:
-            width = embedding_matrix(get_encoder(model)).shape[1]
-            if self.fraternal.width != width:
-                raise ValueError(
-                    f"fraternal maps into embeddings {self.fraternal.width} wide, the encoder's are {width}: it was "
-                    "made for another model. Make it with this one."
-                )
             self.columns = {1: "sentences, the translations in their labels"}
             self.columns_hint = (
                 "Plain (sentence, translation) pairs would be read by the model's own tokenizer. Build the data with "

@@ -19,6 +19,13 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        """As PyYAML's, which takes the last value of a name that is given twice."""
+        names = [key.value for key, _ in node.value]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise yaml.YAMLError(f"{twice[0]} is given twice.")
+        return super().construct_mapping(node, deep)
+
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     """Quotes the texts that either version would read as something else."""

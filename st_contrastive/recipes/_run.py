@@ -120,8 +120,14 @@ class _TrainingRun:
         resume = given.pop("resume_from_checkpoint", None) or False
         self.resume = {"true": True, "false": False}.get(str(resume).lower(), resume)  # of the command line
         self.stage1: dict[str, Any] | None = None
-        if self.recipe.stage1 is not None and "auxiliary" not in given:
-            self.stage1 = {**self.recipe.stage1, **given.pop("stage1", {})}
+        own, has_two = given.pop("stage1", None) or {}, self.recipe.stage1 is not None and "auxiliary" not in given
+        if not isinstance(own, Mapping) or (own and not has_two):
+            raise ValueError(
+                f"stage1={own!r:.80} must be settings, such as {{learning_rate: 1e-4}}, of a recipe that has a first "
+                "stage; with auxiliary, there is none."
+            )
+        if has_two:
+            self.stage1 = {**(self.recipe.stage1 or {}), **own}
         self.settings = resolve_settings(self.recipe, given)
         self.folder = Path(self.settings["output_dir"]).expanduser()
         self.trainer: ContrastiveTrainer

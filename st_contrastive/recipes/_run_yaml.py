@@ -30,10 +30,9 @@ def write_record(folder: Path, recipe: Recipe, settings: Mapping[str, Any]) -> N
 
 
 def require_same_settings(folder: Path, recipe: Recipe, settings: Mapping[str, Any]) -> None:
-    """Compare a resumed run with that in the folder, where neither the trainer nor the loss does it.
+    """Compare what a first stage, which may have ended, was trained with; the trainer compares the rest.
 
-    That is the ``dev`` whose best score the checkpoint keeps and what a first stage, which may have ended, was trained
-    with. Of files and folders, which may have been moved, the last part is compared.
+    Of files and folders, which may have been moved, the last part is compared.
 
     Raises:
         ValueError: a setting differs; the message has both values.
@@ -42,9 +41,7 @@ def require_same_settings(folder: Path, recipe: Recipe, settings: Mapping[str, A
     if not file.is_file():  # of a Trainer without a recipe
         return
     saved, now = parse(file.read_text(encoding="utf-8")), parse("\n".join(_lines(recipe, settings)))
-    changed = refused_changes(_compared(saved), _compared(now))
-    if None in changed.get("dev", ()):  # one that is added, or left out
-        del changed["dev"]
+    changed = refused_changes(_of_stage1(saved), _of_stage1(now))
     values = [f"{name} is {new!r}, and was {old!r}" for name, (old, new) in changed.items()]
     if values:
         raise ValueError(
@@ -78,15 +75,15 @@ def _locations(recipe: Recipe) -> tuple[str, ...]:
     return (*own, *find_method(recipe.loss).checkpoints)
 
 
-def _compared(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The dev, and all settings of a first stage: one that is given as its default is no change."""
-    compared, stage1 = {}, settings.get("stage1")
-    if stage1 is not None:
-        method = find_method(PRETRAINING.loss)
-        compared = {**default_settings(method), **first_stage(settings, stage1)}
-        compared = {name: value for name, value in compared.items() if name not in method.loss_class.may_change}
-    compared["dev"] = settings.get("dev")
-    return {name: _without_folder(value) for name, value in compared.items()}
+def _of_stage1(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a first stage: one that is given as its default is no change."""
+    stage1 = settings.get("stage1")
+    if stage1 is None:
+        return {}
+    method = find_method(PRETRAINING.loss)
+    own = {**default_settings(method), **first_stage(settings, stage1)}
+    own["dev"] = "corpus" if settings.get("dev") == "corpus" else None  # whose documents it is not trained on
+    return {name: _without_folder(value) for name, value in own.items() if name not in method.loss_class.may_change}
 
 
 def _without_folder(value: Any) -> Any:

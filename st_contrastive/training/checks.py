@@ -5,6 +5,7 @@ A check is a function of a ``Start`` that yields what it finds: an error, which 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize
 from torch import nn
 
 from st_contrastive import distributed
-from st_contrastive._checks import warn
+from st_contrastive._checks import is_id, says_no, warn
 from st_contrastive.components import NegativeQueue
 from st_contrastive.encoder.checkpoint import foreign_kind
 from st_contrastive.encoder.checks import require_trainable
@@ -47,6 +48,15 @@ def run(checks: Iterable[Check], start: Start) -> None:
 
 
 # Of the arguments and the data.
+
+
+def _unread_arguments(start: Start) -> Iterator[Finding]:
+    """Arguments of transformers that are not read, or that fail with a SentenceTransformer."""
+    unread = ("label_smoothing_factor", "train_sampling_strategy", "length_column_name", "neftune_noise_alpha")
+    defaults = {field.name: field.default for field in dataclasses.fields(start.args)}
+    for name in unread:
+        if (value := getattr(start.args, name)) != defaults[name]:
+            yield ValueError(f"{name}={value!r} has no effect on sentence encoders: leave it out.")
 
 
 def _host_options(start: Start) -> Iterator[Finding]:
@@ -163,6 +173,11 @@ def _columns_of_no_text(start: Start) -> Iterator[Finding]:
                 yield ValueError(message)
             elif len(values) * _REPEATS <= len(cells) and max(map(len, values)) <= _SHORT:
                 yield UserWarning(message)
+            elif sum(map(is_id, cells)) > 0.9 * len(cells):
+                yield UserWarning(
+                    f"The column {column!r} of {part.name} holds ids or addresses, such as {cells[0]!r:.80}, and is "
+                    f"read as another form of the text. If it is none, leave it out: dataset.select_columns({others})."
+                )
 
 
 def _unread_labels(start: Start) -> Iterator[Finding]:
@@ -177,6 +192,11 @@ def _unread_labels(start: Start) -> Iterator[Finding]:
                 f"{type(part.texts[0]).__name__} does not read: all pairs would be positives. Keep the rows whose "
                 f"texts belong together, dataset.filter(...).remove_columns({part.label!r}); a loss that reads labels, "
                 "which are numbers, has reads_labels = True."
+            )
+        elif len(part.columns) > 1 and says_no(labels[0]):
+            yield UserWarning(
+                f"All rows of {part.name} have {labels[0]!r} in {part.label!r}, and are trained as pairs that belong "
+                "together. If it says that they don't, train on the others."
             )
 
 
@@ -211,6 +231,7 @@ def _blank_and_repeated_rows(start: Start) -> Iterator[Finding]:
 
 
 ARGUMENTS_AND_DATA: tuple[Check, ...] = (
+    _unread_arguments,
     _host_options,
     _sharded_encoder,
     _unread_max_length,

@@ -36,6 +36,8 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "start": trainer.start,
         "weights": describe_weights(trainer.model),
         "fault_at_start": trainer.fault_at_start,
+        # The best score so far is of this.
+        "evaluator": getattr(trainer.evaluator, "get_config_dict", dict)(),
     }
     return json.loads(json.dumps(record, default=_name))  # type: ignore[no-any-return]
 
@@ -60,6 +62,9 @@ def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> N
         changes.append(f"model has the modules {now['modules']}, and had {saved['modules']}")
     if now["start"] not in (saved["start"], saved["weights"]):
         changes.append("model has other weights than the run began with, and than the checkpoint")
+    scored = [run.get("evaluator") or None for run in (saved, now)]
+    if trainer.args.load_best_model_at_end and None not in scored and scored[0] != scored[1]:
+        changes.append(f"evaluator scores {scored[1]}, and scored {scored[0]}")
     if changes:
         raise ValueError(
             f"resume_from_checkpoint {checkpoint} continues a run that can't be changed: {'; '.join(changes)}. Give "

@@ -75,6 +75,7 @@ def test_colour_in_a_terminal(table, model, other, capsys, monkeypatch):
 def test_bad_input(table, model, other, capsys, tmp_path):
     for words, message in (
         ([table, model, other], "query"),
+        ([model, table, "a cat"], "is a model: name the file of documents first"),
         ([str(tmp_path / "none.csv"), model, "a cat"], "none.csv"),
         ([table, model, "a cat", "--column", "none"], "none"),
     ):

@@ -140,6 +140,8 @@ def test_pairs_with_labels_that_differ(tmp_path, name):
         assert len(load_sentences(source, column="question1")) == 3
     same = data.select([0, 1])
     assert len(load_pairs(same, columns="question1,question2")) == 2
+    with pytest.warns(UserWarning, match=f"column '{name}' is 0 in all rows"):
+        load_pairs(data.select([2]), columns="question1,question2")
 
 
 @pytest.mark.parametrize(("heading", "doubtful"), [("cats sleep", True), ("how to knot a tie", True), ("text", False)])

@@ -146,7 +146,7 @@ def test_files_of_another_corpus_are_left_alone(tmp_path):
         ("o.csv", ["a"], shout, ValueError, r"output.*\.jsonl"),
         ("n.jsonl", [], shout, ValueError, "sentences"),
         ("n.jsonl", ["a"], None, ValueError, "translate"),
-        ("n.jsonl", ["a", "b"], lambda batch: ["A"], ValueError, "returned 1 texts for 2"),
+        ("n.jsonl", ["a", "b"], lambda batch: ["A"], ValueError, "shorter"),
         ("junk.jsonl", ["a"], shout, ValueError, "output.*of another corpus"),
     ):
         with pytest.raises(error, match=message):

@@ -84,6 +84,9 @@ def test_numbers_without_a_dot_are_numbers():
     }  # fmt: skip
     with pytest.raises(ValueError, match="YAML"):
         recipes.parse("a: [")
+    for twice in ("a: 1\nb: 2\na: 3", "stage1: {a: 1, a: 2}"):
+        with pytest.raises(ValueError, match="a is given twice"):
+            recipes.parse(twice)
 
 
 def test_a_file_of_settings_holds_what_yaml_can_hold():

@@ -344,6 +344,12 @@ def test_splits_that_are_held_out(build, of, sentences, name):
     of(stc.SimCSELoss(build()), data={"en": data, "testimonials": data})
 
 
+@pytest.mark.parametrize("option", [{"label_smoothing_factor": 0.1}, {"train_sampling_strategy": "group_by_length"}])
+def test_arguments_that_the_host_does_not_read(build, of, option):
+    with pytest.raises(ValueError, match=f"{next(iter(option))}=.* has no effect"):
+        of(stc.SimCSELoss(build()), **option)
+
+
 @pytest.mark.parametrize("labels", [["entailment", "neutral"], [None, 1]])
 @pytest.mark.parametrize("columns", [["sentence"], ["sentence", "other"]])
 def test_labels_that_are_no_numbers(build, of, labels, columns):
@@ -381,6 +387,15 @@ def test_pairs_with_labels(build, of, name, kind):
     of(ReadsLabels(build()), data=data)
     of(stc.SimCSELoss(build()), data=data.select(range(1000)))  # equal ones
     of(stc.SimCSELoss(build()), data=data.remove_columns("other"))
+    with pytest.warns(UserWarning, match=f"have (0|False|0.0) in '{name}', and are trained as pairs"):
+        of(stc.SimCSELoss(build()), data=data.select(range(1100, 1200)))
+
+
+@pytest.mark.parametrize("cell", ["A-{}", "https://example.org/page-of-{}"])
+def test_a_column_of_ids_is_no_other_form_of_the_text(build, of, cell):
+    data = Dataset.from_dict({"sentence": [f"a {row}" for row in range(40)], "id": list(map(cell.format, range(40)))})
+    with pytest.warns(UserWarning, match=r"column 'id' .* holds ids or addresses.*select_columns\(\['sentence'\]\)"):
+        of(stc.SimCSELoss(build()), data=data)
 
 
 @pytest.mark.parametrize(("rows", "size"), [(9, 8), (8, 1), (1, 8)])
