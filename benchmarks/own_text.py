@@ -204,7 +204,8 @@ def one_run(row: str, model_name: str, seed: int, table: str, search: Search, bf
             CHANGES[row](trainer)
         trainer.train()
         trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-        scores["decision"] = compare_paired(before, judge("trained")).decision
+        comparison = compare_paired(before, judge("trained"))
+        scores |= {"lead": round(comparison.lead, 3), "decision": comparison.decision}
         interpolate_weights(model, start, 0.5)
         judge("mixed")
         return {"steps": trainer.state.global_step, **scores}

@@ -17,6 +17,7 @@ from benchmarks.lines import BASELINE, ENCODERS, ROOT, runs_of
 from benchmarks.own_text import CHANGES
 from benchmarks.picture import LANGUAGE_MODEL, trained_encoder
 from benchmarks.picture import main as draw_pictures
+from st_contrastive.evaluation import Comparison
 from st_contrastive.methods import METHODS
 
 PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "training.md")
@@ -174,6 +175,8 @@ def bm25() -> str:
 def judge() -> str:
     """What the test on a corpus decides about changes of an encoder, beside their change by judged queries."""
     runs = pd.read_json(RESULTS / "judge.jsonl", lines=True)
+    names = ["higher", "lower", "gain", "low", "high", "rank gain", "lead", "lead low", "lead high"]
+    runs["decision"] = [Comparison(0, *row).decision for row in runs[names].itertuples(index=False, name=None)]
     table = []
     for decision in ("better", "no difference", "worse"):
         judged = runs[runs["decision"] == decision]["judged"]
@@ -193,8 +196,10 @@ def whole_runs() -> str:
             cells.append(f"{round(part[f'gain{scored}'].mean(), 1) + 0.0:+.1f}")  # no -0.0
             if pd.notna(half := part[f"trained{scored} interval"].mean()):
                 cells[-1] += f" ± {half:.1f}"
+        lead = part["lead"].mean()
+        cells.append("" if pd.isna(lead) else f"{lead:+.2f}")
         table.append([*cells, ", ".join(part["decision"].unique())])
-    return markdown(["training", "corpus", "runs", "alone", "with BM25", "the test says"], table)
+    return markdown(["training", "corpus", "runs", "alone", "with BM25", "lead", "the test says"], table)
 
 
 def interval(row: pd.Series, baseline: pd.Series | float) -> set[str]:

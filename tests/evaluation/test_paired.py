@@ -42,11 +42,11 @@ def test_questions_of_one_document_are_no_more_than_one():
 
 @pytest.mark.parametrize(
     ("ranks", "leads", "decision"),
-    [([1] * 40, [0.1] * 40, "better"), ([9] * 40, [-0.1] * 40, "worse"), ([1] * 40, [-0.1] * 40, "no difference"),
-     ([2] * 40, [0.1] * 40, "no difference"), ([1, 3] * 20, [0.1] * 40, "better"),
-     ([1, 3] * 20, [0.2, -0.09] * 20, "better"), ([1] * 40, [0.01] * 40, "no difference"),
-     ([1, 9] * 20, [0.1] * 40, "no difference"),
-     ([1, 12] * 20, [-0.1] * 40, "worse"), ([1, 12] * 20, [0.1] * 40, "no difference"),
+    [([1] * 40, [0.3] * 40, "better"), ([9] * 40, [-0.1] * 40, "worse"), ([1] * 40, [-0.1] * 40, "no difference"),
+     ([2] * 40, [0.3] * 40, "no difference"), ([1, 3] * 20, [0.3] * 40, "better"),
+     ([1, 3] * 20, [0.6, -0.15] * 20, "better"), ([1] * 40, [0.19] * 40, "no difference"),
+     ([1, 9] * 20, [0.3] * 40, "no difference"),
+     ([1, 12] * 20, [-0.1] * 40, "worse"), ([1, 12] * 20, [0.3] * 40, "no difference"),
      ([float("nan")] * 40, [float("nan")] * 40, "no difference")],
 )  # fmt: skip
 def test_the_decision(ranks, leads, decision):
