@@ -196,10 +196,8 @@ def whole_runs() -> str:
             cells.append(f"{round(part[f'gain{scored}'].mean(), 1) + 0.0:+.1f}")  # no -0.0
             if pd.notna(half := part[f"trained{scored} interval"].mean()):
                 cells[-1] += f" ± {half:.1f}"
-        lead = part["lead"].mean()
-        cells.append("" if pd.isna(lead) else f"{lead:+.2f}")
         table.append([*cells, ", ".join(part["decision"].unique())])
-    return markdown(["training", "corpus", "runs", "alone", "with BM25", "lead", "the test says"], table)
+    return markdown(["training", "corpus", "runs", "alone", "with BM25", "the test says"], table)
 
 
 def interval(row: pd.Series, baseline: pd.Series | float) -> set[str]:
