@@ -1,4 +1,4 @@
-"""Names of checkpoints, files that appear complete or not at all, and what stands in a file's place."""
+"""Checkpoint names, files that are written whole or not at all, and what a file's first bytes say that it is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def checkpoint_name(name: str | os.PathLike[str], what: str) -> str:
 
 
 def require_model_files(name: str | os.PathLike[str]) -> None:
-    """Refuse a local model that is no folder, or in whose files' place stands something else, by a ValueError."""
+    """Refuse a local model that is no folder, or whose files are something else, by a ValueError."""
     path = Path(name)
     if not path.is_dir() and (is_path(name) or path.exists()):
         raise ValueError(f"{path} is no folder. Name that of a model; if it is an archive, unpack it first.")
@@ -85,7 +85,7 @@ _NOT_TEXT = (".parquet", ".safetensors", ".bin", ".pt", ".pth", ".npz", *COMPRES
 
 
 def require_plain_file(path: str | os.PathLike[str]) -> None:
-    """Refuse a file whose first bytes, or those of what a compressed one holds, are not of what its name says.
+    """Refuse a file, or the file inside a compressed one, whose first bytes contradict its name.
 
     Raises:
         ValueError: it is empty, or something else stands in its place; the message names what, and the remedy.

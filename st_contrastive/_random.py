@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def fixed_seed() -> Iterator[None]:
-    """While open, PyTorch draws the numbers of seed 0, on every device. Then all go on as before."""
+    """While open, PyTorch draws from seed 0 on every device. Then the generators go on as before."""
     accelerator = torch.accelerator.current_accelerator()
     device_type = "cuda" if accelerator is None else accelerator.type
     with torch.random.fork_rng(range(torch.accelerator.device_count()), device_type=device_type):

@@ -82,7 +82,7 @@ def shut_down() -> None:
 
 
 class _Averaged(torch.autograd.Function):
-    """Returns parameters unchanged, and averages their gradients over the ranks when all are there."""
+    """Returns parameters unchanged; the backward pass averages their gradients over the ranks, all at once."""
 
     @staticmethod
     def forward(ctx: Any, *parameters: Tensor) -> tuple[Tensor, ...]:

@@ -23,7 +23,7 @@ class Progress(TrainerCallback):
 
     Attributes:
         has_begun: whether the checks before the first step are over.
-        announced: when the texts were described, and the start's score was next; None where it comes first.
+        announced: when the texts were described, if the start is scored after that; otherwise None.
 
     Example:
         >>> Progress().line(TrainerState(global_step=5, max_steps=20), {"loss": 0.5, "learning_rate": 3e-5})

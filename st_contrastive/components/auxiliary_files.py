@@ -1,4 +1,4 @@
-"""Trained auxiliary networks as files: safetensors with a JSON configuration."""
+"""Saves and loads trained auxiliary networks: safetensors, with a JSON configuration."""
 
 from __future__ import annotations
 

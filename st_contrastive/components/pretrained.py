@@ -1,4 +1,4 @@
-"""What is read from pre-trained checkpoints, by folder or hub name; no code of a checkpoint is run."""
+"""Reads parts of pre-trained checkpoints, by folder or hub name, without running their code."""
 
 from __future__ import annotations
 

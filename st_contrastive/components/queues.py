@@ -1,4 +1,4 @@
-"""The queue of past vectors that serve as further negatives: the "hippocampus" of Twins, and MoCo's."""
+"""The queue of past vectors that serve as negatives: the "hippocampus" of Twins, and MoCo's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the checkpoint of an encoder was, where it was no sentence encoder: sentence-transformers converts others."""
+"""Whether a checkpoint was a sentence encoder: sentence-transformers converts other models without a word."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def trial_pass(network: PreTrainedModel, purpose: str) -> Iterator[None]:
 
 @contextmanager
 def unsuitable_families(complaint: str) -> Iterator[None]:
-    """Wraps what fails for some families only: whatever goes wrong becomes a refusal that begins with the complaint."""
+    """Turn any exception into a refusal that begins with the complaint, where the cause is the encoder's family."""
     try:
         yield
     except Exception as error:

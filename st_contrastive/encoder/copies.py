@@ -59,7 +59,7 @@ def has_adapters(encoder: PreTrainedModel) -> bool:
 
 
 def _merged(network: Any) -> PreTrainedModel:
-    """The network with its active adapters in its own weights. Told by what PEFT's layers have: it need not be here."""
+    """The network with its active adapters merged. Layers are recognised by their methods: PEFT may not be installed."""
     try:
         if hasattr(network, "merge_and_unload"):  # a PeftModel around the encoder
             network = network.merge_and_unload()

@@ -1,4 +1,4 @@
-"""Reading and editing an encoder's states between its layers, and running a part of its layers."""
+"""Reading and editing an encoder's states between layers, and running some of its layers."""
 
 from __future__ import annotations
 

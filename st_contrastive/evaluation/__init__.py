@@ -1,4 +1,4 @@
-"""Scores anything with ``encode``."""
+"""Evaluation of anything with ``encode``."""
 
 from st_contrastive.evaluation._encoding import Encoder
 from st_contrastive.evaluation.bm25 import BM25, mix

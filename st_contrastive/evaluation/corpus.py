@@ -1,4 +1,4 @@
-"""Judges an encoder on a corpus without labels."""
+"""Scores an encoder on a corpus without labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether titles belong to their bodies, before anything is trained on them."""
+"""The check before training that titles belong to their bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any source of texts as a table of the datasets library: files, folders, hub names, Datasets, sequences."""
+"""Reads any source of texts (files, folders, hub names, Datasets, sequences) as a Dataset."""
 
 from __future__ import annotations
 

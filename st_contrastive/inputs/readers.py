@@ -1,4 +1,4 @@
-"""Sentences, pairs and translations from any source; each row is accounted for."""
+"""Readers of sentences, pairs and translations from any source. Every row that is left out is counted."""
 
 from __future__ import annotations
 

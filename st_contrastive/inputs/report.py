@@ -1,4 +1,4 @@
-"""What a data set looks like to a model, said before training."""
+"""A report on a data set before training: how the model reads it."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class RowFilter:
         return Reading(self.counts["rows"], left_out, named)
 
     def require_rows(self, count: int) -> None:
-        """Refuse a source that has lost most of its sentences, or all of its pairs."""
+        """Refuse a source most of whose sentences, or all of whose pairs, were left out."""
         lost = self.counts["empty"] + self.counts["repeated"]
         if not count or (len(self.names) == 1 and 2 * lost > self.counts["rows"]):
             columns = f"column={self.columns[0]!r}" if len(self.columns) == 1 else f"columns={tuple(self.columns)}"
@@ -135,7 +135,7 @@ class RowFilter:
 
 
 def strip(text: str | None) -> str:
-    """The text without white space at its ends; "" if nothing in it can be seen, or if it says that it is missing."""
+    """The text without white space at its ends; "" if it has no visible character, or is a database's ``\\N``."""
     text = text.strip().strip("\ufeff") if text else ""
     if text[:1].isalnum():
         return text

@@ -1,4 +1,4 @@
-"""sentence-transformers losses: each wires components to objectives and holds no mathematics of its own."""
+"""The losses. Each connects components to objectives, and holds no mathematics of its own."""
 
 from st_contrastive.losses._description import DescribedLoss
 from st_contrastive.losses.base import TextLoss

@@ -1,4 +1,4 @@
-"""What a loss says of itself, to sentence-transformers and to the trainer."""
+"""What a loss tells sentence-transformers and the trainer about itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from st_contrastive._checks import warn
 
 
 class DescribedLoss(nn.Module):
-    """What a loss says of itself: its arguments, its papers, and its value where all vectors are equal."""
+    """A loss that knows its arguments, its papers, and its value where all vectors are equal."""
 
     #: Keys of the papers in citations.bib.
     cites: tuple[str, ...] = ()
@@ -44,16 +44,16 @@ class DescribedLoss(nn.Module):
         self._warned_of: set[str] = set()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let the constructor of each loss check its arguments, keep them, and finish what it has built."""
+        """Make the constructor of each loss check and keep its arguments, and end with :meth:`_finish`."""
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
             cls.__init__ = _wrapped(vars(cls)["__init__"])  # type: ignore[method-assign]
 
     def _finish(self) -> None:
-        """What is done when all that the loss owns is there."""
+        """Called at the end of the constructor, when the loss has built all that it owns."""
 
     def has_negatives(self, batch_size: int) -> bool:
-        """Whether sentences in batches of this size are contrasted with others, where that is asked for."""
+        """Whether a batch of this size has negatives, or the loss needs none."""
         if not self.contrast_weights or batch_size > 1 or getattr(self, "queue", None) is not None:
             return True
         return self.gather_across_devices and distributed.world_size() > 1
@@ -72,7 +72,7 @@ class DescribedLoss(nn.Module):
         return math.log(candidates + (0.0 if past is None else float(past.keys_and_weights()[1].sum())))
 
     def get_config_dict(self) -> dict[str, Any]:
-        """The constructor's arguments but for the model: for the model card and for a resumed run."""
+        """The constructor's arguments without the model, for the model card and for resuming."""
         return dict(self._arguments)
 
     @property
@@ -82,7 +82,7 @@ class DescribedLoss(nn.Module):
         return "\n".join(f"@{entry.strip('@')}" for entry in entries if any(f"{{{key}," in entry for key in self.cites))
 
     def warn_once(self, message: str) -> None:
-        """Warn of something that one warning is enough for."""
+        """Warn, unless this message has been given before."""
         if message not in self._warned_of:
             self._warned_of.add(message)
             warn(message)
@@ -117,7 +117,7 @@ def _wrapped(constructor: Callable[..., None]) -> Callable[..., None]:
 
 
 def described(value: Any) -> Any:
-    """An argument as JSON holds it: of numpy's numbers the number, of an object what tells it from others."""
+    """An argument as JSON can hold it. An object becomes its class and, for a module, its ``extra_repr``."""
     if value is None or isinstance(value, (str, int, float, list, tuple, dict)):
         return value
     if isinstance(value, np.generic):

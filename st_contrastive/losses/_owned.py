@@ -1,4 +1,4 @@
-"""Finds what a loss owns: its parameters and buffers without the encoder's."""
+"""The parameters and buffers of a loss that are not the encoder's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base class of the losses: what happens to a batch, in its order."""
+"""Base class of the losses: the steps that a batch goes through, in order."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class TextLoss(DescribedLoss, ABC):
         """The weighted terms, each 0-d, from the batch of each text column and the labels."""
 
     def _finish(self) -> None:
-        """Move what the loss owns to the encoder's device, so that a training loop need not, and check it."""
+        """Move what the loss owns to the encoder's device, so that a training loop doesn't have to, and check it."""
         device = unwrap(self.model).device
         for part in self.owned_modules():
             part.to(device)
@@ -122,7 +122,7 @@ class TextLoss(DescribedLoss, ABC):
         return [part for name, part in self.named_children() if name != "model"]
 
     def _check_model(self, state: ModelState) -> None:
-        """Refuse, or warn of, what was done to the model since the loss was built."""
+        """Refuse or warn of changes to the model since the loss was built."""
         name = type(self).__name__
         if torch.is_grad_enabled() and not state.is_training:
             self.warn_once(
@@ -172,7 +172,7 @@ class TextLoss(DescribedLoss, ABC):
         )
 
     def _set_modes(self, step: Step, rows: int) -> None:
-        """Let what the loss owns learn where the step does, but BatchNorm not from one row, whose variance is 0."""
+        """Put what the loss owns into the step's mode. BatchNorm does not learn from one row, whose variance is 0."""
         if rows == 1 and (step.is_first or not step.is_learning) and not self.has_negatives(rows):
             self.warn_once(
                 f"{type(self).__name__} was given a batch of one sentence, which has no other to be contrasted with: "

@@ -1,4 +1,4 @@
-"""What InfoCSE and DiffCSE share: a network that is given the sentence vector finds replaced tokens."""
+"""Shared by InfoCSE and DiffCSE: a network that gets the sentence vector detects replaced tokens."""
 
 from __future__ import annotations
 

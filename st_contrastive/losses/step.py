@@ -1,4 +1,4 @@
-"""A step: what a loss computes the terms of one batch with, and what it returns."""
+"""The step that a loss computes the terms of one batch with, and the terms."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Step:
 
     @property
     def is_gathered(self) -> bool:
-        """Whether the rows of several processes are one batch."""
+        """Whether the rows of several processes form one batch."""
         return len(self.row_counts) > 1
 
     @property

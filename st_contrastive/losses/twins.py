@@ -222,7 +222,7 @@ class TwinsLoss(TextLoss):
         return to_identical, pairwise_cos_sim(anchor, fraternal)
 
     def _encode(self, sentence: TokenBatch, translation: TokenBatch | None = None) -> TwinVectors:
-        """The views that the terms need, all in one pass."""
+        """The views that the terms need, in one pass."""
         if translation is None:
             with frozen_embeddings(self.model) if self.freeze_embeddings else nullcontext():
                 return TwinVectors(*self._trained_vectors(run_model(self.model, [sentence, sentence])))

@@ -1,4 +1,4 @@
-"""A recipe, and what is given in place of its settings, as a ready Trainer."""
+"""Builds the Trainer of a recipe, with other settings in place of the recipe's where they are given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run may save: the weights of the start, the trained ones and their mixture, with their scores."""
+"""The weights that a run may save (before training, after it, and mixed), with their scores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Choice:
             (self.scores[name],) = broadcast_object_list([float(scores[evaluator.primary_metric])])
 
     def best(self) -> str:
-        """What scored best of what is better than the start; the start, if nothing is. Without scores, the last."""
+        """The best-scoring weights that are better than the start, or "start". Without scores, the last ones."""
         if not self.scores:
             return [*self.weights][-1]
         better = [name for name in self.scores if name != "start" and self._is_better(name)]

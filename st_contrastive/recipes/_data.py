@@ -1,4 +1,4 @@
-"""What a run trains on and is scored on, as its settings ask."""
+"""The data that a run is trained and scored on."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
 
 @contextmanager
 def _naming_dev(dev: str) -> Iterator[None]:
-    """Say that it is the dev which can't be read."""
+    """Name dev in errors."""
     try:
         yield
     except (OSError, TypeError, ValueError) as error:

@@ -30,7 +30,7 @@ _PRIVATE = {"data", "translations", "output_dir", "prompts", "hub_token"}
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a run; ``str`` gives the scores, and with ``dev="corpus"`` the comparison with the start.
+    """The result of a run; ``str`` gives the scores, and with ``dev="corpus"`` the comparison with the start.
 
     Attributes:
         trainer: of the last stage.
@@ -137,7 +137,7 @@ class _TrainingRun:
 
     @property
     def result(self) -> Run:
-        """What has come of it."""
+        """The results so far."""
         before, after, mixed = (self.choice.scores.get(name) for name in ("start", "trained", "mixture"))
         return Run(self.trainer, before, after, mixed, self.saved, self.collapsed, self.choice.judgements)
 
@@ -245,7 +245,7 @@ class _TrainingRun:
 
 
 class _Recorder(TrainerCallback):
-    """Writes what the run is made of when its first step is next: no earlier, since the run may be refused."""
+    """Writes run.yaml just before the first step, and not earlier, since the run may be refused."""
 
     def __init__(self, write: Callable[[], None]) -> None:
         self.write = write

@@ -1,4 +1,4 @@
-"""``run.yaml``: what a run is made of, to train it again from any folder."""
+"""``run.yaml``: a run's settings, to train it again from any folder."""
 
 from __future__ import annotations
 

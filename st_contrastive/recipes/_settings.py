@@ -1,4 +1,4 @@
-"""A recipe's settings, with what is given in their place."""
+"""A recipe's settings, and the overrides in their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains with what a loss owns: clipped in one norm with the encoder, saved, and restored."""
+"""Training that clips, saves and restores what a loss owns together with the encoder."""
 
 from st_contrastive.training.loss_state import LossStateError, load_loss_state, save_loss_state
 from st_contrastive.training.mixing import interpolate_weights

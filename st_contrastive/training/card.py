@@ -1,4 +1,4 @@
-"""A model card that names this package and quotes no training text; ``losses/_description.py`` has the rest."""
+"""A model card that names this package and quotes no training text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked at before the first step: a list of checks, each of which refuses the run, or warns.
+"""The checks before the first step. Each may refuse the run, or warn.
 
 A check is a function of a ``Start`` that yields what it finds: an error, which is raised, or a ``UserWarning``.
 """

@@ -1,4 +1,4 @@
-"""Tells, when training has ended, whether the encoder still tells texts apart."""
+"""The check after training that the encoder still tells texts apart."""
 
 from __future__ import annotations
 

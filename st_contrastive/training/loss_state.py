@@ -41,8 +41,8 @@ def save_loss_state(
     Args:
         loss: any sentence-transformers loss, or a dict of them.
         path: folder, such as a checkpoint's; it is made if it does not exist.
-        rank: the process; of one after the first, only what may be its own is written (queues, running statistics).
-        record: what to say of the run, as JSON holds it.
+        rank: of this process. Ranks above 0 write only what may differ from rank 0's: queues and running statistics.
+        record: a description of the run that JSON can hold.
     """
     named, file = _named(loss), Path(path) / _file_name(rank)
     # Copies, since safetensors refuses tensors that share memory.
@@ -96,7 +96,7 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
 
 
 def load_record(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What the loss state in a folder says of its run; empty if it was saved by :func:`save_loss_state` alone."""
+    """The description of the run in a folder's loss state; empty if :func:`save_loss_state` was given none."""
     record: dict[str, Any] = json.loads(_contents(Path(path) / FILE_NAME)[0].get("record", "{}"))
     return record
 
@@ -107,7 +107,7 @@ def distinct_losses(losses: Losses) -> list[nn.Module]:
 
 
 def missing_files(checkpoint: Path) -> list[str]:
-    """The files that are missing, or cut short, to continue training exactly."""
+    """The files without which training can't continue exactly: those that are missing or cut short."""
     absent = [name for name in (FILE_NAME, OPTIMIZER_NAME) if not (checkpoint / name).is_file()]
     try:
         TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))  # which the Trainer writes last
@@ -141,7 +141,7 @@ def checkpoint_to_resume(run: Path, asked: str | Literal[True]) -> Path:
 
 
 def _state(named: dict[str, nn.Module]) -> dict[str, Tensor]:
-    """What losses own, without what their modules name as ``derived_tensors``: training reads the encoder's there."""
+    """What losses own, without ``derived_tensors``, in whose place training reads the encoder's."""
     state: dict[str, Tensor] = {}
     for prefix, loss in named.items():
         parts = loss.named_modules()

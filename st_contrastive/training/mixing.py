@@ -1,4 +1,4 @@
-"""Mixes a trained encoder's weights with those before training; ``recipes/_run.py`` decides what is saved."""
+"""Mixing a trained encoder's weights with those before training. ``recipes/_run.py`` decides what is saved."""
 
 from __future__ import annotations
 

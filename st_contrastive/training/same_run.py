@@ -1,4 +1,4 @@
-"""What a checkpoint says of its run, and the refusal to go on with it as another run."""
+"""What a checkpoint records of its run, and the check that a resumed run is the same run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
 
 
 def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> None:
-    """Refuse what would train on otherwise than the checkpoint's run did, or be left out in silence.
+    """Refuse to continue a checkpoint's run with changes that would be ignored, or make it another run.
 
     Raises:
         ValueError: an argument that a resumed run may not change, the data or the model differ.
@@ -93,5 +93,5 @@ def _describe_rows(data: Any) -> str:
 
 
 def _name(value: Any) -> str:
-    """Of a class or function its name, without its place in memory."""
+    """The name of a class or function, without its address in memory."""
     return getattr(value, "__qualname__", type(value).__qualname__)

@@ -237,7 +237,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
 
 class _Beginning(TrainerCallback):
-    """transformers calls nothing else of a Trainer between its preparations and the first step."""
+    """Transformers has no other hook between preparing a run and its first step."""
 
     def __init__(self, trainer: ContrastiveTrainer) -> None:
         self.trainer = trainer
