@@ -59,7 +59,7 @@ def has_adapters(encoder: PreTrainedModel) -> bool:
 
 
 def _merged(network: Any) -> PreTrainedModel:
-    """The network with its active adapters merged. Layers are recognised by their methods: PEFT may not be installed."""
+    """The network with its active adapters merged. Layers are known by their methods, since PEFT may not be here."""
     try:
         if hasattr(network, "merge_and_unload"):  # a PeftModel around the encoder
             network = network.merge_and_unload()
