@@ -36,8 +36,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
         "start": trainer.start,
         "weights": describe_weights(trainer.model),
         "fault_at_start": trainer.fault_at_start,
-        # The best score so far is of this.
-        "evaluator": getattr(trainer.evaluator, "get_config_dict", dict)(),
+        "best_by": _describe_scores(trainer),
     }
     return json.loads(json.dumps(record, default=_name))  # type: ignore[no-any-return]
 
@@ -62,14 +61,23 @@ def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> N
         changes.append(f"model has the modules {now['modules']}, and had {saved['modules']}")
     if now["start"] not in (saved["start"], saved["weights"]):
         changes.append("model has other weights than the run began with, and than the checkpoint")
-    scored = [run.get("evaluator") or None for run in (saved, now)]
-    if trainer.args.load_best_model_at_end and None not in scored and scored[0] != scored[1]:
-        changes.append(f"evaluator scores {scored[1]}, and scored {scored[0]}")
+    if trainer.args.load_best_model_at_end:  # what the best score so far was by
+        by, new = saved.get("best_by", {}), now["best_by"]
+        both = [name for name in by if None not in (by[name], new[name])]
+        changes += [f"{name} is {new[name]}, and was {by[name]}" for name in both if new[name] != by[name]]
     if changes:
         raise ValueError(
             f"resume_from_checkpoint {checkpoint} continues a run that can't be changed: {'; '.join(changes)}. Give "
             "what the run had, or train anew from the model in that folder, without resume_from_checkpoint."
         )
+
+
+def _describe_scores(trainer: Any) -> dict[str, Any]:
+    """The evaluators and the metric that the best checkpoint is chosen by."""
+    evaluators = getattr(trainer.evaluator, "evaluators", [trainer.evaluator])
+    configs: list[Any] = [getattr(evaluator, "get_config_dict", dict)() for evaluator in evaluators]
+    metric = {name: getattr(trainer.args, name) for name in ("metric_for_best_model", "greater_is_better")}
+    return {"evaluator": configs if any(configs) else None, **metric}
 
 
 def describe_weights(model: nn.Module) -> str:

@@ -94,7 +94,7 @@ def test_another_test_set_is_refused(checkpoint, tmp_path, monkeypatch):
         recipes.run(RECIPE, on_trainer=kill_after_saving, dev="one.jsonl", **given)
     Path("one.jsonl").rename("moved.jsonl")
     write_dev("one.jsonl", -1)  # another set of the same name
-    with pytest.raises(ValueError, match=r"evaluator scores \{'pairs': 10, .*\}, and scored \{'pairs': 10, "):
+    with pytest.raises(ValueError, match=r"evaluator is \[\{'pairs': 10, .*\}\], and was \[\{'pairs': 10, "):
         recipes.run(RECIPE, resume_from_checkpoint=True, dev="one.jsonl", **given)
     run = recipes.run(RECIPE, resume_from_checkpoint=True, dev="moved.jsonl", **given)
     assert run.trainer.state.global_step == 4

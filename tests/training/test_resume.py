@@ -10,6 +10,7 @@ import pytest
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
+from sentence_transformers.sentence_transformer.evaluation import SequentialEvaluator
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
@@ -175,6 +176,30 @@ def test_a_row_that_changed_is_told(row):
     texts = [f"a cat {number}" for number in range(40)]
     assert described(texts) == described(texts)
     assert described(texts) != described([*texts[:row], "a dog", *texts[row + 1 :]])
+
+
+class Told(ByStep):
+    """Says what it scores."""
+
+    def get_config_dict(self):
+        return {"set": self.name}
+
+
+def test_a_best_score_is_compared_with_its_own_kind_alone(trainer):
+    def build(name="one", **changes):
+        evaluator = Told(lambda step: -step)
+        evaluator.name = name
+        options = {**BEST, "load_best_model_at_end": True, **changes}
+        return trainer("simcse", SequentialEvaluator([evaluator]), **options)
+
+    build(max_steps=4).train()
+    for change, message in (
+        ({"name": "two"}, r"evaluator is \[\{'set': 'two'\}\], and was \[\{'set': 'one'\}\]"),
+        ({"greater_is_better": False}, "greater_is_better is False, and was True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build(**change).train(resume_from_checkpoint=True)
+    build().train(resume_from_checkpoint=True)
 
 
 def test_a_checkpoint_without_a_record_resumes(trainer):
