@@ -139,8 +139,9 @@ def _train(args: argparse.Namespace) -> int:
             on_score=progress.print_start,
             **given,
         )
-    except (OSError, RuntimeError, TypeError, ValueError) as error:  # RuntimeError: a tool of --report_to is missing
-        if progress.has_begun and not isinstance(error, OSError):
+    # RuntimeError: a tool of --report_to is missing; KeyError: the scores don't have the metric.
+    except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+        if progress.has_begun and not isinstance(error, OSError) and "metric_for_best_model" not in str(error):
             raise
         raise UserError(first_line(error)) from error
     if result.collapsed:  # the Trainer has warned

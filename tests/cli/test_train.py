@@ -224,6 +224,12 @@ def test_a_dev_gives_a_verdict(words, sts, tmp_path, capsys, trainers, rate):
     assert ("--learning_rate" if best == before else "evaluate") in following
 
 
+def test_a_metric_that_no_score_has_is_one_line(words, sts, capsys):
+    more = ["--loss", "simcse", "--dev", str(sts / "tiny" / "test.jsonl"), "--eval_steps", "1"]
+    assert code([*words, *more, "--metric_for_best_model", "loss"]) == 2
+    assert "eval_loss', which is not found" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_pairs_of_columns(words, corpus, capsys, trainers):
     rows = [{"title": f"{text} {number}", "body": text} for number, text in enumerate(SENTENCES)]
     corpus.with_suffix(".jsonl").write_text(
