@@ -21,6 +21,13 @@ def split_file(folder: Path, split: str) -> Path | None:
     return next((path for name in names for path in sorted(folder.glob(f"{name}.*"))), None)
 
 
+def mean_note(tasks: Sequence[str], papers: Iterable[str]) -> list[str]:
+    """What the mean is over, where it is not over the papers' tasks."""
+    if len(tasks) < 2 or [*tasks] == [*papers]:
+        return []
+    return [f"The mean is over {', '.join(tasks)}; the papers' is over {', '.join(papers)}."]
+
+
 def digest(*columns: Iterable[object]) -> str:
     """A hash of the rows of a set, which a resumed run is compared by."""
     return hashlib.sha256(json.dumps([[*column] for column in columns]).encode()).hexdigest()[:8]

@@ -17,7 +17,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
 
 from st_contrastive._checks import warn
-from st_contrastive.evaluation._data import digest, set_folders, split_file
+from st_contrastive.evaluation._data import digest, mean_note, set_folders, split_file
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs import load_graded_pairs
@@ -132,9 +132,7 @@ def evaluate_sts(
         notes += collapse_notes(f"{task} {split}", vectors)
         if split == "test" and len(pairs) != PAPERS_SETS.get(task, len(pairs)):
             notes.append(f"{task} test has {len(pairs):,} pairs, but the papers' set has {PAPERS_SETS[task]:,}.")
-    tests = [task for task, split in sets if split == "test"]
-    if len(tests) > 1 and tests != list(PAPERS_SETS):
-        notes.append(f"The mean is over {', '.join(tests)}; the papers' is over {', '.join(PAPERS_SETS)}.")
+    notes += mean_note([task for task, split in sets if split == "test"], PAPERS_SETS)
     return Report(name, tuple(scores), {"suite": "sts"}, tuple(notes))
 
 

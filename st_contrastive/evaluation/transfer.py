@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from st_contrastive._checks import require_texts
-from st_contrastive.evaluation._data import set_folders, split_file
+from st_contrastive.evaluation._data import mean_note, set_folders, split_file
 from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs._tables import read_table
@@ -153,4 +153,5 @@ def evaluate_transfer(
         # One name for the split, so that there is one mean over all tasks.
         scores.append(Score(task, "test", "accuracy", value, len(splits[split].labels)))
         notes += collapse_notes(task, np.concatenate([vectors for vectors, _ in data.values()]))
+    notes += mean_note(list(tasks), PAPERS_TASKS)
     return Report(name, tuple(scores), {"suite": "transfer", "folds": folds, "seed": SEED}, tuple(notes))

@@ -105,6 +105,8 @@ def test_tasks_come_in_the_papers_order(tmp_path):
         write(tmp_path / name / "all.jsonl", texts(12, 0))
     (tmp_path / "empty").mkdir()
     assert list(read_transfer(tmp_path)) == ["mr", "cr", "trec", "zzz"]
+    notes = evaluate_transfer(Constant(1.0), tmp_path, folds=2, jobs=1).notes
+    assert notes[-1].startswith("The mean is over mr, cr, trec, zzz;")
 
 
 def test_vectors_that_are_not_finite_have_no_accuracy(tmp_path):
