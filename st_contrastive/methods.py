@@ -69,7 +69,7 @@ def find_method(name: str) -> Method:
         raise ValueError(f"loss must be one of {', '.join(METHODS)}, or my_module:MyLoss; got {name!r}.")
     own = Method(name, loss := name.partition(":")[2], loss, columns=_PAIR)
     try:
-        own.loss_class  # noqa: B018  # found now, or never
+        own.loss_class.__mro__  # noqa: B018  # found now, and a class, or never
     except (AttributeError, ImportError, ValueError) as error:
         raise ValueError(f"loss {name} can't be imported: {error}.") from error
     return own

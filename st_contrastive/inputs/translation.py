@@ -150,7 +150,10 @@ def _translate(texts: Iterator[str], translate: Callable[[list[str]], list[str]]
             bar.update(len(pairs))
     num_truncated = getattr(translate, "num_truncated", 0) - num_truncated
     if empty or num_truncated:
-        warn(f"Of {count:,} translations, {empty:,} are empty and {num_truncated:,} reached max_length and may be cut.")
+        warn(
+            f"Of the last {count:,} translations, {empty:,} are empty, and {num_truncated:,} may be cut: they reached "
+            "max_length."
+        )
 
 
 def _skip(sentences: Iterator[str], file: BinaryIO, path: Path) -> int:

@@ -105,6 +105,9 @@ def _wrapped(constructor: Callable[..., None]) -> Callable[..., None]:
             raise
         bound.apply_defaults()
         given = {name: value for name, value in list(bound.arguments.items())[1:] if name != "model"}
+        for name, parameter in signature.parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:  # arguments of a base class
+                given |= given.pop(name)
         check_arguments(constructor, given)
         is_outermost = "_arguments" not in vars(self)
         if is_outermost:
@@ -118,7 +121,9 @@ def _wrapped(constructor: Callable[..., None]) -> Callable[..., None]:
 
 def described(value: Any) -> Any:
     """An argument as JSON can hold it. An object becomes its class and, for a module, its ``extra_repr``."""
-    if value is None or isinstance(value, (str, int, float, list, tuple, dict)):
+    if isinstance(value, dict):
+        return {str(key): described(own) for key, own in value.items()}
+    if value is None or isinstance(value, (str, int, float, list, tuple)):
         return value
     if isinstance(value, np.generic):
         return value.item()

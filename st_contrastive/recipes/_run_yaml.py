@@ -12,7 +12,7 @@ from st_contrastive import __version__
 from st_contrastive._files import complete_file
 from st_contrastive.methods import find_method
 from st_contrastive.recipes._recipe import Recipe, dump, load, names, parse
-from st_contrastive.recipes._settings import PRETRAINING, RUN, default_settings, first_stage
+from st_contrastive.recipes._settings import PRETRAINING, RUN, default_settings, first_stage, loss_arguments
 from st_contrastive.settings import Location
 from st_contrastive.training.allowed_changes import refused_changes
 
@@ -30,7 +30,7 @@ def write_record(folder: Path, recipe: Recipe, settings: Mapping[str, Any]) -> N
 
 
 def require_same_settings(folder: Path, recipe: Recipe, settings: Mapping[str, Any]) -> None:
-    """Compare what a first stage, which may have ended, was trained with; the trainer compares the rest.
+    """Compare what the trainer doesn't: a first stage, which may have ended, and a loss that does not describe itself.
 
     Of files and folders, which may have been moved, the last part is compared.
 
@@ -41,7 +41,7 @@ def require_same_settings(folder: Path, recipe: Recipe, settings: Mapping[str, A
     if not file.is_file():  # of a Trainer without a recipe
         return
     saved, now = parse(file.read_text(encoding="utf-8")), parse("\n".join(_lines(recipe, settings)))
-    changed = refused_changes(_of_stage1(saved), _of_stage1(now))
+    changed = refused_changes(*({**_of_stage1(run), **_of_plain_loss(recipe, run)} for run in (saved, now)))
     values = [f"{name} is {new!r}, and was {old!r}" for name, (old, new) in changed.items()]
     if values:
         raise ValueError(
@@ -84,6 +84,13 @@ def _of_stage1(settings: Mapping[str, Any]) -> dict[str, Any]:
     own = {**default_settings(method), **first_stage(settings, stage1)}
     own["dev"] = "corpus" if settings.get("dev") == "corpus" else None  # whose documents it is not trained on
     return {name: _without_folder(value) for name, value in own.items() if name not in method.loss_class.may_change}
+
+
+def _of_plain_loss(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a loss without ``get_config_dict``."""
+    method = find_method(recipe.loss)
+    defaults = {} if hasattr(method.loss_class, "get_config_dict") else loss_arguments(method)
+    return {name: settings.get(name, default) for name, default in defaults.items()}
 
 
 def _without_folder(value: Any) -> Any:

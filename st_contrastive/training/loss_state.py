@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from sentence_transformers.base.modules import Module
 from torch import Tensor, nn
 from transformers import TrainerState
 from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
@@ -18,7 +19,6 @@ from st_contrastive import distributed
 from st_contrastive._files import complete_file
 from st_contrastive.losses._description import described
 from st_contrastive.losses._owned import owned_state
-from st_contrastive.losses.base import TextLoss
 
 #: A loss, or one for each of several datasets.
 Losses = nn.Module | Mapping[str, nn.Module]
@@ -182,7 +182,7 @@ def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
     description: dict[str, Any] = {}
     for prefix, loss in named.items():
         for name, part in loss.named_modules():
-            if name == "" or isinstance(part, TextLoss):
+            if name == "" or (hasattr(part, "get_config_dict") and not isinstance(part, Module)):  # of an encoder
                 description[prefix + name] = type(part).__name__
                 config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
                 kept = config.keys() - set(getattr(part, "may_change", ()))

@@ -9,8 +9,11 @@ from typing import Any
 
 from datasets import Dataset
 from torch import nn
+from transformers import TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 
 from st_contrastive import distributed
+from st_contrastive._checks import warn
 from st_contrastive.training.allowed_changes import refused_changes
 from st_contrastive.training.prompts import simplest
 from st_contrastive.training.start import by_name, module_settings
@@ -48,6 +51,12 @@ def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> N
         ValueError: an argument that a resumed run may not change, the data or the model differ.
     """
     now = describe_run(trainer)
+    epoch = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).epoch or 0
+    if "a stream" in now["data"].values() and epoch > 1:
+        warn(
+            f"{checkpoint} is of a later epoch than the first of a stream: the rows that follow are not those that an "
+            "uninterrupted run would read."
+        )
     same = saved["arguments"].keys() & now["arguments"].keys()
     if min(run["arguments"]["max_steps"] for run in (saved, now)) > 0:
         same.remove("num_train_epochs")  # which then sets no limit
@@ -77,7 +86,7 @@ def _describe_scores(trainer: Any) -> dict[str, Any]:
     evaluators = getattr(trainer.evaluator, "evaluators", [trainer.evaluator])
     configs: list[Any] = [getattr(evaluator, "get_config_dict", dict)() for evaluator in evaluators]
     metric = {name: getattr(trainer.args, name) for name in ("metric_for_best_model", "greater_is_better")}
-    return {"evaluator": configs if any(configs) else None, **metric}
+    return {"evaluator": configs if any(configs) else None, "eval_dataset": trainer.eval_data_read, **metric}
 
 
 def describe_weights(model: nn.Module) -> str:
@@ -86,9 +95,9 @@ def describe_weights(model: nn.Module) -> str:
     return "" if values is None else hashlib.sha256(values.float().cpu().numpy().tobytes()).hexdigest()[:16]
 
 
-def describe_data(data: Any) -> dict[str, str]:
+def describe_data(data: Any, argument: str = "train_dataset") -> dict[str, str]:
     """The size of each dataset, and a hash of its rows."""
-    return {f"train_dataset {name}".strip(): _describe_rows(part) for name, part in by_name(data).items()}
+    return {f"{argument} {name}".strip(): _describe_rows(part) for name, part in by_name(data).items()}
 
 
 def _describe_rows(data: Any) -> str:

@@ -71,6 +71,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     start: str | None = None
     #: Tells the data of a run from others, by dataset: read once a run.
     data_read: Mapping[str, str] = {}
+    #: The same of ``eval_dataset``, where its loss chooses the best checkpoint.
+    eval_data_read: Mapping[str, str] | None = None
 
     @checked
     def __init__(self, *args: Any, max_length: TextLength | None = None, **kwargs: Any) -> None:
@@ -92,6 +94,8 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         self._resumed_from, self._resumed_record = None, {}
         self.start = self.start or describe_weights(self.model)
         self.data_read = describe_data(self.train_dataset)
+        if self.args.load_best_model_at_end and str(self.args.metric_for_best_model).endswith("loss"):
+            self.eval_data_read = describe_data(self.eval_dataset, "eval_dataset")
         checkpoint = None
         if resume_from_checkpoint is None:
             resume_from_checkpoint = self.args.resume_from_checkpoint

@@ -309,6 +309,7 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--repetition-rate=0.1"], "--repetition_rate is of the loss momentum"),
         (["--loss", "simcse", "--report_to", "tensorboard"], "TensorBoard"),
         (["--loss", "no.such.module:Loss"], "no.such"),
+        (["--loss", "tests.cases:state_of"], "can't be imported"),
         (["/no/such.yaml"], "/no/such.yaml"),
     ],
 )
@@ -369,7 +370,7 @@ def test_without_wordnet(words, monkeypatch, capsys):
         assert "WordNet" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:Of 10 translations")
+@pytest.mark.filterwarnings("ignore:Of the last 10 translations")
 def test_translate(seq2seq, corpus, tmp_path, capsys):
     words = ["translate", "--model", seq2seq, "--data", str(corpus), "--column", "body", "--prefix", "german : "]
     output = tmp_path / "pairs.jsonl"

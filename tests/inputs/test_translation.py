@@ -30,7 +30,7 @@ def test_a_model_translates_in_the_order_of_the_sentences(seq2seq, tmp_path):
     single = Translator(seq2seq, batch_size=1, **options)
     assert translations == [single([sentence])[0] for sentence in sentences]
     assert len(set(translations)) > 1
-    with pytest.warns(UserWarning, match="Of 5 translations"):
+    with pytest.warns(UserWarning, match="Of the last 5 translations"):
         path = translate_corpus(sentences, tmp_path / "o.jsonl", translator)
     assert pairs(path) == list(zip(sentences, translations, strict=True))
     with pytest.raises(ValueError, match=r"output.*other settings"):
@@ -160,5 +160,5 @@ def test_what_may_be_cut_is_counted(tmp_path):
         return ["" if text == "b" else text for text in batch]
 
     cut.num_truncated = 5  # of an earlier corpus
-    with pytest.warns(UserWarning, match="Of 3 translations, 1 are empty and 2 reached max_length"):
+    with pytest.warns(UserWarning, match="Of the last 3 translations, 1 are empty, and 2 may be cut"):
         translate_corpus(["a", "b", "c"], tmp_path / "o.jsonl", cut)

@@ -100,6 +100,17 @@ def test_another_test_set_is_refused(checkpoint, tmp_path, monkeypatch):
     assert run.trainer.state.global_step == 4
 
 
+def test_a_loss_that_does_not_describe_itself_is_compared(folder, monkeypatch):
+    loss = Recipe("", "tests.losses_of_ones_own:Shrinking", {})
+    given = {**GIVEN, "output_dir": "own", "factor": 0.5}
+    with pytest.raises(KilledError):
+        recipes.run(loss, on_trainer=kill_after_saving, **given)
+    with pytest.raises(ValueError, match=r"factor is 0\.1, and was 0\.5"):
+        recipes.run(loss, resume_from_checkpoint=True, **{**given, "factor": 0.1})
+    del given["factor"]  # 0.5 is its default
+    recipes.run(loss, resume_from_checkpoint=True, **given)
+
+
 def test_a_first_stage_that_has_ended_is_that_of_the_run(checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_dev("one.jsonl", 1)

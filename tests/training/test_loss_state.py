@@ -6,13 +6,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
-from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, SoftmaxLoss
+from sentence_transformers.sentence_transformer.losses import (
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+    SoftmaxLoss,
+)
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 import st_contrastive as stc
 from st_contrastive.training import LossStateError, load_loss_state, save_loss_state
 from tests.cases import TRAINED_CASES
+from tests.losses_of_ones_own import Passing
 
 FILE = "loss_state.safetensors"
 
@@ -88,6 +93,22 @@ def test_what_does_not_fit_is_named_and_nothing_is_taken(made, tmp_path, saved, 
     with pytest.raises(LossStateError, match=message):
         load_loss_state(loss, tmp_path)
     assert_same(before, owned(loss))
+
+
+def test_a_loss_in_another_is_described_too(build, tmp_path):
+    """Also a loss of a user's own, whose base takes the rest of its arguments."""
+
+    def wrapped(scale):
+        model = build()
+        return MatryoshkaLoss(model, MultipleNegativesRankingLoss(model, scale=scale), [32, 16])
+
+    save_loss_state(wrapped(20), tmp_path)
+    with pytest.raises(LossStateError, match=r"loss\.scale is 5\.?0?, saved with 20"):
+        load_loss_state(wrapped(5), tmp_path)
+    save_loss_state(Passing(build(), {(1, 2): 3}, temperature=0.1, mini_batch_size=4), tmp_path)
+    load_loss_state(Passing(build(), {(1, 2): 3}, temperature=0.1, mini_batch_size=2), tmp_path)
+    with pytest.raises(LossStateError, match=r"temperature is 0\.2, saved with 0\.1"):
+        load_loss_state(Passing(build(), {(1, 2): 3}, temperature=0.2), tmp_path)
 
 
 def test_another_encoders_state(made, tmp_path, checkpoint):

@@ -202,6 +202,31 @@ def test_a_best_score_is_compared_with_its_own_kind_alone(trainer):
     build().train(resume_from_checkpoint=True)
 
 
+def test_a_stream_that_has_begun_again_is_warned_of(made, arguments, sentences):
+    def run(**options):
+        loss, data = made("simcse")
+        return ContrastiveTrainer(loss.model, arguments(**options), data.to_iterable_dataset(), loss=loss)
+
+    run(max_steps=4).train()  # of three steps an epoch
+    with pytest.warns(UserWarning, match="checkpoint-4 is of a later epoch"):
+        run().train(resume_from_checkpoint=True)
+    shutil.rmtree(Path(run().args.output_dir))
+    run(max_steps=2).train()
+    run().train(resume_from_checkpoint=True)
+
+
+def test_other_rows_of_a_loss_that_chooses_are_refused(made, arguments):
+    def run(rows):
+        loss, data = made("conisi")
+        options = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True}
+        return ContrastiveTrainer(loss.model, arguments(**options), data, data.select(rows), loss)
+
+    run(range(4)).train()
+    with pytest.raises(ValueError, match=r"eval_dataset is \{.*4 rows.*\}, and was \{.*4 rows"):
+        run(range(4, 8)).train(resume_from_checkpoint=True)
+    run(range(4)).train(resume_from_checkpoint=True)
+
+
 def test_a_checkpoint_without_a_record_resumes(trainer):
     """As one that was saved by ``save_loss_state`` in a callback."""
     run = trainer("simcse")
