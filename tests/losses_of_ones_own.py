@@ -22,3 +22,10 @@ class Passing(SimCSELoss):
     def __init__(self, model, bias=0.5, **options):
         super().__init__(model, **options)
         self.bias = bias
+
+
+class Seeded(SimCSELoss):
+    """Has an argument with the name of one of the Trainer's."""
+
+    def __init__(self, model, seed=0):
+        super().__init__(model)

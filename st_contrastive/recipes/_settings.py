@@ -34,10 +34,13 @@ def resolve_settings(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict
     for name, other in (("max_steps", "num_train_epochs"), ("num_train_epochs", "max_steps")):
         if name in overrides and other not in overrides:  # the recipe's, which might end the run first
             settings.pop(other, None)
+    of_loss = loss_arguments(method)
     for name, value in settings.items():
-        if not takes(chosen, name):
+        if (is_twofold := name in of_loss and name in {**RUN, **TRAINING}) or not takes(chosen, name):
             raise TypeError(
-                f"{name} is no argument of {method.loss} ({', '.join(loss_arguments(method))}), nor of "
+                f"{name} is an argument of {method.loss} and a setting of the run: rename the loss's."
+                if is_twofold
+                else f"{name} is no argument of {method.loss} ({', '.join(of_loss)}), nor of "
                 f"SentenceTransformerTrainingArguments, nor one of {', '.join(RUN)}."
             )
         settings[name] = _typed(name, value, {**TRAINING, **RUN}.get(name, Any))

@@ -126,6 +126,8 @@ def test_a_loss_of_ones_own():
     for name, match in (("no_such_module:Loss", "no_such_module"), ("tests.conftest:Loss", "Loss"), ("os:", "os:")):
         with pytest.raises(ValueError, match=match):
             resolve_settings(Recipe("", name, {}), {})
+    with pytest.raises(TypeError, match=r"seed is an argument of .*Seeded and a setting of the run"):
+        resolve_settings(Recipe("", "tests.losses_of_ones_own:Seeded", {}), {"seed": 1})
 
 
 def test_what_is_given_goes_first():
