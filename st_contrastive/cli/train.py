@@ -217,14 +217,19 @@ def _verdict(result: Run, settings: Mapping[str, Any]) -> str:
     what = saved.get(str(result.saved), "the encoder that you started from")
     if result.saved == "start":
         why = f", since nothing {'is better beyond chance' if is_judged else 'scored higher'}"
-        following = _another_try(result)
+        following = _another_try(result, settings)
     else:
         following = f"SentenceTransformer({folder!r}) loads it; to compare: {_comparison(result, settings)}"
     return f"{result}\nSaved in {folder}: {what}{why}.\nNext: {following}"
 
 
-def _another_try(result: Run) -> str:
+def _another_try(result: Run, settings: Mapping[str, Any]) -> str:
     """What may help where nothing was gained."""
+    start, segment = result.judgements.get("start"), str(settings.get("segment"))
+    language = ["--language", segment] if len(segment) == 2 else []
+    if start is not None and start.mixed_ndcg is not None and start.mixed_ndcg > start.ndcg:
+        command = _search(settings, result, "--bm25", *language)
+        return f"mix in BM25, with which the score is {100 * start.mixed_ndcg:.2f}: {command}"
     if {result.after, result.mixed} <= {result.before, None}:
         return "the score has not moved: train for longer, or at a higher --learning_rate, in another folder."
     mix = "" if result.mixed is not None else " or --mix 0.5"
@@ -238,13 +243,21 @@ def _comparison(result: Run, settings: Mapping[str, Any]) -> str:
     """
     from st_contrastive.recipes import has_pooling
 
-    folder, start, data = str(result.trainer.args.output_dir), str(settings["model"]), settings.get("data")
-    column = settings.get("column") or ()
-    columns = column.split(",") if isinstance(column, str) else [*column]
+    start = str(settings["model"])
     modes = (getattr(module, "pooling_mode", None) for module in result.trainer.model)
     pooling = [] if has_pooling(start) else [word for mode in modes if mode for word in ("--pooling", mode)]
-    if isinstance(data, str) and (settings.get("dev") == "corpus" or len(columns) == 2):
-        named = ["--column", ",".join(columns)] if columns else []
-        return shlex.join(["st-contrastive", "search", data, start, folder, "a query", *named, *pooling])
+    if command := _search(settings, result, *pooling, start=start):
+        return command
     extra = "" if find_spec("mteb") else " (it needs the extra eval)"
-    return shlex.join(["st-contrastive", "evaluate", start, folder, *pooling]) + extra
+    return shlex.join(["st-contrastive", "evaluate", start, str(result.trainer.args.output_dir), *pooling]) + extra
+
+
+def _search(settings: Mapping[str, Any], result: Run, *options: str, start: str | None = None) -> str:
+    """A command that searches in the user's documents, with the start too; "" where they are not known."""
+    data, column = settings.get("data"), settings.get("column") or ()
+    columns = column.split(",") if isinstance(column, str) else [*column]
+    if not isinstance(data, str) or not (settings.get("dev") == "corpus" or len(columns) == 2):
+        return ""
+    models = [*([] if start is None else [start]), str(result.trainer.args.output_dir)]
+    named = ["--column", ",".join(columns)] if columns else []
+    return shlex.join(["st-contrastive", "search", data, *models, "a query", *named, *options])

@@ -9,6 +9,7 @@ import shlex
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -18,6 +19,7 @@ from transformers import TrainerState
 
 from st_contrastive import cli, recipes
 from st_contrastive.cli import _progress, main, train
+from st_contrastive.evaluation import Judgement
 from tests.cases import SENTENCES
 from tests.processes import TORCHRUN, run_python
 from tests.snippets import write_documents
@@ -136,12 +138,11 @@ def test_own_text_gives_a_verdict_question_by_question(words, tmp_path, capsys, 
     (compared,) = (line for line in lines if "questions" in line and "interval" in line)
     assert re.search(r"\d+ find their document higher than before and \d+ lower", compared)
     assert any(re.fullmatch(r"12 steps take about \d+ (s|min)\.", line) for line in lines)
-    if "started from" in lines[-2]:
-        assert "--learning_rate 3e-03" in lines[-1]
-    else:
-        command = shlex.split(lines[-1].partition("to compare: ")[2])
-        assert command[:3] == ["st-contrastive", "search", str(path)]
-        assert (cli.parse(command[1:]).column, cli.parse(command[1:]).pooling) == ("title,body", "mean")
+    command = shlex.split(lines[-1].rpartition(": ")[2])
+    assert command[:3] == ["st-contrastive", "search", str(path)]
+    parsed = cli.parse(command[1:])
+    is_start = "started from" in lines[-2]
+    assert (parsed.column, parsed.bm25, parsed.pooling) == ("title,body", is_start, "keep" if is_start else "mean")
 
 
 def test_shuffled_titles_are_refused(words, tmp_path, capsys):
@@ -175,6 +176,15 @@ def said(monkeypatch, capsys, tmp_path):
 )  # fmt: skip
 def test_a_lower_rate_is_advised_where_the_score_moved(said, after, mixed, advice):
     assert advice in said({"loss": "simcse"}, before=0.5, after=after, mixed=mixed, saved="start")
+
+
+@pytest.mark.parametrize(("mixed_rank", "advice"), [(1, "search a.txt out 'a query' --bm25"), (3, "--learning_rate")])
+def test_bm25_is_advised_where_it_helps_and_training_did_not(said, mixed_rank, advice):
+    owners, leads = np.arange(2), np.zeros(2)
+    start = Judgement(owners, np.full(2, 2.0), leads, np.full(2, float(mixed_rank)))
+    settings = {"loss": "simcse", "model": "start", "data": "a.txt", "dev": "corpus"}
+    judged = {"start": start, "trained": start}
+    assert advice in said(settings, before=0.5, after=0.4, saved="start", judgements=judged)
 
 
 @pytest.mark.parametrize(
