@@ -227,8 +227,8 @@ def _another_try(result: Run, settings: Mapping[str, Any]) -> str:
     """What may help where nothing was gained."""
     start, segment = result.judgements.get("start"), str(settings.get("segment"))
     language = ["--language", segment] if len(segment) == 2 else []
-    if start is not None and start.mixed_ndcg is not None and start.mixed_ndcg > start.ndcg:
-        command = _search(settings, result, "--bm25", *language)
+    command = _search(settings, result, "--bm25", *language)
+    if command and start is not None and start.mixed_ndcg is not None and start.mixed_ndcg > start.ndcg:
         return f"mix in BM25, with which the score is {100 * start.mixed_ndcg:.2f}: {command}"
     if {result.after, result.mixed} <= {result.before, None}:
         return "the score has not moved: train for longer, or at a higher --learning_rate, in another folder."
