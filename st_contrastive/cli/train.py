@@ -163,8 +163,8 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
             raise UserError(f"{file} must hold names and values, such as `loss: simcse`; got {given!r:.80}.")
         folder = Path(file).expanduser().resolve().parent
         own = Path(args.given.get("output_dir") or given.get("output_dir") or folder).expanduser().resolve()
-        is_of_a_run = any(path for name in ("checkpoint-*", "modules.json") for path in folder.glob(name))
-        if is_of_a_run and own != folder and "output_dir" not in args.given:
+        is_own = any(path for name in ("checkpoint-*", "modules.json") for path in folder.glob(name))
+        if Path(file).name == "run.yaml" and is_own and own != folder and "output_dir" not in args.given:
             raise UserError(f"{file} names {own}, and the run was moved to {folder}: add --output_dir.")
     given |= args.given
     given |= _loss_options(args.rest, given)

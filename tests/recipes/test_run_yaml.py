@@ -180,6 +180,14 @@ def test_a_file_holds_in_any_folder(folder, killed, tmp_path, monkeypatch):
     assert not [*folder.rglob("here")]
 
 
+def test_a_run_that_was_moved_goes_on_where_it_is(folder, capsys):
+    words = ["train", "out/run.yaml", "--resume_from_checkpoint", "true"]
+    assert main(words) == 2
+    assert f"the run was moved to {folder / 'out'}: add --output_dir." in capsys.readouterr().err
+    assert main([*words, "--output_dir", "out"]) == 0
+    assert (folder / "out" / "checkpoint-4").is_dir()
+
+
 def test_a_name_on_the_hub_and_a_word_stay_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("corpus", "corpus.txt"):
