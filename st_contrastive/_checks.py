@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from importlib import import_module
 from typing import Any
 
+#: Names of the parts of a data set that nothing is trained on, as a pattern.
+HELD_OUT = "test|dev|val|valid|validation|eval|trial|h[eo]ld[-_]?out"
 _ID = re.compile(r"[!-~]*(\d|://)[!-~]*")
 
 

@@ -16,7 +16,7 @@ from datasets import Dataset, Features, IterableDataset, concatenate_datasets, l
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 
-from st_contrastive._checks import first_line, require_texts, warn
+from st_contrastive._checks import HELD_OUT, first_line, require_texts, warn
 from st_contrastive._files import COMPRESSIONS, is_path, open_text, require_plain_file, unpacked
 from st_contrastive.inputs._delimited import Delimited, open_delimited, read_delimited, table_features
 
@@ -31,7 +31,7 @@ _NOT_READ = frozenset(
     ".html .htm .xml .tmx .xliff .srt .vtt .pdf .doc .docx .odt .rtf .epub .tex .ppt .pptx .xls .xlsx .ods .arrow .orc "
     ".feather .avro .pkl .pickle .db .sqlite .npy .conllu .ipynb .yaml .yml .zip".split()
 )
-_SPLIT = re.compile(r"(train|test|dev|val|valid|validation|eval|trial|h[eo]ld[-_]?out)(set)?([-_]?\d.*)?")
+_SPLIT = re.compile(rf"(train|{HELD_OUT})(set)?([-_]?\d.*)?")
 _NAME = "let its name end in {}, and say with column=... which column holds the sentences."
 #: By the kind of a file: what most of its lines may not be, and the remedy.
 _WRONG_LINES = {

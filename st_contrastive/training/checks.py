@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize
 from torch import nn
 
 from st_contrastive import distributed
-from st_contrastive._checks import is_id, says_no, warn
+from st_contrastive._checks import HELD_OUT, is_id, says_no, warn
 from st_contrastive.components import NegativeQueue
 from st_contrastive.encoder.checkpoint import foreign_kind
 from st_contrastive.encoder.checks import require_trainable
@@ -31,8 +31,7 @@ from st_contrastive.training.start import ROWS, Part, Start, by_name, module_set
 SHARE = 0.01
 #: A column with a value for each so many rows, all of so few characters, holds languages, sources or labels.
 _REPEATS, _SHORT = 10, 40
-#: Names of a dataset's parts that nothing is trained on.
-_HELD_OUT = re.compile(r"(test|dev|val|valid|validation|eval)(set|[-_.\d].*)?|h[eo]ld[-_]?out", re.IGNORECASE)
+_HELD_OUT = re.compile(rf"({HELD_OUT})(set|[-_.\d].*)?", re.IGNORECASE)
 
 Finding: TypeAlias = Exception
 Check: TypeAlias = Callable[[Start], Iterable[Finding]]
