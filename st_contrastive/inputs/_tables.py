@@ -186,8 +186,8 @@ def _type_name(kind: Any) -> str:
 
 def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> str:
     """The column to read: ``column``, or the only one of text. The remedy is for a table that has others."""
-    columns = text_columns(table)
-    has_lists = "list of string" in column_types(table).values()
+    columns, kinds = text_columns(table), column_types(table)
+    has_lists = "list of string" in kinds.values()
     if column in columns:
         return column
     if column is None and len(columns) == 1 and not has_lists:
@@ -195,6 +195,8 @@ def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> 
     given = "" if column is None else f"column={column!r}: "
     if not columns or has_lists:
         remedy = "A row is to hold one text in each column: datasets' map makes such a Dataset."
+    elif column in kinds:
+        remedy = f"The cells of {column!r} are no texts: write them in quotes, or cast the column to strings."
     elif not remedy:
         remedy = f"Name one, such as column={columns[0]!r}"
         remedy += f", or both of a pair: columns={','.join(columns[:2])!r}." if len(columns) > 1 else "."

@@ -131,7 +131,7 @@ def test_bad_columns_are_named(tmp_path, options, message):
     ("columns", "found"),
     [
         ({"set": [["a", "b"], ["c"]]}, r"set \(list of string\)"),
-        ({"title": [1984, 2001], "body": ["a", "b"]}, r"title \(int64\), body\."),
+        ({"title": [1984, 2001], "body": ["a", "b"]}, r"title \(int64\), body\. The cells of .title. are no texts"),
     ],
 )
 def test_columns_of_no_text_are_named_by_their_types(columns, found):
