@@ -98,7 +98,7 @@ def own_text(corpora: list[str]) -> str:
     several = len(corpora) > 1
     heads = [f"{corpus + ', ' if several else ''}{ENCODERS[encoder]}" for corpus, encoder in columns]
     starts = [
-        runs[(runs["corpus"] == corpus) & (runs["encoder"] == encoder)]["start"].mean() for corpus, encoder in columns
+        runs[(runs["corpus"] == corpus) & (runs["encoder"] == encoder)]["start"].median() for corpus, encoder in columns
     ]
     table = [["untrained", *(f"{start:.1f}" for start in starts)]]
     for row in dict.fromkeys(runs["row"]) if not several else ("own-text",):
@@ -221,7 +221,9 @@ def figures() -> set[str]:
     for _, part in runs[runs["row"] == "own-text"].groupby(["corpus", "encoder"]):
         found |= interval(part["gain"], 0.0)
     gains = ["gain", "gain with bm25", "trained interval", "trained with bm25 interval"]
-    for part in (runs.dropna(subset="decision")[gains], runs.dropna(subset="bm25 interval")[["bm25", "bm25 interval"]]):
+    judged = runs.dropna(subset="decision")
+    means = judged.groupby(["row", "corpus", "encoder"])[gains].mean()
+    for part in (judged[gains], means, runs.dropna(subset="bm25 interval")[["bm25", "bm25 interval"]]):
         found |= {f"{abs(value):.1f}" for value in part.to_numpy().ravel()}
     return found | set(re.findall(r"\d+\.\d+", trained_encoder().message))
 
