@@ -1,4 +1,4 @@
-"""Checks of arguments, whose messages name the argument, what it may be and what was given; and texts of errors."""
+"""Checks of arguments and texts, whose messages name the argument, what it may be and what was given."""
 
 from __future__ import annotations
 

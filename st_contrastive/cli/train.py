@@ -89,16 +89,20 @@ def _loss_options(words: Sequence[str], given: Mapping[str, Any]) -> dict[str, A
     )
     loss = _chosen(given).loss
     with user_error(ValueError):
-        for name in recipes.loss_arguments(find_method(loss)):
-            parser.add_argument(f"--{name}", type=recipes.parse, metavar="VALUE")
+        arguments = recipes.loss_arguments(find_method(loss))
+    for name in arguments:
+        parser.add_argument(f"--{name}", type=recipes.parse, metavar="VALUE")
     parsed, unknown = parser.parse_known_args(words)
     if unknown:
         name = unknown[0].lstrip("-").partition("=")[0]
         takers = [method.name for method in METHODS.values() if name in recipes.loss_arguments(method)]
-        known = [*recipes.TRAINING, *vars(RunSettings()), *recipes.loss_arguments(find_method(loss))]
+        known = [*recipes.TRAINING, *vars(RunSettings()), *arguments]
         near = [each for each in known if f"_{name}" in each] or difflib.get_close_matches(name, known)
-        hint = f"; perhaps --{near[0]}" if near else ""
-        hint = f"; --{name} is of the loss {', '.join(takers)}, and this is {loss}" if takers else hint
+        hint = ""
+        if takers:
+            hint = f"; --{name} is of the loss {', '.join(takers)}, and this is {loss}"
+        elif near:
+            hint = f"; perhaps --{near[0]}"
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     return vars(parsed)
 
@@ -161,11 +165,8 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
             given = recipes.parse(Path(file).expanduser().read_text(encoding="utf-8"))
         if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
             raise UserError(f"{file} must hold names and values, such as `loss: simcse`; got {given!r:.80}.")
-        folder = Path(file).expanduser().resolve().parent
-        own = Path(args.given.get("output_dir") or given.get("output_dir") or folder).expanduser().resolve()
-        is_own = any(path for name in ("checkpoint-*", "modules.json") for path in folder.glob(name))
-        if Path(file).name == "run.yaml" and is_own and own != folder and "output_dir" not in args.given:
-            raise UserError(f"{file} names {own}, and the run was moved to {folder}: add --output_dir.")
+        if "output_dir" not in args.given:
+            _require_in_its_folder(Path(file), given.get("output_dir"))
     given |= args.given
     given |= _loss_options(args.rest, given)
     for name, value in given.items():
@@ -181,6 +182,15 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
         given.pop("stage1", None)  # which the recipe has
     given.pop("recipe", None)
     return chosen, given
+
+
+def _require_in_its_folder(file: Path, output_dir: str | None) -> None:
+    """Refuse the run.yaml of a run that was moved: it would train in the folder that the run was in."""
+    folder = file.expanduser().resolve().parent
+    own = folder if output_dir is None else Path(output_dir).expanduser().resolve()
+    has_run = any(path for name in ("checkpoint-*", "modules.json") for path in folder.glob(name))
+    if file.name == "run.yaml" and has_run and own != folder:
+        raise UserError(f"{file} names {own}, and the run was moved to {folder}: add --output_dir.")
 
 
 def _described(recipe: Recipe, given: Mapping[str, Any]) -> str:
@@ -225,9 +235,10 @@ def _verdict(result: Run, settings: Mapping[str, Any]) -> str:
 
 def _another_try(result: Run, settings: Mapping[str, Any]) -> str:
     """What may help where nothing was gained."""
-    start, segment = result.judgements.get("start"), str(settings.get("segment"))
-    language = ["--language", segment] if len(segment) == 2 else []
-    command = _search(settings, result, "--bm25", *language)
+    from st_contrastive.inputs.segments import get_language
+
+    start, language = result.judgements.get("start"), get_language(settings.get("segment") or "sentences") or "en"
+    command = _search(settings, result, "--bm25", *([] if language == "en" else ["--language", language]))
     if command and start is not None and start.mixed_ndcg is not None and start.mixed_ndcg > start.ndcg:
         return f"mix in BM25, with which the score is {100 * start.mixed_ndcg:.2f}: {command}"
     if {result.after, result.mixed} <= {result.before, None}:

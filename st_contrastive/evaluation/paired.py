@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-#: Standard deviations. The rule then accepts 17 of 24 changes that gained 1 or more in judged search, and none of 171
-#: that lost more than 0.3. Two steps of training make 0.01.
+#: Standard deviations. Of the 251 changes that it was chosen on, the rule accepts 17 of 24 that gained 1 or more in
+#: judged search, and none of 171 that lost more than 0.3. Two steps of training make 0.01.
 _LEAST_LEAD = 0.2
 
 

@@ -34,16 +34,17 @@ def resolve_settings(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict
     for name, other in (("max_steps", "num_train_epochs"), ("num_train_epochs", "max_steps")):
         if name in overrides and other not in overrides:  # the recipe's, which might end the run first
             settings.pop(other, None)
-    of_loss = loss_arguments(method)
+    of_loss, of_run = loss_arguments(method), {**TRAINING, **RUN}
     for name, value in settings.items():
-        if (is_twofold := name in of_loss and name in {**RUN, **TRAINING}) or not takes(chosen, name):
-            raise TypeError(
-                f"{name} is an argument of {method.loss} and a setting of the run: rename the loss's."
-                if is_twofold
-                else f"{name} is no argument of {method.loss} ({', '.join(of_loss)}), nor of "
-                f"SentenceTransformerTrainingArguments, nor one of {', '.join(RUN)}."
-            )
-        settings[name] = _typed(name, value, {**TRAINING, **RUN}.get(name, Any))
+        fault = ""
+        if name in of_loss and name in of_run:
+            fault = f"is an argument of {method.loss} and a setting of the run: rename the loss's."
+        elif name not in of_loss and name not in of_run:
+            fault = f"is no argument of {method.loss} ({', '.join(of_loss)}), nor of "
+            fault += f"SentenceTransformerTrainingArguments, nor one of {', '.join(RUN)}."
+        if fault:
+            raise TypeError(f"{name} {fault}")
+        settings[name] = _typed(name, value, of_run.get(name, Any))
     steps, epochs = settings.get("max_steps", -1), settings.get("num_train_epochs", 1)
     if steps == 0 or (steps < 0 and epochs <= 0):  # the Trainer would make no step, or take 0 steps for all
         raise ValueError(f"max_steps {steps} and num_train_epochs {epochs} leave nothing to train: give one above 0.")

@@ -52,7 +52,7 @@ def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> N
     """
     now = describe_run(trainer)
     epoch = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).epoch or 0
-    if "a stream" in now["data"].values() and epoch > 1:
+    if epoch > 1 and not all(isinstance(data, Dataset) for data in by_name(trainer.train_dataset).values()):
         warn(
             f"{checkpoint} is of a later epoch than the first of a stream: the rows that follow are not those that an "
             "uninterrupted run would read."

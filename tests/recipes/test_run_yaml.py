@@ -100,7 +100,7 @@ def test_another_test_set_is_refused(checkpoint, tmp_path, monkeypatch):
     assert run.trainer.state.global_step == 4
 
 
-def test_a_loss_that_does_not_describe_itself_is_compared(folder, monkeypatch):
+def test_a_loss_that_does_not_describe_itself_is_compared(folder):
     loss = Recipe("", "tests.losses_of_ones_own:Shrinking", {})
     given = {**GIVEN, "output_dir": "own", "factor": 0.5}
     with pytest.raises(KilledError):

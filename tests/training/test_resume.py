@@ -202,7 +202,7 @@ def test_a_best_score_is_compared_with_its_own_kind_alone(trainer):
     build().train(resume_from_checkpoint=True)
 
 
-def test_a_stream_that_has_begun_again_is_warned_of(made, arguments, sentences):
+def test_a_stream_that_has_begun_again_is_warned_of(made, arguments):
     def run(**options):
         loss, data = made("simcse")
         return ContrastiveTrainer(loss.model, arguments(**options), data.to_iterable_dataset(), loss=loss)
