@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NewType
 
-from st_contrastive._arguments import PositiveShare
+from st_contrastive._arguments import PositiveShare, Share
 from st_contrastive.methods import METHODS, POOLINGS, PoolingName
 
 #: A file, a folder, or what else may stand in its place, such as a name on the hub.
@@ -49,10 +49,8 @@ class RunSettings:
         "FILE", "twins: a file of sentences and their translations, in place of --data"
     )
     languages: list[str] | None = _setting("NAME", "twins: the two columns of --translations, such as en de")
-    augment: str | None = _setting(
-        "NAME[=RATE]",
-        "how the second text of each pair is made: repetition, deletion, insertion or synonyms (simcse, momentum), "
-        "antonyms (conisi)",
+    antonyms: Share | None = _setting(
+        "SHARE", "conisi: make the second sentence of each; this share of its words that have an antonym is replaced"
     )
     dev: Location | None = _setting(
         "FILE",

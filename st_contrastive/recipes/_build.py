@@ -14,7 +14,7 @@ from transformers import set_seed
 
 from st_contrastive._arguments import check_arguments
 from st_contrastive._checks import warn
-from st_contrastive.augmentations import augmentation
+from st_contrastive.augmentations import AntonymReplacement
 from st_contrastive.components import FraternalEmbedding
 from st_contrastive.inputs._tables import Source
 from st_contrastive.methods import find_method
@@ -52,7 +52,7 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
         if given is None:
             raise ValueError(f"{name} is missing: name {what}.")
     check_arguments(RunSettings, {"mix": run.mix})
-    augment = None if run.augment is None else augmentation(run.augment)
+    replacement = None if run.antonyms is None else AntonymReplacement(run.antonyms)
 
     arguments = _arguments({name: settings[name] for name in TRAINING if name in settings}, run.dev)
     with arguments.main_process_first(desc="reading"):  # a node's other processes find the tables that it has cached
@@ -70,12 +70,12 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
     if isinstance(fraternal, (str, Path)):
         length = run.max_length and min(run.max_length, model.max_seq_length or run.max_length)
         of_loss["fraternal"] = fraternal = FraternalEmbedding.from_pretrained(str(fraternal), model, max_length=length)
-    if augment is not None and "constructed" in method.columns:
+    if replacement is not None:
         of_loss.setdefault("strategy", "given")
     loss = method.loss_class(model, **of_loss)
 
-    if augment is not None:
-        dataset = method.dataset(dataset, augment, seed=arguments.seed)
+    if replacement is not None:
+        dataset = method.dataset(dataset, replacement, seed=arguments.seed)
     elif fraternal is not None:
         dataset = method.dataset(dataset, fraternal=fraternal)
     arguments.prompts = _prompts(arguments.prompts, run, dataset.column_names)
@@ -113,6 +113,6 @@ def _prompts(given: Any, run: RunSettings, columns: list[str]) -> Any:
     own = run.column.split(",") if isinstance(run.column, str) else [*(run.column or ())]
     names = dict(zip((name.strip() for name in own), columns, strict=False))
     prompts = {names.get(name, name): text for name, text in given.items()}
-    if run.augment is not None:  # the second text is made of the first
+    if run.antonyms is not None:  # the second text is made of the first
         prompts.setdefault(columns[-1], prompts.get(columns[0], ""))
     return prompts

@@ -51,8 +51,8 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
     if run.dev is not None and run.dev != "corpus":
         with _naming_dev(run.dev):
             evaluator = STSEvaluator(run.dev, "dev")
-    if run.augment is not None:
-        _require_column("constructed" if "antonyms" in run.augment else "other", "augment", run, method)
+    if run.antonyms is not None:
+        _require_column("constructed", "antonyms", run, method)
     if run.translations is not None:
         _require_column("translation", "translations", run, method)
         _require_absent(
@@ -74,7 +74,6 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
     dataset = read_texts(run.data, run.column, segment=segment, pairs=run.pairs, repeats=run.repeats)
     if "other" in dataset.column_names:
         _require_column("other", "column" if run.pairs is None else "pairs", run, method)
-        _require_absent("beside pairs, which have two columns", augment=run.augment)
     return _hold_out(dataset, run) if run.dev == "corpus" else (dataset, evaluator)
 
 

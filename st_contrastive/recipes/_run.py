@@ -152,7 +152,7 @@ class _TrainingRun:
             require_same_settings(resumed, self.recipe, settings)
         self.trainer = build(self.settings)  # what is wrong with stage 2 is said before hours of stage 1
         texts: Any = self.trainer.train_dataset
-        if resumed is None and "other" in texts.column_names and not {"augment", "pairs"} & self.settings.keys():
+        if resumed is None and "other" in texts.column_names and "pairs" not in self.settings:
             _check_pairs(self.trainer)
         if self.recipe.name == "own-text" and "other" not in texts.column_names:
             warn(

@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -370,12 +371,9 @@ def test_recipes_are_listed(capsys):
 
 
 def test_without_wordnet(words, monkeypatch, capsys):
-    def absent(*args):
-        raise LookupError("NLTK cannot find a complete WordNet.")
-
-    monkeypatch.setattr("st_contrastive.augmentations.edits.require_wordnet", absent)
+    monkeypatch.setattr("st_contrastive.augmentations._reader", mock.Mock(side_effect=LookupError("a page of text")))
     monkeypatch.setattr("st_contrastive.recipes._build.load_model", lambda *args: pytest.fail("a model is loaded"))
-    for more in (["--loss", "conisi", "--augment", "antonyms"], ["--recipe", "conisi-o2-bert-base", "--dev", "none"]):
+    for more in (["--loss", "conisi", "--antonyms", "1"], ["--recipe", "conisi-o2-bert-base", "--dev", "none"]):
         assert main([*words, *more]) == 2
         assert "WordNet" in capsys.readouterr().err
 

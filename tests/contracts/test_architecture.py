@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "encoder": "_checks",
     "components": "encoder objectives _arguments _checks _files",
     "losses": "components objectives encoder distributed _arguments _checks _random",
-    "augmentations": "_arguments _checks",
+    "augmentations": "_arguments",
     "inputs": "_arguments _checks _files",
     "training": "losses components encoder distributed _arguments _checks _files",
     "evaluation": "inputs objectives _arguments _checks _files _random",

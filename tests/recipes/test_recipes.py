@@ -59,7 +59,7 @@ NUMBERS = [
     ("conisi-s-bert-base", {"interaction_weight": 0.8, "max_length": 32, "strategy": "other"}),
     ("conisi-s-bert-large", {"interaction_weight": 0.1, "max_length": 28}),
     ("conisi-o1-roberta-base", {"interaction_weight": 0.1, "strategy": "subword", "model": "roberta-base"}),
-    ("conisi-o2-bert-base", {"interaction_weight": 0.8, "strategy": "given", "augment": "antonyms"}),
+    ("conisi-o2-bert-base", {"interaction_weight": 0.8, "strategy": "given", "antonyms": 1.0}),
     ("twins-bert-base", {"eval_steps": 151, "pooling": "mean", "train_pooling": "cls"}),
     ("twins-chinese", {"model": "bert-base-multilingual-uncased", "fraternal": "denpa92/bert-base-cantonese"}),
     ("infocse-bert-base", {"learning_rate": 7e-6, "num_train_epochs": 2, "mlm_weight": 1e-5, "mask_rate": 0.4}),
@@ -108,7 +108,7 @@ def test_nothing_to_train_is_refused():
     assert resolve_settings("mini-simcse", {"max_steps": -1, "num_train_epochs": 0.5})["num_train_epochs"] == 0.5
 
 
-@pytest.mark.parametrize("name", ["output_dir", "dev", "model", "augment", "run_name"])
+@pytest.mark.parametrize("name", ["output_dir", "dev", "model", "segment", "run_name"])
 def test_an_empty_name_is_refused(name):
     for empty in ("", " "):
         with pytest.raises(ValueError, match=f"{name} is empty"):

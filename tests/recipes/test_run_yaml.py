@@ -68,7 +68,7 @@ def folder(killed, tmp_path, monkeypatch):
         ({"loss": "momentum"}, "the loss is 'MomentumContrastLoss', saved with 'SimCSELoss'"),
         ({"pooling": "mean"}, "model has the modules .*'mean'.*, and had .*'cls'"),
         ({"data": SENTENCES[:5]}, "train_dataset is '5 rows.*10 rows"),
-        ({"augment": "repetition=0.5"}, "train_dataset is '10 rows.*10 rows"),
+        ({"data": SENTENCES[::-1]}, "train_dataset is '10 rows.*10 rows"),
     ],
 )
 def test_a_resumed_run_is_the_run(folder, change, match):

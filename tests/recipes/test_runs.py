@@ -77,7 +77,7 @@ def test_a_trainer_has_the_recipes_settings(checkpoint, pairs, tmp_path, name):
     compared = recipe.settings.keys() & config.keys() - given.keys() - data.keys()
     assert {setting: config[setting] for setting in compared} == {s: recipe.settings[s] for s in compared}
     assert "temperature" in compared
-    assert len(trainer.train_dataset.column_names) == (2 if "augment" in recipe.settings or len(data) == 2 else 1)
+    assert len(trainer.train_dataset.column_names) == (2 if len(data) == 2 else 1)
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     assert trainer.train().global_step == 2
     assert not equal(before, trainer.model.state_dict())
@@ -267,9 +267,8 @@ def test_a_saved_model_keeps_its_pooling_and_length(build, tmp_path):
         ("mini-simcse", {"column": "title,text", "data": Dataset.from_dict({"title": ["a"], "body": ["b"]})}, "'text'"),
         ("mini-simcse", {"model": "/no/such"}, "model /no/such"),
         ("mini-simcse", {"pooling": "max"}, "pooling.*'max'"),
-        ("mini-simcse", {"augment": "antonyms"}, "augment='antonyms'.*conisi.*simcse"),
-        ("mini-conisi", {"augment": "repetition=0.2"}, "augment='repetition=0.2'.*simcse, momentum.*conisi"),
-        ("mini-simcse", {"augment": "noise"}, "augment .*repetition.*'noise'"),
+        ("mini-simcse", {"antonyms": 0.5}, "antonyms=0.5.*conisi.*simcse"),
+        ("mini-conisi", {"antonyms": 1.5}, "rate must be .* at most 1, got 1.5"),
         ("mini-simcse", {"pairs": "last"}, "pairs.*'last'"),
         ("mini-simcse", {"prompts": {"title": "query: "}}, "prompts.*title"),
         ("mini-simcse", {"data": " "}, "data is empty"),
@@ -366,7 +365,6 @@ def test_two_columns_are_pairs(checkpoint, tmp_path, monkeypatch):
         with pytest.raises(ValueError, match=f"column=.*simcse, momentum.*{loss}"):
             recipes.trainer(f"mini-{loss}", column=column, **given)
     for more, match in (
-        ({"column": "title,body", "augment": "repetition"}, "augment"),
         ({"column": "title,body", "segment": "de"}, "segment"),
         ({"column": ("title", "body", "title")}, "two names"),
     ):
@@ -384,8 +382,8 @@ def test_a_prompt_by_the_name_of_the_users_column(checkpoint, tmp_path):
     given = {**SMALL, "model": str(checkpoint("bert")), "data": Dataset.from_dict(TABLE), "output_dir": tmp_path}
     given |= {"column": "body", "prompts": {"body": "query: "}}
     assert recipes.trainer("mini-simcse", **given).args.prompts == {"sentence": "query: "}
-    prompts = recipes.trainer("mini-simcse", augment="repetition", **given).args.prompts
-    assert prompts == {"sentence": "query: ", "other": "query: "}
+    prompts = recipes.trainer("mini-conisi", antonyms=1.0, **given).args.prompts
+    assert prompts == {"sentence": "query: ", "constructed": "query: "}
 
 
 def test_steps_end_at_the_epochs_that_are_given_beside_them(checkpoint, tmp_path):

@@ -19,7 +19,7 @@ from st_contrastive.settings import RunSettings
 CHOICE = ("recipe", "loss", "stage1")
 #: A value for each setting whose default or annotation does not give one.
 VALUES = {
-    "column": "title,body", "languages": ["no", "en"], "segment": "no", "augment": "deletion=0.1", "pairs": "first",
+    "column": "title,body", "languages": ["no", "en"], "segment": "no", "pairs": "first",
     "pooling": "lasttoken",
 }  # fmt: skip
 
@@ -112,10 +112,10 @@ def test_no_name_has_two_meanings():
 
 
 def test_words_and_numbers_of_yaml_are_texts():
-    text = "{segment: no, augment: on, run_name: 12:30, data: 2024-01-02, column: [yes, 2024], max_steps: 1e2, dev: 7}"
+    text = "{segment: no, pooling: on, run_name: 12:30, data: 2024-01-02, column: [yes, 2024], max_steps: 1e2, dev: 7}"
     settings = resolve_settings("mini-simcse", recipes.parse(text))
     assert settings["segment"] == "no"
-    assert settings["augment"] == "on"
+    assert settings["pooling"] == "on"
     assert settings["run_name"] == "12:30"
     assert settings["data"] == "2024-01-02"
     assert settings["column"] == ["yes", "2024"]

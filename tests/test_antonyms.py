@@ -6,22 +6,20 @@ import random
 import nltk
 import pytest
 
-from st_contrastive.augmentations import AntonymReplacement, lexicon
-from st_contrastive.augmentations.lexicon import inflected
+from st_contrastive import augmentations
+from st_contrastive.augmentations import AntonymReplacement, antonym
 from tests.miniature_wordnet import SYNSETS, write_wordnet
 from tests.processes import run_python
 
 ANTONYMS = [
-    ("Larger cities are hotter, the easiest.", "Smaller cities are colder, the most difficult."),
-    ("He lost it.", "He found it."),
-    ("It fell. She has fallen; they are falling.", "It rose. She has risen; they are rising."),
-    ("They sold it, he loves it, loving it.", "They bought it, he hates it, hating it."),
-    ("men and women, days", "women and men, nights"),
+    ("The large city is hot, an easy one.", "The small city is cold, a difficult one."),
+    ("They rise, open, love, buy, come.", "They fall, close, hate, sell, go."),
+    ("Larger cities fell; he lost it, and works.", None),  # more often forms of other words
     ("The light is good.", "The darkness is bad."),  # the noun, which "light" is more often
     ("GOOD DAY", "BAD NIGHT"),
-    ("He is in Oslo.", "He is in Oslo."),  # no adverb, no inch
+    ("He is in Oslo.", None),  # no adverb, no inch
     ("It is not never hot, but isn't early.", "It is not never cold, but isn't late."),
-    ("We met Good, at Large.", "We met Good, at Large."),  # names
+    ("We met Good, at Large.", None),  # names
     ('"Hot Springs" are hot.', '"Hot Springs" are cold.'),
     ("Hot I like.", "Cold I like."),
     ("Hot, York said.", "Cold, York said."),
@@ -31,18 +29,17 @@ ANTONYMS = [
     ("a well-loved man", "a well-loved woman"),
     ("a unilateral and a multilateral city", "a multilateral and a unilateral city"),
     ("AN EASY DAY", "A DIFFICULT NIGHT"),
-    ("He comes, came, had come.", "He goes, went, had gone."),
-    ("fewer cities, the fewest", "more cities, the most"),
-    ("naïve Straße 42 day!", "naïve Straße 42 night!"),
-    ("http://day.com/large good@day.org #day large_day day.py", None),
+    ("naïve Straße 42  day!\n很 good。 ", "naïve Straße 42  night!\n很 bad。"),
+    ("http://day.com/large good@day.org #day large_day day.py 很good", None),
     ("cafe\u0301 large\u0301 day\u0301. large\u00adly", None),
     ("", None),
     ("  Xylophones  abound. ", None),
+    ("city" + " " * 1_000_000, None),  # in linear time
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), ANTONYMS)
-def test_antonyms_keep_form_case_articles_and_negation(text, expected):
+def test_antonyms_keep_case_articles_and_negation(text, expected):
     assert AntonymReplacement()(text, random.Random(0)) == (text if expected is None else expected)
 
 
@@ -61,26 +58,8 @@ def test_a_rate_replaces_a_share_but_at_least_one():
 
 
 def test_rare_senses_and_rare_parts_of_speech_are_ignored():
-    assert lexicon.antonym("day") == "night"  # not "eve", of a sense with 3 uses of 93
-    assert lexicon.antonym("works") == "idles"
-    assert lexicon.synonyms("large") == ("big",)
-    assert lexicon.synonyms("started") == ("begined",)  # "begin" is not irregular in the miniature
-
-
-FORMS = """
-city n plural cities, day n plural days, box n plural boxes, woman n plural women, fireman n plural firemen,
-human n plural humans, carry v s carries, carry v past carried, close v past closed, fall v past fell,
-fall v participle fallen, buy v participle bought, cut v past cut, close v ing closing, see v ing seeing,
-tie v ing tying, stop v ing stopping, hot a comparative hotter, large a superlative largest,
-happy a comparative happier, difficult a comparative more difficult, useful a superlative most useful,
-simple a comparative simpler, bad a comparative worse
-"""
-
-
-@pytest.mark.parametrize("case", FORMS.split(","))
-def test_inflection(case):
-    lemma, pos, feature, expected = case.split(maxsplit=3)
-    assert inflected(lemma, pos, feature) == expected.strip()
+    assert antonym("day") == "night"  # not "eve", of a sense with 3 uses of 93
+    assert antonym("work") == "idle"
 
 
 def test_it_survives_pickling():
@@ -92,7 +71,7 @@ FORKING = """
 import os, sys
 import nltk
 from nltk.corpus.reader import wordnet
-from st_contrastive.augmentations import lexicon
+from st_contrastive.augmentations import antonym
 
 opened_by = []
 
@@ -102,8 +81,8 @@ class Reader(wordnet.WordNetCorpusReader):
         super().__init__(*args, **options)
 
 def antonyms():
-    lexicon.antonym.cache_clear()
-    return [lexicon.antonym(word) for word in sys.argv[2:]]
+    antonym.cache_clear()
+    return [antonym(word) for word in sys.argv[2:]]
 
 wordnet.WordNetCorpusReader = Reader
 nltk.data.path[:] = [sys.argv[1]]
@@ -135,6 +114,6 @@ def test_without_a_whole_wordnet_the_error_names_the_remedy(tmp_path, monkeypatc
         (tmp_path / "corpora").mkdir()
         (tmp_path / "corpora" / "wordnet.zip").write_bytes(b"PK half a file")
     # Without its cache: to clear that would leave the open files of the reader in it to the garbage collector.
-    monkeypatch.setattr(lexicon, "_reader", lexicon._reader.__wrapped__)
-    with pytest.raises(LookupError, match=r"nltk\.downloader wordnet"):
+    monkeypatch.setattr(augmentations, "_reader", augmentations._reader.__wrapped__)
+    with pytest.raises(OSError, match=r"nltk\.downloader wordnet"):
         AntonymReplacement()
