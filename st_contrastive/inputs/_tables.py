@@ -198,8 +198,8 @@ def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> 
     elif column in kinds:
         remedy = f"The cells of {column!r} are no texts: write them in quotes, or cast the column to strings."
     elif not remedy:
-        remedy = f"Name one, such as column={columns[0]!r}"
-        remedy += f", or both of a pair: columns={','.join(columns[:2])!r}." if len(columns) > 1 else "."
+        both = f", or both of a pair: columns={','.join(columns[:2])!r}" if column is None and len(columns) > 1 else ""
+        remedy = f"Name one, such as column={columns[0]!r}{both}."
     holds = "holds" if columns else "has no column of text, only"
     raise ValueError(f"{given}{name} {holds} {_found_columns(table)}. {remedy}")
 

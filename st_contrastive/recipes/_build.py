@@ -51,7 +51,7 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
     for name, given, what in (("model", run.model, encoder), ("data", texts, "the training text")):
         if given is None:
             raise ValueError(f"{name} is missing: name {what}.")
-    check_arguments(RunSettings, {"mix": run.mix})
+    check_arguments(RunSettings, {"mix": run.mix, "antonyms": run.antonyms})
     replacement = None if run.antonyms is None else AntonymReplacement(run.antonyms)
 
     arguments = _arguments({name: settings[name] for name in TRAINING if name in settings}, run.dev)
