@@ -61,22 +61,14 @@ def complete_file(path: Path) -> Iterator[Path]:
 
 _PAGE = "a web page. Download the file itself, not the page that shows it"
 _UTF_16 = "UTF-16 text. Convert it with `iconv -f utf-16 -t utf-8`"
-#: How files begin that are often met under another name: what they are, and the endings that may begin so.
-_BEGINNINGS: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
-    (b"version https://git-lfs", "a Git LFS pointer. Fetch the file itself with `git lfs pull`", ()),
-    (b"<!doctype html", _PAGE, ()),
-    (b"<html", _PAGE, ()),
-    (b"pk\x03\x04", "a zip archive. Let its name end in .zip, or unpack it", (".zip", ".bin", ".pt", ".pth", ".npz")),
-    (b"\x1f\x8b", "compressed by gzip. Let its name end in .gz, or unpack it", (".gz",)),
-    (b"bzh", "compressed by bzip2. Let its name end in .bz2, or unpack it", (".bz2",)),
-    (b"\xfd7zxz", "compressed by xz. Let its name end in .xz, or unpack it", (".xz",)),
-    (b"par1", "a Parquet table. Let its name end in .parquet", (".parquet",)),
-    (b"arrow1", "an Arrow table. Write it as .parquet", ()),
-    (b"%pdf-", "a PDF document. Extract its text", ()),
-    (b"\xd0\xcf\x11\xe0", "a document of an office program. Save it as .csv or .txt", ()),
-    (b"\xff\xfe", _UTF_16, ()),
-    (b"\xfe\xff", _UTF_16, ()),
-    (b"sqlite format", "an SQLite database. Export the texts as .csv", ()),
+#: How files begin that are often met under another name, and what they are.
+_BEGINNINGS = (
+    (b"version https://git-lfs", "a Git LFS pointer. Fetch the file itself with `git lfs pull`"),
+    (b"<!doctype html", _PAGE),
+    (b"<html", _PAGE),
+    (b"%pdf-", "a PDF document. Extract its text"),
+    (b"\xff\xfe", _UTF_16),
+    (b"\xfe\xff", _UTF_16),
 )
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 #: Endings of compressed files.
@@ -139,12 +131,15 @@ def _other_kind(start: bytes, name: str) -> str:
     """What a file is that begins so and is not what its name says, with the remedy; "" if it is that."""
     if not start:
         return "empty"
-    for beginning, kind, endings in _BEGINNINGS:
-        if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(beginning) and not name.endswith(endings):
+    for beginning, kind in _BEGINNINGS:
+        if start.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(beginning):
             return kind
     if name.endswith(_NOT_TEXT):
         return ""
     controls = sum(byte < 32 and byte not in b"\t\n\f\r\x1b" for byte in start)
     if 0 in start or controls > 2 + len(start) / 50:
-        return f"not text: it holds control bytes. If it is compressed, unpack it; it may also be {_UTF_16}"
+        return (
+            "not text: it holds control bytes. If it is compressed or a Parquet table, let its name end in what it is "
+            f"(.gz, .zip, .parquet), or unpack it; it may also be {_UTF_16}"
+        )
     return ""

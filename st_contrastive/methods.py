@@ -45,14 +45,12 @@ class Method:
 
     @property
     def loss_class(self) -> type[Any]:
-        """The loss itself."""
         module, colon, _ = self.name.partition(":")
         place = import_module(module if colon else f"st_contrastive.losses.{self.name}")
         return getattr(place, self.loss)  # type: ignore[no-any-return]
 
     @property
     def dataset(self) -> Callable[..., Any]:
-        """The builder of its Dataset."""
         inputs = import_module("st_contrastive.inputs")
         return getattr(inputs, f"{self.builder}_dataset")  # type: ignore[no-any-return]
 

@@ -13,7 +13,6 @@ class Options(HfArgumentParser):
     """transformers' parser, with one spelling of each option, no defaults, and "none" in place of a number."""
 
     def add_argument(self, *names: str, **options: Any) -> argparse.Action:
-        """As argparse does."""
         spelled = [name for name in names if "-" not in name.lstrip("-")]
         if options.get("type") in (int, float):
             options["type"] = _or_none(options["type"])

@@ -8,7 +8,6 @@ from st_contrastive.cli._arguments import name, user_error
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "describe",
         help="report on a file before training",

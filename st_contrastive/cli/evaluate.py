@@ -22,7 +22,6 @@ _SUITES = ("sts", "transfer", "in_domain", "geometry", "corpus", "mteb")
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "evaluate",
         help="score models, and compare them",
@@ -122,10 +121,10 @@ def _scorers(option: str, args: argparse.Namespace) -> list[Callable[..., Report
     source = getattr(args, option)
     if option == "sts":
         evaluation.sts_sets(source, args.splits)
-        return [partial(evaluation.evaluate_sts, folder=source, splits=args.splits, progress=True)]
+        return [partial(evaluation.evaluate_sts, folder=source, splits=args.splits)]
     if option == "transfer":
         evaluation.read_transfer(source)
-        return [partial(evaluation.evaluate_transfer, folder=source, folds=args.folds, progress=True)]
+        return [partial(evaluation.evaluate_transfer, folder=source, folds=args.folds)]
     if option == "corpus":
         evaluator = evaluation.CorpusEvaluator(read_documents(source, args.column), language=args.language)
         return [partial(_judged, evaluator=evaluator, judged=[], **_named(source, "train"))]

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "recipes",
         help="list the recipes, or print one",

@@ -31,7 +31,6 @@ The number in brackets is the document's rank with the other model.
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "search",
         help="search your documents with one model, or with two side by side",

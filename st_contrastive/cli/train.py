@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import difflib
+import re
 import shlex
 import sys
 import time
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError, user_error
-from st_contrastive.methods import METHODS, find_method
 from st_contrastive.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ one, and each run writes its own, DIR/run.yaml. Options override the file;
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the list; :func:`parse` reads its options."""
     commands.add_parser("train", help="train an encoder on text without labels")
 
 
@@ -76,35 +74,16 @@ def _parser(*kinds: Any) -> Options:
     return parser
 
 
-def _loss_options(words: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that are the arguments of the loss which is trained."""
-    if not words:
-        return {}
-    if not {"recipe", "loss"} & given.keys():
-        raise UserError(f"unrecognized arguments: {' '.join(words)}. Name --recipe or --loss, or a file of them first.")
+def _loss_options(words: Sequence[str]) -> dict[str, Any]:
+    """Options that may be arguments of the loss which is trained."""
     from st_contrastive import recipes
 
     parser = argparse.ArgumentParser(
         prog="st-contrastive train", usage=USAGE, allow_abbrev=False, add_help=False, argument_default=argparse.SUPPRESS
     )
-    loss = _chosen(given).loss
-    with user_error(ValueError):
-        arguments = recipes.loss_arguments(find_method(loss))
-    for name in arguments:
-        parser.add_argument(f"--{name}", type=recipes.parse, metavar="VALUE")
-    parsed, unknown = parser.parse_known_args(words)
-    if unknown:
-        name = unknown[0].lstrip("-").partition("=")[0]
-        takers = [method.name for method in METHODS.values() if name in recipes.loss_arguments(method)]
-        known = [*recipes.TRAINING, *vars(RunSettings()), *arguments]
-        near = [each for each in known if f"_{name}" in each] or difflib.get_close_matches(name, known)
-        hint = ""
-        if takers:
-            hint = f"; --{name} is of the loss {', '.join(takers)}, and this is {loss}"
-        elif near:
-            hint = f"; perhaps --{near[0]}"
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
-    return vars(parsed)
+    for option in dict.fromkeys(word.partition("=")[0] for word in words if re.match("--[a-zA-Z]", word)):
+        parser.add_argument(option, type=recipes.parse, metavar="VALUE")
+    return vars(parser.parse_args(words))
 
 
 def _chosen(given: Mapping[str, Any]) -> Recipe:
@@ -165,10 +144,11 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
             given = recipes.parse(Path(file).expanduser().read_text(encoding="utf-8"))
         if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
             raise UserError(f"{file} must hold names and values, such as `loss: simcse`; got {given!r:.80}.")
-        if "output_dir" not in args.given:
-            _require_in_its_folder(Path(file), given.get("output_dir"))
+        folder = Path(file).expanduser().resolve().parent
+        if any(folder.glob("checkpoint-*")):  # the run that wrote the file
+            given.setdefault("output_dir", str(folder))
     given |= args.given
-    given |= _loss_options(args.rest, given)
+    given |= _loss_options(args.rest)
     for name, value in given.items():
         if isinstance(value, str) and value.startswith("{"):
             with user_error(ValueError, prefix=f"--{name}: "):
@@ -182,15 +162,6 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
         given.pop("stage1", None)  # which the recipe has
     given.pop("recipe", None)
     return chosen, given
-
-
-def _require_in_its_folder(file: Path, output_dir: str | None) -> None:
-    """Refuse the run.yaml of a run that was moved: it would train in the folder that the run was in."""
-    folder = file.expanduser().resolve().parent
-    own = folder if output_dir is None else Path(output_dir).expanduser().resolve()
-    has_run = any(path for name in ("checkpoint-*", "modules.json") for path in folder.glob(name))
-    if file.name == "run.yaml" and has_run and own != folder:
-        raise UserError(f"{file} names {own}, and the run was moved to {folder}: add --output_dir.")
 
 
 def _described(recipe: Recipe, given: Mapping[str, Any]) -> str:

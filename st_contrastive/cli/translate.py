@@ -9,7 +9,6 @@ from st_contrastive.cli._quiet import add_verbose
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command."""
     parser = commands.add_parser(
         "translate",
         help="translate a corpus, for training Twins on two languages",

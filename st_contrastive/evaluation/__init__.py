@@ -1,14 +1,12 @@
 """Evaluation of anything with ``encode``."""
 
 from st_contrastive.evaluation._encoding import Encoder
+from st_contrastive.evaluation.analyses import evaluate_geometry, evaluate_in_domain_retrieval, evaluate_information
 from st_contrastive.evaluation.bm25 import BM25, mix
 from st_contrastive.evaluation.corpus import CorpusEvaluator
-from st_contrastive.evaluation.geometry import evaluate_geometry
-from st_contrastive.evaluation.information import evaluate_information
 from st_contrastive.evaluation.mteb_tasks import evaluate_mteb
 from st_contrastive.evaluation.paired import Comparison, Judgement, compare_paired
 from st_contrastive.evaluation.report import Report, Score, compare, write
-from st_contrastive.evaluation.retrieval import evaluate_in_domain_retrieval
 from st_contrastive.evaluation.sts import STSEvaluator, STSPairs, evaluate_sts, read_sts, sts_sets, sts_spearman
 from st_contrastive.evaluation.titles import TitleAgreement, title_agreement
 from st_contrastive.evaluation.transfer import evaluate_transfer, read_transfer

@@ -19,13 +19,11 @@ class Encoder(Protocol):
 
 def encoded(model: Encoder, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[Any]:
     """(N, d) vectors of N texts, float32 or wider. Equal texts are encoded once."""
-    unique = list(dict.fromkeys(texts))
-    vectors = np.asarray(model.encode(unique, batch_size=batch_size, show_progress_bar=False))
+    unique, rows = np.unique(np.asarray(texts, dtype=object), return_inverse=True)
+    vectors: NDArray[Any] = np.asarray(model.encode(unique.tolist(), batch_size=batch_size, show_progress_bar=False))
     if vectors.dtype == np.float16:  # products of which may overflow
         vectors = vectors.astype(np.float32)
-    rows = {text: row for row, text in enumerate(unique)}
-    ordered: NDArray[Any] = vectors[[rows[text] for text in texts]]
-    return ordered
+    return vectors[rows]
 
 
 def collapse_notes(task: str, vectors: NDArray[Any]) -> tuple[str, ...]:

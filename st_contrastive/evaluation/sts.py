@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import SentenceEvaluator
+from tqdm.auto import tqdm
 
 from st_contrastive._checks import warn
 from st_contrastive.evaluation._data import digest, mean_note, set_folders, split_file
@@ -42,10 +43,7 @@ class STSPairs:
     def positives(self, min_score: float | None = None) -> tuple[float, list[int]]:
         """The score from which on a pair means the same, by default the highest, and the rows of those pairs."""
         least = max(self.scores) if min_score is None else min_score
-        rows = [row for row, score in enumerate(self.scores) if score >= least]
-        if not rows:
-            raise ValueError(f"No pair has a gold score of min_score={least} or more: lower it.")
-        return least, rows
+        return least, [row for row, score in enumerate(self.scores) if score >= least]
 
 
 def read_sts(source: str | Path | Dataset) -> STSPairs:
@@ -113,17 +111,14 @@ def evaluate_sts(
     name: str = "model",
     splits: Sequence[str] = SPLITS,
     batch_size: int = 64,
-    progress: bool = False,
 ) -> Report:
     """Score a model on every set and split that :func:`sts_sets` finds in a folder.
 
     Raises:
         OSError, ValueError: the folder or a file can't be used. All files are read before anything is encoded.
     """
-    from tqdm.auto import tqdm
-
     sets = sts_sets(folder, splits)
-    items: Iterable[tuple[tuple[str, str], STSPairs]] = tqdm(sets.items(), desc="STS", disable=not progress)
+    items: Iterable[tuple[tuple[str, str], STSPairs]] = tqdm(sets.items(), desc="STS", disable=None)
     scores: list[Score] = []
     notes: list[str] = []
     for (task, split), pairs in items:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm.auto import tqdm
 
 from st_contrastive._checks import require_texts
 from st_contrastive.evaluation._data import mean_note, set_folders, split_file
@@ -121,7 +122,6 @@ def evaluate_transfer(
     folds: int = FOLDS,
     jobs: int = -1,
     batch_size: int = 64,
-    progress: bool = False,
 ) -> Report:
     """Score a model on every transfer task in a folder. A score is NaN if the model's vectors are not finite.
 
@@ -137,12 +137,10 @@ def evaluate_transfer(
     Raises:
         OSError, ValueError: the folder or a file can't be used. All files are read before anything is encoded.
     """
-    from tqdm.auto import tqdm
-
     tasks = read_transfer(folder)
     scores: list[Score] = []
     notes: list[str] = []
-    for task, splits in tqdm(tasks.items(), desc="transfer", disable=not progress):
+    for task, splits in tqdm(tasks.items(), desc="transfer", disable=None):
         data = {
             split: (features(model, own, batch_size=batch_size), np.asarray(own.labels))
             for split, own in splits.items()

@@ -18,7 +18,7 @@ import datasets
 from datasets import Features, Value
 
 from st_contrastive._checks import warn
-from st_contrastive._files import open_text, unpacked
+from st_contrastive._files import open_text
 
 _SAMPLE = 100_000  # characters
 _FIRST = 250  # rows whose cells tell which columns are texts
@@ -105,12 +105,12 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimit
     separator = max(order, key=lambda each: len(next(csv.reader(lines[:1], delimiter=each), [])))
     is_quoted = suffix == ".csv" or separator != "\t"
     table = _with_heading(Delimited(path, separator, is_quoted))
-    other = None
-    if is_quoted and _holds(path, b'\\"') and not table.is_right():
-        other = replace(table, is_escaped=True)
-    elif not is_quoted and (_holds(path, b'""') or (_holds(path, b'\t"', b'\n"') and not table.is_right())):
-        other = replace(table, is_quoted=True)  # most .tsv quote nothing, and some as .csv do
-    if other is not None and (other := _with_heading(other)).is_right():
+    # Most .tsv quote nothing, and some as .csv do.
+    other = _with_heading(replace(table, is_escaped=True) if is_quoted else replace(table, is_quoted=True))
+    with open_text(path) as file:
+        has_marks = any(('\\"' if is_quoted else '""') in line for line in file)
+    doubts = has_marks, not table.is_right()
+    if (all(doubts) if is_quoted else any(doubts)) and other.is_right():
         table = other
     named = {*table.names} in ({*pair}, {"sentence", "translation"})
     if pair and suffix != ".csv" and len(table.names) == 2 and not named:
@@ -189,17 +189,6 @@ def _with_heading(table: Delimited) -> Delimited:
         name = name.strip() or f"Unnamed: {number}"
         names.append(f"{name}.{number}" if name in names else name)
     return replace(table, names=tuple(names))
-
-
-def _holds(path: Path, *parts: bytes) -> bool:
-    """Whether a file has one of these pairs of bytes."""
-    with unpacked(path) as (_, file):
-        last = b""
-        while block := file.read(2**16):
-            if any(part in last + block for part in parts):
-                return True
-            last = block[-1:]
-    return False
 
 
 def _with_doubled_quotes(line: str) -> str:

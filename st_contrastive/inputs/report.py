@@ -29,14 +29,11 @@ class ColumnReport:
     longer: int  #: of them, those with more than ``limit`` tokens
     limit: int | None  #: tokens that are read of a text
     cut: float  #: the share of their tokens beyond the limit
-    with_tags: int  #: of them, texts with HTML tags
-    ids: int  #: of them, words with digits, such as "A-1207", and addresses
-    repeated: int  #: of them, those equal to another
     unknown: float  #: the share of the tokens that the tokenizer does not know
     unknown_text: str  #: an example
     alike: int  #: of them, those that differ from another text, but not to the model
     alike_texts: tuple[str, ...]  #: an example
-    with_first: int  #: of them, those that begin with the first column's text
+    oddities: dict[str, int]  #: how many of them are odd, by what they do, such as "hold HTML tags"
 
     def __str__(self) -> str:
         of = f"of {self.sampled:,}"
@@ -51,14 +48,7 @@ class ColumnReport:
         if self.alike:
             first, other = self.alike_texts
             parts.append(f"{self.alike:,} {of} are the same tokens as another text, such as {first!r} and {other!r}")
-        for count, what in (
-            (self.with_tags, "hold HTML tags"),
-            (self.ids, "look like ids, not texts"),
-            (self.repeated, "repeat another"),
-            (self.with_first, "begin with the first column's text"),
-        ):
-            if count:
-                parts.append(f"{count:,} {of} {what}")
+        parts += [f"{count:,} {of} {what}" for what, count in self.oddities.items() if count]
         return "; ".join(parts)
 
 
@@ -157,14 +147,16 @@ def _column(name: str, texts: Any, first: list[str], model: Any, limit: int | No
         longer=len(beyond),
         limit=limit,
         cut=sum(beyond) / max(1, sum(lengths)),
-        with_tags=sum(bool(_TAG.search(text)) for text in sample),
-        ids=sum(map(is_id, sample)),
-        repeated=len(sample) - len({*sample}),
         unknown=sum(unknown) / max(1, sum(lengths) - special * len(lengths)),
         unknown_text=f"{sample[unknown.index(max(unknown))]:.40}" if any(unknown) else "",
         alike=len(alike),
         alike_texts=tuple(f"{text:.40}" for text in alike[0]) if alike else (),
-        with_first=with_first,
+        oddities={
+            "hold HTML tags": sum(bool(_TAG.search(text)) for text in sample),
+            "look like ids, not texts": sum(map(is_id, sample)),
+            "repeat another": len(sample) - len({*sample}),
+            "begin with the first column's text": with_first,
+        },
     )
 
 

@@ -51,15 +51,15 @@ def require_same_settings(folder: Path, recipe: Recipe, settings: Mapping[str, A
 
 
 def _lines(recipe: Recipe, settings: Mapping[str, Any]) -> list[str]:
-    """The settings in YAML, without texts and secrets; files and folders by names that hold in any folder."""
-    kept = dict(settings)
+    """The settings in YAML, without texts and secrets; files and folders by names that hold in any folder. The output
+    folder, in which the file is, may be moved."""
+    kept = {name: value for name, value in settings.items() if name not in ("output_dir", "hub_token")}
     for name in _locations(recipe):
         value = kept.get(name)
         if isinstance(value, (str, os.PathLike)) and value not in _WORDS:
             path = os.path.abspath(os.path.expanduser(value))
-            if name == "output_dir" or os.path.exists(path):
+            if os.path.exists(path):
                 kept[name] = path
-    kept.pop("hub_token", None)
     if not isinstance(kept.get("data", ""), str):
         kept["data"] = object()  # no texts
     if recipe.name in names() and load(recipe.name) == recipe:

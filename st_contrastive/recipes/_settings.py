@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from sentence_transformers import SentenceTransformerTrainingArguments as TrainingArguments
 
-from st_contrastive.methods import Method, find_method
+from st_contrastive.methods import METHODS, Method, find_method
 from st_contrastive.recipes._recipe import Recipe, load
 from st_contrastive.settings import Location, RunSettings
 
@@ -36,14 +37,13 @@ def resolve_settings(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict
             settings.pop(other, None)
     of_loss, of_run = loss_arguments(method), {**TRAINING, **RUN}
     for name, value in settings.items():
-        fault = ""
         if name in of_loss and name in of_run:
-            fault = f"is an argument of {method.loss} and a setting of the run: rename the loss's."
-        elif name not in of_loss and name not in of_run:
-            fault = f"is no argument of {method.loss} ({', '.join(of_loss)}), nor of "
-            fault += f"SentenceTransformerTrainingArguments, nor one of {', '.join(RUN)}."
-        if fault:
-            raise TypeError(f"{name} {fault}")
+            raise TypeError(f"{name} is an argument of {method.loss} and a setting of the run: rename the loss's.")
+        if name not in of_loss and name not in of_run:
+            raise TypeError(
+                f"{name} is no setting{_hint(name, [*of_run, *of_loss])}. There are the arguments of {method.loss} "
+                f"({', '.join(of_loss)}), those of SentenceTransformerTrainingArguments, and {', '.join(RUN)}."
+            )
         settings[name] = _typed(name, value, of_run.get(name, Any))
     steps, epochs = settings.get("max_steps", -1), settings.get("num_train_epochs", 1)
     if steps == 0 or (steps < 0 and epochs <= 0):  # the Trainer would make no step, or take 0 steps for all
@@ -87,6 +87,14 @@ def loss_arguments(method: Method) -> dict[str, Any]:
         if all(each.kind is not inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
             break
     return {name: default for name, default in defaults.items() if name not in _GIVEN}
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    """What an unknown setting may have been meant for."""
+    if takers := [method.name for method in METHODS.values() if name in loss_arguments(method)]:
+        return f" of this loss, but one of {', '.join(takers)}"
+    near = [each for each in known if f"_{name}" in f"_{each}"] or difflib.get_close_matches(name, known)
+    return f": perhaps {near[0]} is meant" if near else ""
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:

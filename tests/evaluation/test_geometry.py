@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from st_contrastive.evaluation import STSPairs, compare, evaluate_geometry
-from st_contrastive.evaluation.geometry import uniformity
+from st_contrastive.evaluation.analyses import uniformity
 from tests.evaluation.encoders import Constant, Letters
 
 PAIRS = STSPairs(("a", "ab", "a", "c"), ("aab", "ab", "c", "b"), (5.0, 4.5, 4.0, 0.0))
@@ -40,7 +40,5 @@ def test_any_scale_of_the_scores(scale):
 
 
 def test_what_can_not_be_measured():
-    with pytest.raises(ValueError, match="min_score=6"):
-        evaluate_geometry(Letters(), PAIRS, min_score=6)
     for value in (math.nan, 1.0):
         assert len(evaluate_geometry(Constant(value), PAIRS).notes) == 1

@@ -10,7 +10,7 @@ import torch
 
 from st_contrastive import FraternalEmbedding, TwinsLoss
 from st_contrastive.evaluation import STSPairs, evaluate_information
-from st_contrastive.evaluation.information import dropout_views
+from st_contrastive.evaluation.analyses import dropout_views
 from tests.cases import Standardised
 from tests.evaluation.encoders import Letters
 
@@ -38,7 +38,8 @@ def test_the_tasks_information_by_hand(temperature):
     assert (*score.key, score.size) == ("stsb", "dev", "task-information", 2)
     assert score.value == pytest.approx(math.log(2) + sum(logs) / 2, abs=1e-6)
     letters = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0]]), np.array([[2, 1, 0], [1, 1, 0], [0, 0, 1]])
-    lower = evaluate_information(Letters(), pairs, min_score=4.5, temperature=temperature)
+    three = STSPairs(pairs.first, pairs.second, (5.0, 5.0, 5.0, 0.0))
+    lower = evaluate_information(Letters(), three, temperature=temperature)
     assert lower.value("stsb", "dev") == pytest.approx(by_hand(*letters, temperature), abs=1e-6)
 
 
@@ -123,5 +124,3 @@ def test_what_can_not_be_measured(build, sentences):
     for temperature in (0, float("inf")):
         with pytest.raises(ValueError, match="temperature"):
             evaluate_information(model, pairs, temperature=temperature)
-    with pytest.raises(ValueError, match=r"min_score=6\.0"):
-        evaluate_information(model, pairs, min_score=6.0)

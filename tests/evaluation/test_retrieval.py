@@ -8,8 +8,8 @@ from st_contrastive.evaluation import STSPairs, evaluate_in_domain_retrieval
 from tests.evaluation.encoders import Constant, Letters
 
 
-def recalls(model, pairs, **options):
-    report = evaluate_in_domain_retrieval(model, pairs, **options)
+def recalls(model, pairs):
+    report = evaluate_in_domain_retrieval(model, pairs)
     return {score.metric: score.value for score in report.scores}
 
 
@@ -23,10 +23,6 @@ def test_in_domain_retrieval_by_hand():
     assert recalls(Letters(), far) == {"recall@1": 0.0, "recall@5": 1.0, "recall@10": 1.0}
     # Copies of the wanted sentence do not count.
     assert recalls(Letters(), STSPairs(("a", "b"), ("aa", "aa"), (5.0, 0.0)))["recall@1"] == 1.0
-    report = evaluate_in_domain_retrieval(Letters(), pairs, min_score=4)
-    assert {score.size for score in report.scores} == {3}
-    with pytest.raises(ValueError, match="min_score=6"):
-        recalls(Letters(), pairs, min_score=6)
 
 
 @pytest.mark.parametrize("scale", [0.2, 1, 20])

@@ -82,13 +82,11 @@ WRONG = {
     "noise.txt": (random.Random(0).randbytes(600), "not text"),
     "zstd.txt": (b"\x28\xb5\x2f\xfd" + bytes(600), "not text.*unpack"),
     "lz4.txt": (b"\x04\x22\x4d\x18" + bytes(600), "not text.*unpack"),
-    "bzip2.txt": (bz2.compress(b"a\nb\n"), r"bzip2.*\.bz2"),
-    "xz.txt": (lzma.compress(b"a\nb\n"), r"xz.*\.xz"),
-    "zip.txt": (b"PK\x03\x04 a", "zip"),
-    "gzip.txt": (gzip.compress(b"a\nb\n", mtime=0), r"gzip.*end in \.gz"),
+    "bzip2.txt": (bz2.compress(b"a\nb\n"), r"not text.*unpack"),
+    "xz.txt": (lzma.compress(b"a\nb\n"), r"not text.*unpack"),
+    "gzip.txt": (gzip.compress(b"a\nb\n", mtime=0), r"not text.*end in.*\.gz"),
     "plain.txt.gz": (b"plain", r"truncated or not a valid \.gz file"),
     "pdf.txt": (b"%PDF-1.7\n", "PDF"),
-    "parquet.txt": (b"PAR1 a", r"Parquet.*\.parquet"),
     "lfs.txt": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "Git LFS pointer.*git lfs pull"),
     "page.csv": (b"\n <!DOCTYPE html><html>", "web page"),
     "page.txt.gz": (gzip.compress(b"<html>"), "web page"),
@@ -128,7 +126,7 @@ def test_wrong_files_are_named(tmp_path, name, streaming):
 @pytest.mark.parametrize("ending", ["zst", "lz4", "br", "7z", "snappy"])
 def test_compressions_that_are_not_read_are_named(tmp_path, ending):
     for name in (f"c.csv.{ending}", f"c.txt.{ending}", f"c.{ending}"):
-        with pytest.raises(ValueError, match="compressed, unpack it"):
+        with pytest.raises(ValueError, match=r"compressed .* unpack it"):
             load_sentences(write(tmp_path / name, random.Random(0).randbytes(600)))
 
 

@@ -179,8 +179,9 @@ def test_the_report_of_pairs(build):
     report = describe(data, model, max_length=limit)
     title, body = report.columns
     assert (report.rows, report.texts, report.faults["empty"], report.source_columns) == (11, 10, 1, ("title", "body"))
-    assert (title.name, title.longer, title.with_tags) == ("title", 0, 1)
-    assert (body.name, body.longer, body.limit, body.with_tags) == ("body", 4, limit, 0)
+    assert (title.name, title.longer, title.oddities["hold HTML tags"]) == ("title", 0, 1)
+    assert (body.name, body.longer, body.limit) == ("body", 4, limit)
+    assert not any(body.oddities.values())
     assert body.cut == pytest.approx(sum(length - limit for length in lengths[6:]) / sum(lengths))
     assert report.examples == tuple((data[place]["sentence"], data[place]["other"]) for place in (0, 5, 9))
     lines = str(report).splitlines()
@@ -260,8 +261,9 @@ def test_titles_that_repeat_ids_and_bodies_that_begin_with_their_title(build):
     titles = ["the cat", "the cat", "the dog", "rain"]
     bodies = ["the cat sleeps", "cat 2", "the dog sleeps", "the rain"]
     title, body = describe(load_pairs(Dataset.from_dict({"title": titles, "body": bodies})), build()).columns
-    assert (title.repeated, title.with_first, body.repeated, body.with_first) == (1, 0, 0, 2)
+    assert [*title.oddities.values()] == [0, 0, 1, 0]
+    assert [*body.oddities.values()] == [0, 0, 0, 2]
     assert "1 of 4 repeat another" in str(title)
     assert "2 of 4 begin with" in str(body)
     (ids,) = describe([f"A-{n}" for n in range(9)], build()).columns
-    assert ids.ids == 9
+    assert ids.oddities["look like ids, not texts"] == 9

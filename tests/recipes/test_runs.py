@@ -259,7 +259,7 @@ def test_a_saved_model_keeps_its_pooling_and_length(build, tmp_path):
     ("recipe", "given", "match"),
     [
         ("mini-simcse", {"data": None}, "data"),
-        ("mini-simcse", {"stage1": {"max_steps": 3}}, "stage1 is no argument"),
+        ("mini-simcse", {"stage1": {"max_steps": 3}}, "stage1 is no setting"),
         ("mini-simcse", {"max_length": "long"}, "max_length must be of type int"),
         ("mini-simcse", {"max_length": 0}, "max_length must be a whole number of at least 3"),
         ("mini-simcse", {"mix": 1.5}, "mix must be a number above 0"),
