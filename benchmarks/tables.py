@@ -200,6 +200,18 @@ def whole_runs() -> str:
     return markdown(["training", "corpus", "runs", "alone", "with BM25", "the test says"], table)
 
 
+def half_mixed() -> str:
+    """What own-text brings whole and half mixed with the start: means over corpora and encoders."""
+    runs = own_text_runs().dropna(subset="mixed with bm25")
+    runs = runs[runs["row"] == "own-text"]
+    table = []
+    for kind, title in (("trained", "trained"), ("mixed", "half mixed with the start")):
+        gains = {scored: runs[f"{kind}{scored}"] - runs[f"start{scored}"] for scored in ("", " with bm25")}
+        means = runs.assign(**gains).groupby(["corpus", "encoder"])[[*gains]].mean().mean()
+        table.append([title, *(f"{round(means[scored], 1) + 0.0:+.1f}" for scored in gains)])
+    return markdown(["weights", "alone", "with BM25"], table)
+
+
 def interval(row: pd.Series, baseline: pd.Series | float) -> set[str]:
     """A mean difference and the ends of its interval, without signs."""
     mean, half = mean_and_half(row, baseline)
@@ -233,7 +245,7 @@ def every_table() -> dict[str, str]:
     found = {"two-encoders": two_encoders(), "language-model": language_model()}
     corpora = ["scifact", "cisi", "cacm"]
     found |= {"own-text": own_text(corpora[:1]), "other-corpora": own_text(corpora[1:])}
-    found |= {"bm25": bm25(), "judge": judge(), "whole-runs": whole_runs()}
+    found |= {"bm25": bm25(), "judge": judge(), "whole-runs": whole_runs(), "half-mixed": half_mixed()}
     return found | {"steps": steps(), "long-runs": long_runs(), "memory": memory()}
 
 
