@@ -109,8 +109,8 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimit
     other = _with_heading(replace(table, is_escaped=True) if is_quoted else replace(table, is_quoted=True))
     with open_text(path) as file:
         has_marks = any(('\\"' if is_quoted else '""') in line for line in file)
-    doubts = has_marks, not table.is_right()
-    if (all(doubts) if is_quoted else any(doubts)) and other.is_right():
+    is_wrong = (has_marks and not table.is_right()) if is_quoted else (has_marks or not table.is_right())
+    if is_wrong and other.is_right():
         table = other
     named = {*table.names} in ({*pair}, {"sentence", "translation"})
     if pair and suffix != ".csv" and len(table.names) == 2 and not named:
