@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import AutoConfig, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
@@ -21,7 +22,7 @@ from st_contrastive.encoder.checks import unsuitable_families
 from st_contrastive.encoder.layers import set_depth
 from st_contrastive.encoder.model import embedding_matrix
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
-from st_contrastive.objectives import masked_lm
+from st_contrastive.objectives.contrast import at_least_float32
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +121,8 @@ class MaskedLMHead(nn.Module):
         """
         places = masked.places()
         targets = rows.ids.flatten()[places]
-        sums = (masked_lm(self(part.flatten(0, 1)[places], encoder), targets, reduction="sum") for part in states)
+        logits = (at_least_float32(self(part.flatten(0, 1)[places], encoder)) for part in states)  # (M, V) each
+        sums = (F.cross_entropy(part, targets, reduction="sum") for part in logits)
         return (*sums, torch.full((), len(places), device=places.device))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -20,7 +21,8 @@ from st_contrastive.components.token_corruption import TokenCorruption
 from st_contrastive.encoder.checks import trial_pass
 from st_contrastive.encoder.copies import own_copy
 from st_contrastive.encoder.partial import PartialEncoder, accepted_by
-from st_contrastive.encoder.token_batch import CorruptedTokens
+from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
+from st_contrastive.objectives.contrast import at_least_float32
 
 
 class ReplacedTokenDetector(nn.Module):
@@ -91,6 +93,13 @@ class ReplacedTokenDetector(nn.Module):
         edited = self.replace(texts, masked)
         states = self.discriminator({**texts, "input_ids": edited}, vectors)
         return self.classifier(states), edited != texts["input_ids"]
+
+    def summed_losses(self, rows: TokenBatch, masked: CorruptedTokens, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Summed cross-entropy of which attended tokens were replaced (eq. 3 and 4), and the number of tokens."""
+        scores, replaced = self(rows.token_tensors, vectors, masked)
+        attended = (rows.mask != 0).flatten()
+        losses = F.cross_entropy(at_least_float32(scores).flatten(0, 1), replaced.flatten().long(), reduction="none")
+        return (losses * attended).sum(), attended.sum()
 
     @torch.no_grad()
     def replace(self, texts: dict[str, Any], masked: CorruptedTokens) -> Tensor:

@@ -16,7 +16,6 @@ from st_contrastive.encoder.checks import require_plain_tokens, require_position
 from st_contrastive.encoder.model import embedding_width, get_encoder, get_tokenizer, token_width
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.losses.conditioned import replaced_token_detection
 from st_contrastive.losses.step import Step
 
 
@@ -91,5 +90,5 @@ class DiffCSELoss(TextLoss):
         to_fill = both.corrupted(self.detector.masking)
         first, second, *pooled = step.encode(batch, batch, pooled=not self._reads_head)
         contrasted = step.apply_head(self.head, first, second)
-        rtd = replaced_token_detection(step, self.detector, both, to_fill, torch.cat(pooled or contrasted))
+        (rtd,) = step.token_mean(self.detector.summed_losses, both, to_fill, torch.cat(pooled or contrasted))
         return {"contrastive": step.info_nce(*contrasted), "rtd": self.rtd_weight * rtd}

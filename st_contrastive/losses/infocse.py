@@ -18,7 +18,6 @@ from st_contrastive.encoder.checks import require_plain_tokens, require_position
 from st_contrastive.encoder.model import get_encoder, get_tokenizer
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.losses.conditioned import replaced_token_detection
 from st_contrastive.losses.step import Step
 
 
@@ -156,7 +155,7 @@ class InfoCSELoss(TextLoss):
             mlm = step.token_mean(self._masked_lm, to_mask, masked, torch.cat(vectors[:views]))[0]
             terms["mlm"] = self.mlm_weight * mlm
         if self.detector is not None and to_fill is not None:
-            rtd = replaced_token_detection(step, self.detector, both, to_fill, torch.cat(vectors))
+            (rtd,) = step.token_mean(self.detector.summed_losses, both, to_fill, torch.cat(vectors))
             terms["rtd"] = self.rtd_weight * rtd
         return terms
 

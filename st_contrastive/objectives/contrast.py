@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -49,7 +51,8 @@ def info_nce(
         >>> round(weighted.item(), 4)
         0.5321
     """
-    similarities = cos_sim(anchors, positives if negatives is None else torch.cat([positives, negatives]))
+    candidates = positives if negatives is None else torch.cat([positives, negatives])
+    similarities = cast(Tensor, cosine_blocks(anchors, candidates)[0])
     return info_nce_of_cosines(similarities, temperature=temperature, weights=negative_weights, offset=offset)
 
 
@@ -68,29 +71,18 @@ def info_nce_of_cosines(
     return F.cross_entropy(logits, torch.arange(offset, offset + len(logits), device=logits.device))
 
 
-def cos_sim(left: Tensor, right: Tensor) -> Tensor:
-    """Cosine of each row of ``left`` (N, d) with each row of ``right`` (K, d): (N, K)."""
-    return product(*torch.split(normalized(torch.cat([left, right])), [len(left), len(right)]))
-
-
 def normalized(vectors: Tensor) -> Tensor:
     """Unit vectors, float32 at least."""
     return F.normalize(at_least_float32(vectors), dim=-1)
 
 
-def product(left: Tensor, right: Tensor) -> Tensor:
-    """Products of each row of ``left`` (N, d) with each row of ``right`` (K, d): (N, K)."""
-    with torch.autocast(left.device.type, enabled=False):  # which would multiply in half precision
-        return left @ right.T
-
-
 def cosine_blocks(anchors: Tensor, *others: Tensor | None) -> list[Tensor | None]:
     """Cosines of each anchor (N, d) with each row of the others (K, d) each: (N, K) each, by one normalisation and one
     product. None stays None."""
-    present = [anchors, *(rows for rows in others if rows is not None)]
-    counts = [len(rows) for rows in present]
-    whole = product(*torch.split(normalized(torch.cat(present)), [counts[0], sum(counts[1:])]))
-    blocks = iter(torch.split(whole, counts[1:], dim=1))
+    present = [rows for rows in others if rows is not None]
+    left, right = torch.split(normalized(torch.cat([anchors, *present])), [len(anchors), sum(map(len, present))])
+    with torch.autocast(anchors.device.type, enabled=False):  # which would multiply in half precision
+        blocks = iter(torch.split(left @ right.T, [len(rows) for rows in present], dim=1))
     return [None if rows is None else next(blocks) for rows in others]
 
 

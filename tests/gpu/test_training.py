@@ -6,9 +6,7 @@ import math
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
-from st_contrastive import input_examples
 from st_contrastive.training import ContrastiveTrainer
 from tests.cases import CASES, ONE_OF_EACH, arguments_of, build_loss, method_of
 from tests.gpu.cases import CUDA, chosen
@@ -72,21 +70,3 @@ def test_a_resumed_run_ends_bit_for_bit_as_one_that_was_not(train, tmp_path, det
     for key, value in whole.items():
         assert torch.equal(again[key], value), f"{key}: two runs differ"
         assert torch.equal(resumed[key], value), f"{key}: the resumed run differs"
-
-
-@pytest.mark.parametrize("name", chosen(ONE_OF_EACH, "simcse"))
-def test_fit_in_float16(build, sentences, device, tmp_path, monkeypatch, name):
-    """``use_amp`` of fit: half precision with a gradient scaler."""
-    monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
-    model = build("bert-mlm").to(device)
-    loss = build_loss(name, model)
-    before = {key: value.detach().clone() for key, value in loss.named_parameters() if value.requires_grad}
-    dataset = method_of(name).dataset(*[sentences * 2, sentences[::-1] * 2][: CASES[name][2]])
-    loader = DataLoader(input_examples(dataset), batch_size=4, shuffle=True)
-    model.fit(
-        [(loader, loss)], epochs=4, warmup_steps=0, optimizer_params={"lr": 1e-3}, use_amp=CUDA, show_progress_bar=False
-    )
-    after = dict(loss.named_parameters())
-    assert all(bool(value.isfinite().all()) for value in after.values())
-    assert not any(torch.equal(after[key], value) for key, value in before.items() if "query.weight" in key)

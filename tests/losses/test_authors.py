@@ -17,8 +17,6 @@ from transformers import BertConfig, BertForMaskedLM, BertModel, BertTokenizer
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, DiffCSELoss, InfoCSELoss, MomentumContrastLoss, SimCSELoss
 from st_contrastive.encoder.token_batch import CorruptedTokens
-from st_contrastive.losses import conditioned
-from st_contrastive.objectives import replaced_tokens
 
 AUTHORS = json.loads(Path(__file__).with_name("authors.json").read_text(encoding="utf-8"))
 SPECIAL = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
@@ -151,8 +149,10 @@ def as_diffcse(detector, generated, monkeypatch):
         assert (filled * texts["attention_mask"]).tolist() == [row for view in generated for row in view]
         return filled * texts["attention_mask"]
 
-    def mean_over_all(logits, replaced, mask, reduction):
-        return replaced_tokens(logits, replaced, torch.ones_like(mask)) * mask.sum()
+    def mean_over_all(rows, masked, vectors):
+        scores, replaced = detector(rows.token_tensors, vectors, masked)
+        mean = torch.nn.functional.cross_entropy(scores.flatten(0, 1), replaced.flatten().long())
+        return mean * rows.mask.sum(), rows.mask.sum()
 
     monkeypatch.setattr(detector, "replace", replace)
-    monkeypatch.setattr(conditioned, "replaced_tokens", mean_over_all)
+    monkeypatch.setattr(detector, "summed_losses", mean_over_all)

@@ -19,8 +19,8 @@ from st_contrastive import (
     input_examples,
     text_dataset,
 )
-from st_contrastive.components import masked_lm_head
-from st_contrastive.losses import conditioned, conisi
+from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
+from st_contrastive.losses import conisi
 from st_contrastive.losses import step as step_module
 from st_contrastive.training import ContrastiveTrainer
 from tests.cases import arguments_of, switch_off_dropout
@@ -70,14 +70,14 @@ def step(build, sentences, tmp_path, monkeypatch):
         def noted(function):
             def call(*args, **kwargs):
                 result = function(*args, **kwargs)
-                objectives.add(result.dtype)
+                objectives.add(result[0].dtype if isinstance(result, tuple) else result.dtype)
                 return result
 
             return call
 
-        for module, objective in ((step_module, "info_nce"), (masked_lm_head, "masked_lm"),
-                                  (conditioned, "replaced_tokens"), (conisi, "interaction")):  # fmt: skip
-            monkeypatch.setattr(module, objective, noted(getattr(module, objective)))
+        for owner, objective in ((step_module, "info_nce"), (MaskedLMHead, "summed_losses"),
+                                 (ReplacedTokenDetector, "summed_losses"), (conisi, "interaction")):  # fmt: skip
+            monkeypatch.setattr(owner, objective, noted(getattr(owner, objective)))
         loss.register_forward_hook(lambda _, __, out: terms.update({key: term.item() for key, term in out.items()}))
         torch.manual_seed(1)
         train(way, model, loss, sentences, tmp_path / "run", **options)

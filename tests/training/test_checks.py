@@ -10,7 +10,7 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Dense, Transformer
+from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
 
@@ -36,13 +36,6 @@ def of(arguments, sentences):
     return build
 
 
-def test_a_frozen_encoder_below_a_module_that_trains(build, of):
-    model = build()
-    model.append(Dense(32, 16))
-    model[0].requires_grad_(False)
-    assert of(stc.SimCSELoss(model)).train().global_step == 1  # the Dense module trains
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -55,16 +48,6 @@ def test_a_model_that_was_changed_after_the_loss_was_built(build, of, change, me
     change(loss.model)
     with pytest.raises(ValueError, match=message):
         of(loss).train()
-
-
-def test_an_encoder_in_a_peft_model_can_not_be_resumed(build, of):
-    peft = pytest.importorskip("peft")
-    model = build()
-    model[0].model = peft.get_peft_model(model[0].model, peft.LoraConfig(r=2, target_modules=["query"]))
-    loss = stc.SimCSELoss(model)
-    with pytest.raises(ValueError, match=r"get_peft_model.*add_adapter"):
-        of(loss, save_strategy="steps").train()
-    assert of(loss).train().global_step == 1
 
 
 def test_a_loss_of_another_model(build, of, sentences):
