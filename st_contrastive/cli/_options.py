@@ -23,6 +23,8 @@ class Options(HfArgumentParser):
 
 def _or_none(kind: type[float]) -> Callable[[str], float | str]:
     def number(text: str) -> float | str:
+        if text.isdecimal():  # 50 steps, not 50.0
+            return int(text)
         return "none" if text.lower() == "none" else kind(text)
 
     number.__name__ = kind.__name__  # which argparse names
