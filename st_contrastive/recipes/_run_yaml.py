@@ -14,7 +14,7 @@ from st_contrastive.methods import find_method
 from st_contrastive.recipes._recipe import Recipe, dump, load, names, parse
 from st_contrastive.recipes._settings import PRETRAINING, RUN, default_settings, first_stage, loss_arguments
 from st_contrastive.settings import Location
-from st_contrastive.training.allowed_changes import refused_changes
+from st_contrastive.training.same_run import refused_changes
 
 FILE_NAME = "run.yaml"
 #: Words that name no file.
