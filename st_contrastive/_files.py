@@ -139,7 +139,7 @@ def _other_kind(start: bytes, name: str) -> str:
     controls = sum(byte < 32 and byte not in b"\t\n\f\r\x1b" for byte in start)
     if 0 in start or controls > 2 + len(start) / 50:
         return (
-            "not text: it holds control bytes. If it is compressed or a Parquet table, let its name end in what it is "
-            f"(.gz, .zip, .parquet), or unpack it; it may also be {_UTF_16}"
+            "not text: it holds control bytes. Save a spreadsheet as .csv; unpack a compressed file, or let its name "
+            f"end in what it is (.gz, .zip, .parquet); it may also be {_UTF_16}"
         )
     return ""

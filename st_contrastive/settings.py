@@ -50,7 +50,7 @@ class RunSettings:
     )
     languages: list[str] | None = _setting("NAME", "twins: the two columns of --translations, such as en de")
     antonyms: Share | None = _setting(
-        "SHARE", "conisi: make the second sentence of each; this share of its words that have an antonym is replaced"
+        "SHARE", "conisi, English: the second sentence has antonyms for this share of the words that have one"
     )
     dev: Location | None = _setting(
         "FILE",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from st_contrastive._checks import first_line
 from st_contrastive.cli._arguments import UserError, user_error
+from st_contrastive.methods import find_method
 from st_contrastive.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -96,7 +97,10 @@ def _chosen(given: Mapping[str, Any]) -> Recipe:
     if ":" in str(loss) and "" not in sys.path:
         sys.path.append("")  # a loss of one's own may be in the current folder
     with user_error(ValueError):
-        return recipes.load(str(name)) if loss is None else recipes.Recipe("", loss, {}, stage1=given.get("stage1"))
+        if loss is None:
+            return recipes.load(str(name))
+        has_stage1 = given.get("stage1") is not None and "auxiliary" in find_method(loss).checkpoints
+        return recipes.Recipe("", loss, {}, stage1={} if has_stage1 else None)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -145,7 +149,7 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
         if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
             raise UserError(f"{file} must hold names and values, such as `loss: simcse`; got {given!r:.80}.")
         folder = Path(file).expanduser().resolve().parent
-        if any(folder.glob("checkpoint-*")):  # the run that wrote the file
+        if [*folder.glob("checkpoint-*"), *folder.glob("stage1")]:  # of the run that wrote the file
             given.setdefault("output_dir", str(folder))
     given |= args.given
     given |= _loss_options(args.rest)
@@ -158,10 +162,7 @@ def _settings(args: argparse.Namespace) -> tuple[Recipe, dict[str, Any]]:
     if given.get("output_dir") is None:
         raise UserError("--output_dir is missing: name the folder for the model.")
     chosen = _chosen(given)
-    if chosen.loss == given.pop("loss", None):
-        given.pop("stage1", None)  # which the recipe has
-    given.pop("recipe", None)
-    return chosen, given
+    return chosen, {name: value for name, value in given.items() if name not in ("recipe", "loss")}
 
 
 def _described(recipe: Recipe, given: Mapping[str, Any]) -> str:

@@ -105,13 +105,14 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimit
     separator = max(order, key=lambda each: len(next(csv.reader(lines[:1], delimiter=each), [])))
     is_quoted = suffix == ".csv" or separator != "\t"
     table = _with_heading(Delimited(path, separator, is_quoted))
-    # Most .tsv quote nothing, and some as .csv do.
-    other = _with_heading(replace(table, is_escaped=True) if is_quoted else replace(table, is_quoted=True))
-    with open_text(path) as file:
-        has_marks = any(('\\"' if is_quoted else '""') in line for line in file)
-    is_wrong = (has_marks and not table.is_right()) if is_quoted else (has_marks or not table.is_right())
-    if is_wrong and other.is_right():
-        table = other
+    others = [replace(table, is_quoted=True, is_escaped=escaped) for escaped in (False, True)]
+    if is_quoted:
+        with open_text(path) as file:
+            is_doubtful = any('\\"' in line for line in file) and not table.is_right()
+    else:  # most .tsv quote nothing, and some as .csv do
+        is_doubtful = not table.is_right() or _has_quoted_cells(table)
+    if is_doubtful:
+        table = next((other for other in map(_with_heading, others) if other.is_right()), table)
     named = {*table.names} in ({*pair}, {"sentence", "translation"})
     if pair and suffix != ".csv" and len(table.names) == 2 and not named:
         table = replace(table, names=tuple(pair), has_heading=False)
@@ -189,6 +190,17 @@ def _with_heading(table: Delimited) -> Delimited:
         name = name.strip() or f"Unnamed: {number}"
         names.append(f"{name}.{number}" if name in names else name)
     return replace(table, names=tuple(names))
+
+
+def _has_quoted_cells(table: Delimited) -> bool:
+    """Whether all texts of a table that reads quotes as text stand in quotes, or one that does has doubled ones."""
+    texts, quoted = 0, 0
+    for cell in (cell for row in table.rows() for cell in row if _is_text(cell)):
+        is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
+        if is_quoted and '""' in cell[1:-1]:
+            return True
+        texts, quoted = texts + 1, quoted + is_quoted
+    return 0 < texts == quoted
 
 
 def _with_doubled_quotes(line: str) -> str:

@@ -45,9 +45,18 @@ def conisi_dataset(sentences: Sentences, constructed: Second | None = None, *, s
 
     Args:
         constructed: the constructed sentence of each, or a function that makes it, such as ``AntonymReplacement()``
-            (ConIsI-o2). If it equals its sentence, the loss takes another sentence of the batch.
+            (ConIsI-o2). If it equals its sentence, the loss takes another sentence of the batch; most of them are
+            warned of.
     """
-    return _data(sentences, "constructed", constructed, seed)
+    data = _data(sentences, "constructed", constructed, seed)
+    if "constructed" in data.column_names:
+        equal = sum(map(str.__eq__, iter_texts(data), iter_texts(data, "constructed")))
+        if equal > 0.6 * len(data):  # of English sentences, a third have no antonym
+            warn(
+                f"{equal:,} of {len(data):,} constructed sentences equal their sentence, in whose place the loss takes "
+                "another sentence of the batch. Antonyms are of English words."
+            )
+    return data
 
 
 def twins_dataset(sentences: Sentences, translations: Iterable[str] | None = None, *, fraternal: Any = None) -> Dataset:

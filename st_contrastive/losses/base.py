@@ -146,12 +146,14 @@ class TextLoss(DescribedLoss, ABC):
 
     def _read_columns(self, sentence_features: Iterable[dict[str, Any]], *, aligned: bool) -> list[TokenBatch]:
         batches = [TokenBatch.of(features, aligned=aligned) for features in sentence_features]
-        if len(batches) not in self.columns:
-            takes = " or ".join(f"{count} ({what})" for count, what in self.columns.items())
-            raise ValueError(
-                f"{type(self).__name__} takes {takes} text column(s), got {len(batches)}. {self.columns_hint}"
-            )
+        self.require_columns(len(batches))
         return batches
+
+    def require_columns(self, count: int) -> None:
+        """Refuse another number of text columns than the loss takes."""
+        if count not in self.columns:
+            takes = " or ".join(f"{number} ({what})" for number, what in self.columns.items())
+            raise ValueError(f"{type(self).__name__} takes {takes} text column(s), got {count}. {self.columns_hint}")
 
     def _make_step(self, state: ModelState, rows: int, device: torch.device) -> Step:
         is_learning = state.is_training and torch.is_grad_enabled()

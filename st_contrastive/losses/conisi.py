@@ -101,6 +101,7 @@ class ConIsILoss(TextLoss):
             self.replacement = TokenCorruption.replacement(tokenizer, replacement_rate, unreplaced)
         if strategy == "given":
             self.columns = {2: "sentences and constructed sentences"}
+            self.columns_hint = "conisi_dataset makes the second column; in a recipe, antonyms does."
         else:
             self.columns = {1: "sentences"}
             self.columns_hint = 'Constructed sentences as a second column need strategy="given".'

@@ -70,8 +70,10 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
     if isinstance(fraternal, (str, Path)):
         length = run.max_length and min(run.max_length, model.max_seq_length or run.max_length)
         of_loss["fraternal"] = fraternal = FraternalEmbedding.from_pretrained(str(fraternal), model, max_length=length)
-    if replacement is not None:
-        of_loss.setdefault("strategy", "given")
+    if replacement is not None and of_loss.setdefault("strategy", "given") != "given":
+        raise ValueError(
+            f"antonyms makes a second sentence, and strategy={of_loss['strategy']!r} reads none: leave one out."
+        )
     loss = method.loss_class(model, **of_loss)
 
     if replacement is not None:

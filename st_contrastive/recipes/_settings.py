@@ -32,8 +32,9 @@ def resolve_settings(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict
     chosen = load(recipe) if isinstance(recipe, str) else recipe
     method = find_method(chosen.loss)
     settings = {**chosen.settings, **overrides}
-    for name, other in (("max_steps", "num_train_epochs"), ("num_train_epochs", "max_steps")):
-        if name in overrides and other not in overrides:  # the recipe's, which might end the run first
+    # The recipe's epochs or steps might end the run first, and its strategy would not read the antonyms.
+    for name, other in (("max_steps", "num_train_epochs"), ("num_train_epochs", "max_steps"), ("antonyms", "strategy")):
+        if name in overrides and other not in overrides:
             settings.pop(other, None)
     of_loss, of_run = loss_arguments(method), {**TRAINING, **RUN}
     for name, value in settings.items():
@@ -93,7 +94,10 @@ def _hint(name: str, known: Sequence[str]) -> str:
     """What an unknown setting may have been meant for."""
     if takers := [method.name for method in METHODS.values() if name in loss_arguments(method)]:
         return f" of this loss, but one of {', '.join(takers)}"
-    near = [each for each in known if f"_{name}" in f"_{each}"] or difflib.get_close_matches(name, known)
+    near = difflib.get_close_matches(name, known, cutoff=0.85) or [
+        each for each in known if len(name) > 2 and (each.endswith(f"_{name}") or each.startswith(name))
+    ]
+    near = near or difflib.get_close_matches(name, known)
     return f": perhaps {near[0]} is meant" if near else ""
 
 

@@ -179,6 +179,13 @@ def _columns_of_no_text(start: Start) -> Iterator[Finding]:
                 )
 
 
+def _wrong_number_of_columns(start: Start) -> Iterator[Finding]:
+    for part in start.parts:
+        for loss in part.texts if part.columns else ():
+            loss.require_columns(len(part.columns))
+    yield from ()
+
+
 def _unread_labels(start: Start) -> Iterator[Finding]:
     for part in start.parts:
         if part.label is None or not part.rows or any(loss.reads_labels for loss in part.texts):
@@ -240,6 +247,7 @@ ARGUMENTS_AND_DATA: tuple[Check, ...] = (
     _unknown_prompts,
     _cells_without_text,
     _columns_of_no_text,
+    _wrong_number_of_columns,
     _unread_labels,
     _no_step,
     _blank_and_repeated_rows,

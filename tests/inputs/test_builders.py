@@ -107,6 +107,13 @@ def test_what_a_reader_counted_travels_with_the_data(build):
     assert describe(data, build()).faults == {"empty": 1, "repeated": 0}
 
 
+def test_constructed_sentences_that_are_the_sentences_are_warned_of():
+    texts = [f"text {n}" for n in range(10)]
+    stc.conisi_dataset(texts, [*texts[:6], *"abcd"])
+    with pytest.warns(UserWarning, match="7 of 10 constructed sentences equal"):
+        stc.conisi_dataset(texts, [*texts[:7], *"abc"])
+
+
 def test_translations_become_labels(build, tmp_path):
     fraternal = stc.FraternalEmbedding.from_pretrained(str(foreign.checkpoint(tmp_path)), build())
     german = foreign.GERMAN * 150  # more than one batch

@@ -107,6 +107,15 @@ def test_quotes_of_a_tsv_that_quotes_nothing(tmp_path):
     assert get_reading(data).left_out["empty"] == 1
 
 
+@pytest.mark.parametrize("heading", ["id\ttext", '"id"\t"text"'])
+@pytest.mark.parametrize("quote", ['""', '\\"', "'"])
+def test_a_tsv_whose_texts_all_stand_in_quotes(tmp_path, heading, quote):
+    texts = [f"He said {quote}hi{quote}, then", "left", "a b"]
+    rows = [heading, *(f'{n}\t"{text}"' for n, text in enumerate(texts))]
+    data = load_sentences(write(tmp_path / "c.tsv", "\n".join(rows)), column="text")
+    assert data["sentence"][:] == [texts[0].replace(quote, "'" if quote == "'" else '"'), *texts[1:]]
+
+
 @pytest.mark.parametrize("ending", ["csv", "tsv"])
 @pytest.mark.parametrize("with_id", [False, True])
 def test_a_table_without_heading(tmp_path, ending, with_id):

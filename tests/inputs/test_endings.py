@@ -126,7 +126,7 @@ def test_wrong_files_are_named(tmp_path, name, streaming):
 @pytest.mark.parametrize("ending", ["zst", "lz4", "br", "7z", "snappy"])
 def test_compressions_that_are_not_read_are_named(tmp_path, ending):
     for name in (f"c.csv.{ending}", f"c.txt.{ending}", f"c.{ending}"):
-        with pytest.raises(ValueError, match=r"compressed .* unpack it"):
+        with pytest.raises(ValueError, match="unpack a compressed file"):
             load_sentences(write(tmp_path / name, random.Random(0).randbytes(600)))
 
 

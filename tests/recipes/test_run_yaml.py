@@ -185,6 +185,15 @@ def test_a_run_that_was_moved_goes_on_where_it_is(folder):
     assert (folder / "out" / "checkpoint-4").is_dir()
 
 
+def test_a_run_that_was_killed_in_its_first_stage_is_the_folders(tmp_path, monkeypatch):
+    (tmp_path / "out" / "stage1").mkdir(parents=True)
+    (tmp_path / "out" / "run.yaml").write_text("loss: simcse\nmodel: no-such-model\ndata: no-such.txt\n")
+    seen = []
+    monkeypatch.setattr(recipes, "run", lambda *_, **given: seen.append(given) or recipes.Run(None, collapsed="so"))
+    assert main(["train", str(tmp_path / "out" / "run.yaml")]) == 1
+    assert seen[0]["output_dir"] == str(tmp_path / "out")
+
+
 def test_a_name_on_the_hub_and_a_word_stay_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("corpus", "corpus.txt"):

@@ -268,6 +268,8 @@ def test_a_saved_model_keeps_its_pooling_and_length(build, tmp_path):
         ("mini-simcse", {"model": "/no/such"}, "model /no/such"),
         ("mini-simcse", {"pooling": "max"}, "pooling.*'max'"),
         ("mini-simcse", {"antonyms": 0.5}, "antonyms=0.5.*conisi.*simcse"),
+        ("mini-conisi", {"antonyms": 0.5, "strategy": "other"}, "antonyms .*strategy='other'"),
+        ("mini-conisi", {"strategy": "given"}, "sentences and constructed .*got 1.*antonyms"),
         ("mini-conisi", {"antonyms": 1.5}, "antonyms must be .* at most 1 or None, got 1.5"),
         ("mini-simcse", {"pairs": "last"}, "pairs.*'last'"),
         ("mini-simcse", {"prompts": {"title": "query: "}}, "prompts.*title"),
