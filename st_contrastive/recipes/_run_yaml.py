@@ -12,7 +12,7 @@ from st_contrastive import __version__
 from st_contrastive._files import complete_file
 from st_contrastive.methods import find_method
 from st_contrastive.recipes._recipe import Recipe, dump, load, names, parse
-from st_contrastive.recipes._settings import PRETRAINING, RUN, default_settings, first_stage, loss_arguments
+from st_contrastive.recipes._settings import PRETRAINING, REPLACED, RUN, default_settings, first_stage, loss_arguments
 from st_contrastive.settings import Location
 from st_contrastive.training.same_run import refused_changes
 
@@ -64,7 +64,7 @@ def _lines(recipe: Recipe, settings: Mapping[str, Any]) -> list[str]:
         kept["data"] = object()  # no texts
     if recipe.name in names() and load(recipe.name) == recipe:
         del kept["loss"]
-        removed = dict.fromkeys(recipe.settings.keys() - kept.keys() - {"max_steps", "num_train_epochs"})
+        removed = dict.fromkeys(recipe.settings.keys() - kept.keys() - {*REPLACED.values()})
         kept = {"recipe": recipe.name, **kept, **removed}
     return [*dump(kept)]
 

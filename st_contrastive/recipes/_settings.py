@@ -21,6 +21,9 @@ TRAINING = {field.name: get_type_hints(TrainingArguments)[field.name] for field 
             if field.init}  # fmt: skip
 RUN = {name: kind for name, kind in get_type_hints(RunSettings).items() if name not in ("recipe", "loss", "stage1")}
 
+#: What a setting, given alone, takes the place of in a recipe: its epochs or steps might end the run first, and its
+#: strategy would not read the antonyms.
+REPLACED = {"max_steps": "num_train_epochs", "num_train_epochs": "max_steps", "antonyms": "strategy"}
 #: The first of two stages.
 PRETRAINING = Recipe("", "pretraining", {})
 #: Settings of the second stage that the first has no use for.
@@ -32,8 +35,7 @@ def resolve_settings(recipe: str | Recipe, overrides: Mapping[str, Any]) -> dict
     chosen = load(recipe) if isinstance(recipe, str) else recipe
     method = find_method(chosen.loss)
     settings = {**chosen.settings, **overrides}
-    # The recipe's epochs or steps might end the run first, and its strategy would not read the antonyms.
-    for name, other in (("max_steps", "num_train_epochs"), ("num_train_epochs", "max_steps"), ("antonyms", "strategy")):
+    for name, other in REPLACED.items():
         if name in overrides and other not in overrides:
             settings.pop(other, None)
     of_loss, of_run = loss_arguments(method), {**TRAINING, **RUN}

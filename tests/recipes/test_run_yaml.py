@@ -13,6 +13,7 @@ from st_contrastive import recipes
 from st_contrastive.cli import main
 from st_contrastive.recipes import Recipe
 from st_contrastive.recipes._run_yaml import write_record
+from st_contrastive.recipes._settings import resolve_settings
 from tests.cases import SENTENCES, assert_equal
 
 RECIPE = Recipe("", "simcse", {})
@@ -202,6 +203,14 @@ def test_a_name_on_the_hub_and_a_word_stay_as_they_are(tmp_path, monkeypatch):
     write_record(tmp_path, RECIPE, settings)
     recorded = recipes.parse(Path("run.yaml").read_text(encoding="utf-8"))
     assert recorded == {**settings, "data": str(tmp_path / "corpus.txt")}
+
+
+def test_what_a_setting_takes_the_place_of_in_a_recipe_is_not_recorded(tmp_path):
+    settings = resolve_settings("mini-conisi", {"antonyms": 1.0, "num_train_epochs": 2, "data": "no file"})
+    write_record(tmp_path, recipes.load("mini-conisi"), settings)
+    recorded = recipes.parse((tmp_path / "run.yaml").read_text(encoding="utf-8"))
+    assert not {"strategy", "max_steps"} & recorded.keys()
+    assert resolve_settings(recorded.pop("recipe"), recorded) == settings
 
 
 def test_a_refused_run_leaves_no_file(checkpoint, tmp_path):
