@@ -82,7 +82,8 @@ def cosine_blocks(anchors: Tensor, *others: Tensor | None) -> list[Tensor | None
     present = [rows for rows in others if rows is not None]
     left, right = torch.split(normalized(torch.cat([anchors, *present])), [len(anchors), sum(map(len, present))])
     with torch.autocast(anchors.device.type, enabled=False):  # which would multiply in half precision
-        blocks = iter(torch.split(left @ right.T, [len(rows) for rows in present], dim=1))
+        whole = left @ right.T
+    blocks = iter(torch.split(whole, [len(rows) for rows in present], dim=1) if len(present) > 1 else [whole])
     return [None if rows is None else next(blocks) for rows in others]
 
 
