@@ -63,8 +63,9 @@ class AntonymReplacement:
         words = [match.groups() if match else ("", "", "") for match in matches]
         antonyms: dict[int, str] = {}
         for index, (_, word, _) in enumerate(words):
-            is_name = _is_capitalised(words, index) and not text.isupper()
-            if word and not is_name and (name := antonym(word.lower())):
+            if not word or (_is_capitalised(words, index) and not text.isupper()):  # the latter is a name
+                continue
+            if name := antonym(word.lower()):
                 antonyms[index] = _in_case_of(word, name)
         if not antonyms:
             return text

@@ -105,12 +105,13 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimit
     separator = max(order, key=lambda each: len(next(csv.reader(lines[:1], delimiter=each), [])))
     is_quoted = suffix == ".csv" or separator != "\t"
     table = _with_heading(Delimited(path, separator, is_quoted))
-    others = [replace(table, is_quoted=True, is_escaped=escaped) for escaped in (False, True)]
+    others = [replace(table, is_quoted=True, is_escaped=True)]
     if is_quoted:
         with open_text(path) as file:
             is_doubtful = any('\\"' in line for line in file) and not table.is_right()
     else:  # most .tsv quote nothing, and some as .csv do
-        is_doubtful = not table.is_right() or _has_quoted_cells(table)
+        others.insert(0, replace(table, is_quoted=True))
+        is_doubtful = _seems_quoted(table)
     if is_doubtful:
         table = next((other for other in map(_with_heading, others) if other.is_right()), table)
     named = {*table.names} in ({*pair}, {"sentence", "translation"})
@@ -192,14 +193,17 @@ def _with_heading(table: Delimited) -> Delimited:
     return replace(table, names=tuple(names))
 
 
-def _has_quoted_cells(table: Delimited) -> bool:
-    """Whether all texts of a table that reads quotes as text stand in quotes, or one that does has doubled ones."""
+def _seems_quoted(table: Delimited) -> bool:
+    """Whether, with quotes read as text, a row is wrong, all texts stand in quotes, or one of these has doubled ones."""
     texts, quoted = 0, 0
-    for cell in (cell for row in table.rows() for cell in row if _is_text(cell)):
-        is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
-        if is_quoted and '""' in cell[1:-1]:
-            return True
-        texts, quoted = texts + 1, quoted + is_quoted
+    try:
+        for cell in (cell for row in table.rows() for cell in row if _is_text(cell)):
+            is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
+            if is_quoted and '""' in cell[1:-1]:
+                return True
+            texts, quoted = texts + 1, quoted + is_quoted
+    except ValueError:
+        return True
     return 0 < texts == quoted
 
 

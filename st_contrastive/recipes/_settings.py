@@ -96,10 +96,8 @@ def _hint(name: str, known: Sequence[str]) -> str:
     """What an unknown setting may have been meant for."""
     if takers := [method.name for method in METHODS.values() if name in loss_arguments(method)]:
         return f" of this loss, but one of {', '.join(takers)}"
-    near = difflib.get_close_matches(name, known, cutoff=0.85) or [
-        each for each in known if len(name) > 2 and (each.endswith(f"_{name}") or each.startswith(name))
-    ]
-    near = near or difflib.get_close_matches(name, known)
+    longer = [each for each in known if len(name) > 2 and (each.endswith(f"_{name}") or each.startswith(name))]
+    near = [*difflib.get_close_matches(name, known, cutoff=0.85), *longer, *difflib.get_close_matches(name, known)]
     return f": perhaps {near[0]} is meant" if near else ""
 
 

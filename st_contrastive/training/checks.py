@@ -179,11 +179,11 @@ def _columns_of_no_text(start: Start) -> Iterator[Finding]:
                 )
 
 
-def _wrong_number_of_columns(start: Start) -> Iterator[Finding]:
+def _wrong_number_of_columns(start: Start) -> Iterable[Finding]:
     for part in start.parts:
         for loss in part.texts if part.columns else ():
             loss.require_columns(len(part.columns))
-    yield from ()
+    return ()
 
 
 def _unread_labels(start: Start) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
-"""No pickle is loaded and no code of a checkpoint is run: tried on checkpoints that would."""
+"""No pickle is loaded and no code of a checkpoint is run: read off the source, and tried on checkpoints that would."""
 
 from __future__ import annotations
 
+import ast
 import builtins
 import json
 import os
@@ -12,10 +13,61 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
+import st_contrastive
 from st_contrastive import DiffCSELoss, FraternalEmbedding, InfoCSELoss
 from st_contrastive.cli import main
 from st_contrastive.components import MaskedLMHead, load_auxiliary
 from st_contrastive.inputs import Translator
+
+ROOT = Path(st_contrastive.__file__).parent
+#: Arguments that must be named at calls of these functions, and the only value that they may have.
+SAFE = {"trust_remote_code": False, "weights_only": True, "use_safetensors": True, "allow_pickle": False}
+NEEDED = {
+    "torch.load": {"weights_only"}, "from_pretrained": {"trust_remote_code"}, "from_config": {"trust_remote_code"},
+    "SentenceTransformer": {"trust_remote_code"},
+}  # fmt: skip
+
+
+def faults(source: str) -> list[str]:
+    """What in a source loads a pickle, runs foreign code, or leaves it to a default whether to."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            found += [name for name in names if name in ("dill", "cloudpickle", "joblib", "shelve", "marshal")]
+        if isinstance(node, ast.Dict):
+            pairs = zip(node.keys, node.values, strict=True)
+            found += [key.value for key, value in pairs if isinstance(key, ast.Constant) and not safe(key.value, value)]
+        if isinstance(node, ast.Call):
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            found += [f"{name}=" for name, value in given.items() if not safe(name, value)]
+            function = ast.unparse(node.func)
+            found += [function] * (function in ("eval", "exec", "compile", "__import__", "pickle.load", "pickle.loads"))
+            owner, _, name = function.rpartition(".")
+            loads = (name != "from_pretrained" and name != "from_config") or owner.startswith("Auto")
+            needed = NEEDED.get(function, NEEDED.get(name, set())) if loads else set()
+            if node.args or name == "from_config":
+                found += [f"{function} without {missing}" for missing in needed - given.keys()]
+    return found
+
+
+def safe(name: object, value: ast.expr) -> bool:
+    return name not in SAFE or (isinstance(value, ast.Constant) and value.value is SAFE[name])
+
+
+def test_the_source_loads_no_pickle_and_runs_no_code_of_others():
+    loads = 0
+    for path in sorted(ROOT.rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        assert not faults(source), path
+        loads += source.count(".from_pretrained(") + source.count("torch.load(")
+    assert loads > 5
+    for source in (
+        "pickle.load(f)", "from dill import loads", "torch.load(f)", "torch.load(f, weights_only=False)", "exec(text)",
+        "AutoConfig.from_pretrained(n)", "AutoTokenizer.from_pretrained(n, trust_remote_code=trust)",
+        "o = {'trust_remote_code': True}", "SentenceTransformer(n)",
+    ):  # fmt: skip
+        assert faults(source), source
 
 
 class Sprung:
