@@ -194,7 +194,7 @@ def _with_heading(table: Delimited) -> Delimited:
 
 
 def _seems_quoted(table: Delimited) -> bool:
-    """Whether, with quotes read as text, a row is wrong, all texts stand in quotes, or one of these has doubled ones."""
+    """Whether, with quotes read as text, a row is wrong, all texts stand in quotes, or one of them has doubled ones."""
     texts, quoted = 0, 0
     try:
         for cell in (cell for row in table.rows() for cell in row if _is_text(cell)):
