@@ -71,7 +71,6 @@ def run(args: argparse.Namespace) -> int:
     """Score the models, print the scores and write them."""
     from st_contrastive.cli._models import load_model
     from st_contrastive.evaluation import Report, compare, write
-    from st_contrastive.recipes import require_model
 
     if args.json and (Path(args.json).is_dir() or not Path(args.json).resolve().parent.is_dir()):
         raise UserError(f"--json {args.json}: name a file in a folder that exists.")
@@ -82,9 +81,6 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, option):
             with user_error(OSError, TypeError, ValueError, prefix=f"--{option}: "):
                 suites[option] = _scorers(option, args)  # bad data is found before a model is loaded
-    for model_name in args.models[1:]:  # a wrong name is found before the first is scored
-        with user_error(OSError):
-            require_model(model_name)
     reports, failed = [], []
     for model_name in args.models:
         try:

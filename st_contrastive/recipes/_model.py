@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
 
 import torch
-from huggingface_hub import hf_hub_download
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import load_file_path
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import first_line, warn
@@ -67,27 +66,9 @@ def load_model(
 
 def has_pooling(name: str) -> bool:
     """Whether a model that was loaded was saved with its modules, and is no plain checkpoint of a language model."""
-    return _has_file(name, "modules.json", local_files_only=True)
-
-
-def require_model(name: str) -> None:
-    """Refuse a name that no model has, before its weights are needed."""
-    if not any(_has_file(name, file) for file in ("modules.json", "config.json")):
-        raise OSError(
-            f"model {name} can't be loaded: there is no such folder or repository, it holds no model, or the "
-            "hub can't be reached."
-        )
-
-
-def _has_file(name: str, file: str, *, local_files_only: bool = False) -> bool:
     folder = _folder(name)
-    if os.path.isdir(folder):
-        return Path(folder, file).is_file()
-    for repository in (folder, f"{SentenceTransformer.default_huggingface_organization}/{folder}"):  # of a short name
-        with suppress(Exception):  # what the hub's client raises depends on its version
-            hf_hub_download(repository, file, local_files_only=local_files_only)
-            return True
-    return False
+    names = (folder, f"{SentenceTransformer.default_huggingface_organization}/{folder}")  # of a short name
+    return any(load_file_path(each, "modules.json", local_files_only=True) for each in names)
 
 
 def _folder(name: str) -> str:

@@ -207,15 +207,8 @@ def test_what_is_no_model(model, tmp_path, file, content, message):
     for name in (str(tmp_path / "model.html"), "./none"):
         with pytest.raises(UserError, match="is no folder"):
             load_model(name)
-
-
-def test_a_wrong_second_name_is_found_before_the_first_is_scored(data, model, tmp_path, capsys):
-    (tmp_path / "wrong").mkdir()
-    for name in (tmp_path / "wrong", "no/such-model"):
-        words = ["--sts", str(data / "sts"), "--json", str(tmp_path / "s")]
-        assert main(["evaluate", model, str(name), *words]) == 2
-        assert str(name) in capsys.readouterr().err
-    assert not (tmp_path / "s").exists()
+    with pytest.raises(UserError, match="no/such-model"):
+        load_model("no/such-model")
 
 
 def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
