@@ -16,7 +16,8 @@ from st_contrastive.inputs.row_filter import RowFilter, get_reading
 
 #: Texts of a column that are tokenised at most, their characters at most, and the rows that are read of a stream.
 _SAMPLE, _CHARACTERS, _STREAMED = 10_000, 5_000_000, 1_000
-_TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
+#: A tag of HTML; not "Vec<String>" of a program.
+_TAG = re.compile(r"(?i)</?(a|b|br|div|em|h\d|i|img|li|ol|p|span|strong|su[bp]|table|t[dhr]|ul)\b[^<>]*>")
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def test_repeats_are_kept_where_asked_for():
 def test_the_report_of_pairs(build):
     model = build("bert")
     rows = [(f"the cat {n}", "the cat sleeps " * n) for n in range(1, 11)]
-    rows[3] = ("<b>the cat</b>", rows[3][1])
+    rows[2], rows[3] = ("Vec<String> cat", rows[2][1]), ("<b>the cat</b>", rows[3][1])
     data = load_pairs(Dataset.from_dict({"title": [*(a for a, _ in rows), ""], "body": [*(b for _, b in rows), "x"]}))
     lengths = [len(model.tokenizer(text)["input_ids"]) for text in data["other"]]
     limit = lengths[5]  # of exactly this length, nothing is cut
