@@ -19,9 +19,9 @@ without = sum(row["sentence"] == row["constructed"] for row in dataset)
 print(f"{without} of {len(dataset)} sentences have no antonym, and take another sentence of their batch")
 print(next((row for row in dataset if row["sentence"] != row["constructed"]), "No sentence has one."))
 args = SentenceTransformerTrainingArguments(
-    f"{output}-run", num_train_epochs=1, per_device_train_batch_size=64, learning_rate=3e-5, report_to="none"
+    f"{output}-run", num_train_epochs=1, per_device_train_batch_size=64, learning_rate=1e-5, report_to="none"
 )
-# 0.8 is for a language model's [CLS] vector; encoders with mean pooling end worse with it.
+# For a trained encoder. A language model's [CLS] vector takes 0.8, and a learning rate of 3e-5.
 loss = ConIsILoss(model, strategy="given", interaction_weight=0.1)
 trainer = ContrastiveTrainer(model, args, dataset, loss=loss)
 trainer.train()
