@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -63,10 +64,12 @@ def run(args: argparse.Namespace) -> int:
     if any(Path(args.data, file).is_file() for file in ("config.json", "modules.json")):
         raise UserError(f"{args.data} is a model: name the file of documents first.")
     models, queries = [args.model], [*args.words]
-    if Path(queries[0]).expanduser().is_dir() or re.fullmatch(r"[\w.-]+/[\w.-]+", queries[0]):
+    first = Path(queries[0]).expanduser()
+    is_name = len(queries) > 1 and re.fullmatch(r"[\w.-]+/[\w.-]+", queries[0])
+    if is_name or any((first / file).is_file() for file in ("config.json", "modules.json")):
         models.append(path(queries.pop(0)))
     if not queries:
-        raise UserError(f'after the models, give a query, such as "{"what is this about"}".')
+        raise UserError(f"{first} is read as the second model: give a query after it.")
     with user_error(OSError, TypeError, ValueError, prefix=f"{args.data}: "):
         documents = read_documents(args.data, args.column)
     with user_error(ImportError, prefix="--bm25: "):
@@ -77,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"Reading {len(documents):,} documents with {short}.", file=sys.stderr, flush=True)
         vectors = model.encode_document(documents, convert_to_tensor=True)
         scores = model.similarity(model.encode_query(queries, convert_to_tensor=True), vectors).double().cpu().numpy()
+        if not math.isfinite(scores.sum()):
+            raise UserError(f"{model_name}: its vectors are not finite (NaN), so that nothing can be ranked by them.")
         scores = scores if words is None else evaluation.mix(scores, words)
         ranks[short] = 1 + (-scores).argsort(axis=1, kind="stable").argsort(axis=1)  # (Q, N)
     found = []

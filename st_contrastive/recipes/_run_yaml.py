@@ -17,7 +17,7 @@ from st_contrastive.settings import Location
 from st_contrastive.training.same_run import refused_changes
 
 FILE_NAME = "run.yaml"
-#: Words that name no file.
+#: Words that name no file, as dev.
 _WORDS = ("corpus", "stsb")
 
 
@@ -56,7 +56,7 @@ def _lines(recipe: Recipe, settings: Mapping[str, Any]) -> list[str]:
     kept = {name: value for name, value in settings.items() if name not in ("output_dir", "hub_token")}
     for name in _locations(recipe):
         value = kept.get(name)
-        if isinstance(value, (str, os.PathLike)) and value not in _WORDS:
+        if isinstance(value, (str, os.PathLike)) and not (name == "dev" and value in _WORDS):
             path = os.path.abspath(os.path.expanduser(value))
             if os.path.exists(path):
                 kept[name] = path

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
@@ -19,7 +20,7 @@ from torch import nn
 
 from st_contrastive import distributed
 from st_contrastive._checks import HELD_OUT, is_id, says_no, warn
-from st_contrastive.components import NegativeQueue
+from st_contrastive.components import NegativeQueue, TokenCorruption
 from st_contrastive.encoder.checkpoint import foreign_kind
 from st_contrastive.encoder.checks import require_trainable
 from st_contrastive.encoder.copies import has_adapters
@@ -234,6 +235,13 @@ def _blank_and_repeated_rows(start: Start) -> Iterator[Finding]:
                 f"{repeated / len(whole):.1%} repeat an earlier row; they are each other's negatives. "
                 "st_contrastive.inputs.load_sentences(dataset) leaves them out."
             )
+        for column in part.columns if len(part.columns) > 1 else ():
+            for text, count in Counter(filter(str.strip, part.cells(column))).most_common(1):
+                if count > max(2, SHARE * len(whole)):
+                    yield UserWarning(
+                        f"{count} of the first {len(whole)} rows of {part.name} have one text in {column!r}, "
+                        f"{text!r:.60}, and are each other's negatives. If it stands for a missing one, leave them out."
+                    )
 
 
 ARGUMENTS_AND_DATA: tuple[Check, ...] = (
@@ -290,6 +298,11 @@ def _changed_model(start: Start) -> Iterator[Finding]:
                 f"The model's modules have changed since {type(loss).__name__} copied them for its momentum encoder: "
                 "build the loss after."
             )
+        for part in (part for part in loss.modules() if isinstance(part, TokenCorruption)):
+            if max(start.trainer.model.tokenizer.get_vocab().values()) >= len(part.special):
+                yield ValueError(
+                    f"Tokens were added to the model since {type(loss).__name__} was built: build the loss after."
+                )
 
 
 def _optimizer_without_the_loss(start: Start) -> Iterator[Finding]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import shutil
 
 import pytest
+from sentence_transformers import SentenceTransformer
 
 from st_contrastive.cli import main
 
@@ -52,7 +54,9 @@ def test_two_models_side_by_side(table, model, other, capsys):
 
 
 def test_one_model_and_words(table, model, capsys):
-    """A query of one word is no model; BM25 puts first what has the word."""
+    """A query of one word, or with a slash, is no model; BM25 puts first what has the word."""
+    assert main(["search", table, model, "bread/milk", "--column", "body"]) == 0
+    assert capsys.readouterr().out.startswith("bread/milk\n")
     assert main(["search", table, model, "milk", "--column", "body", "--bm25", "--json", "--top", "1"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert found["models"] == {"first": [{"text": "bread and milk", "ranks": {"first": 1}}]}
@@ -81,6 +85,11 @@ def test_bad_input(table, model, other, capsys, tmp_path):
     ):
         assert main(["search", *words]) == 2
         assert message in capsys.readouterr().err
+    broken = SentenceTransformer(other)
+    next(broken.parameters()).data.fill_(math.nan)
+    broken.save_pretrained(other)
+    assert main(["search", table, model, other, "a cat", "--column", "body", "--bm25"]) == 2
+    assert f"{other}: its vectors are not finite" in capsys.readouterr().err
     copy = shutil.copytree(model, tmp_path / "copy" / "first")
     assert main(["search", table, model, str(copy), "a cat", "--column", "body", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)[0]["models"]) == 2  # of one name

@@ -33,6 +33,10 @@ def test_by_hand():
         ("zh", ["猫 狗狗", "船 船船"], "狗狗"),
         ("zh", ["我有狗狗", "大船"], "狗"),
         ("th", ["แมวนอน", "เรือ"], "มว"),
+        ("hi", ["किताब मेज पर है।", "बिल्ली सोती"], "किताब"),
+        ("ko", ["책 읽기", "물 마시기"], "책"),
+        ("de", ["Die Bru\u0308cke", "Das Boot"], "Brücke"),
+        ("en", ["Ｐｙｔｈｏｎ", "a boat"], "python"),
     ],
 )
 def test_languages(language, documents, query):
@@ -63,6 +67,15 @@ def test_a_mixture_knows_no_scale(values, weight):
     words = np.arange(values.size).reshape(values.shape) % 3
     np.testing.assert_allclose(mix(3 * values + 7, words, weight), mix(values, words, weight), atol=1e-6)
     np.testing.assert_allclose(mix(np.ones_like(values), words, 0.7), mix(0 * values, words, 0.7))
+
+
+def test_nan_and_other_queries_are_not_mixed_in_silence():
+    """NaN of one document is NaN of its query; another query's words are refused."""
+    mixed = mix(np.array([[0.9, math.nan, 0.1], [0.9, 0.2, 0.1]]), np.eye(3)[:2])
+    assert np.isnan(mixed).all(axis=1).tolist() == [True, False]
+    assert np.isfinite(mixed[1]).all()
+    with pytest.raises(ValueError, match=r"similarities and words .*\(2, 3\) and \(1, 3\)"):
+        mix(np.ones((2, 3)), np.ones((1, 3)))
 
 
 def test_the_extra_is_named(monkeypatch):

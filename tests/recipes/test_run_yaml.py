@@ -197,12 +197,11 @@ def test_a_run_that_was_killed_in_its_first_stage_is_the_folders(tmp_path, monke
 
 def test_a_name_on_the_hub_and_a_word_stay_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("corpus", "corpus.txt"):
-        Path(name).write_text("", encoding="utf-8")
-    settings = {"loss": "simcse", "model": "bert-base-uncased", "dev": "corpus", "data": "corpus.txt"}
+    Path("corpus").mkdir()
+    settings = {"loss": "simcse", "model": "bert-base-uncased", "dev": "corpus", "data": "corpus"}
     write_record(tmp_path, RECIPE, settings)
     recorded = recipes.parse(Path("run.yaml").read_text(encoding="utf-8"))
-    assert recorded == {**settings, "data": str(tmp_path / "corpus.txt")}
+    assert recorded == {**settings, "data": str(tmp_path / "corpus")}
 
 
 def test_what_a_setting_takes_the_place_of_in_a_recipe_is_not_recorded(tmp_path):

@@ -131,6 +131,25 @@ def test_many_blank_or_repeated_texts(build, of, extra, shares):
         of(loss, data=Dataset.from_dict({"sentence": texts + extra}))
 
 
+def test_one_text_in_many_pairs(build, of):
+    """What stands for a missing text is a negative of its own row."""
+    rows = [f"cat {number}" for number in range(200)]
+    loss = stc.SimCSELoss(build())
+    with pytest.warns(UserWarning, match="3 of the first 200 rows of train_dataset have one text in 'other', 'nan'"):
+        of(loss, data=Dataset.from_dict({"sentence": rows, "other": [*rows[3:], *["nan"] * 3]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        of(loss, data=Dataset.from_dict({"sentence": rows, "other": [*rows[2:], *["nan"] * 2]}))
+
+
+def test_tokens_that_were_added_after_the_loss_was_built(build, of):
+    for loss in (stc.ConIsILoss(build(), strategy="subword"), stc.InfoCSELoss(build())):
+        loss.model.tokenizer.add_tokens(["newword"])
+        loss.model[0].model.resize_token_embeddings(len(loss.model.tokenizer))
+        with pytest.raises(ValueError, match=f"Tokens were added to the model since {type(loss).__name__} was built"):
+            of(loss).train()
+
+
 def test_a_batch_that_is_split_over_processes_is_refused(build, of, monkeypatch):
     split = {"accelerator_config": {"split_batches": True}}
     of(stc.SimCSELoss(build()), **split)
