@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             with nullcontext() if getattr(args, "verbose", False) else quiet(warnings_shown=first):
                 code: int = args.run(args)
         except KeyboardInterrupt:
-            print("st-contrastive: stopped", file=sys.stderr)
+            print("st-contrastive: stopped; --resume_from_checkpoint true goes on from a checkpoint", file=sys.stderr)
             return 130
         except UserError as error:
             # Of several processes, one alone may fail.

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{first} is read as the second model: give a query after it.")
     with user_error(OSError, TypeError, ValueError, prefix=f"{args.data}: "):
         documents = read_documents(args.data, args.column)
-    with user_error(ImportError, prefix="--bm25: "):
+    with user_error(ImportError, ValueError, prefix="--bm25: "):
         words = evaluation.BM25(documents, language=args.language).scores(queries) if args.bm25 else None
     ranks = {}
     for model_name, short in zip(models, short_names(models), strict=True):

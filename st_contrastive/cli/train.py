@@ -200,6 +200,9 @@ def _verdict(result: Run, settings: Mapping[str, Any]) -> str:
     if result.saved == "start":
         why = f", since nothing {'is better beyond chance' if is_judged else 'scored higher'}"
         following = _another_try(result, settings)
+    elif hasattr(result.trainer.loss, "save_auxiliary"):
+        stage2 = ["--loss", "infocse", "--model", folder, "--auxiliary", folder, "--output_dir", f"{folder}-stage2"]
+        following = shlex.join(["st-contrastive", "train", *stage2, "--data", str(settings.get("data"))])
     else:
         following = f"SentenceTransformer({folder!r}) loads it; to compare: {_comparison(result, settings)}"
     return f"{result}\nSaved in {folder}: {what}{why}.\nNext: {following}"
@@ -239,7 +242,7 @@ def _search(settings: Mapping[str, Any], result: Run, *options: str, start: str 
     """A command that searches in the user's documents, with the start too; "" where they are not known."""
     data, column = settings.get("data"), settings.get("column") or ()
     columns = column.split(",") if isinstance(column, str) else [*column]
-    if not isinstance(data, str) or not (settings.get("dev") == "corpus" or len(columns) == 2):
+    if not isinstance(data, str) or not (settings.get("dev") == "corpus" or columns):
         return ""
     models = [*([] if start is None else [start]), str(result.trainer.args.output_dir)]
     named = ["--column", ",".join(columns)] if columns else []

@@ -145,8 +145,12 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
     """
     name = _name(source)
     table = read_table(source, [*_GRADED], split=split)
-    with naming(name):
-        table = table.select_columns([*_GRADED])
+    if missing := [column for column in _GRADED if column not in (found := column_types(table))]:
+        raise ValueError(
+            f"{name} has the columns {', '.join(found)}, and no {missing[0]!r}: graded pairs have sentence1, sentence2 "
+            "and score."
+        )
+    table = table.select_columns([*_GRADED])
     rows = []
     for number, row in enumerate(table):
         score = _number(row["score"])

@@ -75,7 +75,7 @@ class DataReport:
         for column in self.columns:
             of = f" of {column.name!r}" if len(self.columns) > 1 else ""
             whole = of or column.cut <= 0.1 or "repeated sentences" in self.faults
-            keeps = "" if whole else '; segment="sentences" reads the whole texts'
+            keeps = "" if whole else "; raise max_length to read more, or cut documents into sentences (segment)"
             report += f"\nLength{of}: {column}{keeps}."
         shown = [[text if len(text) <= 80 else text[:77] + "..." for text in row] for row in self.examples]
         return report + "\nExamples: " + " | ".join(" / ".join(map(repr, row)) for row in shown)

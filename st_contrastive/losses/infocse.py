@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from st_contrastive._arguments import Count, Positive, PositiveShare, Weight
-from st_contrastive._checks import require_weights
+from st_contrastive._checks import require_weights, warn
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, TokenCorruption, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import require_fit
 from st_contrastive.encoder.checks import require_plain_tokens, require_positions
@@ -125,6 +125,11 @@ class InfoCSELoss(TextLoss):
             options = {"tied_head": tied_head, "lower_dropout": lower_dropout}
             if auxiliary is None:
                 auxiliary = AuxiliaryMLM.from_encoder(encoder, **depths, **options)
+                if auxiliary.head.source == "new":
+                    warn(
+                        "The encoder's checkpoint has no masked-LM head, and no auxiliary is given: InfoCSELoss starts "
+                        "with an untrained network. AuxiliaryMLMPretrainingLoss trains one, as a recipe's stage1 does."
+                    )
             elif not isinstance(auxiliary, AuxiliaryMLM):
                 auxiliary = load_auxiliary(auxiliary, encoder, tokenizer, **options)
             self.auxiliary = auxiliary

@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import TrainerState
 
-from st_contrastive import cli, recipes
+from st_contrastive import AuxiliaryMLMPretrainingLoss, cli, recipes
 from st_contrastive.cli import _progress, main, train
 from st_contrastive.evaluation import Judgement
 from tests.cases import SENTENCES
@@ -155,12 +155,13 @@ def test_shuffled_titles_are_refused(words, tmp_path, capsys):
 
 
 @pytest.fixture
-def said(monkeypatch, capsys, tmp_path):
+def said(monkeypatch, capsys, tmp_path, build):
     """``said(settings, **result)``: the last line that the command prints of a run that came to this."""
 
     def read(settings, **result):
         arguments = SimpleNamespace(learning_rate=1e-5, output_dir="out")
-        trainer = SimpleNamespace(args=arguments, model=[Pooling(8, "cls")])
+        loss = AuxiliaryMLMPretrainingLoss(build()) if settings["loss"] == "pretraining" else None
+        trainer = SimpleNamespace(args=arguments, model=[Pooling(8, "cls")], loss=loss)
         monkeypatch.setattr(recipes, "run", lambda *args, **options: recipes.Run(trainer, **result))
         file = tmp_path / "settings.yaml"
         file.write_text("\n".join(recipes.dump({**settings, "output_dir": "out"})), encoding="utf-8")
@@ -198,6 +199,10 @@ def test_bm25_is_advised_where_it_helps_and_training_did_not(said, mixed_rank, a
         ),
         (
             {"data": "a.csv", "column": "body"},
+            "search a.csv start out 'a query' --column body --pooling cls",
+        ),
+        (
+            {"data": "a.txt"},
             "st-contrastive evaluate start out --pooling cls (it needs the extra eval)",
         ),
         (
@@ -209,6 +214,13 @@ def test_bm25_is_advised_where_it_helps_and_training_did_not(said, mixed_rank, a
 def test_the_next_step_names_nothing_that_is_not_installed(monkeypatch, said, settings, command):
     monkeypatch.setattr(train, "find_spec", lambda name: None)
     assert said({"loss": "simcse", "model": "start", **settings}, saved="trained").endswith(command)
+
+
+def test_behind_stage_1_comes_stage_2(said):
+    command = said({"loss": "pretraining", "model": "start", "data": "a.txt"}, saved="trained")
+    parsed = cli.parse(shlex.split(command)[2:])
+    assert "--auxiliary out" in " ".join(parsed.rest)
+    assert parsed.given == {"loss": "infocse", "model": "out", "output_dir": "out-stage2", "data": "a.txt"}
 
 
 def test_a_start_with_a_pooling_is_compared_under_its_own(build, tmp_path, said):

@@ -226,7 +226,7 @@ def test_graded_pairs(tmp_path, name, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("sentence1,sentence2\na,b\n", "g.csv.*score.* not in the dataset"),
+        ("sentence1,sentence2\na,b\n", "g.csv has the columns sentence1, sentence2, and no 'score'"),
         ("sentence1,sentence2,score\na,b,1\na,b,high\n", "g.csv, row 1: score must be .*'high'"),
         ("sentence1,sentence2,score\na,b,1\na,,2\n", "row 1: sentence2 must be a text, got ''"),
         ("sentence1,sentence2,score\na,b,1\na,c,\n", "row 1: score must be a number"),
