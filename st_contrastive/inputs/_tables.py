@@ -213,6 +213,8 @@ def _found_columns(table: Any) -> str:
 
 def _fault_of_lines(lines: list[str], kind: str) -> str:
     """What lines are that do not belong in a file of this kind, with the remedy; "" if they do."""
+    if kind == "json" and lines and re.match(r'\s*\{"[^"]*":\s*\{"0":', lines[0]):
+        return 'holds a table by columns. Write its rows: pandas\' to_json(path, orient="records", lines=True).'
     checked = lines[1:] if kind == "json" else lines  # the first line may be a whole .json
     for pattern, fault in _WRONG_LINES[kind].items():
         if 2 * sum(bool(re.match(pattern, line)) for line in checked) > len(checked):

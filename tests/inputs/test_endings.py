@@ -100,6 +100,7 @@ WRONG = {
     "bad.jsonl": (b'{"a": "x"}\n{broken\n', "row 1"),
     "lists.jsonl": ('["a", "b"]\n' * 3, "a list or a string on each line"),
     "strings.jsonl": ('"a"\n' * 3, "a list or a string on each line"),
+    "pandas.json": (b'{"title":{"0":"a","1":"b"},"body":{"0":"c","1":"d"}}', "a table by columns.*orient="),
     "a column of lists.jsonl": ('{"set": ["a", "b"]}\n' * 3, r"only set \(list of string\)"),
     "columns of lists.jsonl": (
         '{"query": "a", "pos": ["b"], "neg": ["c"]}\n' * 3,
