@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Of several processes, the first alone prints.
     """
+    argv = sys.argv[1:] if argv is None else argv
     first = os.environ.get("RANK", "0") == "0"
     with ExitStack() as stack:
         if not first:
@@ -50,11 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif isinstance(sys.stdout, TextIOWrapper):  # a name that the terminal can't print
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
-            args = parse(sys.argv[1:] if argv is None else argv)
+            args = parse(argv)
             with nullcontext() if getattr(args, "verbose", False) else quiet(warnings_shown=first):
                 code: int = args.run(args)
         except KeyboardInterrupt:
-            print("st-contrastive: stopped; --resume_from_checkpoint true goes on from a checkpoint", file=sys.stderr)
+            hint = "; --resume_from_checkpoint true goes on from a checkpoint" if argv[:1] == ["train"] else ""
+            print(f"st-contrastive: stopped{hint}", file=sys.stderr)
             return 130
         except UserError as error:
             # Of several processes, one alone may fail.
