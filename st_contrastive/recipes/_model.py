@@ -8,9 +8,9 @@ from pathlib import Path
 from pickle import UnpicklingError
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 from sentence_transformers.sentence_transformer.modules import Pooling
-from sentence_transformers.util import load_file_path
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import first_line, warn
@@ -67,8 +67,10 @@ def load_model(
 def has_pooling(name: str) -> bool:
     """Whether a model that was loaded was saved with its modules, and is no plain checkpoint of a language model."""
     folder = _folder(name)
-    names = (folder, f"{SentenceTransformer.default_huggingface_organization}/{folder}")  # of a short name
-    return any(load_file_path(each, "modules.json", local_files_only=True) for each in names)
+    if os.path.isdir(folder):
+        return Path(folder, "modules.json").is_file()
+    short = [] if "/" in folder else [f"{SentenceTransformer.default_huggingface_organization}/{folder}"]
+    return any(isinstance(try_to_load_from_cache(each, "modules.json"), str) for each in (folder, *short))
 
 
 def _folder(name: str) -> str:
