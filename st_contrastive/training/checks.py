@@ -235,11 +235,11 @@ def _blank_and_repeated_rows(start: Start) -> Iterator[Finding]:
                 f"{repeated / len(whole):.1%} repeat an earlier row; they are each other's negatives. "
                 "st_contrastive.inputs.load_sentences(dataset) leaves them out."
             )
-        for column in part.columns if len(part.columns) > 1 else ():
-            for text, count in Counter(filter(str.strip, part.cells(column))).most_common(1):
+        for column, cells in zip(part.columns, zip(*set(whole), strict=True), strict=True):
+            for text, count in Counter(filter(str.strip, cells)).most_common(1):
                 if count > max(2, SHARE * len(whole)):
                     yield UserWarning(
-                        f"{count} of the first {len(whole)} rows of {part.name} have one text in {column!r}, "
+                        f"{count} different rows of the first {len(whole)} of {part.name} have one text in {column!r}, "
                         f"{text!r:.60}, and are each other's negatives. If it stands for a missing one, leave them out."
                     )
 
