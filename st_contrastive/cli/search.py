@@ -61,15 +61,14 @@ def run(args: argparse.Namespace) -> int:
     from st_contrastive.cli._models import load_model, read_documents
     from st_contrastive.evaluation.report import short_names
 
-    if any(Path(args.data, file).is_file() for file in ("config.json", "modules.json")):
+    if _is_model(args.data):
         raise UserError(f"{args.data} is a model: name the file of documents first.")
     models, queries = [args.model], [*args.words]
-    first = Path(queries[0]).expanduser()
     is_name = len(queries) > 1 and re.fullmatch(r"[\w.-]+/[\w.-]+", queries[0])
-    if is_name or any((first / file).is_file() for file in ("config.json", "modules.json")):
+    if is_name or _is_model(path(queries[0])):
         models.append(path(queries.pop(0)))
     if not queries:
-        raise UserError(f"{first} is read as the second model: give a query after it.")
+        raise UserError(f"{models[1]} is read as the second model: give a query after it.")
     with user_error(OSError, TypeError, ValueError, prefix=f"{args.data}: "):
         documents = read_documents(args.data, args.column)
     with user_error(ImportError, ValueError, prefix="--bm25: "):
@@ -94,6 +93,10 @@ def run(args: argparse.Namespace) -> int:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         print("\n\n".join(_table(each["query"], each["models"], colour) for each in found))
     return 0
+
+
+def _is_model(folder: str) -> bool:
+    return any(Path(folder, file).is_file() for file in ("config.json", "modules.json"))
 
 
 _Found: TypeAlias = "list[dict[str, Any]]"

@@ -80,5 +80,6 @@ def standardised(scores: NDArray[Any]) -> NDArray[np.float64]:
     """(Q, N) scores of mean 0 and standard deviation 1 in each row; equal ones are 0."""
     centred = scores - scores.mean(axis=1, keepdims=True, dtype=np.float64)
     deviation = centred.std(axis=1, keepdims=True)
+    # Where it is NaN, the scores become NaN too, and not 0.
     scaled: NDArray[np.float64] = np.divide(centred, deviation, out=np.zeros_like(centred), where=deviation != 0)
     return scaled
