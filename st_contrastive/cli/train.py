@@ -202,7 +202,8 @@ def _verdict(result: Run, settings: Mapping[str, Any]) -> str:
         following = _another_try(result, settings)
     elif hasattr(result.trainer.loss, "save_auxiliary"):
         stage2 = ["--loss", "infocse", "--model", folder, "--auxiliary", folder, "--output_dir", f"{folder}-stage2"]
-        following = shlex.join(["st-contrastive", "train", *stage2, "--data", str(settings.get("data"))])
+        texts = [(f"--{name}", settings[name]) for name in ("data", "column", "segment") if settings.get(name)]
+        following = shlex.join(["st-contrastive", "train", *stage2, *(str(word) for pair in texts for word in pair)])
     else:
         following = f"SentenceTransformer({folder!r}) loads it; to compare: {_comparison(result, settings)}"
     return f"{result}\nSaved in {folder}: {what}{why}.\nNext: {following}"

@@ -217,10 +217,11 @@ def test_the_next_step_names_nothing_that_is_not_installed(monkeypatch, said, se
 
 
 def test_behind_stage_1_comes_stage_2(said):
-    command = said({"loss": "pretraining", "model": "start", "data": "a.txt"}, saved="trained")
+    texts = {"data": "a.csv", "column": "body", "segment": "de"}
+    command = said({"loss": "pretraining", "model": "start", **texts}, saved="trained")
     parsed = cli.parse(shlex.split(command)[2:])
     assert "--auxiliary out" in " ".join(parsed.rest)
-    assert parsed.given == {"loss": "infocse", "model": "out", "output_dir": "out-stage2", "data": "a.txt"}
+    assert parsed.given == {"loss": "infocse", "model": "out", "output_dir": "out-stage2", **texts}
 
 
 def test_a_start_with_a_pooling_is_compared_under_its_own(build, tmp_path, said):
