@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import resources
 from typing import Any
 
@@ -26,6 +26,8 @@ class DescribedLoss(nn.Module):
     #: Arguments that a resumed run may change: they do not alter what is trained, or only name the source of state that
     #: a checkpoint restores.
     may_change: tuple[str, ...] = ("mini_batch_size",)
+    #: Arguments that are read only where another is above 0, or has a value, as "strategy=subword".
+    read_with: Mapping[str, str] = {}
     #: Whether the loss reads labels; where it does not, labelled pairs are refused.
     reads_labels: bool = False
     #: Whether a batch of two text columns has other terms than one of a single column.
@@ -109,6 +111,12 @@ def _wrapped(constructor: Callable[..., None]) -> Callable[..., None]:
             if parameter.kind is parameter.VAR_KEYWORD:  # arguments of a base class
                 given |= given.pop(name)
         check_arguments(constructor, given)
+        defaults = {name: parameter.default for name, parameter in signature.parameters.items()}
+        for name, condition in self.read_with.items():
+            other, _, value = condition.partition("=")
+            is_given = {name, other} <= defaults.keys() and given[name] != defaults[name]
+            if is_given and (not given[other] or given[other] != (value or given[other])):
+                warn(f"{name}={described(given[name])!r} is not read while {other} is {given[other]!r}.")
         is_outermost = "_arguments" not in vars(self)
         if is_outermost:
             vars(self)["_arguments"] = {name: described(value) for name, value in given.items()}

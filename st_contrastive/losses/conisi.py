@@ -68,6 +68,10 @@ class ConIsILoss(TextLoss):
 
     cites = ("sun-huang-2022-conisi",)
     columns_of_one_kind = True
+    read_with = {
+        **dict.fromkeys(("replacement_rate", "unreplaced"), "strategy=subword"),
+        **dict.fromkeys(("strategy", "interaction_dim"), "interaction_weight"),
+    }
     dropout_only = False  # the positive is the sentence paired with itself
 
     def __init__(

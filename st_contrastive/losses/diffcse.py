@@ -52,6 +52,7 @@ class DiffCSELoss(TextLoss):
     cites = ("chuang-etal-2022-diffcse",)
     columns = {1: "sentences"}
     may_change = (*TextLoss.may_change, "generator")
+    read_with = dict.fromkeys(("generator", "mask_rate"), "rtd_weight")
 
     def __init__(
         self,

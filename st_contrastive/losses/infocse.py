@@ -82,6 +82,13 @@ class InfoCSELoss(TextLoss):
     cites = ("wu-etal-2022-infocse",)
     columns = {1: "sentences"}
     may_change = (*TextLoss.may_change, "auxiliary", "generator")
+    read_with = {
+        "generator": "rtd_weight",
+        **dict.fromkeys(
+            "auxiliary mask_rate split_layer extra_layers masked_views detach tied_head lower_dropout".split(),
+            "mlm_weight",
+        ),
+    }
 
     def __init__(
         self,

@@ -46,6 +46,7 @@ class SimCSELoss(TextLoss):
 
     cites = ("gao-etal-2021-simcse",)
     columns = {1: "sentences", 2: "sentences and another form of each"}
+    read_with = {"mask_rate": "mlm_weight"}
 
     def __init__(
         self,

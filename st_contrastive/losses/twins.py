@@ -109,6 +109,7 @@ class TwinsLoss(TextLoss):
     cites = ("xiao-etal-2023-twins",)
     columns = {1: "sentences", 2: "sentences and translations"}
     terms_depend_on_columns = columns_of_one_kind = True
+    read_with = {"forgetting_rate": "queue_batches", "margin_from": "twins_weight"}
 
     def __init__(
         self,

@@ -97,7 +97,7 @@ def test_conisi(double, sentences, monkeypatch, family, strategy, interaction_di
         strategy=strategy,
         interaction_weight=0.3,
         interaction_dim=interaction_dim,
-        replacement_rate=0.3,
+        **({"replacement_rate": 0.3} if strategy == "subword" else {}),
     ).double()
     composed, compose = [], loss.compose_pairs
     monkeypatch.setattr(loss, "compose_pairs", lambda batches: composed.append(compose(batches)) or composed[-1])
