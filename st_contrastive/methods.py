@@ -46,8 +46,8 @@ class Method:
     @property
     def loss_class(self) -> type[Any]:
         module, colon, _ = self.name.partition(":")
-        place = import_module(module if colon else f"st_contrastive.losses.{self.name}")
-        return getattr(place, self.loss)  # type: ignore[no-any-return]
+        loaded = import_module(module if colon else f"st_contrastive.losses.{self.name}")
+        return getattr(loaded, self.loss)  # type: ignore[no-any-return]
 
     @property
     def dataset(self) -> Callable[..., Any]:

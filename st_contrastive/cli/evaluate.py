@@ -137,12 +137,12 @@ def _scorers(option: str, args: argparse.Namespace) -> list[Callable[..., Report
 
 def _named(source: str, on_hub: str = "dev") -> dict[str, Any]:
     """The set and the split: stsb and dev of ``sts/stsb/dev.jsonl.gz``; of another file, its name and "all"."""
-    place = Path(source).resolve()
-    stem = place.name.partition(".")[0]
+    file = Path(source).resolve()
+    stem = file.name.partition(".")[0]
     split = {"validation": "dev", "trial": "dev"}.get(stem, stem)
-    if place.exists() and split not in ("train", "dev", "test"):
+    if file.exists() and split not in ("train", "dev", "test"):
         return {"task": stem, "split": "all"}
-    return {"task": place.parent.name, "split": split} if place.exists() else {"task": stem, "split": on_hub}
+    return {"task": file.parent.name, "split": split} if file.exists() else {"task": stem, "split": on_hub}
 
 
 def _judged(

@@ -65,9 +65,9 @@ def load_auxiliary(
         OSError: there is no such network, or it is damaged.
         ValueError: it does not fit; the message names each property that differs.
     """
-    place = checkpoint_name(path, "auxiliary")
+    folder = checkpoint_name(path, "auxiliary")
     try:
-        config_file, weights = (cast(str, cached_file(place, name)) for name in (CONFIG_NAME, WEIGHTS_NAME))
+        config_file, weights = (cast(str, cached_file(folder, name)) for name in (CONFIG_NAME, WEIGHTS_NAME))
     except OSError as error:
         raise OSError(
             f"auxiliary {path} can't be loaded: {first_line(error)} Name a folder that "

@@ -202,6 +202,6 @@ def _scales_embeddings(encoder: PreTrainedModel) -> bool:
 
 def _truncated(ids: Tensor, lengths: Tensor, limit: int, trailing: int) -> Tensor:
     """The first ``limit`` columns. A longer row keeps its last ``trailing`` tokens, at the end."""
-    places = torch.arange(limit, device=ids.device).expand(ids.shape[0], limit)
+    positions = torch.arange(limit, device=ids.device).expand(ids.shape[0], limit)
     excess = (lengths - limit).clamp(min=0)[:, None]
-    return ids.gather(1, torch.where(places >= limit - trailing, places + excess, places))
+    return ids.gather(1, torch.where(positions >= limit - trailing, positions + excess, positions))

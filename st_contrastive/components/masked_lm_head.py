@@ -119,11 +119,11 @@ class MaskedLMHead(nn.Module):
 
         ``encoder`` is as in :meth:`forward`.
         """
-        places = masked.places()
-        targets = rows.ids.flatten()[places]
-        logits = (at_least_float32(self(part.flatten(0, 1)[places], encoder)) for part in states)  # (M, V) each
+        positions = masked.positions()
+        targets = rows.ids.flatten()[positions]
+        logits = (at_least_float32(self(part.flatten(0, 1)[positions], encoder)) for part in states)  # (M, V) each
         sums = (F.cross_entropy(part, targets, reduction="sum") for part in logits)
-        return (*sums, torch.full((), len(places), device=places.device))
+        return (*sums, torch.full((), len(positions), device=positions.device))
 
 
 def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedModel | None:

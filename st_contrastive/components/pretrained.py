@@ -19,16 +19,16 @@ from st_contrastive._files import checkpoint_name
 
 def load_tokenizer(name: str | os.PathLike[str], argument: str, **options: Any) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder or hub name; ``argument`` names it in errors, ``options`` are transformers'."""
-    with _loading(name, argument) as place:
-        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+    with _loading(name, argument) as checkpoint:
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False, **options)
     return cast(PreTrainedTokenizerBase, tokenizer)
 
 
 def load_embeddings(name: str | os.PathLike[str], argument: str, **options: Any) -> Tensor:
     """The checkpoint's input embeddings, (V, w). Otherwise as :func:`load_tokenizer`."""
-    with _loading(name, argument) as place:
+    with _loading(name, argument) as checkpoint:
         model, report = AutoModel.from_pretrained(
-            place, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
+            checkpoint, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
         )
     matrix = model.get_input_embeddings().weight
     saved = {key for key, parameter in model.named_parameters() if parameter is matrix}
@@ -39,9 +39,9 @@ def load_embeddings(name: str | os.PathLike[str], argument: str, **options: Any)
 
 def load_masked_lm(name: str | os.PathLike[str], argument: str, **options: Any) -> PreTrainedModel | None:
     """The checkpoint as a masked-LM model; None where it has no trained masked-LM head. See :func:`load_tokenizer`."""
-    with _loading(name, argument) as place:
+    with _loading(name, argument) as checkpoint:
         model, report = AutoModelForMaskedLM.from_pretrained(
-            place, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
+            checkpoint, trust_remote_code=False, use_safetensors=True, output_loading_info=True, **options
         )
     has_head = all(key.startswith(f"{model.base_model_prefix}.") for key in report["missing_keys"])
     return cast(PreTrainedModel, model) if has_head else None
@@ -57,10 +57,10 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase) -> int:
 @contextmanager
 def _loading(name: str | os.PathLike[str], argument: str) -> Iterator[str]:
     """The checkpoint as transformers takes it, which is silent while it loads; its errors name the argument."""
-    place, verbosity = checkpoint_name(name, argument), transformers_logging.get_verbosity()
+    checkpoint, verbosity = checkpoint_name(name, argument), transformers_logging.get_verbosity()
     transformers_logging.set_verbosity(logging.CRITICAL)  # it lists each weight that is not used
     try:
-        yield place
+        yield checkpoint
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise OSError(f"{argument} {name} can't be loaded: {first_line(error)}") from error
     finally:

@@ -105,17 +105,17 @@ class ReplacedTokenDetector(nn.Module):
     def replace(self, texts: dict[str, Any], masked: CorruptedTokens) -> Tensor:
         """The token ids (N, L), the likeliest in place of the masked ones, under the generator's dropout in training;
         special tokens are never filled in."""
-        places = masked.places()
-        logits = self._fill({**texts, "input_ids": masked.input_ids}, places)
+        positions = masked.positions()
+        logits = self._fill({**texts, "input_ids": masked.input_ids}, positions)
         special = self.masking.special
         logits = logits[:, : len(special)].masked_fill(special[: logits.shape[1]], -torch.inf)
         ids = cast(Tensor, texts["input_ids"])
-        return ids.flatten().index_copy(0, places, logits.argmax(dim=1)).view_as(ids)
+        return ids.flatten().index_copy(0, positions, logits.argmax(dim=1)).view_as(ids)
 
-    def _fill(self, texts: dict[str, Any], places: Tensor) -> Tensor:
+    def _fill(self, texts: dict[str, Any], positions: Tensor) -> Tensor:
         """The generator's logits at the masked positions, (M, V)."""
         hidden = self.generator(**accepted_by(self.generator, texts), return_dict=True).last_hidden_state
-        return cast(Tensor, self.generator_head(hidden.flatten(0, 1)[places], self.generator)).float()
+        return cast(Tensor, self.generator_head(hidden.flatten(0, 1)[positions], self.generator)).float()
 
 
 def _load_generator(name: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:

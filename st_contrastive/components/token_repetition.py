@@ -30,8 +30,8 @@ class TokenRepetition(nn.Module):
         """The rows with repeated tokens, up to nine columns wider."""
         lengths = (rows.mask != 0).sum(dim=1)
         counts = self._counts(lengths)
-        places = torch.arange(rows.width, device=rows.mask.device)
-        inside = (places >= max(1, rows.prompt_length)) & (places < lengths[:, None] - 1)
+        positions = torch.arange(rows.width, device=rows.mask.device)
+        inside = (positions >= max(1, rows.prompt_length)) & (positions < lengths[:, None] - 1)
         order = torch.rand(rows.mask.shape, device=rows.mask.device).masked_fill(~inside, 2.0).argsort(dim=1)
         repeated = (order.argsort(dim=1) < counts[:, None]) & inside
         ends = (1 + repeated.long()).masked_fill(rows.mask == 0, 0).cumsum(dim=1)  # behind each token's last copy

@@ -19,7 +19,7 @@ class CorruptedTokens:
     input_ids: Tensor
     chosen: Tensor
 
-    def places(self) -> Tensor:
+    def positions(self) -> Tensor:
         """(M,), the chosen positions as indices into the flattened (N x L)."""
         return self.chosen.flatten().nonzero()[:, 0]
 
@@ -118,7 +118,7 @@ class TokenBatch:
         return corruption(self.ids, self.behind_prompt)
 
     def with_ids(self, input_ids: Tensor) -> TokenBatch:
-        """The rows with other tokens in the same places."""
+        """The rows with other tokens in the same positions."""
         return replace(self, token_tensors={**self.token_tensors, "input_ids": input_ids})
 
     def followed_by(self, other: TokenBatch) -> TokenBatch:
@@ -138,8 +138,8 @@ class TokenBatch:
     def lengths(self) -> list[int]:
         """Tokens of each row, up to the last that is attended to; 1 of a row without any."""
         mask = self.mask
-        places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-        return cast(list[int], ((mask != 0) * places).amax(dim=1).clamp(min=1).tolist())
+        positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+        return cast(list[int], ((mask != 0) * positions).amax(dim=1).clamp(min=1).tolist())
 
     def take(self, rows: Tensor, width: int) -> TokenBatch:
         """Some rows, by index, cut to ``width`` columns."""
@@ -159,5 +159,5 @@ def padded(tensor: Tensor, width: int) -> Tensor:
 
 def _from_first_token(mask: Tensor) -> Tensor:
     """The order of the columns, (N, L), in which each text begins in the first."""
-    places = torch.arange(mask.shape[1], device=mask.device) + (mask != 0).to(torch.uint8).argmax(dim=1)[:, None]
-    return places % mask.shape[1]
+    positions = torch.arange(mask.shape[1], device=mask.device) + (mask != 0).to(torch.uint8).argmax(dim=1)[:, None]
+    return positions % mask.shape[1]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 def set_folders(folder: str | Path, order: Sequence[str]) -> list[Path]:
     """The folders in ``folder``: those named in ``order`` first, then by name."""
-    places = {name: place for place, name in enumerate(order)}
+    ranks = {name: rank for rank, name in enumerate(order)}
     folders = (path for path in Path(folder).expanduser().iterdir() if path.is_dir())
-    return sorted(folders, key=lambda path: (places.get(path.name, len(places)), path.name))
+    return sorted(folders, key=lambda path: (ranks.get(path.name, len(ranks)), path.name))
 
 
 def split_file(folder: Path, split: str) -> Path | None:

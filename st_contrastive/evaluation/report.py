@@ -98,7 +98,7 @@ def short_names(models: Sequence[str]) -> list[str]:
         names = ["/".join(Path(model).parts[-count:]) for model in models]
         if len(set(names)) == len(names):
             return names
-    return [f"{name} ({place})" for place, name in enumerate(models, start=1)]
+    return [f"{name} ({number})" for number, name in enumerate(models, start=1)]
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -94,10 +94,10 @@ def sts_sets(folder: str | Path, splits: Sequence[str] = SPLITS) -> dict[tuple[s
         OSError, ValueError: there is no such folder or split, or a file can't be used.
     """
     pairs = {
-        (place.name, split): read_sts(path)
-        for place in set_folders(folder, tuple(PAPERS_SETS))
+        (set_folder.name, split): read_sts(path)
+        for set_folder in set_folders(folder, tuple(PAPERS_SETS))
         for split in splits
-        if (path := split_file(place, split)) is not None
+        if (path := split_file(set_folder, split)) is not None
     }
     if not pairs:
         raise ValueError(f"{folder} holds no set, such as stsb, with a split of {', '.join(splits)}.")

@@ -44,12 +44,12 @@ def read_transfer(folder: str | Path) -> dict[str, dict[str, TransferSplit]]:
         ValueError: there is none, or a file can't be used.
     """
     tasks = {}
-    for place in set_folders(folder, PAPERS_TASKS):
-        paths = {split: path for split in ("all", "train", "dev", "test") if (path := split_file(place, split))}
+    for task_folder in set_folders(folder, PAPERS_TASKS):
+        paths = {split: path for split in ("all", "train", "dev", "test") if (path := split_file(task_folder, split))}
         if "all" in paths:
-            tasks[place.name] = {"all": _read(paths["all"])}
+            tasks[task_folder.name] = {"all": _read(paths["all"])}
         elif {"train", "test"} <= paths.keys():
-            tasks[place.name] = splits = {split: _read(path) for split, path in paths.items()}
+            tasks[task_folder.name] = splits = {split: _read(path) for split, path in paths.items()}
             for split, own in splits.items():
                 if unknown := {*own.labels} - {*splits["train"].labels}:
                     raise ValueError(f"{paths[split]} has the label {min(unknown)!r}, and train has no row of it.")

@@ -194,34 +194,34 @@ def _table(
     return name, table.flatten() if isinstance(table, Dataset) else table
 
 
-def _cleaned(table: Any, cleaning: RowFilter) -> Any:
+def _cleaned(table: Any, row_filter: RowFilter) -> Any:
     """The rows of a table that are right, and the counts of the others."""
-    features = Features({name: Value("string") for name in cleaning.names})
+    features = Features({name: Value("string") for name in row_filter.names})
     if isinstance(table, IterableDataset):
-        return IterableDataset.from_generator(_stream, features, gen_kwargs={"table": table, "cleaning": cleaning})
-    with naming(cleaning.source):
+        return IterableDataset.from_generator(_stream, features, gen_kwargs={"table": table, "row_filter": row_filter})
+    with naming(row_filter.source):
         data = table.map(
-            cleaning, batched=True, batch_size=10_000, features=features, remove_columns=table.column_names,
-            load_from_cache_file=False, desc=f"read {cleaning.source}",
+            row_filter, batched=True, batch_size=10_000, features=features, remove_columns=table.column_names,
+            load_from_cache_file=False, desc=f"read {row_filter.source}",
         )  # fmt: skip
-    cleaning.warn_of_rows()
-    cleaning.require_rows(len(data))
-    return set_reading(data, cleaning.reading())
+    row_filter.warn_of_rows()
+    row_filter.require_rows(len(data))
+    return set_reading(data, row_filter.reading())
 
 
-def _stream(table: Any, cleaning: RowFilter) -> Iterator[dict[str, str]]:
-    cleaning = copy.deepcopy(cleaning)  # which no other pass has used
+def _stream(table: Any, row_filter: RowFilter) -> Iterator[dict[str, str]]:
+    row_filter = copy.deepcopy(row_filter)  # which no other pass has used
     count = 0
-    with naming(cleaning.source):
+    with naming(row_filter.source):
         for batch in table.iter(1000):
-            made = cleaning(batch)
+            made = row_filter(batch)
             rows = [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
             count += len(rows)
-            if cleaning.counts["rows"] <= 1000:
-                cleaning.require_rows(count)
-            if len(cleaning.seen) > _RECENT:
-                cleaning.seen.clear()
+            if row_filter.counts["rows"] <= 1000:
+                row_filter.require_rows(count)
+            if len(row_filter.seen) > _RECENT:
+                row_filter.seen.clear()
             yield from rows
-    cleaning.warn_of_rows()
-    cleaning.require_rows(count)
-    warn(f"{cleaning.source} was read once: {cleaning}, which are left out.")
+    row_filter.warn_of_rows()
+    row_filter.require_rows(count)
+    warn(f"{row_filter.source} was read once: {row_filter}, which are left out.")

@@ -107,10 +107,10 @@ def describe(dataset: Source, model: Any, *, prompt: str | None = None, max_leng
     reading = get_reading(table)
     left_out = reading is not None
     if reading is None:  # what a reader would leave out
-        cleaning = RowFilter("dataset", names, tuple(names))
+        row_filter = RowFilter("dataset", names, tuple(names))
         for batch in table.iter(1000):
-            cleaning(batch)
-        reading = cleaning.reading()
+            row_filter(batch)
+        reading = row_filter.reading()
     shown = reading.columns if len(reading.columns) == len(names) else names
     first = _sample(table[names[0]])
     columns = [_column(own, table[name], first, model, limit, prompt) for own, name in zip(shown, names, strict=True)]

@@ -247,7 +247,7 @@ class Waits(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_a_step_waits_for_the_device_for_the_chosen_places_alone(build, sentences, name):
+def test_a_step_waits_for_the_device_for_the_chosen_positions_alone(build, sentences, name):
     """As on a GPU, where rows are not grouped by length: a tensor whose size depends on values must be waited for."""
     loss = build_loss(name, build())
     loss.group_by_length = False
@@ -255,7 +255,7 @@ def test_a_step_waits_for_the_device_for_the_chosen_places_alone(build, sentence
     loss([dict(column) for column in batch]).backward()  # the first step looks at the run
     with Waits() as waits:
         loss([dict(column) for column in batch]).backward()
-    assert set(waits.found) <= {"places"}
+    assert set(waits.found) <= {"positions"}
     with Waits() as waits:
-        CorruptedTokens(torch.ones(2, 3, dtype=torch.long), torch.ones(2, 3, dtype=torch.bool)).places()
-    assert waits.found == ["places"]
+        CorruptedTokens(torch.ones(2, 3, dtype=torch.long), torch.ones(2, 3, dtype=torch.bool)).positions()
+    assert waits.found == ["positions"]
