@@ -11,7 +11,8 @@ import torch
 @contextmanager
 def fixed_seed() -> Iterator[None]:
     """While open, PyTorch draws from seed 0 on every device. Then the generators go on as before."""
-    accelerator = torch.accelerator.current_accelerator()
+    # Where there is none, torch 2.6 raises an error.
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     device_type = "cuda" if accelerator is None else accelerator.type
     with torch.random.fork_rng(range(torch.accelerator.device_count()), device_type=device_type):
         torch.manual_seed(0)

@@ -55,3 +55,16 @@ def test_a_tensor_elsewhere_is_noticed(build, sentences):
     elsewhere = mock.patch.object(Step, "info_nce", lambda *views: contrast(*views) + torch.zeros(1)[0])
     with elsewhere, pytest.raises((RuntimeError, AssertionError)):
         step(loss, columns(loss.model, sentences, "simcse"), None)
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is an accelerator")
+def test_an_evaluation_without_an_accelerator(build, sentences, monkeypatch):
+    """Where there is none, torch 2.6 raises an error when it is asked which."""
+    loss, batch = build_loss("simcse", build().eval()), sentences[:4]
+    with torch.no_grad():
+        expected = float(loss([loss.model.preprocess(batch)]))
+        error = mock.Mock(side_effect=RuntimeError("Cannot access accelerator device when none is available."))
+        accelerator = mock.Mock(current_accelerator=error, is_available=lambda: False, device_count=lambda: 0)
+        older = mock.Mock(accelerator=accelerator, random=torch.random, manual_seed=torch.manual_seed)
+        monkeypatch.setattr("st_contrastive._random.torch", older)  # the newest torch asks it too
+        assert float(loss([loss.model.preprocess(batch)])) == expected > 0
