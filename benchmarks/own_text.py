@@ -5,7 +5,7 @@
 The folder holds a set of BEIR's: corpus, queries_test and qrels_test, each .jsonl.gz. Judged is nDCG@10 of the test
 queries over all documents, title and text, by the encoder alone and mixed with BM25 ("with bm25"); "interval" is half
 the paired 95 % interval of its change from the start. corpus is ``CorpusEvaluator``'s score on documents that are held
-out, and decision what it says of the trained weights.
+out, decision what it says of the trained weights, and "mixed decision" what it says of half a mixture.
 
 A row is the recipe own-text with other settings (ROWS) or changed before it trains (CHANGES): candidates for a better
 recipe, and runs that should harm.
@@ -200,14 +200,19 @@ def one_run(row: str, model_name: str, seed: int, table: str, search: Search, bf
             return judgement
 
         before = judge("start")
+
+        def decide(judgement: Judgement, prefix: str) -> None:
+            comparison = compare_paired(before, judgement)
+            scores[f"{prefix}lead"] = round(comparison.lead, 3)
+            scores[f"{prefix}decision"] = comparison.decision
+
         if row in CHANGES:
             CHANGES[row](trainer)
         trainer.train()
         trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-        comparison = compare_paired(before, judge("trained"))
-        scores |= {"lead": round(comparison.lead, 3), "decision": comparison.decision}
+        decide(judge("trained"), "")
         interpolate_weights(model, start, 0.5)
-        judge("mixed")
+        decide(judge("mixed"), "mixed ")
         return {"steps": trainer.state.global_step, **scores}
 
 
