@@ -122,10 +122,10 @@ def test_another_loss_is_refused_and_nothing_is_changed(trainer, made, arguments
 
 
 def test_changed_arguments_are_refused(finished, trainer):
-    default_optimizer = trainer("simcse").args.to_dict()["optim"]  # not fused before torch 2.8
+    default = trainer("simcse").args.to_dict()["optim"]  # not fused before torch 2.8
     changes = {
         "learning_rate": (0.001, 1e-5), "weight_decay": (0.0, 0.5), "lr_scheduler_type": ("linear", "constant"),
-        "optim": (default_optimizer, "sgd"), "per_device_train_batch_size": (4, 2), "seed": (42, 7),
+        "optim": (default, "sgd"), "per_device_train_batch_size": (4, 2), "seed": (42, 7),
         "gradient_accumulation_steps": (1, 2), "max_grad_norm": (1.0, 0.5), "prompts": (None, "a cat"),
     }  # fmt: skip
     run = trainer("simcse", output_dir=finished, **{name: now for name, (_, now) in changes.items()})
