@@ -97,6 +97,7 @@ def _wrapped(constructor: Callable[..., None]) -> Callable[..., None]:
     with :meth:`DescribedLoss._finish`.
     """
     signature = inspect.signature(constructor)
+    defaults = {name: parameter.default for name, parameter in signature.parameters.items()}
 
     @functools.wraps(constructor)
     def checked(self: DescribedLoss, *args: Any, **kwargs: Any) -> None:
@@ -111,12 +112,12 @@ def _wrapped(constructor: Callable[..., None]) -> Callable[..., None]:
             if parameter.kind is parameter.VAR_KEYWORD:  # arguments of a base class
                 given |= given.pop(name)
         check_arguments(constructor, given)
-        defaults = {name: parameter.default for name, parameter in signature.parameters.items()}
         for name, condition in self.read_with.items():
             other, _, value = condition.partition("=")
-            is_given = {name, other} <= defaults.keys() and given[name] != defaults[name]
-            if is_given and (not given[other] or given[other] != (value or given[other])):
-                warn(f"{name}={described(given[name])!r} is not read while {other} is {given[other]!r}.")
+            if {name, other} <= defaults.keys() and given[name] != defaults[name]:
+                is_read = given[other] == value if value else given[other]
+                if not is_read:
+                    warn(f"{name}={described(given[name])!r} is not read while {other} is {given[other]!r}.")
         is_outermost = "_arguments" not in vars(self)
         if is_outermost:
             vars(self)["_arguments"] = {name: described(value) for name, value in given.items()}
