@@ -31,7 +31,7 @@ For titled documents of your own, with a test on some of them:
       --dev corpus --output_dir out
 
 Every argument of SentenceTransformerTrainingArguments is an option too, such as
-  --learning_rate 3e-5 --max_steps 150 --per_device_train_batch_size 64 --bf16
+  --learning_rate 3e-5 --max_steps 150 --per_device_train_batch_size 64 --seed 1
   --save_steps 500 --report_to tensorboard --resume_from_checkpoint true
 and so is every argument of the loss, such as
   --temperature 0.05 --head null --mini_batch_size 32

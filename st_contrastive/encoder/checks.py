@@ -69,7 +69,7 @@ def warn_of_training(model: SentenceTransformer) -> None:
     if any(weight.dtype == torch.bfloat16 for weight in model.parameters() if weight.requires_grad):
         warn(
             "model has bfloat16 weights, in which most small updates round away. Load it with model_kwargs={'dtype': "
-            "torch.float32}, and give the trainer bf16=True to save time."
+            "torch.float32}; on a GPU, the trainer's bf16=True saves time."
         )
     if reads_first_token(model) and is_causal(model):
         warn(
@@ -93,8 +93,8 @@ def require_no_half(part: nn.Module, owner: str) -> None:
     if any(weight.dtype == torch.float16 for weight in part.parameters() if weight.requires_grad):
         raise ValueError(
             f"{owner} float16 weights: an optimizer's squared gradients underflow in them, and its steps become "
-            "arbitrary. Load the model with model_kwargs={'dtype': torch.float32}, or take model.float(); to save "
-            "time, give the trainer fp16=True or bf16=True."
+            "arbitrary. Load the model with model_kwargs={'dtype': torch.float32}, or take model.float(); on a "
+            "GPU, the trainer's fp16=True or bf16=True saves time."
         )
 
 

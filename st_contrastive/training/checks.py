@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
+import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.data_collator import BaseDataCollator
@@ -73,6 +74,12 @@ def _host_options(start: Start) -> Iterator[Finding]:
         )
     if start.trainer.model_init is not None:
         yield ValueError("model_init makes a model for each run, and the loss has one. Build both for each run.")
+
+
+def _slow_precision(start: Start) -> Iterator[Finding]:
+    is_emulated = start.args.device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
+    if start.args.bf16 and is_emulated:
+        yield UserWarning("bf16=True makes a step ten times as long or more: this CPU has no bfloat16. Leave it out.")
 
 
 def _sharded_encoder(start: Start) -> Iterator[Finding]:
@@ -247,6 +254,7 @@ def _blank_and_repeated_rows(start: Start) -> Iterator[Finding]:
 ARGUMENTS_AND_DATA: tuple[Check, ...] = (
     _unread_arguments,
     _host_options,
+    _slow_precision,
     _sharded_encoder,
     _unread_max_length,
     _converted_checkpoint,
