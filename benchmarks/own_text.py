@@ -45,6 +45,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "own-text": {},
     "pairs, 192 tokens": {"max_length": 192},
     "pairs, learning rate 3e-5": {"learning_rate": 3e-5},
+    "learning rate 1e-4": {"learning_rate": 1e-4},
     "learning rate 3e-4": {"learning_rate": 3e-4},
     "neighbours, learning rate 3e-5": {"learning_rate": 3e-5, "max_length": 64},
     "first sentences": {"column": "body", "pairs": "first"},
