@@ -12,6 +12,9 @@ from typing import Any
 #: Names of the parts of a data set that nothing is trained on, as a pattern.
 HELD_OUT = "test|dev|val|valid|validation|eval|trial|h[eo]ld[-_]?out"
 _ID = re.compile(r"[!-~]*(\d|://)[!-~]*")
+_NO = re.compile(
+    r"0(\.0)?|-1(\.0)?|n|no|f|false|contradiction|different|unrelated|irrelevant|(non|not)[-_ ]\w+", re.IGNORECASE
+)
 
 
 def require_weights(**weights: float) -> None:
@@ -62,7 +65,7 @@ def is_id(text: str) -> bool:
 
 def says_no(label: object) -> bool:
     """Whether a label of pairs may say that the texts don't belong together."""
-    return str(label).lower() in ("0", "0.0", "false", "no", "contradiction")
+    return bool(_NO.fullmatch(str(label)))
 
 
 def import_extra(module: str, extra: str) -> Any:
@@ -82,6 +85,6 @@ def warn(message: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or the name of its class if the message is empty."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    """The first line of an error's message, with the next if it ends in a colon; the name of its class if empty."""
+    first, *others = str(error).strip().splitlines() or [type(error).__name__]
+    return f"{first} {others[0].strip()}" if first.endswith(":") and others else first

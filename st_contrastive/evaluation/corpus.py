@@ -83,9 +83,9 @@ class CorpusEvaluator(SentenceEvaluator):
             usable = [sentences for sentences in own if len(sentences) > 1]
         if len(usable) < self.min_documents:
             raise ValueError(
-                f"of {len(documents)} texts, {len(usable)} have two sentences or more that no other text has, and at "
-                f"least {self.min_documents} such documents are needed. Give more of them; whole ones, such as "
-                "articles, and not their sentences."
+                f"of {len(documents)} texts, {len(usable)} have two sentences or more, by the rules for {language!r}, "
+                f"that no other text has, and at least {self.min_documents} such documents are needed. Give more of "
+                "them; whole ones, such as articles, and not their sentences."
             )
         self.queries: dict[str, str] = {}
         self.answers: dict[str, str] = {}

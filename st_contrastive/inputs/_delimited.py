@@ -22,14 +22,16 @@ from st_contrastive._files import open_text
 
 _SAMPLE = 100_000  # characters
 _FIRST = 250  # rows whose cells tell which columns are texts
+FEW = 3  #: distinct values of a column that may be a label
 #: Names of columns that say which pairs belong together.
 LABEL = re.compile(
-    r"(gold_?)?(labels?|scores?)|(is_?)?(duplicates?|paraphrases?|match|same)|similarity|(similarity|relatedness)_score",
+    r"(gold_?)?(labels?|scores?)|(is_?)?(duplicates?|paraphrases?|match|same)|(\w+_)?(sim|similarity|relatedness)(_score)?",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"[-+]?(\d[\d.,]*|\.\d+)([eE][-+]?\d+)?|true|false|nan", re.IGNORECASE)
 #: A sentence, or over six words, which is no name of a column.
 _SENTENCE = re.compile(r".*\S\s+\S.*[.!?]|.*[。！？।…]|(\S+\s+){6}.*", re.DOTALL)
+_WORD = re.compile(r"[\w-]+")
 _BACKSLASHES = re.compile(r'(\\+)(["\r\n])')
 _REMEDY = "Write the file with a CSV writer, such as pandas' to_csv or a spreadsheet's export."
 
@@ -115,7 +117,7 @@ def open_delimited(path: Path, suffix: str, pair: Sequence[str] = ()) -> Delimit
     if is_doubtful:
         table = next((other for other in map(_with_heading, others) if other.is_right()), table)
     named = {*table.names} in ({*pair}, {"sentence", "translation"})
-    if pair and suffix != ".csv" and len(table.names) == 2 and not named:
+    if pair and suffix != ".csv" and len(table.names) == 2 and not named and not _seems_named(table):
         table = replace(table, names=tuple(pair), has_heading=False)
     return table
 
@@ -130,7 +132,8 @@ def table_features(table: Delimited, texts: Sequence[str]) -> Features:
         raise ValueError(f"{table.path} has no row below its heading, {', '.join(table.names)!r:.80}.")
     names = table.names
     if texts and {*texts} <= {*names}:
-        read = [name for name in names if name in texts or LABEL.fullmatch(name)]
+        has_few = {name: len({*cells}) <= FEW for name, cells in zip(names, zip(*rows, strict=True), strict=True)}
+        read = [name for name in names if name in texts or has_few[name] or LABEL.fullmatch(name)]
     else:
         of_texts = [any(map(_is_text, column)) for column in zip(*rows, strict=True)]
         empty = [index for index, column in enumerate(zip(*rows, strict=True)) if not any(column)]
@@ -186,25 +189,32 @@ def _with_heading(table: Delimited) -> Delimited:
             heading = _heading(reader)
         except csv.Error:
             heading = []
-    names: list[str] = []
-    for number, name in enumerate(heading):
-        name = name.strip() or f"Unnamed: {number}"
-        names.append(f"{name}.{number}" if name in names else name)
+    heading = [name.strip() for name in heading]
+    names = [f"{name}.{number}" if heading.count(name) > 1 else name for number, name in enumerate(heading)]
+    names = [name if heading[number] else f"Unnamed: {number}" for number, name in enumerate(names)]
     return replace(table, names=tuple(names))
 
 
+def _seems_named(table: Delimited) -> bool:
+    """Whether the first row is of single words, as "German" and "English", and hardly another is."""
+    rows = [*islice(table.rows(), _FIRST)]
+    others = sum(all(map(_WORD.fullmatch, row)) for row in rows)
+    return all(map(_WORD.fullmatch, table.names)) and others < 0.05 * len(rows)
+
+
 def _seems_quoted(table: Delimited) -> bool:
-    """Whether, with quotes read as text, a row is wrong, all texts stand in quotes, or one of them has doubled ones."""
-    texts, quoted = 0, 0
+    """Whether, with quotes read as text, a row is wrong, all texts stand in quotes, or (Excel) just those with a comma,
+    or one has doubled quotes."""
+    texts, quoted, as_excel = 0, 0, 0
     try:
         for cell in (cell for row in table.rows() for cell in row if _is_text(cell)):
             is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
             if is_quoted and '""' in cell[1:-1]:
                 return True
-            texts, quoted = texts + 1, quoted + is_quoted
+            texts, quoted, as_excel = texts + 1, quoted + is_quoted, as_excel + (is_quoted == ("," in cell))
     except ValueError:
         return True
-    return 0 < texts == quoted
+    return quoted > 0 and texts in (quoted, as_excel)
 
 
 def _with_doubled_quotes(line: str) -> str:

@@ -15,6 +15,7 @@ import datasets
 from datasets import Dataset, Features, IterableDataset, concatenate_datasets, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
+from datasets.table import CastError
 
 from st_contrastive._checks import HELD_OUT, first_line, require_texts, warn
 from st_contrastive._files import COMPRESSIONS, is_path, open_text, require_plain_file, unpacked
@@ -88,16 +89,17 @@ def read_table(
     stamps = [(own, state.st_size, state.st_mtime_ns, state.st_ctime_ns) for own, state in states]
     key = Hasher.hash(stamps)  # a part of the cache's name: what is read from there is what the files hold now
     tables: dict[str, tuple[Features, list[Delimited]]] = {}
-    named: set[str] | None = None  # of the columns that are read, those that the first file has
+    first: tuple[str, ...] | None = None  # the first file's columns
     for file in files:
         with naming(str(file)):
             _require_kind(file)
             if kind == "csv":
                 table = open_delimited(file, _suffix(file), () if heading else columns)
-                if (named := named or {*columns} & {*table.names}) - {*table.names}:
+                first = first or table.names
+                if {*columns} & {*first} != {*columns} & {*table.names}:
                     raise ValueError(
-                        f"{file} has the columns {', '.join(table.names)}, and {files[0]} has {' and '.join(named)}. "
-                        "Give all files of a folder one heading."
+                        f"{file} has the columns {', '.join(table.names)}, and {files[0]} {', '.join(first)}. Give all "
+                        "files of a folder one heading."
                     )
                 features = table_features(table, columns)
                 tables.setdefault(str(features), (features, []))[1].append(table)
@@ -160,6 +162,10 @@ def naming(name: str) -> Iterator[None]:
         remedy = ""
         if isinstance(cause, UnicodeDecodeError):
             remedy = " It is not UTF-8: convert it with `iconv -f latin1 -t utf-8`, naming the encoding that it has."
+        elif isinstance(cause, CastError):
+            remedy = (
+                " All its rows must have the same columns, and cells of one type in each: name one file, or fix them."
+            )
         elif not os.path.exists(name):
             remedy = " For options of a data set on the hub, give the Dataset that datasets.load_dataset returns."
         raise ValueError(f"source {name} can't be read: {first_line(cause).rstrip('.!')}.{remedy}") from error
@@ -196,7 +202,10 @@ def text_column(table: Any, column: str | None, name: str, remedy: str = "") -> 
     if not columns or has_lists:
         remedy = "A row is to hold one text in each column: datasets' map makes such a Dataset."
     elif column in kinds:
-        remedy = f"The cells of {column!r} are no texts: write them in quotes, or cast the column to strings."
+        remedy = (
+            f"Not all cells of {column!r} are read as texts: write null for a missing one and the others in quotes, "
+            "or give a Dataset whose column is cast to strings."
+        )
     elif not remedy:
         both = f", or both of a pair: columns={','.join(columns[:2])!r}" if column is None and len(columns) > 1 else ""
         remedy = f"Name one, such as column={columns[0]!r}{both}."

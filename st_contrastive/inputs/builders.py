@@ -29,8 +29,8 @@ def text_dataset(sentences: Sentences, other: Second | None = None, *, seed: int
 
     Args:
         sentences: the sentences, or a Dataset with the column ``sentence`` and perhaps the second one.
-        other: another form of each sentence, for SimCSELoss and MomentumContrastLoss; or a function that makes it, such
-            as ESimCSE's ``WordRepetition()``. Without it, dropout makes the two views differ.
+        other: another form of each sentence, for SimCSELoss and MomentumContrastLoss; or a function that makes it.
+            Without it, dropout makes the two views differ.
         seed: with the row's number, seeds the random generator that the function gets.
 
     Example:

@@ -13,12 +13,13 @@ from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import warn
-from st_contrastive.inputs._delimited import LABEL
 from st_contrastive.inputs._tables import Source, column_types, naming, read_table, text_column, text_columns
 from st_contrastive.inputs.row_filter import PAIR, RowFilter, set_reading, strip
 from st_contrastive.inputs.segments import get_language, require_language
 
 _TRANSLATED = ("sentence", "translation")
+#: Types of columns that may hold labels.
+_CELLS = {"string", "large_string", "bool", "int8", "int32", "int64", "float32", "float64"}
 _RECENT = 1_000_000  # rows of a stream among which repeats are found
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
@@ -35,8 +36,9 @@ def load_sentences(
 ) -> Any:
     """A Dataset with the column ``sentence`` from a file, a hub name, a Dataset or a sequence of strings.
 
-    White space at both ends of a text is removed. Empty texts and exact repeats are left out and counted;
-    :func:`describe` shows the counts. No text is left out for its length.
+    White space at both ends of a text is removed. Empty texts, those that stand for a missing one, such as "NULL" and
+    "nan", and exact repeats are left out and counted; :func:`describe` shows the counts. No text is left out for its
+    length.
 
     Args:
         source: a .csv, .tsv, .json, .jsonl, .parquet or text file, also compressed (.gz, .bz2, .xz, .zip of one file);
@@ -89,7 +91,7 @@ def load_pairs(
 
     Raises:
         ValueError: the source has a column of labels, such as "label", whose values differ: all rows would be trained
-            as pairs that belong together.
+            as pairs that belong together. Others that may be labels are warned of.
 
     Example:
         >>> load_pairs(["Cats sleep. They dream, too."], pairs="first")[0]
@@ -106,8 +108,8 @@ def load_pairs(
     for column in names:
         remedy = 'Name two of columns; for documents without titles, name their column and add pairs="first".'
         text_column(table, column, name, remedy)
-    labels = [column for column in column_types(table) if LABEL.fullmatch(column) and column not in names]
-    return _cleaned(table, RowFilter(name, names, PAIR, labels=labels))
+    others = [column for column, kind in column_types(table).items() if column not in names and kind in _CELLS]
+    return _cleaned(table, RowFilter(name, names, PAIR, others=others))
 
 
 def load_translations(source: Source, *, languages: Sequence[str] = ("en", "de")) -> Dataset:

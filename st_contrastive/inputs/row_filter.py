@@ -10,9 +10,12 @@ from typing import Any, TypeAlias
 from datasets import Dataset
 
 from st_contrastive._checks import says_no, warn
+from st_contrastive.inputs._delimited import FEW, LABEL
 from st_contrastive.inputs.segments import UNCUT, split_sentences
 
 _Rows: TypeAlias = list[tuple[str, ...]]
+#: As databases, pandas and spreadsheets write what is missing.
+_MISSING = frozenset(r"\N NULL null None NaN nan NA <NA> N/A n/a #N/A".split())
 #: Columns of two texts that belong together.
 PAIR = ("sentence", "other")
 
@@ -49,16 +52,16 @@ class RowFilter:
     names: tuple[str, ...]
     language: str | None = None
     repeats: bool = False  #: are kept
-    labels: Sequence[str] = ()  #: columns whose values may not differ
-    label: dict[str, Any] = field(default_factory=dict)
+    others: Sequence[str] = ()  #: columns that may say which pairs belong together
+    values: dict[str, list[str]] = field(default_factory=dict)  #: the first few different ones of each
     uncut: int = 0
     counts: Counter[str] = field(default_factory=lambda: Counter(rows=0, empty=0))
     seen: set[int] = field(default_factory=set)
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[str]]:
-        for name in self.labels:
+        for name in self.others:
             self._require_one_label(name, batch[name])
-        rows: _Rows = list(zip(*(map(strip, batch[column]) for column in self.columns), strict=True))
+        rows: _Rows = list(zip(*(map(_present, batch[column]) for column in self.columns), strict=True))
         self.counts["rows"] += len(rows)
         rows = self._kept("empty", rows, all)
         if self.names == PAIR:
@@ -74,30 +77,35 @@ class RowFilter:
 
     def _split(self, text: str) -> list[str]:
         parts = split_sentences(text, self.language or "en")
-        self.uncut += len(parts) == 1 and bool(UNCUT.search(parts[0]))
+        self.uncut += len(parts) == 1 and bool(UNCUT.search(text))
         return parts
 
     def warn_of_rows(self) -> None:
         """Warn of pairs that may not belong together, and of documents in which no end of a sentence was found."""
-        for name, label in self.label.items():
-            if says_no(label):
+        for name, values in self.values.items():
+            is_label = LABEL.fullmatch(name) if len(values) == 1 else len(values) <= FEW < self.counts["rows"]
+            if is_label and any(map(says_no, values)):
                 warn(
-                    f"{self.source}: the column {name!r} is {label!r} in all rows, which are read as pairs that belong "
-                    "together. If it says that they don't, take the other rows."
+                    f"{self.source}: the column {name!r} holds {' and '.join(map(repr, values))}, and all rows are "
+                    "read as pairs that belong together. If it says which do, keep those rows alone."
                 )
         if 2 * self.uncut > self.counts["rows"] - self.counts["empty"]:
             warn(
                 f"{self.source}: {self.uncut:,} documents were not cut into sentences by the rules for "
-                f"{self.language!r}: no marks in them end one, as in Thai and Lao. Cut them by a library for "
-                "the language, and give one sentence a row."
+                f"{self.language!r}: no marks in them end one, as in Thai, in Lao or where a line does. Cut "
+                "them by a library for the language, or at line breaks, and give one sentence a row."
             )
 
     def _require_one_label(self, name: str, values: list[Any]) -> None:
-        for row, value in enumerate(values, self.counts["rows"]):
-            first = self.label.setdefault(name, value)
-            if value != first:
+        seen = self.values.setdefault(name, [])
+        for row, value in enumerate(map(str, values), self.counts["rows"]):
+            if len(seen) > FEW:
+                return
+            if value not in seen:
+                seen.append(value)
+            if LABEL.fullmatch(name) and len(seen) > 1:
                 raise ValueError(
-                    f"{self.source}: the column {name!r} is {first!r} in row 0 and {value!r} in row {row}. Every row "
+                    f"{self.source}: the column {name!r} is {seen[0]!r} in row 0 and {value!r} in row {row}. Every row "
                     "is trained as a pair that belongs together: keep the rows that do, and leave the column out. "
                     "load_graded_pairs reads scores."
                 )
@@ -135,9 +143,15 @@ class RowFilter:
 
 
 def strip(text: str | None) -> str:
-    """The text without white space at its ends; "" if it has no visible character, or is a database's ``\\N``."""
+    """The text without white space at its ends; "" if it has no visible character."""
     text = text.strip().strip("\ufeff") if text else ""
     if text[:1].isalnum():
         return text
     is_seen = any(character.isprintable() and not character.isspace() for character in text)
-    return text if is_seen and text != "\\N" else ""  # as databases write what is missing
+    return text if is_seen else ""
+
+
+def _present(text: str | None) -> str:
+    """The text as :func:`strip` leaves it; "" if it stands for a missing one."""
+    text = strip(text)
+    return "" if text in _MISSING else text

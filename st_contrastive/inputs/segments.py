@@ -14,8 +14,8 @@ _LANGUAGES = frozenset(
 )
 #: After a mark that ends a sentence in Khmer or Tibetan.
 _MARK = re.compile("(?<=[\u17d4\u17d5\u0f0d\u0f0e])(?!\\s*[\u17d4\u17d5\u0f0d\u0f0e]|$)\\s*")
-#: In what was not cut: spaces in Thai or Lao, which end sentences there and parts of them; or many characters.
-UNCUT = re.compile("[\u0e01-\u0edf]\\s+[\u0e01-\u0edf]|.{500}", re.DOTALL)
+#: In what was not cut: spaces in Thai or Lao, which end sentences there and parts of them; lines; many characters.
+UNCUT = re.compile("[\u0e01-\u0edf]\\s+[\u0e01-\u0edf]|\\S\\s*\n\\s*\\S|[\u0900-\u097f]\\s*[|]|.{500}", re.DOTALL)
 
 
 def get_language(segment: str) -> str | None:

@@ -130,12 +130,12 @@ class TextLoss(DescribedLoss, ABC):
                 "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
                 "before training; in an evaluation, call the loss under torch.no_grad()."
             )
-        has_one_width = bool(self.owned_modules()) or self.mini_batch_size is not None
+        has_one_width = bool(self.owned_modules()) or self.mini_batch_size is not None or hasattr(self, "train_pooling")
         if state.replays_layers or (state.replays_outputs and has_one_width):
             raise ValueError(
                 f"A loss around {name} cuts the embeddings of one pass, or reads its layers, and {name} has a head, a "
-                "queue or a network of one width, or mini-batches, or hands no layers on. Take MatryoshkaLoss around "
-                "SimCSELoss(model, head=None)."
+                "queue, a pooling or a network of one width, or mini-batches, or hands no layers on. Take "
+                "MatryoshkaLoss around SimCSELoss(model, head=None)."
             )
         if state.broadcasts_buffers and self.mini_batch_size is not None:
             raise ValueError(

@@ -59,15 +59,7 @@ def test_a_quote_that_is_not_closed(tmp_path, ending):
             load_sentences(path, column="text")
 
 
-SAID = [
-    'She said "go", and left.',
-    '"Go", she said.',
-    'C:\\temp is "full"',
-    "A slash \\",
-    "Two\nlines",
-    "plain",
-    'a "b\\"',
-]
+SAID = ['She said "go", and left.', '"Go", she said.', 'C:\\t is "full"', "A \\", "Two\nlines", "plain", 'a "b\\"']
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -90,13 +82,26 @@ def test_quotes_that_a_backslash_escapes(tmp_path, separator):
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
 def test_what_a_writer_of_csv_writes_is_read(tmp_path, delimiter, quoting):
     file = io.StringIO()
-    texts = [*SAID, "a\tb", "1,5; 2|3", "x" * 200_000, "NA"]
+    texts = [*SAID, "a\tb", "1,5; 2|3", "x" * 200_000, "12"]
     csv.writer(file, delimiter=delimiter, quoting=quoting).writerows([("id", "text"), *enumerate(texts)])
     names = ["c.csv", "c.tsv"] if delimiter == "\t" else ["c.csv"]
     for name in names:
         for start in ("", "\ufeff", f"sep={delimiter}\r\n"):
             path = write(tmp_path / name, start + file.getvalue())
             assert load_sentences(path, column="text")["sentence"][:] == texts
+
+
+def test_a_tsv_as_excel_writes_it(tmp_path):
+    data = load_pairs(write(tmp_path / "e.tsv", 'title\tbody\nA\t"b, c"\n"D, e"\tf\n'))
+    assert data.to_dict() == {"sentence": ["A", "D, e"], "other": ["b, c", "f"]}
+    data = load_pairs(write(tmp_path / "p.tsv", 'title\tbody\nA\t"b, c"\nD, e\tf\n'))  # a quotation
+    assert data["other"][:] == ['"b, c"', "f"]
+
+
+def test_columns_of_one_name(tmp_path):
+    path = write(tmp_path / "d.csv", "text,text,\na,b,c\n")
+    with pytest.raises(ValueError, match=r"text\.0, text\.1, Unnamed: 2\."):
+        load_sentences(path, column="text")
 
 
 def test_quotes_of_a_tsv_that_quotes_nothing(tmp_path):
@@ -149,8 +154,21 @@ def test_pairs_with_labels_that_differ(tmp_path, name):
         assert len(load_sentences(source, column="question1")) == 3
     same = data.select([0, 1])
     assert len(load_pairs(same, columns="question1,question2")) == 2
-    with pytest.warns(UserWarning, match=f"column '{name}' is 0 in all rows"):
+    with pytest.warns(UserWarning, match=f"column '{name}' holds '0', and"):
         load_pairs(data.select([2]), columns="question1,question2")
+
+
+@pytest.mark.parametrize("values", [[1, 0, 1, 1, 0], ["entailment", "neutral", "contradiction", "neutral"] * 2])
+def test_a_column_that_may_be_a_label_under_any_name(tmp_path, values):
+    texts = {f"q{side}": [f"{side}{n}" for n in range(len(values))] for side in "ab"}
+    data = Dataset.from_dict({**texts, "Quality": values, "year": [2000 + n for n in range(len(values))]})
+    data.to_csv(tmp_path / "q.csv")
+    data.to_json(tmp_path / "q.jsonl")
+    for source in (data, tmp_path / "q.csv", tmp_path / "q.jsonl"):
+        with pytest.warns(UserWarning, match=f"column 'Quality' holds '{values[0]}' and '{values[1]}'.*, and"):
+            assert len(load_pairs(source, columns="qa,qb")) == len(values)
+    data = data.remove_columns("Quality").add_column("section", ["news"] * len(data))
+    assert len(load_pairs(data, columns="qa,qb")) == len(values)  # a warning is an error here
 
 
 @pytest.mark.parametrize(("heading", "doubtful"), [("cats sleep", True), ("how to knot a tie", True), ("text", False)])

@@ -15,10 +15,12 @@ ROWS = [
     (" Cats ", "They sleep. They dream."),
     ("The same", "The same"),
     ("Cats", "Another text of the same title."),
-    ("None", "NA, 12"),
+    ("Nothing", "NA, 12"),
+    ("Dogs", "<NA>"),
+    ("NULL", "No title."),
 ]
 PAIRS = [ROWS[0], ROWS[5], ROWS[6]]
-FAULTS = {"empty": 2, "of equal texts": 1, "repeated": 1}
+FAULTS = {"empty": 4, "of equal texts": 1, "repeated": 1}
 
 
 def table(folder, name, rows=ROWS, names=("title", "body")):
@@ -41,14 +43,14 @@ def test_pairs_of_two_columns(tmp_path, name):
     data = load_pairs(path)
     assert data.column_names == ["sentence", "other"]
     assert pairs_of(data) == PAIRS
-    assert get_reading(data) == Reading(7, FAULTS, ("title", "body"))
+    assert get_reading(data) == Reading(9, FAULTS, ("title", "body"))
     for columns in ("title,body", ["title", "body"]):
         assert pairs_of(load_pairs(str(path), columns=columns)) == PAIRS
     assert pairs_of(load_pairs(path, columns="body, title")) == [pair[::-1] for pair in PAIRS]
     stream = load_pairs(path, streaming=True)
     assert isinstance(stream, IterableDataset)
     for _ in range(2):
-        with pytest.warns(UserWarning, match="7 rows, 2 empty, 1 of equal texts, 1 repeated"):
+        with pytest.warns(UserWarning, match="9 rows, 4 empty, 1 of equal texts, 1 repeated"):
             assert pairs_of(stream) == PAIRS
 
 
@@ -66,10 +68,10 @@ def test_pairs_of_datasets_and_names(tmp_path, monkeypatch):
         assert pairs_of(load_pairs(source)) == PAIRS
     assert pairs_of(load_pairs(nested, columns=("doc.title", "doc.body"))) == PAIRS
     for stream in (load_pairs("owner/articles", streaming=True), load_pairs(data.to_iterable_dataset())):
-        with pytest.warns(UserWarning, match="7 rows"):
+        with pytest.warns(UserWarning, match="9 rows"):
             assert pairs_of(stream) == PAIRS
     assert len(load_sentences("owner/lines")) == 5  # its only column of text
-    with pytest.warns(UserWarning, match="7 rows"):
+    with pytest.warns(UserWarning, match="9 rows"):
         assert len(list(load_sentences("owner/lines", streaming=True))) == 5
 
 
@@ -131,7 +133,7 @@ def test_bad_columns_are_named(tmp_path, options, message):
     ("columns", "found"),
     [
         ({"set": [["a", "b"], ["c"]]}, r"set \(list of string\)"),
-        ({"title": [1984, 2001], "body": ["a", "b"]}, r"title \(int64\), body\. The cells of .title. are no texts"),
+        ({"title": [1984, 2001], "body": ["a", "b"]}, r"title \(int64\), body\. Not all cells of .title. are"),
     ],
 )
 def test_columns_of_no_text_are_named_by_their_types(columns, found):

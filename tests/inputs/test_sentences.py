@@ -47,7 +47,7 @@ def test_names_that_look_like_patterns(tmp_path):
 
 
 def test_a_column_that_is_named_is_text_whatever_its_cells_look_like(tmp_path):
-    words = ["NA", "None", "12", "nan", "", "a", "b"]
+    words = ["true", "1e5", "12", "2001-01-01", "", "a", "b"]
     bodies = [*words, *(f"t{n}" for n in range(12_000)), "c"]
     rows = Dataset.from_dict({"body": bodies, "note": [*[""] * (len(bodies) - 1), "late"]})
     rows.to_csv(tmp_path / "c.csv")
@@ -83,8 +83,15 @@ def test_every_file_of_a_folder_is_read_as_by_itself(tmp_path):
             load_sentences(tmp_path / folder)
     write(tables / "c.csv", "Id,Body\n3,e\n")
     (tables / "c.txt").unlink()
-    with pytest.raises(ValueError, match=r"c\.csv has the columns Id, Body, and .*a\.csv has body"):
+    with pytest.raises(ValueError, match=r"c\.csv has the columns Id, Body, and .*a\.csv id, body"):
         load_sentences(tables, column="body")
+    (tables / "c.csv").replace(tables / "a.csv")
+    with pytest.raises(ValueError, match=r"b\.csv has the columns id, body, and .*a\.csv Id, Body"):
+        load_sentences(tables, column="body")
+    write(tmp_path / "json" / "a.jsonl", '{"body": "a"}\n')
+    write(tmp_path / "json" / "b.jsonl", '{"body": "b", "tags": "c"}\n')
+    with pytest.raises(ValueError, match=r"json can't be read: .*same columns"):
+        load_sentences(tmp_path / "json", column="body")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"one kind \(\.txt.*holds none"):
         load_sentences(tmp_path / "empty")
@@ -213,7 +220,8 @@ def test_documents_without_marks_that_end_a_sentence():
         assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
     thai = "ฝนตกที่กรุงเทพวันนี้ แมวนอนอยู่บนก้อนหินอุ่น"
     spoken = "and then we went there " * 30
-    for text in (thai, spoken):
+    lines, bars = "朝は雨\n昼は晴れ\n夜は雪", "बिल्ली सोती है | बारिश होती है |"
+    for text in (thai, spoken, lines, bars):
         for segment in ("sentences", "th"):
             with pytest.warns(UserWarning, match="2 documents were not cut"):
                 load_sentences([text, text + " 1", "A cat. A dog."], segment=segment)

@@ -70,6 +70,7 @@ def test_unpaired_rows_are_left_out_and_counted(build):
         ("p.jsonl", '{"translation": {"en": "a", "fr": "b"}}\n', ("en", "de"), "translation.en, translation.fr"),
         ("p.jsonl", '{"en": "a", "de": 3}\n', ("en", "de"), "column='de'.* en, de .int64"),
         ("p.tsv", "a\tb\n", ("en", "en"), "languages"),
+        ("p.tsv", "German\tEnglish\nEs regnet.\tIt rains.\n", ("en", "de"), "German, English.*languages="),
     ],
 )
 def test_bad_files_are_named(tmp_path, name, content, languages, message):

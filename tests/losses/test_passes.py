@@ -137,6 +137,12 @@ def test_inside_a_loss_that_replays_passes(build, sentences, no_pass_costs):
     torch.testing.assert_close(*found)
 
 
+def test_a_pooling_of_tokens_is_not_replayed(build, sentences):
+    loss = TwinsLoss(build(), queue_batches=0, train_pooling="mean")  # which Matryoshka does not cut
+    with pytest.raises(ValueError, match="of one width"):
+        MatryoshkaLoss(loss.model, loss, [32, 16])([loss.model.preprocess(sentences)], None)
+
+
 class Spread(torch.nn.Module):
     """A user's module behind the pooling, which reads the tokens too."""
 
