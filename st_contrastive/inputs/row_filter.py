@@ -60,7 +60,8 @@ class RowFilter:
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[str]]:
         for name in self.others:
-            self._require_one_label(name, batch[name])
+            if len(self.values.get(name, ())) <= FEW:  # else it need not be made of Arrow's
+                self._require_one_label(name, batch[name])
         rows: _Rows = list(zip(*(map(_present, batch[column]) for column in self.columns), strict=True))
         self.counts["rows"] += len(rows)
         rows = self._kept("empty", rows, all)
@@ -99,10 +100,11 @@ class RowFilter:
     def _require_one_label(self, name: str, values: list[Any]) -> None:
         seen = self.values.setdefault(name, [])
         for row, value in enumerate(map(str, values), self.counts["rows"]):
+            if value in seen:
+                continue
+            seen.append(value)
             if len(seen) > FEW:
                 return
-            if value not in seen:
-                seen.append(value)
             if LABEL.fullmatch(name) and len(seen) > 1:
                 raise ValueError(
                     f"{self.source}: the column {name!r} is {seen[0]!r} in row 0 and {value!r} in row {row}. Every row "
