@@ -40,9 +40,6 @@ def check_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) 
 
     Annotations of other kinds are not checked.
 
-    Raises:
-        ValueError: the message names the argument, what it may be, and what was given.
-
     Example:
         >>> def build(temperature: Positive = 0.05, head: Literal["tanh"] | None = None) -> None: ...
         >>> check_arguments(build, {"temperature": 0.1, "head": "relu"})

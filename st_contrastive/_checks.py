@@ -24,12 +24,7 @@ def require_weights(**weights: float) -> None:
 
 
 def require_texts(name: str, values: Iterable[str], start: int = 0) -> Iterator[str]:
-    """The values, each checked as it is read. Messages count them from ``start``.
-
-    Raises:
-        TypeError: ``values`` is a string, a table or a set, or one of them is not a string.
-        ValueError: there are none, or one holds half of a surrogate pair.
-    """
+    """The values, each checked as it is read. Messages count them from ``start``."""
     # Tables iterate over the names of their columns, and sets in no fixed order.
     is_table = hasattr(values, "columns") or hasattr(values, "column_names")
     if is_table or isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):

@@ -22,11 +22,7 @@ def is_path(name: str | os.PathLike[str]) -> bool:
 
 
 def checkpoint_name(name: str | os.PathLike[str], what: str) -> str:
-    """A checkpoint's folder or hub name, with the home directory in place of ``~``.
-
-    Raises:
-        OSError: it is a path, and no folder: transformers would look for a repository of this name.
-    """
+    """A checkpoint's folder or hub name, with the home directory in place of ``~``."""
     text = os.path.expanduser(os.fspath(name))
     if is_path(text) and not Path(text).is_dir():
         raise OSError(f"{what} {text} is not a folder.")
@@ -77,12 +73,7 @@ _NOT_TEXT = (".parquet", ".safetensors", ".bin", ".pt", ".pth", ".npz", *COMPRES
 
 
 def require_plain_file(path: str | os.PathLike[str]) -> None:
-    """Refuse a file, or the file inside a compressed one, whose first bytes contradict its name.
-
-    Raises:
-        ValueError: it is empty, or something else stands in its place; the message names what, and the remedy.
-        OSError: it can't be read.
-    """
+    """Refuse a file, or the file inside a compressed one, whose first bytes contradict its name."""
     path = Path(path)
     with path.open("rb") as file:
         kind = _other_kind(file.read(512), path.name.lower())
@@ -95,11 +86,7 @@ def require_plain_file(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """The name, in lower case, and the bytes of a file or, if it is compressed, of what it holds.
-
-    Raises:
-        ValueError: it is damaged, or a zip archive of several files.
-    """
+    """The name, in lower case, and the bytes of a file or, if it is compressed, of what it holds."""
     name, ending = os.path.splitext(path.name.lower())
     try:
         if ending == ".zip":

@@ -56,11 +56,7 @@ class Method:
 
 
 def find_method(name: str) -> Method:
-    """The method of that name. "my_module:MyLoss" names a loss of one's own, whose first argument is the model.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The method of that name. "my_module:MyLoss" names a loss of one's own, whose first argument is the model."""
     if isinstance(name, str) and name in METHODS:
         return METHODS[name]
     if not isinstance(name, str) or ":" not in name:

@@ -21,11 +21,7 @@ def read_documents(file: str, column: str | None) -> list[str]:
 def load_model(
     name: str, *, pooling: PoolingName | Literal["keep"] = "keep", max_length: int | None = None
 ) -> SentenceTransformer:
-    """A model by folder or hub name, under its own pooling ("keep") or another, reading at most ``max_length`` tokens.
-
-    Raises:
-        UserError: it can't be loaded, or is not a text encoder.
-    """
+    """A model by folder or hub name, under its own pooling ("keep") or another, reading up to ``max_length`` tokens."""
     try:
         model = recipes.load_model(name, None if pooling == "keep" else pooling, method=None)
     except (OSError, ValueError) as error:

@@ -60,11 +60,7 @@ class Delimited:
             yield reader
 
     def rows(self) -> Iterator[list[str]]:
-        """The cells of each row, in the heading's columns. Blank lines are no rows.
-
-        Raises:
-            ValueError: a row is wrong; the message names its line, and the remedy.
-        """
+        """The cells of each row, in the heading's columns. Blank lines are no rows."""
         width = len(self.names)
         with self.reader() as reader:
             line = reader.line_num + 1

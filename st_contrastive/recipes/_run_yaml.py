@@ -33,9 +33,6 @@ def require_same_settings(folder: Path, recipe: Recipe, settings: Mapping[str, A
     """Compare what the trainer doesn't: a first stage, which may have ended, and a loss that does not describe itself.
 
     Of files and folders, which may have been moved, the last part is compared.
-
-    Raises:
-        ValueError: a setting differs; the message has both values.
     """
     file = folder / FILE_NAME
     if not file.is_file():  # of a Trainer without a recipe

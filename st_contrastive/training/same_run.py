@@ -69,11 +69,7 @@ def describe_run(trainer: Any) -> dict[str, Any]:
 
 
 def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> None:
-    """Refuse to continue a checkpoint's run with changes that would be ignored, or make it another run.
-
-    Raises:
-        ValueError: an argument that a resumed run may not change, the data or the model differ.
-    """
+    """Refuse to continue a checkpoint's run with changes that would be ignored, or make it another run."""
     now = describe_run(trainer)
     epoch = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)).epoch or 0
     if epoch > 1 and not all(isinstance(data, Dataset) for data in by_name(trainer.train_dataset).values()):
