@@ -24,7 +24,7 @@ def is_path(name: str | os.PathLike[str]) -> bool:
 def checkpoint_name(name: str | os.PathLike[str], what: str) -> str:
     """A checkpoint's folder or hub name, with the home directory in place of ``~``."""
     text = os.path.expanduser(os.fspath(name))
-    if is_path(text) and not Path(text).is_dir():
+    if is_path(text) and not Path(text).is_dir():  # transformers would look for a repository of this name
         raise OSError(f"{what} {text} is not a folder.")
     return text
 
