@@ -137,7 +137,7 @@ def _from_checkpoint(encoder: PreTrainedModel, matrix: Tensor) -> PreTrainedMode
         size, config.vocab_size = config.vocab_size, getattr(saved, "vocab_size", config.vocab_size)
         model = load_masked_lm(name, "the encoder's checkpoint", config=config)
     except OSError as error:
-        if isinstance(error.__cause__, ValueError):  # there is a checkpoint, of another kind
+        if isinstance(error.__cause__, (RuntimeError, ValueError)):  # there is a checkpoint, of another kind or shape
             raise
         logger.warning("No masked-LM head could be loaded: %s", first_line(error))
         return None
