@@ -197,14 +197,8 @@ def test_bm25_is_advised_where_it_helps_and_training_did_not(said, mixed_rank, a
             {"data": "a.csv", "column": ["title", "body"]},
             "search a.csv start out 'a query' --column title,body --pooling cls",
         ),
-        (
-            {"data": "a.csv", "column": "body"},
-            "search a.csv start out 'a query' --column body --pooling cls",
-        ),
-        (
-            {"data": "a.txt"},
-            "st-contrastive evaluate start out --pooling cls (it needs the extra eval)",
-        ),
+        ({"data": "a.csv", "column": "body"}, "search a.csv start out 'a query' --column body --pooling cls"),
+        ({"data": "a.txt"}, "st-contrastive evaluate start out --pooling cls (it needs the extra eval)"),
         (
             {"data": ["a text"], "dev": "corpus"},
             "st-contrastive evaluate start out --pooling cls (it needs the extra eval)",
@@ -333,10 +327,7 @@ def test_a_collapsed_run_exits_with_1(words, tmp_path):
         (["--loss", "simcse", "--mix", "half"], "--mix"),
         (["--loss", "simcse", "--repeats", "2"], "repeats"),
         (["--loss", "simcse", "--num_train_epochs", "0", "--max_steps", "-1"], "num_train_epochs"),
-        (
-            ["--loss", "simcse", "--repetition-rate=0.1"],
-            "is no setting of this loss, but one of momentum",
-        ),
+        (["--loss", "simcse", "--repetition-rate=0.1"], "is no setting of this loss, but one of momentum"),
         (["--loss", "simcse", "--report_to", "tensorboard"], "TensorBoard"),
         (["--loss", "no.such.module:Loss"], "no.such"),
         (["--loss", "tests.cases:state_of"], "can't be imported"),

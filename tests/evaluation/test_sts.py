@@ -13,15 +13,7 @@ from sentence_transformers import SentenceTransformer
 from torch.utils.data import DataLoader
 
 from st_contrastive import SimCSELoss, input_examples, text_dataset
-from st_contrastive.evaluation import (
-    STSEvaluator,
-    STSPairs,
-    evaluate_sts,
-    read_sts,
-    sts,
-    sts_sets,
-    sts_spearman,
-)
+from st_contrastive.evaluation import STSEvaluator, STSPairs, evaluate_sts, read_sts, sts, sts_sets, sts_spearman
 from st_contrastive.evaluation.sts import PAPERS_SETS, similarities
 from tests.evaluation.encoders import Constant, Letters, write
 

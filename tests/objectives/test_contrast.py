@@ -67,6 +67,14 @@ def test_properties(shape):
     assert half.item() <= base.item() + 1e-12
 
 
+def test_by_hand():
+    h = torch.eye(2)
+    assert info_nce(h, h, temperature=1.0).item() == pytest.approx(math.log(1 + math.exp(-1)))
+    queue, p = torch.tensor([[1.0, 0.0]]), torch.tensor([0.5])
+    by_hand = (math.log(1.5 + 1 / math.e) + math.log(1 + 1.5 / math.e)) / 2
+    assert info_nce(h, h, temperature=1.0, negatives=queue, negative_weights=p).item() == pytest.approx(by_hand)
+
+
 def test_weight_zero_takes_a_negative_out_of_value_and_gradient():
     h, plus = rows(4, 3, 0).requires_grad_(), rows(4, 3, 1)
     negatives = torch.cat([rows(2, 3, 2), torch.zeros(1, 3, dtype=torch.float64)])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from st_contrastive.objectives import fused_embeddings, twins_margin
+from st_contrastive.objectives import forgetting_weights, fused_embeddings, twins_margin
 from st_contrastive.objectives.contrast import pairwise_cos_sim
 
 
@@ -47,6 +47,12 @@ def test_equals_the_loop(rows, width, input_width, seed):
     assert scaled.item() == pytest.approx(found.item(), rel=1e-9, abs=1e-12)
 
 
+def test_a_cosine_that_all_rows_have_is_given_as_a_number():
+    sims = [2 * torch.rand(5, dtype=torch.float64) - 1 for _ in range(3)]
+    expected = twins_margin(*sims[:2], torch.ones(5, dtype=torch.float64), sims[2])
+    assert twins_margin(*sims[:2], 1.0, sims[2]).item() == pytest.approx(expected.item(), rel=1e-12)
+
+
 @given(st.integers(1, 4), st.integers(1, 6), st.sampled_from([0, 0.3, 0.8, 1]), st.booleans(), st.integers(0, 10**6))
 def test_fusion_is_that_of_a_loop(count, width, epsilon, full, seed):
     """Equation 3, position by position; a language whose share is 0 has no token."""
@@ -80,6 +86,19 @@ def test_fused_embeddings_carry_gradients_and_half_precision():
 
     assert gradcheck(fuse, parts)
     assert fuse(*(part.bfloat16() for part in parts)).dtype == torch.bfloat16
+
+
+def test_forgetting_by_hand():
+    """Equation 4: 1, 2 and 4 batches ago."""
+    assert forgetting_weights(torch.tensor([1.0, 2.0, 4.0]), 0.2).tolist() == pytest.approx([0.8, 0.6, 0.2])
+    assert forgetting_weights(torch.tensor([3.0]), 0.0).tolist() == [1.0]
+
+
+def test_by_hand():
+    a, b = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    assert margin_of(a, a, b, a, a, a).item() == pytest.approx(math.e - 1)
+    assert margin_of(a, a, -a, a, a, b).item() == pytest.approx(abs(math.e - 1 / math.e - (math.e - 1)))
+    assert margin_of(a, b, b, a, b, b).item() == 0
 
 
 def test_gradients():

@@ -76,10 +76,7 @@ def test_every_setting_of_a_run_goes_through_all_doors(on_the_command_line, in_a
     given = {name: example(name, kind) for name, kind in kinds.items() if name not in CHOICE}
     assert len(given) > 12
     expected = resolve_settings(Recipe("", "simcse", {}), given)
-    for recipe, read in (
-        on_the_command_line({"loss": "simcse", **given}),
-        in_a_file({"loss": "simcse", **given}),
-    ):
+    for recipe, read in (on_the_command_line({"loss": "simcse", **given}), in_a_file({"loss": "simcse", **given})):
         assert resolve_settings(recipe, read) == expected
     assert {name: expected[name] for name in given} == given
 

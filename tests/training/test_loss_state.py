@@ -6,11 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Transformer
-from sentence_transformers.sentence_transformer.losses import (
-    MatryoshkaLoss,
-    MultipleNegativesRankingLoss,
-    SoftmaxLoss,
-)
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss, SoftmaxLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
