@@ -127,12 +127,13 @@ def table_features(table: Delimited, texts: Sequence[str]) -> Features:
     if not rows:
         raise ValueError(f"{table.path} has no row below its heading, {', '.join(table.names)!r:.80}.")
     names = table.names
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     if texts and {*texts} <= {*names}:
-        has_few = {name: len({*cells}) <= FEW for name, cells in zip(names, zip(*rows, strict=True), strict=True)}
-        read = [name for name in names if name in texts or has_few[name] or LABEL.fullmatch(name)]
+        has_few = {name for name, cells in columns.items() if len({*cells}) <= FEW}
+        read = [name for name in names if name in texts or name in has_few or LABEL.fullmatch(name)]
     else:
-        of_texts = [any(map(_is_text, column)) for column in zip(*rows, strict=True)]
-        empty = [index for index, column in enumerate(zip(*rows, strict=True)) if not any(column)]
+        of_texts = [any(map(_is_text, cells)) for cells in columns.values()]
+        empty = [index for index, cells in enumerate(columns.values()) if not any(cells)]
         for row in islice(table.rows(), _FIRST, None) if empty else ():  # texts may begin later
             for index in empty:
                 of_texts[index] |= _is_text(row[index])
@@ -185,17 +186,17 @@ def _with_heading(table: Delimited) -> Delimited:
             heading = _heading(reader)
         except csv.Error:
             heading = []
-    heading = [name.strip() for name in heading]
-    names = [f"{name}.{number}" if heading.count(name) > 1 else name for number, name in enumerate(heading)]
-    names = [name if heading[number] else f"Unnamed: {number}" for number, name in enumerate(names)]
-    return replace(table, names=tuple(names))
+    names = [name.strip() or f"Unnamed: {number}" for number, name in enumerate(heading)]
+    unlike = (f"{name}.{number}" if names.count(name) > 1 else name for number, name in enumerate(names))
+    return replace(table, names=tuple(unlike))
 
 
 def _seems_named(table: Delimited) -> bool:
     """Whether the first row is of single words, as "German" and "English", and hardly another is."""
-    rows = [*islice(table.rows(), _FIRST)]
-    others = sum(all(map(_WORD.fullmatch, row)) for row in rows)
-    return all(map(_WORD.fullmatch, table.names)) and others < 0.05 * len(rows)
+    if not all(map(_WORD.fullmatch, table.names)):
+        return False
+    of_words = [all(map(_WORD.fullmatch, row)) for row in islice(table.rows(), _FIRST)]
+    return sum(of_words) < 0.05 * len(of_words)
 
 
 def _seems_quoted(table: Delimited) -> bool:

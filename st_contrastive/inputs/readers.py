@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,13 +14,14 @@ from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import warn
+from st_contrastive.inputs._delimited import LABEL
 from st_contrastive.inputs._tables import Source, column_types, naming, read_table, text_column, text_columns
 from st_contrastive.inputs.row_filter import PAIR, RowFilter, set_reading, strip
 from st_contrastive.inputs.segments import get_language, require_language
 
 _TRANSLATED = ("sentence", "translation")
-#: Types of columns that may hold labels.
-_CELLS = {"string", "large_string", "bool", "int8", "int32", "int64", "float32", "float64"}
+#: Types of columns that are looked into for labels, whatever their names.
+_PLAIN = re.compile(r"bool|(u?int|float)\d+|(large_)?string|string_view")
 _RECENT = 1_000_000  # rows of a stream among which repeats are found
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
@@ -108,7 +110,8 @@ def load_pairs(
     for column in names:
         remedy = 'Name two of columns; for documents without titles, name their column and add pairs="first".'
         text_column(table, column, name, remedy)
-    others = [column for column, kind in column_types(table).items() if column not in names and kind in _CELLS]
+    kinds = {column: kind for column, kind in column_types(table).items() if column not in names}
+    others = [column for column, kind in kinds.items() if LABEL.fullmatch(column) or _PLAIN.fullmatch(kind)]
     return _cleaned(table, RowFilter(name, names, PAIR, others=others))
 
 

@@ -15,7 +15,7 @@ from st_contrastive.inputs.segments import UNCUT, split_sentences
 
 _Rows: TypeAlias = list[tuple[str, ...]]
 #: As databases, pandas and spreadsheets write what is missing.
-_MISSING = frozenset(r"\N NULL null None NaN nan NA <NA> N/A n/a #N/A".split())
+_MISSING = frozenset("NULL null None NaN nan NA <NA> N/A n/a #N/A".split())
 #: Columns of two texts that belong together.
 PAIR = ("sentence", "other")
 
@@ -84,8 +84,8 @@ class RowFilter:
     def warn_of_rows(self) -> None:
         """Warn of pairs that may not belong together, and of documents in which no end of a sentence was found."""
         for name, values in self.values.items():
-            is_label = LABEL.fullmatch(name) if len(values) == 1 else len(values) <= FEW < self.counts["rows"]
-            if is_label and any(map(says_no, values)):
+            may_be_label = LABEL.fullmatch(name) or 1 < len(values) <= FEW < self.counts["rows"]
+            if may_be_label and any(map(says_no, values)):
                 warn(
                     f"{self.source}: the column {name!r} holds {' and '.join(map(repr, values))}, and all rows are "
                     "read as pairs that belong together. If it says which do, keep those rows alone."
@@ -98,6 +98,7 @@ class RowFilter:
             )
 
     def _require_one_label(self, name: str, values: list[Any]) -> None:
+        """Note the first few different values, of which a column named as a label may have one."""
         seen = self.values.setdefault(name, [])
         for row, value in enumerate(map(str, values), self.counts["rows"]):
             if value in seen:
@@ -145,12 +146,12 @@ class RowFilter:
 
 
 def strip(text: str | None) -> str:
-    """The text without white space at its ends; "" if it has no visible character."""
+    """The text without white space at its ends; "" if it has no visible character, or is a database's ``\\N``."""
     text = text.strip().strip("\ufeff") if text else ""
     if text[:1].isalnum():
         return text
     is_seen = any(character.isprintable() and not character.isspace() for character in text)
-    return text if is_seen else ""
+    return text if is_seen and text != "\\N" else ""  # as databases write what is missing
 
 
 def _present(text: str | None) -> str:

@@ -121,6 +121,10 @@ class TextLoss(DescribedLoss, ABC):
         """The modules of the loss without the encoder."""
         return [part for name, part in self.named_children() if name != "model"]
 
+    def has_one_width(self) -> bool:
+        """Whether the terms are of vectors that a loss around this one can't cut."""
+        return bool(self.owned_modules()) or self.mini_batch_size is not None
+
     def _check_model(self, state: ModelState) -> None:
         """Refuse or warn of changes to the model since the loss was built."""
         name = type(self).__name__
@@ -130,8 +134,7 @@ class TextLoss(DescribedLoss, ABC):
                 "after encode(): dropout is off, and the loss's queue and statistics do not change. Call model.train() "
                 "before training; in an evaluation, call the loss under torch.no_grad()."
             )
-        has_one_width = bool(self.owned_modules()) or self.mini_batch_size is not None or hasattr(self, "train_pooling")
-        if state.replays_layers or (state.replays_outputs and has_one_width):
+        if state.replays_layers or (state.replays_outputs and self.has_one_width()):
             raise ValueError(
                 f"A loss around {name} cuts the embeddings of one pass, or reads its layers, and {name} has a head, a "
                 "queue, a pooling or a network of one width, or mini-batches, or hands no layers on. Take "

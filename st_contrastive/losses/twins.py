@@ -344,6 +344,9 @@ class TwinsLoss(TextLoss):
         if self.margin_from == "embeddings" and self.twins_weight > 0:
             get_layers(get_encoder(model))  # where it is measured
 
+    def has_one_width(self) -> bool:
+        return self.train_pooling is not None or super().has_one_width()  # it pools tokens, which are never cut
+
     def chance_levels(self, batch_size: int) -> dict[str, float]:
         """As in :class:`TextLoss`, of both contrasted terms, times their weights; the queue is the identical term's."""
         levels = {

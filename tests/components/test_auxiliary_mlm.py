@@ -159,6 +159,10 @@ def test_bad_input(checkpoint):
             AuxiliaryMLM.from_encoder(encoder, **options)
     with pytest.raises(ValueError, match="ALBERT"):
         AuxiliaryMLM.from_encoder(load(checkpoint, "albert"))
+    encoder = load(checkpoint, "bert-mlm")
+    encoder.config.intermediate_size += 1
+    with pytest.raises(ValueError, match=r"no suitable masked-LM head.*can't be loaded"):  # and no new one is made
+        AuxiliaryMLM.from_encoder(encoder)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])

@@ -92,16 +92,9 @@ def test_what_a_writer_of_csv_writes_is_read(tmp_path, delimiter, quoting):
 
 
 def test_a_tsv_as_excel_writes_it(tmp_path):
-    data = load_pairs(write(tmp_path / "e.tsv", 'title\tbody\nA\t"b, c"\n"D, e"\tf\n'))
-    assert data.to_dict() == {"sentence": ["A", "D, e"], "other": ["b, c", "f"]}
-    data = load_pairs(write(tmp_path / "p.tsv", 'title\tbody\nA\t"b, c"\nD, e\tf\n'))  # a quotation
-    assert data["other"][:] == ['"b, c"', "f"]
-
-
-def test_columns_of_one_name(tmp_path):
-    path = write(tmp_path / "d.csv", "text,text,\na,b,c\n")
-    with pytest.raises(ValueError, match=r"text\.0, text\.1, Unnamed: 2\."):
-        load_sentences(path, column="text")
+    for cell, bodies in (('"D, e"', ["b, c", "f"]), ("D, e", ['"b, c"', "f"])):  # the second is a quotation
+        data = load_pairs(write(tmp_path / f"{len(cell)}.tsv", f'title\tbody\nA\t"b, c"\n{cell}\tf\n'))
+        assert data.to_dict() == {"sentence": ["A", "D, e"], "other": bodies}
 
 
 def test_quotes_of_a_tsv_that_quotes_nothing(tmp_path):
@@ -173,8 +166,7 @@ def test_a_column_that_may_be_a_label_under_any_name(tmp_path, values):
 
 @pytest.mark.parametrize(("heading", "doubtful"), [("cats sleep", True), ("how to knot a tie", True), ("text", False)])
 def test_a_heading_that_may_be_a_text(tmp_path, recwarn, heading, doubtful):
-    path = tmp_path / "phrases.csv"
-    path.write_text(f"{heading}\ndogs run\nbirds sing\n", encoding="utf-8")
+    path = write(tmp_path / "phrases.csv", f"{heading}\ndogs run\nbirds sing\n")
     assert load_sentences(path)["sentence"][:] == ["dogs run", "birds sing"]
     assert [repr(heading) in str(each.message) for each in recwarn] == [True] * doubtful
     load_sentences(path, column=heading)
@@ -182,7 +174,6 @@ def test_a_heading_that_may_be_a_text(tmp_path, recwarn, heading, doubtful):
 
 
 def test_a_column_whose_texts_begin_late(tmp_path):
-    path = tmp_path / "late.csv"
-    path.write_text("title,body,unused\n" + "a,,\n" * 300 + "b,text,\n", encoding="utf-8")
+    path = write(tmp_path / "late.csv", "title,body,unused\n" + "a,,\n" * 300 + "b,text,\n")
     with pytest.raises(ValueError, match="holds title, body"):
         load_sentences(path)

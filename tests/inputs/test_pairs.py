@@ -133,7 +133,7 @@ def test_bad_columns_are_named(tmp_path, options, message):
     ("columns", "found"),
     [
         ({"set": [["a", "b"], ["c"]]}, r"set \(list of string\)"),
-        ({"title": [1984, 2001], "body": ["a", "b"]}, r"title \(int64\), body\. Not all cells of .title. are"),
+        ({"title": [1984, 2001], "body": ["a", "b"]}, r"title \(int64\), body\. Not all cells of .title. are read"),
     ],
 )
 def test_columns_of_no_text_are_named_by_their_types(columns, found):
@@ -231,6 +231,7 @@ def test_graded_pairs(tmp_path, name, monkeypatch):
         ("sentence1,sentence2\na,b\n", "g.csv has the columns sentence1, sentence2, and no 'score'"),
         ("sentence1,sentence2,score\na,b,1\na,b,high\n", "g.csv, row 1: score must be .*'high'"),
         ("sentence1,sentence2,score\na,b,1\na,,2\n", "row 1: sentence2 must be a text, got ''"),
+        ("sentence1,sentence2,score\na,\\N,2\n", "row 0: sentence2 must be a text"),
         ("sentence1,sentence2,score\na,b,1\na,c,\n", "row 1: score must be a number"),
         ("sentence1,sentence2,score\na,b,inf\n", "row 0: score must be .*'inf'"),
         ("sentence1;sentence2;score\na;b;1\na;c;3,5\n", r"g\.csv, row 1: score .*3\.5, got '3,5'\. Fix"),

@@ -70,6 +70,7 @@ def test_unpaired_rows_are_left_out_and_counted(build):
         ("p.jsonl", '{"translation": {"en": "a", "fr": "b"}}\n', ("en", "de"), "translation.en, translation.fr"),
         ("p.jsonl", '{"en": "a", "de": 3}\n', ("en", "de"), "column='de'.* en, de .int64"),
         ("p.tsv", "a\tb\n", ("en", "en"), "languages"),
+        ("p.csv", "en,en,\na,b,c\n", ("en", "de"), r"holds en\.0, en\.1, Unnamed: 2\."),
         ("p.tsv", "German\tEnglish\nEs regnet.\tIt rains.\n", ("en", "de"), "German, English.*languages="),
     ],
 )
