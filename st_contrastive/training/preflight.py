@@ -27,7 +27,7 @@ from st_contrastive.encoder.checks import require_trainable
 from st_contrastive.encoder.copies import has_adapters
 from st_contrastive.encoder.model import get_encoder, unwrap
 from st_contrastive.losses._owned import owned_state, trained
-from st_contrastive.training.start import ROWS, Part, Start, by_name, module_settings, tokenised_columns
+from st_contrastive.training.run_parts import ROWS, Part, Start, by_name, module_settings, tokenised_columns
 
 #: What share of useless rows is worth a warning.
 SHARE = 0.01
