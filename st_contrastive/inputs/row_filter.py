@@ -151,12 +151,14 @@ class RowFilter:
 
 
 def strip(text: str | None) -> str:
-    """The text without white space at its ends; "" if it has no visible character, or is a database's ``\\N``."""
-    text = text.strip().strip("\ufeff") if text else ""
+    """The text without white space and byte-order marks at its ends; "" without a visible character or for ``\\N``."""
+    text = text.strip() if text else ""
+    while text[:1] == "\ufeff" or text[-1:] == "\ufeff":
+        text = text.strip("\ufeff").strip()
     if text[:1].isalnum():
         return text
     is_seen = any(character.isprintable() and not character.isspace() for character in text)
-    return text if is_seen and text != "\\N" else ""  # as databases write what is missing
+    return text if is_seen and text != "\\N" else ""  # databases write \N for a missing value
 
 
 def present(text: str | None) -> str:

@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from st_contrastive._arguments import checked
 from st_contrastive._checks import first_line, warn
-from st_contrastive._files import require_model_files
+from st_contrastive._file_kinds import require_model_files
 from st_contrastive.methods import METHODS, Method, PoolingName
 
 

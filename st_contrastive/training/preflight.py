@@ -10,22 +10,25 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, TypeAlias
 
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.data_collator import BaseDataCollator
+from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 from sentence_transformers.sentence_transformer.modules import Normalize
 from torch import nn
+from torch.utils.data import ConcatDataset
 
 from st_contrastive import distributed
 from st_contrastive._checks import HELD_OUT, is_id, says_no, warn
 from st_contrastive.components import NegativeQueue, TokenCorruption
 from st_contrastive.encoder.checkpoint import foreign_kind
 from st_contrastive.encoder.checks import require_trainable
-from st_contrastive.encoder.copies import has_adapters
 from st_contrastive.encoder.model import get_encoder, unwrap
+from st_contrastive.encoder.quantised import quantised_layer
 from st_contrastive.losses._owned import owned_state, trained
 from st_contrastive.training.run_parts import ROWS, Part, Start, by_name, module_settings, tokenised_columns
 
@@ -107,9 +110,11 @@ def _converted_checkpoint(start: Start) -> Iterator[Finding]:
             f"model is made of {folder}, which is {kind}, not a sentence encoder. To start from its layers anyway, "
             f"save them alone: AutoModel.from_pretrained({folder!r}).save_pretrained(...)."
         )
-    encoder = get_encoder(model)
-    if getattr(encoder.config, "quantization_config", None) and not has_adapters(encoder):
-        yield ValueError("model's weights are quantised. Load it unquantised, or add an adapter (model.add_adapter).")
+    if layer := quantised_layer(model):
+        yield ValueError(
+            f"model's weights are quantised ({layer}): gradients don't pass through them. Load the model unquantised, "
+            "or load it by bitsandbytes and add an adapter (model.add_adapter)."
+        )
 
 
 def _another_similarity(start: Start) -> Iterator[Finding]:
@@ -216,19 +221,59 @@ def _unread_labels(start: Start) -> Iterator[Finding]:
 
 def _no_step(start: Start) -> Iterator[Finding]:
     size, processes = start.args.train_batch_size, distributed.world_size()
-    if size < 1:  # which PyTorch refuses
+    if size < 1 or not start.texts:  # PyTorch refuses a batch of 0
         return
-    drops, datasets = start.args.dataloader_drop_last, by_name(start.trainer.train_dataset).values()
-    sizes = [len(data) for data in datasets if isinstance(data, Dataset)]
-    batches = sum(rows // size if drops else -(-rows // size) for rows in sizes)
-    for part in start.parts:
-        if part.size is None and len(part.rows) < ROWS:  # a stream that has been read whole
-            sizes, batches = [len(part.rows)], len(part.rows) // size if drops else 1
-    if start.texts and sizes and batches < processes:
-        yield ValueError(
-            f"No step would be made: train_dataset has {sum(sizes)} rows, per_device_train_batch_size is {size} on "
-            f"{processes} process(es), and dataloader_drop_last leaves out the rest: give a smaller batch."
+    datasets = by_name(start.trainer.train_dataset)
+    if datasets and all(isinstance(data, Dataset) for data in datasets.values()):
+        batches, rows = _count_batches(start.trainer, datasets, processes)
+    elif start.parts and all(part.size is None and len(part.rows) < ROWS for part in start.parts):  # short streams
+        rows = {part.name: len(part.rows) for part in start.parts}
+        batches = sum(count // size if start.args.dataloader_drop_last else 1 for count in rows.values())
+    else:
+        return
+    if batches < processes:
+        samplers = f"batch_sampler={start.args.batch_sampler}" + (
+            f" and multi_dataset_batch_sampler={start.args.multi_dataset_batch_sampler}" if len(datasets) > 1 else ""
         )
+        yield ValueError(
+            f"No step would be made: {', '.join(f'{name} has {count} rows' for name, count in rows.items())}, and with "
+            f"{samplers}, per_device_train_batch_size {size} and dataloader_drop_last="
+            f"{start.args.dataloader_drop_last} an epoch has {batches} batches for {processes} process(es). Give a "
+            "smaller batch, or more rows."
+        )
+
+
+def _count_batches(trainer: Any, datasets: dict[str, Dataset], most: int) -> tuple[int, dict[str, int]]:
+    """The number of batches of an epoch, counted to ``most``, and the rows of the datasets that decide it."""
+    rows = {f"train_dataset[{name!r}]" if name else "train_dataset": len(data) for name, data in datasets.items()}
+    if not all(rows.values()):
+        return 0, {name: count for name, count in rows.items() if not count}
+    samplers = [_batch_sampler(trainer, data) for data in datasets.values()]
+    if len(samplers) == 1:
+        return sum(1 for _ in islice(samplers[0], most)), rows
+    sampler = trainer.get_multi_dataset_batch_sampler(
+        dataset=ConcatDataset(datasets.values()), batch_samplers=samplers, generator=torch.Generator(), seed=0
+    )
+    batches = sum(1 for _ in islice(sampler, most))
+    empty = {
+        name: count for (name, count), own in zip(rows.items(), samplers, strict=True) if not any(True for _ in own)
+    }
+    return batches, empty or rows
+
+
+def _batch_sampler(trainer: Any, data: Dataset) -> Any:
+    """The sampler of a dataset's batches, with a generator of its own."""
+    sampler = trainer.get_batch_sampler(
+        data,
+        batch_size=trainer.args.train_batch_size,
+        drop_last=trainer.args.dataloader_drop_last,
+        valid_label_columns=getattr(trainer.data_collator, "valid_label_columns", None),
+        generator=torch.Generator(),
+        seed=0,
+    )
+    if isinstance(sampler, NoDuplicatesBatchSampler):
+        sampler.precompute_hashes = False  # they are the same batches, and hashing reads all rows
+    return sampler
 
 
 def _blank_and_repeated_rows(start: Start) -> Iterator[Finding]:

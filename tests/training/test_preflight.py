@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
+from torch import nn
 
 import st_contrastive as stc
 from st_contrastive import distributed
@@ -330,7 +331,7 @@ def test_fewer_rows_than_a_batch(build, of, sentences, kind, length):
     elif kind == "stream":
         data = data.to_iterable_dataset()
     options = {"dataloader_drop_last": True, **length}
-    with pytest.raises(ValueError, match="10 rows, per_device_train_batch_size is 64"):
+    with pytest.raises(ValueError, match=r"No step would be made: train_dataset.* per_device_train_batch_size 64"):
         of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=64, **options).train()
     of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=4, **options)
     of(stc.SimCSELoss(build()), data=data, per_device_train_batch_size=64, **length)  # one step of ten sentences
@@ -461,6 +462,82 @@ def test_a_quantised_encoder_without_adapters(build, of):
         of(stc.SimCSELoss(model))
     model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
     of(stc.SimCSELoss(model))
+
+
+def linear_with_integers(model):
+    """A stand-in for the layers of bitsandbytes and GPTQ, in place of an attention's query."""
+    layer = nn.Linear(32, 32, bias=False)
+    del layer.weight
+    layer.register_buffer("qweight", torch.zeros(4, 32, dtype=torch.int32))
+    model[0].model.encoder.layer[0].attention.self.query = layer
+
+
+def integer_weight(model):
+    layer = model[0].model.encoder.layer[0].attention.self.query
+    layer.weight = nn.Parameter(layer.weight.data.to(torch.int8), requires_grad=False)
+
+
+def dynamic(model):
+    model[0].model = torch.ao.quantization.quantize_dynamic(model[0].model, {nn.Linear}, dtype=torch.qint8)
+
+
+@pytest.mark.parametrize("quantise", [linear_with_integers, integer_weight, dynamic])
+@pytest.mark.parametrize("method", [stc.SimCSELoss, stc.TwinsLoss, stc.MomentumContrastLoss])
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated")
+def test_quantised_layers(build, of, quantise, method):
+    model = build()
+    quantise(model)
+    with pytest.raises(ValueError, match=r"weights are quantised \(0\.model\.encoder\.layer\.0\.attention"):
+        of(method(model))
+
+
+def test_integers_that_are_no_weights_are_trained_beside(build, of):
+    model = build()
+    model[0].model.register_buffer("steps", torch.zeros(1, dtype=torch.int64))
+    of(stc.SimCSELoss(model))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "several", "small", "drops", "steps"),
+    [
+        ("batch_sampler", "proportional", 3, False, 3),
+        ("batch_sampler", "proportional", 3, True, 2),
+        ("batch_sampler", "round_robin", 3, False, 2),
+        ("batch_sampler", "round_robin", 3, True, 0),
+        ("batch_sampler", "round_robin", 0, False, 0),
+        ("no_duplicates", None, 3, False, 1),
+        ("no_duplicates", None, 3, True, 0),
+        ("no_duplicates", None, 8, True, 0),  # eight rows with one text
+        ("no_duplicates_hashed", None, 8, True, 0),
+        ("group_by_label", None, 8, False, 1),
+        ("group_by_label", None, 8, True, 0),  # of two labels, one has two rows only
+        ("no_duplicates", "round_robin", 8, True, 0),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Of the first", "ignore:.*distinct value", "ignore:.*different rows")
+def test_the_sampler_counts_the_steps(build, of, sampler, several, small, drops, steps):
+    """Against the number of steps that are made."""
+    texts = {
+        "batch_sampler": [f"text {n}" for n in range(small)],
+        "group_by_label": [f"text {n}" for n in range(small)],
+    }
+    few = Dataset.from_dict({"sentence": texts.get(sampler, ["one text"] * small)})
+    options = {"batch_sampler": sampler, "dataloader_drop_last": drops, "per_device_train_batch_size": 8}
+    options |= {"max_steps": -1, "num_train_epochs": 1}
+    if sampler == "no_duplicates" and small == 3 and not drops:
+        few = Dataset.from_dict({"sentence": ["a text", "another", "a third"]})
+    if sampler == "group_by_label":
+        few = few.add_column("label", [0] * 6 + [1] * 2)
+    data = few
+    if several:
+        data = {"large": Dataset.from_dict({"sentence": [f"row {n}" for n in range(16)]}), "small": few}
+        options["multi_dataset_batch_sampler"] = several
+    if steps:
+        assert of(stc.SimCSELoss(build()), data=data, **options).train().global_step == steps
+        return
+    name = r"train_dataset\['small'\]" if several else "train_dataset"
+    with pytest.raises(ValueError, match=rf"No step would be made: {name} has {small} rows, .*{sampler.upper()}"):
+        of(stc.SimCSELoss(build()), data=data, **options)
 
 
 def test_streams_are_read_by_each_process(build, of, sentences):
