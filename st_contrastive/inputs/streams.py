@@ -44,9 +44,9 @@ class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
         self._features = features
 
     def __iter__(self) -> Iterator[tuple[int, dict[str, str]]]:
-        start = int(self._state_dict["rows"]) if self._state_dict else 0
-        rows: Iterator[dict[str, str]] = islice(self._rows(), start, None)
-        for number, row in enumerate(rows, start):
+        state: dict[str, Any] = self._state_dict or {"rows": 0}
+        rows: Iterator[dict[str, str]] = islice(self._rows(), state["rows"], None)
+        for number, row in enumerate(rows, state["rows"]):
             if self._state_dict:
                 self._state_dict["rows"] = number + 1
             yield number, row
