@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -12,13 +13,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from sentence_transformers.base.modules import Module
 from torch import Tensor, nn
-from transformers import TrainerState
+from transformers import PreTrainedModel, TrainerState
 from transformers.trainer import OPTIMIZER_NAME, TRAINER_STATE_NAME
 
 from st_contrastive import distributed
 from st_contrastive._files import complete_file
 from st_contrastive.losses._description import described
 from st_contrastive.losses._owned import owned_state
+from st_contrastive.training.fingerprints import tensors_fingerprint
 
 #: A loss, or one for each of several datasets.
 Losses = nn.Module | Mapping[str, nn.Module]
@@ -97,8 +99,8 @@ def load_loss_state(loss: Losses, path: str | os.PathLike[str]) -> None:
 
 def load_record(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The description of the run in a folder's loss state; empty if :func:`save_loss_state` was given none."""
-    record: dict[str, Any] = json.loads(_contents(Path(path) / FILE_NAME)[0].get("record", "{}"))
-    return record
+    with _opened(Path(path) / FILE_NAME) as (metadata, _):
+        return cast(dict[str, Any], json.loads(metadata.get("record", "{}")))
 
 
 def distinct_losses(losses: Losses) -> list[nn.Module]:
@@ -165,16 +167,22 @@ def _named(losses: Losses) -> dict[str, nn.Module]:
     return {"": losses} if isinstance(losses, nn.Module) else {f"{name}/": loss for name, loss in losses.items()}
 
 
-def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+@contextmanager
+def _opened(file: Path) -> Iterator[tuple[dict[str, str], Any]]:
+    """The metadata of a loss state's file, and the file, whose tensors have not been read."""
     try:
         with safe_open(file, framework="pt") as opened:
             metadata = opened.metadata() or {}
-            tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
+            if not metadata.keys() >= {"losses", "ranks"}:
+                raise LossStateError(f"{file} is not a loss state of st_contrastive.")
+            yield metadata, opened
     except (OSError, SafetensorError) as error:
         raise OSError(f"{file} can't be read: {error}") from error
-    if not metadata.keys() >= {"losses", "ranks"}:
-        raise LossStateError(f"{file} is not a loss state of st_contrastive.")
-    return metadata, tensors
+
+
+def _contents(file: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    with _opened(file) as (metadata, opened):
+        return metadata, {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
 
 
 def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
@@ -187,7 +195,18 @@ def _description(named: dict[str, nn.Module]) -> dict[str, Any]:
                 config: dict[str, Any] = getattr(part, "get_config_dict", dict)()
                 kept = config.keys() - set(getattr(part, "may_change", ()))
                 description |= {f"{prefix}{name}.{key}": config[key] for key in kept}
+        if unsaved := _unsaved_buffers(loss):
+            description[f"{prefix}.buffers that no checkpoint holds"] = tensors_fingerprint(unsaved)
     return cast(dict[str, Any], json.loads(json.dumps(description, default=described)))
+
+
+def _unsaved_buffers(loss: nn.Module) -> dict[str, Tensor]:
+    """What the constructor must be given again, such as a fraternal embedding's matrix. Encoders compute theirs."""
+    encoders = [part for part in loss.modules() if isinstance(part, (PreTrainedModel, Module))]
+    computed = {id(buffer) for encoder in encoders for buffer in encoder.buffers()}
+    saved = loss.state_dict(keep_vars=True).keys()
+    buffers = loss.named_buffers()
+    return {name: buffer for name, buffer in buffers if name not in saved and id(buffer) not in computed}
 
 
 def _require_same_losses(file: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -10,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from torch import nn
 from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from st_contrastive import distributed
 from st_contrastive._checks import warn
+from st_contrastive.training.fingerprints import describe_dropout, describe_tokenizer, encoder_fingerprint, name_of
 from st_contrastive.training.prompts import simplest
 from st_contrastive.training.start import by_name, module_settings
 
-#: How many values of a model's first weight tell it from others.
-_VALUES = 4096
 #: Arguments that a resumed run may raise: training goes on for longer.
 MAY_GROW = frozenset(("max_steps", "num_train_epochs"))
 #: Those that it may change. They say where results go, what is logged, saved and scored, and on which device; none
@@ -59,13 +56,17 @@ def describe_run(trainer: Any) -> dict[str, Any]:
     record = {
         "arguments": arguments,
         "data": trainer.data_read,
+        # An environment variable or accelerate's configuration can set it, and no argument shows it.
+        "mixed_precision": str(trainer.accelerator.mixed_precision),
         "modules": module_settings(trainer.model),
+        "tokenizer": describe_tokenizer(trainer.model),
+        "dropout": describe_dropout(trainer.model),
         "start": trainer.start,
-        "weights": describe_weights(trainer.model),
+        "weights": encoder_fingerprint(trainer.model),
         "fault_at_start": trainer.fault_at_start,
         "best_by": _describe_scores(trainer),
     }
-    return json.loads(json.dumps(record, default=_name))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(record, default=name_of))  # type: ignore[no-any-return]
 
 
 def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> None:
@@ -88,8 +89,14 @@ def require_same_run(trainer: Any, saved: dict[str, Any], checkpoint: Path) -> N
     ]
     if now["modules"] != saved["modules"]:
         changes.append(f"model has the modules {now['modules']}, and had {saved['modules']}")
+    for name, fact in (("mixed_precision", "mixed precision"), ("tokenizer", "tokenizer"), ("dropout", "dropout")):
+        if now[name] != saved[name]:
+            changes.append(f"the {fact} is {now[name]!r}, and was {saved[name]!r}")
     if now["start"] not in (saved["start"], saved["weights"]):
-        changes.append("model has other weights than the run began with, and than the checkpoint")
+        changes.append(
+            "model has other weights than the run began with, and than the checkpoint (load it as at the start, or "
+            "from the checkpoint)"
+        )
     if trainer.args.load_best_model_at_end:  # what the best score so far was by
         by, new = saved.get("best_by", {}), now["best_by"]
         both = [name for name in by if None not in (by[name], new[name])]
@@ -122,28 +129,3 @@ def _describe_scores(trainer: Any) -> dict[str, Any]:
     configs: list[Any] = [getattr(evaluator, "get_config_dict", dict)() for evaluator in evaluators]
     metric = {name: getattr(trainer.args, name) for name in ("metric_for_best_model", "greater_is_better")}
     return {"evaluator": configs if any(configs) else None, "eval_dataset": trainer.eval_data_read, **metric}
-
-
-def describe_weights(model: nn.Module) -> str:
-    """A hash of some values of the model's first weight, which in an encoder is that of the token embeddings."""
-    values = next((weight.detach().flatten()[:_VALUES] for weight in model.parameters()), None)
-    return "" if values is None else hashlib.sha256(values.float().cpu().numpy().tobytes()).hexdigest()[:16]
-
-
-def describe_data(data: Any, argument: str = "train_dataset") -> dict[str, str]:
-    """The size of each dataset, and a hash of its rows."""
-    return {f"{argument} {name}".strip(): _describe_rows(part) for name, part in by_name(data).items()}
-
-
-def _describe_rows(data: Any) -> str:
-    if not isinstance(data, Dataset):
-        return "a stream"
-    digest = hashlib.sha256()
-    for rows in data.with_format("arrow").iter(10_000):  # without what a transform draws anew
-        digest.update(json.dumps(rows.to_pydict(), default=str).encode())
-    return f"{len(data)} rows ({digest.hexdigest()[:8]})"
-
-
-def _name(value: Any) -> str:
-    """The name of a class or function, without its address in memory."""
-    return getattr(value, "__qualname__", type(value).__qualname__)

@@ -21,6 +21,7 @@ from st_contrastive._checks import warn
 from st_contrastive.training import checks
 from st_contrastive.training.card import prepare_card
 from st_contrastive.training.collapse import find_collapse, find_vector_fault
+from st_contrastive.training.fingerprints import data_fingerprints, encoder_fingerprint
 from st_contrastive.training.loss_state import (
     checkpoint_to_resume,
     distinct_losses,
@@ -29,7 +30,7 @@ from st_contrastive.training.loss_state import (
     save_loss_state,
 )
 from st_contrastive.training.prompts import column_prompts, simplest
-from st_contrastive.training.same_run import describe_data, describe_run, describe_weights, require_same_run
+from st_contrastive.training.same_run import describe_run, require_same_run
 from st_contrastive.training.start import Start, by_name, losses_of, text_losses, tokenised_columns
 
 
@@ -92,10 +93,10 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         self._resumed_from, self._resumed_record = None, {}
-        self.start = self.start or describe_weights(self.model)
-        self.data_read = describe_data(self.train_dataset)
+        self.start = self.start or encoder_fingerprint(self.model)
+        self.data_read = data_fingerprints(self.train_dataset)
         if self.args.load_best_model_at_end and str(self.args.metric_for_best_model).endswith("loss"):
-            self.eval_data_read = describe_data(self.eval_dataset, "eval_dataset")
+            self.eval_data_read = data_fingerprints(self.eval_dataset, "eval_dataset")
         checkpoint = None
         if resume_from_checkpoint is None:
             resume_from_checkpoint = self.args.resume_from_checkpoint

@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 import st_contrastive as stc
 from st_contrastive import SimCSELoss
 from st_contrastive.training import ContrastiveTrainer, LossStateError, load_loss_state, save_loss_state
-from st_contrastive.training.same_run import describe_data
+from st_contrastive.training.fingerprints import data_fingerprints
 from tests.cases import TRAINED_CASES, ByStep, assert_equal, crossed, state_of
 
 
@@ -172,7 +172,7 @@ def test_other_data_and_another_model_are_refused(finished, made, arguments, bui
 @pytest.mark.parametrize("row", [0, 20, 39])
 def test_a_row_that_changed_is_told(row):
     def described(texts):
-        return describe_data(Dataset.from_dict({"sentence": texts}))
+        return data_fingerprints(Dataset.from_dict({"sentence": texts}))
 
     texts = [f"a cat {number}" for number in range(40)]
     assert described(texts) == described(texts)
