@@ -18,9 +18,9 @@ from st_contrastive._arguments import Count, Positive
 from st_contrastive._random import fixed_seed
 from st_contrastive.components.heads import HEADS
 from st_contrastive.encoder import checks
-from st_contrastive.encoder.model import ModelState, embedding_width, text_module, unwrap, weights_dtype
+from st_contrastive.encoder.model import ModelState, embedding_width, get_tokenizer, unwrap, weights_dtype
 from st_contrastive.encoder.passes import RowChunks
-from st_contrastive.encoder.token_batch import TokenBatch
+from st_contrastive.encoder.token_batch import TokenBatch, unflattened
 from st_contrastive.losses._description import DescribedLoss
 from st_contrastive.losses._owned import owned_state
 from st_contrastive.losses.step import LossTerms, Step
@@ -70,7 +70,6 @@ class TextLoss(DescribedLoss, ABC):
         checks.warn_of_training(model)
         if mini_batch_size is not None:
             checks.require_independent_rows(model, f"mini_batch_size={mini_batch_size}")
-        text_module(model).can_flatten_inputs = False  # flash attention's flat batches: a loss reads rows
         # The trainer replaces this attribute by its DDP or compiled wrapper.
         self.model = model
         self.temperature, self.mini_batch_size = temperature, mini_batch_size
@@ -148,7 +147,9 @@ class TextLoss(DescribedLoss, ABC):
             )
 
     def _read_columns(self, sentence_features: Iterable[dict[str, Any]], *, aligned: bool) -> list[TokenBatch]:
-        batches = [TokenBatch.of(features, aligned=aligned) for features in sentence_features]
+        padding = get_tokenizer(self.model).pad_token_id
+        columns = (unflattened(features, padding) for features in sentence_features)
+        batches = [TokenBatch.of(features, aligned=aligned) for features in columns]
         self.require_columns(len(batches))
         return batches
 

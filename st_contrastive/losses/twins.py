@@ -19,6 +19,7 @@ from st_contrastive.encoder.model import (
     embedding_width,
     frozen_embeddings,
     get_encoder,
+    get_tokenizer,
     is_causal,
     token_width,
     unwrap,
@@ -26,7 +27,7 @@ from st_contrastive.encoder.model import (
 )
 from st_contrastive.encoder.partial import capturing_states
 from st_contrastive.encoder.passes import Encoded, pool, run_model
-from st_contrastive.encoder.token_batch import TokenBatch, padded
+from st_contrastive.encoder.token_batch import TokenBatch, padded, unflattened
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.step import Step
 from st_contrastive.objectives import fused_embeddings, info_nce_of_cosines, twins_margin
@@ -361,7 +362,8 @@ class TwinsLoss(TextLoss):
         """Vectors (N, d) of anchor, identical and, where there are translations, fraternal twin, each in a pass of its
         own, in the model's present mode. Arguments as for ``forward``; without ``pooling`` they are the model's own.
         """
-        texts = [TokenBatch.of(column) for column in columns]
+        padding = get_tokenizer(self.model).pad_token_id
+        texts = [TokenBatch.of(unflattened(column, padding)) for column in columns]
         translation = self._translations(Step(self.model), texts, labels)
         views = [texts[0], texts[0]]
         if translation is not None:
