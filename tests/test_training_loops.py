@@ -80,7 +80,7 @@ def test_labels_that_fit_hands_on_are_warned_of(start):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             run.model.fit(train_objectives=[(DataLoader(pairs, batch_size=9), run.loss)], epochs=1)
-        assert sum("does not read the labels" in str(each.message) for each in warned) == count
+        assert sum("does not use labels" in str(each.message) for each in warned) == count
         run.loss = stc.SimCSELoss(run.model)
 
 
