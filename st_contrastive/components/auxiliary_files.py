@@ -19,7 +19,7 @@ from st_contrastive._files import checkpoint_name, complete_file
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM, require_fit
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.pretrained import fingerprint
-from st_contrastive.encoder.model import embedding_matrix
+from st_contrastive.encoder.model_facts import embedding_matrix
 
 CONFIG_NAME = "auxiliary_config.json"
 WEIGHTS_NAME = "auxiliary.safetensors"

@@ -15,8 +15,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from st_contrastive._arguments import Count, checked
 from st_contrastive.components.pretrained import fingerprint, load_embeddings, load_tokenizer
 from st_contrastive.components.shared_tokens import Alignment, fit_affine, shared_tokens
-from st_contrastive.encoder.checks import require_vocabulary
-from st_contrastive.encoder.model import embedding_matrix, get_encoder, get_tokenizer, unwrap
+from st_contrastive.encoder.model_facts import embedding_matrix, get_encoder, get_tokenizer, unwrap
+from st_contrastive.encoder.requirements import require_vocabulary
 
 #: Fills a row of token ids behind its last token.
 NO_TOKEN = -1

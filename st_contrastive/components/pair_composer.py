@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive.encoder.token_batch import padded
+from st_contrastive.encoder.token_batch import pad_to_width
 
 _SPECIALS = ("prefix", "middle", "suffix")
 
@@ -39,7 +39,7 @@ class Content:
 
 def _of_one_width(*ids: Tensor) -> list[Tensor]:
     width = max(part.shape[1] for part in ids)
-    return [padded(part, width) for part in ids]
+    return [pad_to_width(part, width) for part in ids]
 
 
 class PairComposer(nn.Module):

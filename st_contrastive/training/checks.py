@@ -23,9 +23,9 @@ from st_contrastive import distributed
 from st_contrastive._checks import HELD_OUT, is_id, says_no, warn
 from st_contrastive.components import NegativeQueue, TokenCorruption
 from st_contrastive.encoder.checkpoint import foreign_kind
-from st_contrastive.encoder.checks import require_trainable
 from st_contrastive.encoder.copies import has_adapters
-from st_contrastive.encoder.model import get_encoder, unwrap
+from st_contrastive.encoder.model_facts import get_encoder, unwrap
+from st_contrastive.encoder.requirements import require_trainable
 from st_contrastive.losses._owned import owned_state, trained
 from st_contrastive.training.start import ROWS, Part, Start, by_name, module_settings, tokenised_columns
 

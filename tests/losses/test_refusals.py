@@ -18,7 +18,7 @@ from transformers import AutoModelForMaskedLM
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, ConIsILoss, DiffCSELoss, InfoCSELoss, SimCSELoss, TwinsLoss
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead
-from st_contrastive.encoder.model import get_encoder
+from st_contrastive.encoder.model_facts import get_encoder
 from tests.cases import LOSSES, Standardised
 
 # A network whose weight is 0.
