@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
-from st_contrastive.encoder.copies import copy_sharing_weights
+from st_contrastive.encoder.copies import copy_sharing_weights, has_adapters
 from st_contrastive.encoder.model_facts import (
     dropout_setting,
     get_encoder,
@@ -26,6 +26,7 @@ from st_contrastive.encoder.model_facts import (
     unwrap,
     vocabulary_size,
 )
+from st_contrastive.encoder.quantised_weights import find_packed_weights, find_quantised_weight
 
 
 def require_text_encoder(model: nn.Module) -> None:
@@ -53,6 +54,7 @@ def require_vocabulary(tokenizer: Any, rows: int | None, owner: str) -> None:
 
 def require_trainable(model: SentenceTransformer) -> None:
     """Refuse a model that training would leave as it is, or destroy."""
+    require_unquantised(model)
     if not any(weight.requires_grad for weight in model.parameters()):
         raise ValueError(
             "No weight of model is trained (requires_grad is False everywhere), so that only the loss's own head would "
@@ -62,6 +64,20 @@ def require_trainable(model: SentenceTransformer) -> None:
         )
     require_positions(model, get_encoder(model))
     require_no_half(model, "model has")
+
+
+def require_unquantised(model: SentenceTransformer) -> None:
+    """Refuse quantised weights. Those that let gradients pass are accepted under an encoder with adapters."""
+    if name := find_packed_weights(model):
+        raise ValueError(
+            f"model has quantised weights ({name}). No gradient passes through them, and the model could not be saved. "
+            "Load the model unquantised, train it, and quantise it afterwards."
+        )
+    if not has_adapters(get_encoder(model)) and (weight := find_quantised_weight(model)):
+        raise ValueError(
+            f"model has quantised weights ({weight}), which training does not change. Load the model unquantised, or "
+            "add an adapter (model.add_adapter)."
+        )
 
 
 def warn_of_training(model: SentenceTransformer) -> None:

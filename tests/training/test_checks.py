@@ -453,16 +453,6 @@ def test_a_checkpoint_of_another_kind_of_model(checkpoint, of, tmp_path):
         trainer(kind, "config_sentence_transformers.json", is_saved=True)
 
 
-def test_a_quantised_encoder_without_adapters(build, of):
-    peft = pytest.importorskip("peft")
-    model = build()
-    model[0].model.config.quantization_config = {"quant_method": "bitsandbytes"}
-    with pytest.raises(ValueError, match="weights are quantised"):
-        of(stc.SimCSELoss(model))
-    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
-    of(stc.SimCSELoss(model))
-
-
 def test_streams_are_read_by_each_process(build, of, sentences):
     """accelerate would send batches of one size from the first one."""
     stream = stc.text_dataset(sentences).to_iterable_dataset()
