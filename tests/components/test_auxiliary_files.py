@@ -97,9 +97,10 @@ def test_a_kill_while_saving_leaves_no_mixture(checkpoint, tmp_path, monkeypatch
             raise KeyboardInterrupt
         replace(source, target)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "replace", replace_or_die)
-        save_auxiliary(second, tmp_path, tokenizer)
+        with pytest.raises(KeyboardInterrupt):
+            save_auxiliary(second, tmp_path, tokenizer)
     with pytest.raises(OSError, match="can't be loaded"):
         load_auxiliary(tmp_path, encoder, tokenizer)
     save_auxiliary(second, tmp_path, tokenizer)
