@@ -16,7 +16,7 @@ from st_contrastive._arguments import check_arguments
 from st_contrastive._checks import warn
 from st_contrastive.augmentations import AntonymReplacement
 from st_contrastive.components import FraternalEmbedding
-from st_contrastive.inputs._tables import Source
+from st_contrastive.inputs.tables import Source
 from st_contrastive.methods import find_method
 from st_contrastive.recipes._data import read_data
 from st_contrastive.recipes._model import load_model

@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 from st_contrastive._checks import warn
 from st_contrastive._files import is_path
 from st_contrastive.evaluation import Comparison, Judgement, compare_paired, title_agreement
-from st_contrastive.inputs._tables import Source
+from st_contrastive.inputs.tables import Source
 from st_contrastive.recipes._build import build
 from st_contrastive.recipes._choice import Choice
 from st_contrastive.recipes._recipe import Recipe, dump, load

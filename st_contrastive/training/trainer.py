@@ -18,7 +18,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from st_contrastive import distributed
 from st_contrastive._arguments import TextLength, checked
 from st_contrastive._checks import warn
-from st_contrastive.training import checks
+from st_contrastive.training import preflight
 from st_contrastive.training.card import prepare_card
 from st_contrastive.training.collapse import find_collapse, find_vector_fault
 from st_contrastive.training.loss_state import (
@@ -29,8 +29,8 @@ from st_contrastive.training.loss_state import (
     save_loss_state,
 )
 from st_contrastive.training.prompts import column_prompts, simplest
+from st_contrastive.training.run_parts import Start, by_name, losses_of, text_losses, tokenised_columns
 from st_contrastive.training.same_run import describe_data, describe_run, describe_weights, require_same_run
-from st_contrastive.training.start import Start, by_name, losses_of, text_losses, tokenised_columns
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
@@ -128,7 +128,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             self.max_length = longest
         for loss in text_losses(self.loss):
             loss.max_length = self.max_length
-        checks.run(checks.ARGUMENTS_AND_DATA, Start.of(self))  # before the card reads the data
+        preflight.run(preflight.ARGUMENTS_AND_DATA, Start.of(self))  # before the card reads the data
         super().add_model_card_callback(default_args_dict)
 
     def _drops_last_batches(self) -> bool:
@@ -177,7 +177,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def _before_first_step(self) -> None:
         """Check the run, and restore what transformers does not."""
-        checks.run(checks.BEFORE_THE_FIRST_STEP, Start.of(self))
+        preflight.run(preflight.BEFORE_THE_FIRST_STEP, Start.of(self))
         for loss in text_losses(self.loss):
             loss.has_equal_batches = self._drops_last_batches()
         if self._resumed_from is None:
