@@ -45,8 +45,8 @@ def difference(row: pd.Series, baseline: pd.Series | float) -> str:
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
-    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
-    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+    lines = [" | ".join(cells).rstrip() for cells in (head, *rows)]
+    return "\n".join([lines[0], "|".join(["---"] * len(head)), *lines[1:]])
 
 
 def two_encoders() -> str:
@@ -180,19 +180,34 @@ def judge() -> str:
 
 
 def whole_runs() -> str:
-    """Runs by their change in judged search, the mean of seeds, and what the test on the corpus said of them."""
+    """What own-text brought to judged search, the mean of seeds, and what the test on the corpus said."""
     runs = own_text_runs().dropna(subset="decision")
+    runs = runs[runs["row"] == "own-text"]
     runs["corpus"] += runs["encoder"].map(lambda name: "" if ENCODERS[name] == "MiniLM" else f", {ENCODERS[name]}")
     table = []
-    for (_, row, corpus), part in runs.groupby([runs["row"] != "own-text", "row", "corpus"]):
-        cells = [row, f"{corpus} ({len(part)})" if len(part) > 1 else corpus]
+    for corpus, part in runs.groupby("corpus"):
+        cells = [f"{corpus} ({len(part)})" if len(part) > 1 else corpus]
         for scored in ("", " with bm25"):
             cells.append(f"{round(part[f'gain{scored}'].mean(), 1) + 0.0:+.1f}")  # no -0.0
             if pd.notna(half := part[f"trained{scored} interval"].mean()):
                 cells[-1] += f" ± {half:.1f}"
         table.append([*cells, ", ".join(part["decision"].unique())])
     heads = ["alone (± over queries)", "with BM25 (± over queries)"]
-    return markdown(["training", "corpus (seeds)", *heads, "the test says"], table)
+    return markdown(["corpus (seeds)", *heads, "the test says"], table)
+
+
+def other_runs() -> str:
+    """The same of other settings: the mean of all runs, the lowest and the highest."""
+    runs = own_text_runs().dropna(subset="decision")
+    table = []
+    for row, part in runs[runs["row"] != "own-text"].groupby("row"):
+        cells = [f"{row}", str(len(part))]
+        for gains in (part["gain"], part["gain with bm25"]):
+            spread = "" if len(part) == 1 else f" ({gains.min():+.1f} to {gains.max():+.1f})"
+            cells.append(f"{gains.mean():+.1f}{spread}")
+        table.append([*cells, str((part["decision"] == "better").sum())])
+    heads = ["alone (lowest to highest)", "with BM25 (lowest to highest)"]
+    return markdown(["training", "runs", *heads, "called better"], table)
 
 
 def verdicts() -> str:
@@ -254,7 +269,7 @@ def every_table() -> dict[str, str]:
     """The tables by their names in the pages."""
     found = {"two-encoders": two_encoders(), "language-model": language_model()}
     found |= {"own-text": own_text(), "bm25": bm25(), "judge": judge(), "whole-runs": whole_runs()}
-    found |= {"verdicts": verdicts(), "half-mixed": half_mixed()}
+    found |= {"other-runs": other_runs(), "verdicts": verdicts(), "half-mixed": half_mixed()}
     return found | {"steps": steps(), "long-runs": long_runs(), "memory": memory()}
 
 
