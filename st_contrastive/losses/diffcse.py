@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 
 from st_contrastive._arguments import Count, Positive, PositiveShare, Weight
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
-from st_contrastive.encoder.checks import require_plain_tokens, require_positions
-from st_contrastive.encoder.model import embedding_width, get_encoder, get_tokenizer, token_width
+from st_contrastive.encoder.model_facts import embedding_width, get_encoder, get_tokenizer, token_width
+from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.step import Step
@@ -94,7 +94,7 @@ class DiffCSELoss(TextLoss):
         if self.detector is None:
             return {"contrastive": step.info_nce(*step.apply_head(self.head, *step.encode(batch, batch)))}
         both = batch.followed_by(batch)  # all first views, then all second views
-        to_fill = both.corrupted(self.detector.masking)
+        to_fill = both.corrupt(self.detector.masking)
         if self._reads_head:
             vectors = contrasted = step.apply_head(self.head, *step.encode(batch, batch))
         else:

@@ -15,8 +15,8 @@ from st_contrastive._arguments import Count, Positive, PositiveShare, Weight
 from st_contrastive._checks import require_weights, warn
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, TokenCorruption, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import require_fit
-from st_contrastive.encoder.checks import require_plain_tokens, require_positions
-from st_contrastive.encoder.model import get_encoder, get_tokenizer
+from st_contrastive.encoder.model_facts import get_encoder, get_tokenizer
+from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.step import Step
@@ -161,8 +161,8 @@ class InfoCSELoss(TextLoss):
         views = 1 if self.masked_views == "first" else 2
         to_mask = batches[0] if views == 1 else both
         # Random tokens are drawn before any forward pass.
-        masked = None if self.auxiliary is None else to_mask.corrupted(self.masking)
-        to_fill = None if self.detector is None else both.corrupted(self.detector.masking)
+        masked = None if self.auxiliary is None else to_mask.corrupt(self.masking)
+        to_fill = None if self.detector is None else both.corrupt(self.detector.masking)
         encoded = step.encode_and_pool(batches[0], batches[0])
         terms = {}
         if self.contrastive_weight > 0:

@@ -16,7 +16,7 @@ from st_contrastive import distributed
 from st_contrastive._checks import warn
 from st_contrastive.training.fingerprints import describe_dropout, describe_tokenizer, encoder_fingerprint, name_of
 from st_contrastive.training.prompts import simplest
-from st_contrastive.training.start import by_name, module_settings
+from st_contrastive.training.run_parts import by_name, module_settings
 
 #: Arguments that a resumed run may raise to train longer.
 MAY_GROW = frozenset(("max_steps", "num_train_epochs"))

@@ -22,7 +22,7 @@ from st_contrastive import (
     TwinsLoss,
     text_dataset,
 )
-from st_contrastive.encoder.model import ModelState
+from st_contrastive.encoder.model_facts import ModelState
 from st_contrastive.encoder.token_batch import TokenBatch, unflattened
 from st_contrastive.losses import Step
 from st_contrastive.training import ContrastiveTrainer
