@@ -207,13 +207,13 @@ class TwinsLoss(TextLoss):
                     "TwinsLoss received one column. Without translations there is no fraternal twin, so it only trains "
                     "on identical twins and the queue. Use (sentence, translation) columns for the whole loss."
                 )
-        views = step.in_chunks(self._encode, sentence, *([] if translation is None else [translation]))
-        terms = self._contrast(step, views)
+        views = step.in_chunks(self.encode_twins, sentence, *([] if translation is None else [translation]))
+        terms = self.compare_twins(step, views)
         if self.queue is not None and step.is_learning:
             self.queue.enqueue(step.gather(self._next_keys(step, sentence, views.anchor)))
         return terms
 
-    def _contrast(self, step: Step, views: TwinVectors) -> dict[str, Tensor]:
+    def compare_twins(self, step: Step, views: TwinVectors) -> dict[str, Tensor]:
         """The terms. One normalisation and one matrix product give all cosines."""
         identical, fraternal = (
             None if view is None else step.gather(view) for view in (views.identical, views.fraternal)
@@ -247,13 +247,13 @@ class TwinsLoss(TextLoss):
         to_identical = 1.0 if identical is None else pairwise_cos_sim(anchor, identical)
         return to_identical, pairwise_cos_sim(anchor, fraternal)
 
-    def _encode(self, sentence: TokenBatch, translation: TokenBatch | None = None) -> TwinVectors:
+    def encode_twins(self, sentence: TokenBatch, translation: TokenBatch | None = None) -> TwinVectors:
         """The vectors of the views that the terms need, from one forward pass."""
         if translation is None:
             with frozen_embeddings(self.model) if self.freeze_embeddings else nullcontext():
                 h, h_plus = self._trained_vectors(run_model(self.model, [sentence, sentence]))
             return TwinVectors(anchor=h, identical=h_plus)
-        anchor, fused = self._fused_batches(sentence, translation)
+        anchor, fused = self.fuse_batches(sentence, translation)
         batches = [anchor, anchor, fused] if self._uses_identical_twin else [anchor, fused]
         reads_states = self.twins_weight > 0 and self.margin_from == "embeddings"
         capturing = capture_states(get_encoder(self.model), 0) if reads_states else nullcontext(list[Tensor]())
@@ -276,7 +276,7 @@ class TwinsLoss(TextLoss):
         whole = replace(encoded[0], tokens=torch.cat(vectors).detach(), mask=mask)
         return pool(self.model, whole, "mean").chunk(len(encoded))
 
-    def _fused_batches(self, sentence: TokenBatch, translation: TokenBatch) -> tuple[TokenBatch, TokenBatch]:
+    def fuse_batches(self, sentence: TokenBatch, translation: TokenBatch) -> tuple[TokenBatch, TokenBatch]:
         """The anchor and its fraternal twin as ``inputs_embeds`` of one width."""
         embed = get_encoder(self.model).get_input_embeddings()
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_embeddings):
@@ -400,7 +400,7 @@ class TwinsLoss(TextLoss):
         translation = self._translations(Step(self.model), texts, labels)
         views = [texts[0], texts[0]]
         if translation is not None:
-            anchor, fused = self._fused_batches(texts[0], translation)
+            anchor, fused = self.fuse_batches(texts[0], translation)
             views = [anchor, anchor, fused]
         encoded = [run_model(self.model, [view])[0] for view in views]
         return [view.sentences if pooling is None else pool(self.model, view, pooling) for view in encoded]
