@@ -79,7 +79,7 @@ def test_trains_or_says_why_not(checkpoint, tmp_path, row, name):
     chosen = ROWS[row]
     model = encoder(checkpoint, chosen)
     if (row, name) in REFUSED:
-        with pytest.raises(ValueError, match=f"{REFUSED[row, name]}.*Take an encoder"):
+        with pytest.raises(ValueError, match=f"{REFUSED[row, name]}.*Use an encoder"):
             build_loss(name, model)
         return
     loss = build_loss(name, model)

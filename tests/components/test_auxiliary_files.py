@@ -56,7 +56,7 @@ def saved(checkpoint, tmp_path):
 def test_a_mismatch_is_refused_by_name(checkpoint, saved):
     encoder, tokenizer = load(checkpoint, "bert")
     other, others = load(checkpoint, "roberta")
-    with pytest.raises(ValueError, match=r"from bert.*model_type is 'bert', not 'roberta'.*vocab_size.*fingerprint"):
+    with pytest.raises(ValueError, match=r"with bert.*model_type is 'bert', not 'roberta'.*vocab_size.*fingerprint"):
         load_auxiliary(saved, other, others)
     tokenizer.add_tokens(["zebra"])
     encoder.config.max_position_embeddings = 128
@@ -68,7 +68,7 @@ def test_what_is_missing_or_damaged_is_said(checkpoint, saved, tmp_path):
     encoder, tokenizer = load(checkpoint, "bert")
     (tmp_path / "empty").mkdir()
     config, weights = (saved / CONFIG_NAME).read_text(), (saved / WEIGHTS_NAME).read_bytes()
-    for folder, message in ((tmp_path / "nowhere", "is not a folder"), (tmp_path / "empty", "save_auxiliary wrote")):
+    for folder, message in ((tmp_path / "nowhere", "is not a folder"), (tmp_path / "empty", "save_auxiliary")):
         with pytest.raises(OSError, match=message):
             load_auxiliary(folder, encoder, tokenizer)
     for text, content in (("{}", weights), (config, weights[:1000])):

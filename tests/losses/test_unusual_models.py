@@ -103,7 +103,7 @@ def test_families_that_some_losses_can_not_take(build, sentences, family, refuse
     for loss_class in (InfoCSELoss, AuxiliaryMLMPretrainingLoss, DiffCSELoss):
         with pytest.raises(ValueError, match=refused) as caught:
             loss_class(model)
-        assert "Take an encoder" in str(caught.value)
+        assert "Use an encoder" in str(caught.value)
     for loss_class in (SimCSELoss, ConIsILoss, TwinsLoss, MomentumContrastLoss):
         terms = loss_class(model)([model.preprocess(sentences)])
         terms.backward()
