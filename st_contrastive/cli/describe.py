@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from st_contrastive.cli._arguments import name, user_error
+from st_contrastive.cli._user_errors import name, user_error
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

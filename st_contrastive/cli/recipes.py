@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from st_contrastive.cli._arguments import name, user_error
+from st_contrastive.cli._user_errors import name, user_error
 
 if TYPE_CHECKING:
     from st_contrastive.recipes import Recipe

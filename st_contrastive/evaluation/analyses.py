@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from st_contrastive._arguments import Positive, checked
 from st_contrastive._random import fixed_seed
-from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
+from st_contrastive.evaluation.encoding import Encoder, collapse_notes, encode_texts
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.evaluation.sts import STSPairs
 from st_contrastive.objectives import info_nce
@@ -34,7 +34,7 @@ def evaluate_in_domain_retrieval(
     """
     least, positive = pairs.positives()
     texts = np.asarray((*pairs.first, *pairs.second), dtype=object)
-    vectors = encoded(model, list(texts), batch_size=batch_size)
+    vectors = encode_texts(model, list(texts), batch_size=batch_size)
     units = F.normalize(torch.from_numpy(vectors.astype(np.float64))).numpy()
     ranks = []
     for query in positive:
@@ -59,7 +59,7 @@ def evaluate_geometry(
     """
     least, same = pairs.positives(0.8 * max(pairs.scores) + 1e-6)  # 0.8 in float32 is above 0.8
     sentences = list(dict.fromkeys((*pairs.first, *pairs.second)))
-    array = encoded(model, sentences, batch_size=batch_size)
+    array = encode_texts(model, sentences, batch_size=batch_size)
     vectors, rows = torch.from_numpy(array.astype(np.float64)), {text: row for row, text in enumerate(sentences)}
     first, second = (vectors[[rows[side[row]] for row in same]] for side in (pairs.first, pairs.second))
     values = {
@@ -142,7 +142,7 @@ def evaluate_information(
             f"translated must hold as many sentences and translations as the task has pairs, {len(same):,}, and loss "
             "makes fraternal twins of them: give both, or neither."
         )
-    vectors = encoded(model, [*first, *second], batch_size=batch_size)
+    vectors = encode_texts(model, [*first, *second], batch_size=batch_size)
     own = torch.from_numpy(vectors)
     views = {"task-information": (own[: len(same)], own[len(same) :])}
     if isinstance(model, torch.nn.Module):

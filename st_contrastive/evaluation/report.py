@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 from st_contrastive._files import complete_file
 
@@ -78,13 +81,26 @@ def compare(reports: Sequence[Report]) -> str:
 
 
 def write(reports: Sequence[Report], path: str | Path) -> None:
-    """Write a JSON list of reports, with null for NaN. A file at ``path`` is replaced by the whole new one."""
-    content = [asdict(report) for report in reports]
-    for report in content:
-        for score in report["scores"]:
-            score["value"] = score["value"] if math.isfinite(score["value"]) else None
+    """Write a JSON list of reports; see :func:`to_json`. An existing file is replaced only by a complete one."""
     with complete_file(Path(path)) as partial:
-        partial.write_text(json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+        partial.write_text(to_json([asdict(report) for report in reports]) + "\n", encoding="utf-8")
+
+
+def to_json(value: Any) -> str:
+    """The value as JSON that every parser accepts: null for NaN and infinity, text for objects of other types."""
+    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_finite(each) for each in value]
+    if isinstance(value, (np.ndarray, np.generic, Tensor)):
+        return _finite(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, (str, int)) or value is None else str(value)
 
 
 def _shown(key: _Key, value: float, sign: str = "") -> str:

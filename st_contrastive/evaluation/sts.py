@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 
 from st_contrastive._checks import warn
 from st_contrastive.evaluation._data import digest, mean_note, set_folders, split_file
-from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
+from st_contrastive.evaluation.encoding import Encoder, collapse_notes, encode_texts
 from st_contrastive.evaluation.report import Report, Score
 from st_contrastive.inputs import load_graded_pairs
 
@@ -65,7 +65,7 @@ def read_sts(source: str | Path | Dataset) -> STSPairs:
 
 def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> tuple[NDArray[np.float32], NDArray[Any]]:
     """Cosine similarity of each pair, (N,), and the 2 N vectors that it was computed from."""
-    vectors = encoded(model, (*pairs.first, *pairs.second), batch_size=batch_size)
+    vectors = encode_texts(model, (*pairs.first, *pairs.second), batch_size=batch_size)
     first, second = torch.from_numpy(vectors.astype(np.float64)).chunk(2)
     # In float32, similarities that differ only by rounding, such as those of equal sentences, are ties.
     return F.cosine_similarity(first, second).numpy().astype(np.float32), vectors
@@ -73,10 +73,10 @@ def similarities(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> tu
 
 def sts_spearman(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> float:
     """Spearman correlation of cosine similarity and gold score over all pairs; NaN if similarities are equal or NaN."""
-    return _spearman(similarities(model, pairs, batch_size=batch_size)[0], pairs)
+    return spearman(similarities(model, pairs, batch_size=batch_size)[0], pairs)
 
 
-def _spearman(cosines: NDArray[np.float32], pairs: STSPairs) -> float:
+def spearman(cosines: NDArray[np.float32], pairs: STSPairs) -> float:
     gold = np.asarray(pairs.scores)
     if np.ptp(cosines) == 0 or np.ptp(gold) == 0:
         return float("nan")
@@ -123,7 +123,7 @@ def evaluate_sts(
     notes: list[str] = []
     for (task, split), pairs in items:
         cosines, vectors = similarities(model, pairs, batch_size=batch_size)
-        scores.append(Score(task, split, "spearman", _spearman(cosines, pairs), len(pairs)))
+        scores.append(Score(task, split, "spearman", spearman(cosines, pairs), len(pairs)))
         notes += collapse_notes(f"{task} {split}", vectors)
         if split == "test" and len(pairs) != PAPERS_SETS.get(task, len(pairs)):
             notes.append(f"{task} test has {len(pairs):,} pairs, but the papers' set has {PAPERS_SETS[task]:,}.")
@@ -154,7 +154,7 @@ class STSEvaluator(SentenceEvaluator):
         cosines, vectors = similarities(model, self.pairs, batch_size=self.batch_size)
         for note in collapse_notes(self.name, vectors):
             warn(note)
-        metrics = {f"{self.name}_spearman": _spearman(cosines, self.pairs)}
+        metrics = {f"{self.name}_spearman": spearman(cosines, self.pairs)}
         self.store_metrics_in_model_card_data(model, metrics, epoch, steps)
         return metrics
 

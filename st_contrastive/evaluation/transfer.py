@@ -13,9 +13,9 @@ from tqdm.auto import tqdm
 
 from st_contrastive._checks import require_texts
 from st_contrastive.evaluation._data import mean_note, set_folders, split_file
-from st_contrastive.evaluation._encoding import Encoder, collapse_notes, encoded
+from st_contrastive.evaluation.encoding import Encoder, collapse_notes, encode_texts
 from st_contrastive.evaluation.report import Report, Score
-from st_contrastive.inputs._tables import read_table
+from st_contrastive.inputs.tables import read_table
 
 #: The papers' seven tasks in the order of their tables.
 PAPERS_TASKS = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")
@@ -73,7 +73,7 @@ def _read(path: Path) -> TransferSplit:
 
 def features(model: Encoder, split: TransferSplit, *, batch_size: int = 64) -> NDArray[Any]:
     """The classifier's input, as in SentEval: each text's vector u, (N, d); of pairs ``[|u - v|, u * v]``, (N, 2 d)."""
-    columns = [encoded(model, column, batch_size=batch_size) for column in split.texts]
+    columns = [encode_texts(model, column, batch_size=batch_size) for column in split.texts]
     if len(columns) == 1:
         return columns[0]
     first, second = columns

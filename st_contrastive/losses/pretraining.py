@@ -40,8 +40,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         extra_layers: how many layers it has of its own. They start as copies of the encoder's uppermost. None takes
             two, as in the paper, or one where two would make the network as deep as the encoder.
         auxiliary_weight: w, above 0, of the auxiliary network's term. Section 3.1 has "the sum of the two MLM losses";
-            the value of "the hyperparameter to balance the two MLM losses" (section 4.2) is not legible in the copy
-            that we read.
+            section 4.2 names a "hyperparameter to balance the two MLM losses", and its text gives no value.
         tied_head: the head's decoder is the encoder's embedding matrix, as in BERT; False trains a matrix of its own.
 
     Example:

@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import evaluation
 from st_contrastive.cli import main, parse
-from st_contrastive.cli._arguments import UserError
+from st_contrastive.cli._user_errors import UserError
 from st_contrastive.cli._models import load_model
 from tests.evaluation.encoders import write
 

@@ -26,7 +26,7 @@ from st_contrastive.encoder.checkpoint import foreign_kind
 from st_contrastive.encoder.model_facts import get_encoder, unwrap
 from st_contrastive.encoder.requirements import require_trainable
 from st_contrastive.losses._owned import owned_state, trained
-from st_contrastive.training.start import ROWS, Part, Start, by_name, module_settings, tokenised_columns
+from st_contrastive.training.run_parts import ROWS, Part, Start, by_name, module_settings, tokenised_columns
 
 #: What share of useless rows is worth a warning.
 SHARE = 0.01

@@ -17,7 +17,7 @@ class Encoder(Protocol):
         """(N, d) array of the N sentences."""
 
 
-def encoded(model: Encoder, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[Any]:
+def encode_texts(model: Encoder, texts: Sequence[str], *, batch_size: int = 64) -> NDArray[Any]:
     """(N, d) vectors of N texts, float32 or wider. Equal texts are encoded once."""
     unique, rows = np.unique(np.asarray(texts, dtype=object), return_inverse=True)
     vectors: NDArray[Any] = np.asarray(model.encode(unique.tolist(), batch_size=batch_size, show_progress_bar=False))

@@ -17,8 +17,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 import st_contrastive as stc
 from st_contrastive import distributed
 from st_contrastive.training import ContrastiveTrainer
-from st_contrastive.training.checks import ARGUMENTS_AND_DATA, remedy_of_collapse, run
-from st_contrastive.training.start import Start
+from st_contrastive.training.preflight import ARGUMENTS_AND_DATA, remedy_of_collapse, run
+from st_contrastive.training.run_parts import Start
 from tests.cases import state_of
 
 
