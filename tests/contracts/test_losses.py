@@ -157,7 +157,7 @@ def test_weights_in_half_precision(build, sentences, name):
     terms = build_loss(name, model)(columns(model, sentences, name))
     terms.backward()
     assert all(term.isfinite() for term in terms.values())
-    with pytest.raises(ValueError, match=r"model has float16 weights: .* model\.float\(\)"):
+    with pytest.raises(ValueError, match="model has float16 weights"):
         build_loss(name, build().half())
 
 
