@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 #: The options that each name data to score models on.
 _SUITES = ("sts", "transfer", "in_domain", "geometry", "corpus", "mteb")
-_GET_DATA = "In a checkout, `python -m benchmarks.get_data data` fetches the papers' sets into data/sts and data/transfer."
+_GET_DATA = (
+    "In a checkout, `python -m benchmarks.get_data data` fetches the papers' sets into data/sts and data/transfer."
+)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -155,7 +157,9 @@ def _plotted_pairs(args: argparse.Namespace) -> STSPairs:
         for wanted in (("stsb", "test"), ("stsb", "dev"), next(iter(sets))):
             if wanted in sets:
                 return sets[wanted]
-    raise UserError("--plot needs graded pairs: name a file of them with --geometry, or a folder of STS sets with --sts.")
+    raise UserError(
+        "--plot needs graded pairs: name a file of them with --geometry, or a folder of STS sets with --sts."
+    )
 
 
 def _scorers(option: str, args: argparse.Namespace) -> list[Callable[..., Report]]:
@@ -189,7 +193,7 @@ def _scorers(option: str, args: argparse.Namespace) -> list[Callable[..., Report
 
 
 def _task(source: str, split_on_hub: str = "dev") -> dict[str, Any]:
-    """Names of the set and the split: stsb and dev for ``sts/stsb/dev.jsonl.gz``; the file and "all" for other files."""
+    """Names of the set and the split: stsb and dev for ``sts/stsb/dev.jsonl.gz``, mine and all for ``mine.csv``."""
     file = Path(source).resolve()
     stem = file.name.partition(".")[0]
     split = {"validation": "dev", "trial": "dev"}.get(stem, stem)

@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         scores[short] = found if words is None else evaluation.mix(found, words)
     weight = evaluation.bm25.WEIGHT
     ranked_by = f"{similarity} similarity" if words is None else f"{weight} z({similarity}) + {1 - weight:.1f} z(BM25)"
-    results = [
+    results: list[dict[str, Any]] = [
         {"query": query, "ranked_by": ranked_by, "models": _results(index, scores, documents, args.top)}
         for index, query in enumerate(queries)
     ]

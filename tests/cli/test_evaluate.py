@@ -15,8 +15,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import evaluation
 from st_contrastive.cli import main, parse
-from st_contrastive.cli._user_errors import UserError
 from st_contrastive.cli._models import load_model
+from st_contrastive.cli._user_errors import UserError
 from tests.evaluation.encoders import write
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
