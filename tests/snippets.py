@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from textwrap import dedent
+
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from tests import foreign
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: A block, also in an item of a list.
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
 def python_blocks(page: Path) -> list[str]:
     """The Python of a page, in its order."""
-    return [code for kind, code in FENCE.findall(page.read_text(encoding="utf-8")) if kind == "python"]
+    return [dedent(code) for kind, code in FENCE.findall(page.read_text(encoding="utf-8")) if kind == "python"]
+
+
+def yaml_blocks(page: Path) -> list[str]:
+    """The settings files of a page."""
+    return [code for kind, code in FENCE.findall(page.read_text(encoding="utf-8")) if kind == "yaml"]
 
 
 def commands(page: Path) -> list[str]:
@@ -66,8 +75,18 @@ def write_files(folder: Path, sentences: list[str]) -> None:
         write_rows(folder / "data" / "sts" / "stsb" / f"{split}.jsonl", rows)
 
 
+def save_reranker(checkpoint: Path, folder: Path) -> None:
+    """A tiny cross-encoder with the tokenizer of a checkpoint."""
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    sizes = {"num_labels": 1, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config = BertConfig(vocab_size=len(tokenizer), intermediate_size=16, **sizes)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
 HUB = re.compile(
-    r'"(sentence-transformers/all-MiniLM-L6-v2|bert-base-uncased|stefan-it/albert-large-german-cased|deepset/gbert-base)"'
+    r'"(sentence-transformers/(?:all-MiniLM-L6-v2|stsb-bert-base)|bert-base-uncased|deepset/gbert-base|'
+    r'stefan-it/albert-large-german-cased)"'
 )
 
 
@@ -75,6 +94,7 @@ def local(code: str) -> str:
     """The code with local data under the hub's names, and few steps."""
     code = HUB.sub('"tiny"', code).replace('STSEvaluator("stsb")', 'STSEvaluator("dev.jsonl")')
     code = code.replace('"sentence-transformers/wiki1m-for-simcse"', '"corpus.txt"')
+    code = code.replace('"cross-encoder/ms-marco-MiniLM-L6-v2"', '"reranker"').replace(".jsonl.gz", ".jsonl")
     return re.sub(r"(max_steps|eval_steps|save_steps|num_train_epochs)=\d+", r"\1=1", code)
 
 

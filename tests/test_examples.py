@@ -12,12 +12,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from st_contrastive import evaluation
 from tests import foreign
 from tests.processes import ROOT, TORCHRUN, run_python
-from tests.snippets import write_documents, write_files
+from tests.snippets import save_reranker, write_documents, write_files
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -123,11 +122,7 @@ def test_own_text(example, checkpoint, tmp_path, capsys):
 def test_search_with_a_teacher(checkpoint, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_documents(tmp_path / "table.csv", 120)
-    teacher = {"num_labels": 1, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint("bert"))
-    config = BertConfig(vocab_size=len(tokenizer), intermediate_size=16, **teacher)
-    BertForSequenceClassification(config).save_pretrained(tmp_path / "teacher")
-    tokenizer.save_pretrained(tmp_path / "teacher")
+    save_reranker(checkpoint("bert"), tmp_path / "teacher")
     names = runpy.run_path(str(ROOT / "examples" / "search_with_a_teacher.py"))
     names["main"]("table.csv", "out", str(checkpoint("bert")), str(tmp_path / "teacher"), 2)
     assert re.search(r"[\d.]+ before, [\d.]+ after", capsys.readouterr().out)

@@ -19,7 +19,7 @@ from st_contrastive._files import checkpoint_name, complete_file
 from st_contrastive.components.auxiliary_mlm import AuxiliaryMLM, require_fit
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.pretrained import fingerprint
-from st_contrastive.encoder.model import embedding_matrix
+from st_contrastive.encoder.model_facts import embedding_matrix
 
 CONFIG_NAME = "auxiliary_config.json"
 WEIGHTS_NAME = "auxiliary.safetensors"
@@ -43,9 +43,11 @@ def save_auxiliary(
         "head_source": auxiliary.head.source,
         "network": network,
     }
+    # The configuration appears last. Without it nothing is loaded, so that no kill leaves it with other weights.
     with complete_file(folder / CONFIG_NAME) as config_file, complete_file(folder / WEIGHTS_NAME) as weights:
         save_model(auxiliary, str(weights))
         config_file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (folder / CONFIG_NAME).unlink(missing_ok=True)
 
 
 def load_auxiliary(

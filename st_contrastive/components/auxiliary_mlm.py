@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from st_contrastive.components.masked_lm_head import MaskedLMHead
-from st_contrastive.encoder.copies import own_copy
+from st_contrastive.encoder.copies import copy_encoder
 from st_contrastive.encoder.layers import get_layers, layer_stack, set_depth
 from st_contrastive.encoder.partial import PartialEncoder
 
@@ -64,7 +64,7 @@ class AuxiliaryMLM(PartialEncoder):
                 f"The encoder has {depth} layer(s): split_layer must be at least 1 and below that, and extra_layers 1 "
                 f"to {depth}; got {split} and {extra_layers}."
             )
-        network = own_copy(encoder)
+        network = copy_encoder(encoder)
         owner, name = layer_stack(network)
         layers = list(getattr(owner, name))
         upper = [copy.deepcopy(layer) for layer in layers[depth - extra_layers :]]

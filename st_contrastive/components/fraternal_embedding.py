@@ -15,8 +15,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from st_contrastive._arguments import Count, checked
 from st_contrastive.components.pretrained import fingerprint, load_embeddings, load_tokenizer
 from st_contrastive.components.shared_tokens import Alignment, fit_affine, shared_tokens
-from st_contrastive.encoder.checks import require_vocabulary
-from st_contrastive.encoder.model import embedding_matrix, get_encoder, get_tokenizer, unwrap
+from st_contrastive.encoder.model_facts import embedding_matrix, get_encoder, get_tokenizer, unwrap
+from st_contrastive.encoder.requirements import require_vocabulary
+from st_contrastive.encoder.tokenizers import keep_settings
 
 #: Fills a row of token ids behind its last token.
 NO_TOKEN = -1
@@ -77,13 +78,14 @@ class FraternalEmbedding(nn.Module):
         self.tokenizer, self.align, self.width = tokenizer, align, embeddings.shape[1]
         self.max_length = min(unwrap(model).max_seq_length or _LONGEST, _LONGEST) if max_length is None else max_length
         self.fingerprint = fingerprint(tokenizer)
-        special = len(tokenizer("")["input_ids"])
+        with keep_settings(tokenizer):
+            special = len(tokenizer("")["input_ids"])
+            mask = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         if self.max_length <= special:
             raise ValueError(
                 f"max_length, or model.max_seq_length without it, is {self.max_length}, which the translation's "
                 f"{special} special tokens fill: give {special + 1} or more."
             )
-        mask = tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         self._trailing = len(list(takewhile(bool, reversed(mask))))  # special tokens behind a text
         frozen = weight.detach().to(embeddings.device, torch.float32).clone()
         # Not persistent, because the constructor gets it again.
@@ -151,7 +153,8 @@ class FraternalEmbedding(nn.Module):
         The builders of ``st_contrastive.inputs`` put one row into the label of each example, so that the model's own
         tokenizer reads the sentence only. All rows have the same width, so that data sets can be concatenated.
         """
-        encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, padding=False)["input_ids"]
+        with keep_settings(self.tokenizer):
+            encoded = self.tokenizer(list(texts), truncation=True, max_length=self.max_length)["input_ids"]
         rows = np.full((len(encoded), 1 + self.max_length), NO_TOKEN, dtype=np.int32)
         rows[:, 0] = self.fingerprint
         for row, ids in zip(rows, encoded, strict=True):

@@ -18,9 +18,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from st_contrastive._checks import first_line
 from st_contrastive._files import checkpoint_name
 from st_contrastive.components.pretrained import load_masked_lm
-from st_contrastive.encoder.checks import unsuitable_families
 from st_contrastive.encoder.layers import set_depth
-from st_contrastive.encoder.model import embedding_matrix
+from st_contrastive.encoder.model_facts import embedding_matrix
+from st_contrastive.encoder.requirements import family_errors
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.objectives.contrast import at_least_float32
 
@@ -170,4 +170,4 @@ def _decoder(model: PreTrainedModel) -> nn.Linear:
 
 def _finding_a_head(config: PretrainedConfig) -> AbstractContextManager[None]:
     """Some families reject a single layer, others have no head, or one of its own."""
-    return unsuitable_families(f"transformers has no suitable masked-LM head for the model type {config.model_type!r}")
+    return family_errors(f"transformers has no suitable masked-LM head for the model type {config.model_type!r}")

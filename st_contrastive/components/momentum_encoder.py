@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from st_contrastive.encoder.copies import plain_copy
+from st_contrastive.encoder.copies import copy_module
 from st_contrastive.encoder.passes import Encoded
 from st_contrastive.encoder.token_batch import TokenBatch
 
@@ -54,8 +54,8 @@ class MomentumEncoder(nn.Module):
         super().__init__()
         _count_optimizer_steps()
         self.momentum = momentum
-        self.copies = nn.ModuleList(plain_copy(module) for module in model).requires_grad_(False)
-        self.head = None if head is None else plain_copy(head).requires_grad_(False)
+        self.copies = nn.ModuleList(copy_module(module) for module in model).requires_grad_(False)
+        self.head = None if head is None else copy_module(head).requires_grad_(False)
         self._apply(lambda tensor: tensor)  # widens them
         self._seen: tuple[int, ...] | None = None
         self.train(False)

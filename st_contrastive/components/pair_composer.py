@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from st_contrastive.encoder.token_batch import padded
+from st_contrastive.encoder.token_batch import pad_to_width
+from st_contrastive.encoder.tokenizers import keep_settings
 
 _SPECIALS = ("prefix", "middle", "suffix")
 
@@ -39,7 +40,7 @@ class Content:
 
 def _of_one_width(*ids: Tensor) -> list[Tensor]:
     width = max(part.shape[1] for part in ids)
-    return [padded(part, width) for part in ids]
+    return [pad_to_width(part, width) for part in ids]
 
 
 class PairComposer(nn.Module):
@@ -63,9 +64,10 @@ class PairComposer(nn.Module):
         self.pad_type = int(getattr(tokenizer, "pad_token_type_id", 0) or 0)
         self.has_types = "token_type_ids" in tokenizer.model_input_names
         self.type_count = types or None
-        probe = _probe_text(tokenizer)
-        single, _ = _template(tokenizer, probe)
-        pair, self.content_types = _template(tokenizer, probe, probe)
+        with keep_settings(tokenizer):
+            probe = _probe_text(tokenizer)
+            single, _ = _template(tokenizer, probe)
+            pair, self.content_types = _template(tokenizer, probe, probe)
         self.single_prefix, self.single_suffix = map(len, single)
         for name, specials in zip(_SPECIALS, pair, strict=True):
             ids_and_types = torch.tensor(specials, dtype=torch.long).reshape(len(specials), 2)

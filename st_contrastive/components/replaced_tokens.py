@@ -18,9 +18,9 @@ from st_contrastive.components.heads import new_linear
 from st_contrastive.components.masked_lm_head import MaskedLMHead
 from st_contrastive.components.pretrained import fingerprint, load_masked_lm, load_tokenizer
 from st_contrastive.components.token_corruption import TokenCorruption
-from st_contrastive.encoder.checks import trial_pass
-from st_contrastive.encoder.copies import own_copy
-from st_contrastive.encoder.partial import PartialEncoder, accepted_by
+from st_contrastive.encoder.copies import copy_encoder
+from st_contrastive.encoder.partial import PartialEncoder, select_arguments
+from st_contrastive.encoder.requirements import trial_pass
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.objectives.contrast import at_least_float32
 
@@ -66,7 +66,7 @@ class ReplacedTokenDetector(nn.Module):
             network = cast(PreTrainedModel, generator.base_model)
             head = MaskedLMHead(generator, "checkpoint", tied=False)
         else:
-            network = own_copy(encoder)
+            network = copy_encoder(encoder)
             head = MaskedLMHead.for_encoder(encoder, tied=None) if generator is None else copy.deepcopy(generator)
             if head.source == "new":
                 warn(
@@ -75,7 +75,7 @@ class ReplacedTokenDetector(nn.Module):
                     "wrote."
                 )
         self.generator, self.generator_head = network.requires_grad_(False), head.requires_grad_(False)
-        discriminator = own_copy(encoder).requires_grad_(True)
+        discriminator = copy_encoder(encoder).requires_grad_(True)
         self.discriminator = PartialEncoder(discriminator, 0, "a detector of replaced tokens")
         self.classifier = new_linear(discriminator.config.hidden_size, 2, dtype=discriminator.dtype)
         self.to(discriminator.device)  # a generator that was loaded by name is on the CPU
@@ -114,7 +114,7 @@ class ReplacedTokenDetector(nn.Module):
 
     def _fill(self, texts: dict[str, Any], positions: Tensor) -> Tensor:
         """The generator's logits at the masked positions, (M, V)."""
-        hidden = self.generator(**accepted_by(self.generator, texts), return_dict=True).last_hidden_state
+        hidden = self.generator(**select_arguments(self.generator, texts), return_dict=True).last_hidden_state
         return cast(Tensor, self.generator_head(hidden.flatten(0, 1)[positions], self.generator)).float()
 
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from st_contrastive.encoder.tokenizers import keep_settings
+
 _ROLES = ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token", "bos_token", "eos_token")
 #: How vocabularies mark the inside (WordPiece), the beginning (SentencePiece, byte-level BPE) or the end of words.
 _MARKS = ("##", "▁", "Ġ", "</w>")
@@ -45,7 +47,8 @@ def shared_tokens(foreign: PreTrainedTokenizerBase, native: PreTrainedTokenizerB
     Punctuation and ideographs, which are words in some schemes only, are compared by text, and special tokens by role,
     such as [CLS]. If the native tokenizer is uncased, the foreign text is lower-cased too.
     """
-    lowers = native.tokenize("A") == native.tokenize("a") != [native.unk_token]
+    with keep_settings(native):
+        lowers = native.tokenize("A") == native.tokenize("a") != [native.unk_token]
     native_ids: dict[object, int] = {}
     for meaning, token_id in _meanings(native, lowers):
         native_ids.setdefault(meaning, token_id)

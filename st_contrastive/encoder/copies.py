@@ -8,34 +8,34 @@ from typing import Any, TypeVar, cast
 from torch import nn
 from transformers import PreTrainedModel
 
+from st_contrastive.encoder.quantised_weights import find_quantised_weight
+
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def own_copy(encoder: PreTrainedModel) -> PreTrainedModel:
+def copy_encoder(encoder: PreTrainedModel) -> PreTrainedModel:
     """A copy without a pooler, its adapters (LoRA and the like) merged into plain layers that can all be trained."""
-    network = plain_copy(encoder)
+    network = copy_module(encoder)
     network = _merged(network) if has_adapters(network) else network
     if getattr(network, "pooler", None) is not None:
         network.pooler = None  # type: ignore[assignment]
     return network
 
 
-def view_of_weights(module: Module) -> Module:
+def copy_sharing_weights(module: Module) -> Module:
     """A copy that shares the weights and buffers, without the caller's hooks: a pass of it leaves no trace."""
     shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     return _without_hooks(copy.deepcopy(module, shared))
 
 
-def plain_copy(module: Module) -> Module:
+def copy_module(module: Module) -> Module:
     """A copy without gradients, the caller's hooks, and gradient checkpointing, which would run a layer again without
     what a loss put into it."""
-    for name, parameter in module.named_parameters():
-        if not parameter.is_floating_point():
-            raise ValueError(
-                f"The encoder's weights are quantised ({name} is {parameter.dtype}), so that no copy of it can be "
-                "trained or averaged, as this loss needs. Load it unquantised, or take SimCSELoss, ConIsILoss or "
-                "TwinsLoss, which copy nothing."
-            )
+    if weight := find_quantised_weight(module):
+        raise ValueError(
+            "This loss trains or averages a copy of the encoder, which is impossible with quantised weights "
+            f"({weight}). Load the model unquantised, or use SimCSELoss, ConIsILoss or TwinsLoss, which copy nothing."
+        )
     clone = copy.deepcopy(module)
     clone.zero_grad(set_to_none=True)
     return _without_hooks(clone)

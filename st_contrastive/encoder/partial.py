@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import PreTrainedModel
 
-from st_contrastive.encoder.checks import trial_pass
-from st_contrastive.encoder.copies import has_adapters, own_copy
+from st_contrastive.encoder.copies import copy_encoder, has_adapters
 from st_contrastive.encoder.layers import get_layers, layer_stack
+from st_contrastive.encoder.requirements import trial_pass
 
 
 class PartialEncoder(nn.Module):
@@ -53,7 +53,7 @@ class PartialEncoder(nn.Module):
         def insert(hidden: Tensor) -> Tensor:
             return torch.cat([vectors.to(hidden.dtype)[:, None], hidden[:, 1:]], dim=1)
 
-        with editing_input(self.layers[self.split_layer], insert):
+        with edit_input(self.layers[self.split_layer], insert):
             return self._run(texts, weights or {})
 
     def forward_upper(self, states: Tensor, texts: dict[str, Any], weights: dict[str, Tensor]) -> Tensor:
@@ -61,7 +61,7 @@ class PartialEncoder(nn.Module):
         above = self.layers[self.split_layer :]
         skipped = [_SkippedLayer(layer, self._outputs) for layer in self.layers[: self.split_layer]]
         states = states.to(self.encoder.dtype)
-        with self._with_layers(nn.ModuleList([*skipped, *above])), editing_input(above[0], lambda _: states):
+        with self._with_layers(nn.ModuleList([*skipped, *above])), edit_input(above[0], lambda _: states):
             return self._run(texts, weights)
 
     def encoder_weights(self, encoder: PreTrainedModel, *, lower: bool) -> dict[str, Tensor]:
@@ -82,13 +82,13 @@ class PartialEncoder(nn.Module):
     def sync_frozen(self, encoder: PreTrainedModel) -> None:
         """Copy what is outside the layers from the branching point on from the encoder, its adapters merged."""
         if has_adapters(encoder):
-            encoder = own_copy(encoder)
+            encoder = copy_encoder(encoder)
         copies = dict(self.encoder.named_parameters())
         for name, parameter in self.encoder_weights(encoder, lower=True).items():
             copies[name].copy_(parameter)
 
     def _run(self, texts: dict[str, Any], weights: dict[str, Tensor]) -> Tensor:
-        arguments = {**accepted_by(self.encoder, texts), "return_dict": True}
+        arguments = {**select_arguments(self.encoder, texts), "return_dict": True}
         if not weights:
             return cast(Tensor, self.encoder(**arguments).last_hidden_state)
         dtype = self.encoder.dtype  # the encoder may have been cast since, as by bf16_full_eval
@@ -119,7 +119,7 @@ class PartialEncoder(nn.Module):
         self.eval()
         handle = self.layers[self.split_layer].register_forward_hook(record)
         with trial_pass(self.encoder, purpose):
-            with capturing_states(self.encoder, self.split_layer) as states:
+            with capture_states(self.encoder, self.split_layer) as states:
                 whole = self._run(texts, {})
             handle.remove()
             parts = self(texts, states[0][:, 0]), self.forward_upper(states[0], texts, {})
@@ -146,7 +146,7 @@ def input_states(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
 
 
 @contextmanager
-def editing_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def edit_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """While open, ``edit`` replaces the hidden states that enter ``layer``."""
 
     def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -164,7 +164,7 @@ def editing_input(layer: nn.Module, edit: Callable[[Tensor], Tensor]) -> Iterato
 
 
 @contextmanager
-def capturing_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Tensor]]:
+def capture_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Tensor]]:
     """While open, the list collects the hidden states after the lowest ``number`` layers, not all, with their gradient;
     after 0 layers, they are the embedding layer's output.
 
@@ -176,11 +176,11 @@ def capturing_states(encoder: PreTrainedModel, number: int) -> Iterator[list[Ten
         captured.append(hidden)
         return hidden
 
-    with editing_input(get_layers(encoder)[number], record):
+    with edit_input(get_layers(encoder)[number], record):
         yield captured
 
 
-def accepted_by(network: PreTrainedModel, texts: dict[str, Tensor]) -> dict[str, Tensor]:
+def select_arguments(network: PreTrainedModel, texts: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors that the network's forward pass has an argument for."""
     arguments = inspect.signature(network.forward).parameters
     return {name: tensor for name, tensor in texts.items() if name in arguments}

@@ -19,7 +19,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from st_contrastive.encoder.model import unwrap, wrapper_chain
+from st_contrastive.encoder.model_facts import unwrap, wrapper_chain
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 
 #: What a function of rows is given: rows, their corrupted tokens behind them, or tensors with an entry for each row.

@@ -108,14 +108,14 @@ class TokenBatch:
         return {**self.batch_info, **self.per_row, **self.token_tensors}
 
     @property
-    def behind_prompt(self) -> Tensor:
+    def mask_without_prompt(self) -> Tensor:
         """``attention_mask`` (N, L) without a prompt."""
         prompt = self.prompt_length
         return self.mask * (torch.arange(self.width, device=self.mask.device) >= prompt) if prompt else self.mask
 
-    def corrupted(self, corruption: Callable[[Tensor, Tensor], CorruptedTokens]) -> CorruptedTokens:
+    def corrupt(self, corruption: Callable[[Tensor, Tensor], CorruptedTokens]) -> CorruptedTokens:
         """The tokens after a corruption, which leaves a prompt whole."""
-        return corruption(self.ids, self.behind_prompt)
+        return corruption(self.ids, self.mask_without_prompt)
 
     def with_ids(self, input_ids: Tensor) -> TokenBatch:
         """The rows with other tokens in the same positions."""
@@ -125,7 +125,7 @@ class TokenBatch:
         """The rows of both, one after the other; the shorter ones are padded. A prompt is that of the first."""
         width = max(self.width, other.width)
         texts = {
-            key: torch.cat([padded(value, width), padded(other.token_tensors[key], width)])
+            key: torch.cat([pad_to_width(value, width), pad_to_width(other.token_tensors[key], width)])
             for key, value in self.token_tensors.items()
         }
         per_row = {
@@ -151,7 +151,7 @@ class TokenBatch:
         return TokenBatch(texts, per_row, self.batch_info)
 
 
-def padded(tensor: Tensor, width: int) -> Tensor:
+def pad_to_width(tensor: Tensor, width: int) -> Tensor:
     """A tensor with an entry for each token, (N, L) or (N, L, d), with zeros up to ``width`` columns."""
     missing = width - tensor.shape[1]
     return F.pad(tensor, (0, 0) * (tensor.ndim - 2) + (0, missing)) if missing else tensor

@@ -15,7 +15,7 @@ from st_contrastive._checks import require_texts
 from st_contrastive.evaluation._data import mean_note, set_folders, split_file
 from st_contrastive.evaluation.encoding import Encoder, collapse_notes, encode_texts
 from st_contrastive.evaluation.report import Report, Score
-from st_contrastive.inputs._tables import read_table
+from st_contrastive.inputs.tables import read_table
 
 #: The papers' seven tasks in the order of their tables.
 PAPERS_TASKS = ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._arguments import checked
-from st_contrastive._checks import warn
 from st_contrastive.inputs._delimited import LABEL
-from st_contrastive.inputs._tables import (
+from st_contrastive.inputs.row_filter import PAIR, RowFilter, set_reading, strip
+from st_contrastive.inputs.segments import get_language, require_language
+from st_contrastive.inputs.streams import filter_stream
+from st_contrastive.inputs.tables import (
     Source,
     column_types,
     naming,
@@ -23,13 +24,10 @@ from st_contrastive.inputs._tables import (
     text_column,
     text_columns,
 )
-from st_contrastive.inputs.row_filter import PAIR, RowFilter, set_reading, strip
-from st_contrastive.inputs.segments import get_language, require_language
 
 _TRANSLATED = ("sentence", "translation")
 #: Types of columns that are looked into for labels, whatever their names.
 _PLAIN = re.compile(r"bool|(u?int|float)\d+|(large_)?string|string_view")
-_RECENT = 1_000_000  # rows of a stream among which repeats are found
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
 
@@ -195,7 +193,7 @@ def _cleaned(table: Any, row_filter: RowFilter) -> Any:
     """The rows of a table that are right, and the counts of the others."""
     features = Features({name: Value("string") for name in row_filter.names})
     if isinstance(table, IterableDataset):
-        return IterableDataset.from_generator(_stream, features, gen_kwargs={"table": table, "row_filter": row_filter})
+        return filter_stream(table, row_filter, features)
     with naming(row_filter.source):
         data = table.map(
             row_filter, batched=True, batch_size=10_000, features=features, remove_columns=table.column_names,
@@ -204,21 +202,3 @@ def _cleaned(table: Any, row_filter: RowFilter) -> Any:
     row_filter.warn_of_rows()
     row_filter.require_rows(len(data))
     return set_reading(data, row_filter.reading())
-
-
-def _stream(table: Any, row_filter: RowFilter) -> Iterator[dict[str, str]]:
-    row_filter = copy.deepcopy(row_filter)  # which no other pass has used
-    count = 0
-    with naming(row_filter.source):
-        for batch in table.iter(1000):
-            made = row_filter(batch)
-            rows = [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
-            count += len(rows)
-            if row_filter.counts["rows"] <= 1000:
-                row_filter.require_rows(count)
-            if len(row_filter.seen) > _RECENT:
-                row_filter.seen.clear()
-            yield from rows
-    row_filter.warn_of_rows()
-    row_filter.require_rows(count)
-    warn(f"{row_filter.source} was read once: {row_filter}, which are left out.")

@@ -58,6 +58,11 @@ class RowFilter:
     counts: Counter[str] = field(default_factory=lambda: Counter(rows=0, empty=0))
     seen: set[int] = field(default_factory=set)
 
+    @property
+    def columns_to_read(self) -> list[str]:
+        """The columns of the source that a batch must have."""
+        return [*self.columns, *self.others]
+
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[str]]:
         for name in self.others:
             if len(self.values.get(name, ())) <= FEW:  # else it need not be made of Arrow's

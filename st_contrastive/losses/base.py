@@ -17,8 +17,8 @@ from st_contrastive import distributed
 from st_contrastive._arguments import Count, Positive
 from st_contrastive._random import fixed_seed
 from st_contrastive.components.heads import HEADS
-from st_contrastive.encoder import checks
-from st_contrastive.encoder.model import ModelState, embedding_width, text_module, unwrap, weights_dtype
+from st_contrastive.encoder import requirements
+from st_contrastive.encoder.model_facts import ModelState, embedding_width, text_module, unwrap, weights_dtype
 from st_contrastive.encoder.passes import RowChunks
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses._description import DescribedLoss
@@ -65,11 +65,11 @@ class TextLoss(DescribedLoss, ABC):
         mini_batch_size: Count | None = None,
     ) -> None:
         super().__init__()
-        checks.require_text_encoder(model)
-        checks.require_trainable(model)
-        checks.warn_of_training(model)
+        requirements.require_text_encoder(model)
+        requirements.require_trainable(model)
+        requirements.warn_of_training(model)
         if mini_batch_size is not None:
-            checks.require_independent_rows(model, f"mini_batch_size={mini_batch_size}")
+            requirements.require_independent_rows(model, f"mini_batch_size={mini_batch_size}")
         text_module(model).can_flatten_inputs = False  # flash attention's flat batches: a loss reads rows
         # The trainer replaces this attribute by its DDP or compiled wrapper.
         self.model = model
@@ -111,11 +111,11 @@ class TextLoss(DescribedLoss, ABC):
         device = unwrap(self.model).device
         for part in self.owned_modules():
             part.to(device)
-            checks.require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
+            requirements.require_no_half(part, f"{type(self).__name__} would train copies of the encoder's")
         for tensor in (*self.parameters(recurse=False), *self.buffers(recurse=False)):
             tensor.data = tensor.data.to(device)
         if self.dropout_only:
-            checks.warn_without_dropout(self.model, type(self).__name__)
+            requirements.warn_without_dropout(self.model, type(self).__name__)
 
     def owned_modules(self) -> list[nn.Module]:
         """The modules of the loss without the encoder."""

@@ -13,7 +13,7 @@ from st_contrastive._arguments import Count, Positive, Share
 from st_contrastive._checks import warn
 from st_contrastive.components import Content, PairComposer, TokenCorruption
 from st_contrastive.components.heads import PredictionHead, new_linear
-from st_contrastive.encoder.model import (
+from st_contrastive.encoder.model_facts import (
     embedding_width,
     get_encoder,
     get_tokenizer,

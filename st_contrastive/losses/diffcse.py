@@ -12,8 +12,8 @@ from transformers import PreTrainedModel
 
 from st_contrastive._arguments import Count, Positive, PositiveShare, Weight
 from st_contrastive.components import MaskedLMHead, ReplacedTokenDetector
-from st_contrastive.encoder.checks import require_plain_tokens, require_positions
-from st_contrastive.encoder.model import embedding_width, get_encoder, get_tokenizer, token_width
+from st_contrastive.encoder.model_facts import embedding_width, get_encoder, get_tokenizer, token_width
+from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.step import Step
@@ -88,7 +88,7 @@ class DiffCSELoss(TextLoss):
         if self.detector is None:
             return {"contrastive": step.info_nce(*step.apply_head(self.head, *step.encode(batch, batch)))}
         both = batch.followed_by(batch)  # view by view, as the vectors are
-        to_fill = both.corrupted(self.detector.masking)
+        to_fill = both.corrupt(self.detector.masking)
         first, second, *pooled = step.encode(batch, batch, pooled=not self._reads_head)
         contrasted = step.apply_head(self.head, first, second)
         (rtd,) = step.token_mean(self.detector.summed_losses, both, to_fill, torch.cat(pooled or contrasted))

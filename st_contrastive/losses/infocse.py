@@ -14,8 +14,8 @@ from st_contrastive._arguments import Count, Positive, PositiveShare, Weight
 from st_contrastive._checks import require_weights, warn
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead, ReplacedTokenDetector, TokenCorruption, load_auxiliary
 from st_contrastive.components.auxiliary_mlm import require_fit
-from st_contrastive.encoder.checks import require_plain_tokens, require_positions
-from st_contrastive.encoder.model import get_encoder, get_tokenizer
+from st_contrastive.encoder.model_facts import get_encoder, get_tokenizer
+from st_contrastive.encoder.requirements import require_plain_tokens, require_positions
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.step import Step
@@ -156,8 +156,8 @@ class InfoCSELoss(TextLoss):
         views = 1 if self.masked_views == "first" else 2
         to_mask = batches[0] if views == 1 else both
         # Random tokens are drawn before any pass.
-        masked = None if self.auxiliary is None else to_mask.corrupted(self.masking)
-        to_fill = None if self.detector is None else both.corrupted(self.detector.masking)
+        masked = None if self.auxiliary is None else to_mask.corrupt(self.masking)
+        to_fill = None if self.detector is None else both.corrupt(self.detector.masking)
         first, second, *vectors = step.encode(batches[0], batches[0], pooled=True)  # (N, d) each
         terms = {}
         if self.contrastive_weight > 0:

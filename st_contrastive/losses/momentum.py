@@ -10,7 +10,7 @@ from torch import Tensor
 
 from st_contrastive._arguments import Count, CountOrZero, Momentum, Positive, Share
 from st_contrastive.components import MomentumEncoder, NegativeQueue, TokenRepetition
-from st_contrastive.encoder.model import embedding_width, get_encoder, learned_positions, unwrap, weights_dtype
+from st_contrastive.encoder.model_facts import embedding_width, get_encoder, learned_positions, unwrap, weights_dtype
 from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.step import Step

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from st_contrastive._arguments import Count, Positive, PositiveShare
 from st_contrastive.components import AuxiliaryMLM, TokenCorruption, save_auxiliary
-from st_contrastive.encoder.checks import require_plain_tokens
-from st_contrastive.encoder.model import get_encoder, get_tokenizer
-from st_contrastive.encoder.partial import capturing_states
+from st_contrastive.encoder.model_facts import get_encoder, get_tokenizer
+from st_contrastive.encoder.partial import capture_states
 from st_contrastive.encoder.passes import pool_as_model, run_model
+from st_contrastive.encoder.requirements import require_plain_tokens
 from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.step import Step
@@ -40,8 +40,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         extra_layers: how many layers it has of its own. They start as copies of the encoder's uppermost. None takes
             two, as in the paper, or one where two would make the network as deep as the encoder.
         auxiliary_weight: w, above 0, of the auxiliary network's term. Section 3.1 has "the sum of the two MLM losses";
-            the value of "the hyperparameter to balance the two MLM losses" (section 4.2) is not legible in the copy
-            that we read.
+            section 4.2 names a "hyperparameter to balance the two MLM losses", and its text gives no value.
         tied_head: the head's decoder is the encoder's embedding matrix, as in BERT; False trains a matrix of its own.
 
     Example:
@@ -82,7 +81,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         self.auxiliary_weight = auxiliary_weight
 
     def compute_terms(self, step: Step, batches: list[TokenBatch], labels: Tensor | None) -> dict[str, Tensor]:
-        masked = batches[0].corrupted(self.masking)
+        masked = batches[0].corrupt(self.masking)
         mlm, auxiliary_mlm = step.token_mean(self._masked_lm, batches[0], masked)
         return {"mlm": mlm, "auxiliary_mlm": self.auxiliary_weight * auxiliary_mlm}
 
@@ -90,7 +89,7 @@ class AuxiliaryMLMPretrainingLoss(TextLoss):
         """Summed cross-entropy of the masked tokens from the encoder and from the network, and their number."""
         encoder, network = get_encoder(self.model), self.network
         masked_rows = rows.with_ids(masked.input_ids)
-        with capturing_states(encoder, network.split_layer) as captured:
+        with capture_states(encoder, network.split_layer) as captured:
             encoded = run_model(self.model, [masked_rows], eager=True)[0]
         lower, vector = captured[0], pool_as_model(self.model, encoded)  # (N, L, d) and (N, d)
         states = torch.cat([vector.to(lower.dtype)[:, None], lower[:, 1:]], dim=1)

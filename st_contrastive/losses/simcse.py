@@ -10,10 +10,10 @@ from torch import Tensor
 
 from st_contrastive._arguments import Count, Positive, PositiveShare, Weight
 from st_contrastive.components import MaskedLMHead, TokenCorruption
-from st_contrastive.encoder.checks import require_plain_tokens
-from st_contrastive.encoder.model import get_encoder, get_tokenizer
+from st_contrastive.encoder.model_facts import get_encoder, get_tokenizer
 from st_contrastive.encoder.passes import run_model
-from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch, padded
+from st_contrastive.encoder.requirements import require_plain_tokens
+from st_contrastive.encoder.token_batch import CorruptedTokens, TokenBatch, pad_to_width
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.step import Step
 
@@ -78,8 +78,9 @@ class SimCSELoss(TextLoss):
         both = masked = None
         if self.mlm_head is not None:  # random tokens are drawn before any pass
             both = first.followed_by(second)
-            behind_prompts = [padded(part.behind_prompt, both.width) for part in (first, second)]  # may differ
-            masked = self.masking(both.ids, torch.cat(behind_prompts))
+            # The views may differ in width.
+            masks = [pad_to_width(part.mask_without_prompt, both.width) for part in (first, second)]
+            masked = self.masking(both.ids, torch.cat(masks))
         anchors, positives = step.apply_head(self.head, *step.encode(first, second))  # (N, d) each
         terms = {"contrastive": step.info_nce(anchors, positives)}
         if both is not None and masked is not None:

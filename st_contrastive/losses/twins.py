@@ -13,9 +13,8 @@ from torch import Tensor
 from st_contrastive._arguments import Count, CountOrZero, Momentum, Positive, Share, Weight
 from st_contrastive._checks import require_weights, warn
 from st_contrastive.components import FraternalEmbedding, MomentumEncoder, NegativeQueue
-from st_contrastive.encoder.checks import require_embeddings_as_input, require_plain_tokens
 from st_contrastive.encoder.layers import get_layers
-from st_contrastive.encoder.model import (
+from st_contrastive.encoder.model_facts import (
     embedding_width,
     frozen_embeddings,
     get_encoder,
@@ -24,9 +23,10 @@ from st_contrastive.encoder.model import (
     unwrap,
     weights_dtype,
 )
-from st_contrastive.encoder.partial import capturing_states
+from st_contrastive.encoder.partial import capture_states
 from st_contrastive.encoder.passes import Encoded, pool, run_model
-from st_contrastive.encoder.token_batch import TokenBatch, padded
+from st_contrastive.encoder.requirements import require_embeddings_as_input, require_plain_tokens
+from st_contrastive.encoder.token_batch import TokenBatch, pad_to_width
 from st_contrastive.losses.base import TextLoss
 from st_contrastive.losses.step import Step
 from st_contrastive.objectives import fused_embeddings, info_nce_of_cosines, twins_margin
@@ -230,7 +230,7 @@ class TwinsLoss(TextLoss):
         anchor, fused = self._fused_batches(sentence, translation)
         batches = [anchor, anchor, fused] if self._uses_identical_twin else [anchor, fused]
         reads_states = self.twins_weight > 0 and self.margin_from == "embeddings"
-        capturing = capturing_states(get_encoder(self.model), 0) if reads_states else nullcontext(list[Tensor]())
+        capturing = capture_states(get_encoder(self.model), 0) if reads_states else nullcontext(list[Tensor]())
         with capturing as states:
             encoded = run_model(self.model, batches, eager=reads_states)
         h, *identical, fraternal = self._trained_vectors(encoded)
@@ -256,13 +256,13 @@ class TwinsLoss(TextLoss):
             y = embed(sentence.ids)
             y_f = (embed if self.fraternal is None else self.fraternal)(translation.ids).to(y.dtype)
         width = max(y.shape[1], y_f.shape[1])
-        texts = {key: padded(value, width) for key, value in sentence.token_tensors.items() if key != "input_ids"}
-        y = padded(y, width)
+        texts = {key: pad_to_width(value, width) for key, value in sentence.token_tensors.items() if key != "input_ids"}
+        y = pad_to_width(y, width)
         fused, mask = fused_embeddings(
             y,
             texts["attention_mask"],
-            padded(y_f, width),
-            padded(translation.mask, width),
+            pad_to_width(y_f, width),
+            pad_to_width(translation.mask, width),
             epsilon=self.fusion_rate,
             full_where_unpaired=self.unpaired_tokens == "full",
         )
@@ -317,7 +317,7 @@ class TwinsLoss(TextLoss):
     def _warn_if_equal(self, sentence: TokenBatch, translation: TokenBatch) -> None:
         """Warn where the second column is the first one again, as in ``InputExample(texts=[s, s])``."""
         width = max(sentence.width, translation.width)
-        ids = [padded(rows.ids * (rows.mask != 0), width) for rows in (sentence, translation)]
+        ids = [pad_to_width(rows.ids * (rows.mask != 0), width) for rows in (sentence, translation)]
         equal = float((ids[0] == ids[1]).all(dim=1).float().mean())
         if equal > 0.5:
             warn(

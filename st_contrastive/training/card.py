@@ -7,9 +7,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformer, SentenceTransformerModelCardData
 
 TAG = "st-contrastive"
-_TRAINED_WITH = (
-    "Trained with [st_contrastive](https://github.com/OWNER/st_contrastive), which is not needed to load or use it"
-)
+_TRAINED_WITH = "Trained with st_contrastive, which is not needed to load or use it"
 
 
 class _Card(SentenceTransformerModelCardData):

@@ -10,8 +10,8 @@ from torch.nn.functional import normalize
 
 from st_contrastive._checks import warn
 from st_contrastive.losses.base import TextLoss
-from st_contrastive.training.checks import remedy_of_collapse
-from st_contrastive.training.start import tokenised_columns
+from st_contrastive.training.preflight import remedy_of_collapse
+from st_contrastive.training.run_parts import tokenised_columns
 
 #: Vectors whose cosines are all within this of 1 tell nothing apart, at any usual temperature.
 TOLERANCE = 2e-3

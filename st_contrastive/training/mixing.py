@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from st_contrastive._arguments import Share, checked
-from st_contrastive.encoder.model import get_tokenizer
+from st_contrastive.encoder.model_facts import get_tokenizer
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from st_contrastive import distributed
 from st_contrastive._checks import warn
 from st_contrastive.training.prompts import simplest
-from st_contrastive.training.start import by_name, module_settings
+from st_contrastive.training.run_parts import by_name, module_settings
 
 #: How many values of a model's first weight tell it from others.
 _VALUES = 4096

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ from sentence_transformers.base.data_collator import BaseDataCollator
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from torch import nn
 from transformers import TrainerCallback, TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import trainer as _trainer_module
+from transformers.trainer import TRAINER_STATE_NAME, TRAINING_ARGS_NAME
+from transformers.trainer_utils import HubStrategy
 
 from st_contrastive import distributed
 from st_contrastive._arguments import TextLength, checked
 from st_contrastive._checks import warn
-from st_contrastive.training import checks
+from st_contrastive.training import preflight
 from st_contrastive.training.card import prepare_card
 from st_contrastive.training.collapse import find_collapse, find_vector_fault
 from st_contrastive.training.loss_state import (
@@ -29,8 +33,16 @@ from st_contrastive.training.loss_state import (
     save_loss_state,
 )
 from st_contrastive.training.prompts import column_prompts, simplest
+from st_contrastive.training.run_parts import Start, by_name, losses_of, text_losses, tokenised_columns
 from st_contrastive.training.same_run import describe_data, describe_run, describe_weights, require_same_run
-from st_contrastive.training.start import Start, by_name, losses_of, text_losses, tokenised_columns
+
+#: Its names without types.
+_host: Any = _trainer_module
+#: Files of a checkpoint that are not needed to load its model.
+_TRAINING_FILES = (
+    "optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*", "global_step*", "loss_state.*", TRAINER_STATE_NAME,
+    TRAINING_ARGS_NAME,
+)  # fmt: skip
 
 
 class ContrastiveTrainer(SentenceTransformerTrainer):
@@ -78,6 +90,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def __init__(self, *args: Any, max_length: TextLength | None = None, **kwargs: Any) -> None:
         self.max_length = max_length
         self._prompts: dict[str, dict[str, str]] = {}
+        self._published: str | None = None  # the folder that is uploaded, while it is
         super().__init__(*args, **kwargs)
         self.has_users_optimizer = self.optimizer is not None
         self._resumed_from: Path | None = None
@@ -128,7 +141,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
             self.max_length = longest
         for loss in text_losses(self.loss):
             loss.max_length = self.max_length
-        checks.run(checks.ARGUMENTS_AND_DATA, Start.of(self))  # before the card reads the data
+        preflight.run(preflight.ARGUMENTS_AND_DATA, Start.of(self))  # before the card reads the data
         super().add_model_card_callback(default_args_dict)
 
     def _drops_last_batches(self) -> bool:
@@ -177,7 +190,7 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
 
     def _before_first_step(self) -> None:
         """Check the run, and restore what transformers does not."""
-        checks.run(checks.BEFORE_THE_FIRST_STEP, Start.of(self))
+        preflight.run(preflight.BEFORE_THE_FIRST_STEP, Start.of(self))
         for loss in text_losses(self.loss):
             loss.has_equal_batches = self._drops_last_batches()
         if self._resumed_from is None:
@@ -220,6 +233,10 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         self._truncate_as_the_model()
         super()._save(output_dir, state_dict)
+        if self._published is not None:
+            Path(self._published, TRAINING_ARGS_NAME).unlink(missing_ok=True)
+            if hasattr(self.loss, "save_auxiliary"):
+                self.loss.save_auxiliary(self._published)
 
     def _truncate_as_the_model(self) -> None:
         """A fast tokenizer keeps how it truncated last, and saves it."""
@@ -230,10 +247,56 @@ class ContrastiveTrainer(SentenceTransformerTrainer):
         super()._save_rng_state(output_dir)
         self.accelerator.wait_for_everyone()  # before rank 0 writes the last file, which says that all are there
 
-    def _checkpoint_push_skip_names(self, checkpoint_folder: str) -> set[str]:
-        # What trained the model is no part of the model's repository.
-        states = {file.name for file in Path(checkpoint_folder).glob("loss_state.*")}
-        return super()._checkpoint_push_skip_names(checkpoint_folder) | states
+    def push_to_hub(
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **card: Any,
+    ) -> Any:
+        """Upload the model, its card and an auxiliary network, and wait until they are uploaded.
+
+        transformers uploads all of ``output_dir``, which may hold other models, settings and paths of this machine.
+        """
+        if self.hub_model_id is None:  # named after output_dir
+            self.init_hf_repo(token=token, private=private)
+        output_dir = self.args.output_dir
+        with tempfile.TemporaryDirectory() as folder:
+            self.args.output_dir = self._published = folder
+            try:
+                return super().push_to_hub(commit_message, True, token, revision, private, **card)
+            finally:
+                self.args.output_dir, self._published = output_dir, None
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """As in transformers, without what only training needs, and straight from the checkpoint."""
+        progress: Any = self.push_in_progress
+        is_free = progress is None or progress.is_done()
+        if not self.is_world_process_zero() or self.args.hub_strategy == HubStrategy.END:
+            return
+        if not (is_free or self.args.hub_always_push):
+            return
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        upload = partial(
+            _host.hf_api().upload_folder,
+            repo_id=self.hub_model_id,
+            folder_path=checkpoint_folder,
+            commit_message=f"Training in progress, step {self.state.global_step}",
+            token=self.args.hub_token,
+            revision=self.args.hub_revision,
+            run_as_future=True,
+        )
+        jobs = [upload(ignore_patterns=[*_TRAINING_FILES])]
+        if self.args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+            is_last = self.args.hub_strategy == HubStrategy.CHECKPOINT
+            path = "last-checkpoint" if is_last else Path(checkpoint_folder).name
+            jobs.append(upload(path_in_repo=path, ignore_patterns=[TRAINING_ARGS_NAME]))
+        if is_free:
+            self.push_in_progress = _host.PushInProgress(jobs)
+        else:
+            progress.jobs.extend(jobs)
 
     def _load_from_checkpoint(self, checkpoint_path: str) -> None:  # type: ignore[override]
         load_loss_state(self.loss, checkpoint_path)  # before the encoder: it may not fit

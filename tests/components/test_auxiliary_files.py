@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import torch
@@ -78,6 +79,32 @@ def test_what_is_missing_or_damaged_is_said(checkpoint, saved, tmp_path):
     (saved / WEIGHTS_NAME).unlink()
     with pytest.raises(OSError, match=r"auxiliary\.safetensors"):
         load_auxiliary(saved, encoder, tokenizer)
+
+
+@pytest.mark.parametrize("had_another", [False, True])
+@pytest.mark.parametrize("finished", [0, 1])
+def test_a_kill_while_saving_leaves_no_mixture(checkpoint, tmp_path, monkeypatch, had_another, finished):
+    """Of networks with equal shapes, the weights of one would load under the configuration of the other."""
+    encoder, tokenizer = load(checkpoint, "bert")
+    first, second = (AuxiliaryMLM.from_encoder(encoder, split_layer=n, extra_layers=4 - n) for n in (1, 2))
+    if had_another:
+        save_auxiliary(first, tmp_path, tokenizer)
+    replace, calls = os.replace, []
+
+    def replace_or_die(source, target):
+        calls.append(target)
+        if len(calls) > finished:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", replace_or_die)
+        with pytest.raises(KeyboardInterrupt):
+            save_auxiliary(second, tmp_path, tokenizer)
+    with pytest.raises(OSError, match="can't be loaded"):
+        load_auxiliary(tmp_path, encoder, tokenizer)
+    save_auxiliary(second, tmp_path, tokenizer)
+    assert load_auxiliary(tmp_path, encoder, tokenizer).split_layer == 2
 
 
 def test_a_tied_head_can_be_given_a_matrix_of_its_own(checkpoint, sentences, saved, tmp_path):

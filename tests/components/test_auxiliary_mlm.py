@@ -15,7 +15,7 @@ from transformers import (
 from st_contrastive.components import AuxiliaryMLM
 from st_contrastive.components.masked_lm_head import _PassThrough
 from st_contrastive.encoder.layers import get_layers
-from st_contrastive.encoder.partial import capturing_states
+from st_contrastive.encoder.partial import capture_states
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert", "deberta"]
 
@@ -39,7 +39,7 @@ def test_the_two_parts_are_the_network(checkpoint, batch, family, split):
     """The frozen part gives the encoder's states; with them at position 0 too, the rest gives what one pass gives."""
     encoder, features = load(checkpoint, family), batch(family)
     auxiliary = AuxiliaryMLM.from_encoder(encoder, split_layer=split, extra_layers=1).train()
-    with capturing_states(auxiliary.encoder, split) as captured:
+    with capture_states(auxiliary.encoder, split) as captured:
         auxiliary(features, torch.ones(len(features["input_ids"]), 32))
     (lower,) = captured
     attended = features["attention_mask"].bool()
@@ -189,7 +189,7 @@ def test_a_convolution_behind_the_lowest_layer(checkpoint, batch):
     for split in (1, 2):
         auxiliary = AuxiliaryMLM.from_encoder(encoder, split_layer=split).eval()
         vectors = torch.randn(len(features["input_ids"]), 32)
-        with torch.no_grad(), capturing_states(encoder, split) as lower:
+        with torch.no_grad(), capture_states(encoder, split) as lower:
             encoder(**features)
             frozen = auxiliary(features, vectors)
             states = torch.cat([vectors[:, None], lower[0][:, 1:]], dim=1)

@@ -6,7 +6,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertCon
 
 from st_contrastive.components import AuxiliaryMLM, ReplacedTokenDetector, save_auxiliary
 from st_contrastive.encoder.layers import get_layers
-from st_contrastive.encoder.partial import editing_input
+from st_contrastive.encoder.partial import edit_input
 
 FAMILIES = ["bert", "roberta", "mpnet", "distilbert", "electra", "modernbert"]
 
@@ -61,7 +61,7 @@ def test_the_discriminator_reads_the_edited_text_and_the_vector(checkpoint, sent
     filled = detector.replace(features, masked)
     assert torch.equal(edited, filled != features["input_ids"])
     assert 5 < edited.sum() < features["attention_mask"].sum() / 2
-    with editing_input(get_layers(encoder)[0], lambda hidden: torch.cat([vectors[:, None], hidden[:, 1:]], dim=1)):
+    with edit_input(get_layers(encoder)[0], lambda hidden: torch.cat([vectors[:, None], hidden[:, 1:]], dim=1)):
         states = encoder.eval()(**{**features, "input_ids": filled}).last_hidden_state
     torch.testing.assert_close(logits, detector.classifier(states))
 

@@ -16,7 +16,7 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 
 import st_contrastive
 from st_contrastive import InfoCSELoss, SimCSELoss, TwinsLoss
-from st_contrastive.encoder.checks import warn_of_training
+from st_contrastive.encoder.requirements import warn_of_training
 from st_contrastive.losses.base import TextLoss
 from tests.cases import CASES, CLASSES, ONE_OF_EACH, build_loss, columns, crossed, switch_off_dropout
 

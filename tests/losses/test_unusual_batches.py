@@ -12,7 +12,7 @@ from sentence_transformers.base.modules import Transformer
 from transformers import DataCollatorWithFlattening
 
 from st_contrastive import ConIsILoss, DiffCSELoss, InfoCSELoss, MomentumContrastLoss, SimCSELoss, TwinsLoss
-from st_contrastive.encoder.model import ModelState
+from st_contrastive.encoder.model_facts import ModelState
 from st_contrastive.losses import Step
 from tests.cases import SMALL, with_encoder
 

@@ -23,7 +23,7 @@ from st_contrastive import (
     SimCSELoss,
     TwinsLoss,
 )
-from st_contrastive.encoder.model import get_encoder, has_dropout, learned_positions
+from st_contrastive.encoder.model_facts import get_encoder, has_dropout, learned_positions
 from tests.cases import LOSSES, SMALL, with_encoder
 
 # Texts longer than the positions.

@@ -260,15 +260,6 @@ def test_another_runs_checkpoints_in_the_folder(trainer):
         trainer().train(resume_from_checkpoint=True)
 
 
-def test_a_pushed_model_comes_without_the_loss_state(trainer):
-    run = trainer("twins", max_steps=2)
-    run.train()
-    folder = Path(run.args.output_dir) / "checkpoint-2"
-    stays = {entry.name for entry in folder.iterdir()} & run._checkpoint_push_skip_names(str(folder))
-    assert stays >= {"loss_state.safetensors", "trainer_state.json"}
-    assert "modules.json" not in stays
-
-
 BEST = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "score", "greater_is_better": True}
 
 

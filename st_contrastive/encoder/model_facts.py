@@ -44,15 +44,19 @@ def unwrap(model: nn.Module) -> SentenceTransformer:
 
 
 def text_module(model: nn.Module) -> Transformer:
-    """The Transformer module that the model starts with, which must give token embeddings."""
+    """The Transformer module that the model starts with. A model without one that can be trained is a TypeError."""
     first = unwrap(model)[0]
     task = getattr(first, "transformer_task", "none")
-    # "fill-mask" gives logits under the name of token embeddings.
+    # "fill-mask" returns logits under the name of token embeddings.
     if not isinstance(first, Transformer) or task != "feature-extraction":
         raise TypeError(
-            "model must start with sentence-transformers' Transformer(name, transformer_task='feature-extraction'), "
-            "which has dropout and token embeddings, and a Pooling behind it; it starts with "
+            "model must start with Transformer(name, transformer_task='feature-extraction') of sentence-transformers, "
+            "which has dropout and returns token embeddings, followed by a Pooling. It starts with "
             f"{type(first).__name__} for the task {task!r}."
+        )
+    if first.backend != "torch":
+        raise TypeError(
+            f"model has the backend {first.backend!r}, which can't be trained. Load it with backend='torch'."
         )
     return cast(Transformer, first)
 

@@ -14,8 +14,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from st_contrastive._checks import first_line, warn
-from st_contrastive.encoder.copies import view_of_weights
-from st_contrastive.encoder.model import (
+from st_contrastive.encoder.copies import copy_sharing_weights, has_adapters
+from st_contrastive.encoder.model_facts import (
     dropout_setting,
     get_encoder,
     get_tokenizer,
@@ -26,6 +26,7 @@ from st_contrastive.encoder.model import (
     unwrap,
     vocabulary_size,
 )
+from st_contrastive.encoder.quantised_weights import find_packed_weights, find_quantised_weight
 
 
 def require_text_encoder(model: nn.Module) -> None:
@@ -53,6 +54,7 @@ def require_vocabulary(tokenizer: Any, rows: int | None, owner: str) -> None:
 
 def require_trainable(model: SentenceTransformer) -> None:
     """Refuse a model that training would leave as it is, or destroy."""
+    require_unquantised(model)
     if not any(weight.requires_grad for weight in model.parameters()):
         raise ValueError(
             "No weight of model is trained (requires_grad is False everywhere), so that only the loss's own head would "
@@ -62,6 +64,20 @@ def require_trainable(model: SentenceTransformer) -> None:
         )
     require_positions(model, get_encoder(model))
     require_no_half(model, "model has")
+
+
+def require_unquantised(model: SentenceTransformer) -> None:
+    """Refuse quantised weights. Those that let gradients pass are accepted under an encoder with adapters."""
+    if name := find_packed_weights(model):
+        raise ValueError(
+            f"model has quantised weights ({name}). No gradient passes through them, and the model could not be saved. "
+            "Load the model unquantised, train it, and quantise it afterwards."
+        )
+    if not has_adapters(get_encoder(model)) and (weight := find_quantised_weight(model)):
+        raise ValueError(
+            f"model has quantised weights ({weight}), which training does not change. Load the model unquantised, or "
+            "add an adapter (model.add_adapter)."
+        )
 
 
 def warn_of_training(model: SentenceTransformer) -> None:
@@ -142,7 +158,7 @@ def require_plain_tokens(model: nn.Module, reader: str) -> None:
 
 def require_embeddings_as_input(encoder: PreTrainedModel) -> None:
     """Refuse an encoder whose states of token embeddings are not those of the tokens."""
-    encoder = view_of_weights(encoder).train(False)
+    encoder = copy_sharing_weights(encoder).train(False)
     last = vocabulary_size(encoder) or 9  # its first tokens may be padding, which some families give no position
     ids = last - torch.arange(2, 10, device=encoder.device).expand(2, -1)
     mask = torch.ones_like(ids)
@@ -159,12 +175,12 @@ def trial_pass(network: PreTrainedModel, purpose: str) -> Iterator[None]:
     """Wraps one forward pass of a network that a loss owns, so that an unsuitable family is refused before training."""
     flash = "flash" in str(network.config._attn_implementation)  # which takes half precision only
     precision = torch.autocast(network.device.type, torch.bfloat16, cache_enabled=False) if flash else nullcontext()
-    with unsuitable_families(f"{type(network).__name__} can't be {purpose}"), torch.no_grad(), precision:
+    with family_errors(f"{type(network).__name__} can't be {purpose}"), torch.no_grad(), precision:
         yield
 
 
 @contextmanager
-def unsuitable_families(complaint: str) -> Iterator[None]:
+def family_errors(complaint: str) -> Iterator[None]:
     """Turn any exception into a refusal that begins with the complaint, where the cause is the encoder's family."""
     try:
         yield
