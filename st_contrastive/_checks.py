@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Set
 from importlib import import_module
@@ -11,10 +10,6 @@ from typing import Any
 
 #: Names of the parts of a data set that nothing is trained on, as a pattern.
 HELD_OUT = "test|dev|val|valid|validation|eval|trial|h[eo]ld[-_]?out"
-_ASCII_WORD = re.compile(r"[!-~]+")
-_NO = re.compile(
-    r"0(\.0)?|-1(\.0)?|n|no|f|false|contradiction|different|unrelated|irrelevant|(non|not)[-_ ]\w+", re.IGNORECASE
-)
 
 
 def require_weights(**weights: float) -> None:
@@ -53,22 +48,13 @@ def _checked_texts(name: str, values: Iterable[str], start: int) -> Iterator[str
         raise ValueError(f"{name} is empty: give at least one string.")
 
 
-def is_id(text: str) -> bool:
-    """Whether a text is one word with a digit, or an address, such as "A-1207" or "https://example.org"."""
-    return bool(_ASCII_WORD.fullmatch(text)) and (any(map(str.isdigit, text)) or "://" in text)
-
-
-def says_no(label: object) -> bool:
-    """Whether a label of pairs may say that the texts don't belong together."""
-    return bool(_NO.fullmatch(str(label)))
-
-
 def import_extra(module: str, extra: str) -> Any:
     """Import a module of an extra; the ImportError of one that is not installed names the extra."""
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(f"{module} is not installed: pip install 'st_contrastive[{extra}]'.") from error
+        message = f'{module} is not installed. In the folder of st_contrastive, type: pip install ".[{extra}]"'
+        raise ImportError(message) from error
 
 
 def warn(message: str) -> None:

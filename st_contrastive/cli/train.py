@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive._checks import first_line
-from st_contrastive.cli._arguments import UserError, user_error
+from st_contrastive.cli._user_errors import UserError, user_error
 from st_contrastive.methods import find_method
 from st_contrastive.settings import RunSettings
 

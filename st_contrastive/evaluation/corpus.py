@@ -31,26 +31,32 @@ _QUESTIONS = 2
 class CorpusEvaluator(SentenceEvaluator):
     """nDCG@10 of finding the document that a sentence was taken from: a score of an encoder on a corpus of one's own.
 
-    Documents are drawn at random. What several of the drawn ones say is left out of all, such as "All rights reserved."
-    or "Copyright 2024" (case and digits don't count): it belongs to no document. Of what remains, two sentences of each
-    document are questions, and the others are the answer among those of the other documents. A call returns
-    ``{"<name>_ndcg@10": value}``; ``metric_for_best_model="eval_corpus_ndcg@10"`` with ``load_best_model_at_end=True``
-    keeps the best step. Whether one encoder is better than another, :func:`compare_paired` says of what :meth:`judge`
-    gives for both.
+    Documents are drawn at random. A sentence that several of them contain is dropped from all of them, such as "All
+    rights reserved." or "Copyright 2024" (case, digits and the punctuation at the end are ignored), because it belongs
+    to no document. Of the remaining sentences, two of each document are questions. The others are the answer, which has
+    to be found among the answers of all documents.
+
+    Titles are never questions, because training on titles and bodies teaches that match. They stay at the beginning of
+    the answer, as search reads a document. A sentence of the body that repeats the title is dropped.
+
+    A call returns ``{"<name>_ndcg@10": value}``; ``metric_for_best_model="eval_corpus_ndcg@10"`` with
+    ``load_best_model_at_end=True`` keeps the best step. :func:`compare_paired` decides from what :meth:`judge` returns
+    for two encoders whether one is better.
 
     Args:
-        texts: documents that are not trained on. Those without two sentences of their own are passed over.
-        limit: at most so many documents.
+        texts: documents, or their bodies, that are not trained on. Those with fewer than two sentences are ignored.
+        titles: the title of each document, "" for none.
+        limit: the highest number of documents.
         seed: of the documents and the sentences.
         language: code of the language by whose rules documents are cut into sentences.
         name: prefix of the metric's name.
         batch_size: of encoding.
 
     Attributes:
-        min_documents: documents with two sentences of their own that ``texts`` must hold, 20.
+        min_documents: 20, the lowest number of documents with two sentences that no other document contains.
 
     Raises:
-        ValueError: there are fewer.
+        ValueError: ``texts`` has fewer such documents, or another number of texts than of titles.
     """
 
     min_documents = 20
@@ -60,6 +66,7 @@ class CorpusEvaluator(SentenceEvaluator):
         self,
         texts: Iterable[str],
         *,
+        titles: Iterable[str] | None = None,
         limit: Annotated[int, Ge(20)] = 1000,
         seed: int = 0,
         language: str = "en",
@@ -70,30 +77,41 @@ class CorpusEvaluator(SentenceEvaluator):
         require_language("language", language)
         draw = random.Random(seed)
         documents = [*require_texts("texts", texts)]
-        remaining = iter(draw.sample(documents, len(documents)))
-        drawn: dict[tuple[str, ...], dict[str, str]] = {}  # a repeated document counts once
-        usable: list[list[str]] = []
-        # Splitting takes the time: as many are split as are needed.
+        heads = [""] * len(documents) if titles is None else [*require_texts("titles", titles)]
+        if len(heads) != len(documents):
+            raise ValueError(f"titles has {len(heads)} entries and texts {len(documents)}: give one title per text.")
+        remaining = iter(draw.sample(range(len(documents)), len(documents)))
+        drawn: dict[tuple[str, ...], tuple[str, dict[str, str]]] = {}  # a repeated document counts once
+        usable: list[tuple[str, list[str]]] = []
+        # Splitting takes most of the time, so only as many documents are split as are needed.
         while len(usable) < limit and (more := list(islice(remaining, limit - len(usable)))):
-            for text in more:
-                sentences = {_normalised(sentence): sentence for sentence in split_sentences(text, language)}
-                drawn[(*sentences,)] = sentences
-            holders = Counter(essence for sentences in drawn.values() for essence in sentences)
-            own = ([text for key, text in sentences.items() if holders[key] == 1] for sentences in drawn.values())
-            usable = [sentences for sentences in own if len(sentences) > 1]
+            for row in more:
+                head = heads[row].strip()
+                sentences = {_normalised(sentence): sentence for sentence in split_sentences(documents[row], language)}
+                for part in (head, *split_sentences(head, language)):
+                    sentences.pop(_normalised(part), None)
+                drawn[(*sentences,)] = head, sentences
+            holders = Counter(essence for _, sentences in drawn.values() for essence in sentences)
+            kept = (
+                (head, [text for key, text in sentences.items() if holders[key] == 1])
+                for head, sentences in drawn.values()
+            )
+            usable = [(head, sentences) for head, sentences in kept if len(sentences) > 1]
         if len(usable) < self.min_documents:
             raise ValueError(
-                f"of {len(documents)} texts, {len(usable)} have two sentences or more, by the rules for {language!r}, "
-                f"that no other text has, and at least {self.min_documents} such documents are needed. Give more of "
-                "them; whole ones, such as articles, and not their sentences."
+                f"of {len(documents)} texts, {len(usable)} have two or more sentences that no other text contains "
+                f"(split by the rules for {language!r}), and at least {self.min_documents} such documents are needed. "
+                "Provide more documents, and whole ones, not single sentences."
             )
         self.queries: dict[str, str] = {}
         self.answers: dict[str, str] = {}
-        for index, document in enumerate(usable):
+        for index, (head, document) in enumerate(usable):
             asked = draw.sample(range(len(document)), min(_QUESTIONS, len(document) - 1))
-            self.answers[f"{index}"] = " ".join(text for row, text in enumerate(document) if row not in asked)
+            rest = [text for row, text in enumerate(document) if row not in asked]
+            self.answers[f"{index}"] = " ".join([head, *rest] if head else rest)
             self.queries |= {f"{index}-{row}": document[row] for row in asked}
         self.owners = np.array([int(key.partition("-")[0]) for key in self.queries])
+        self._digest = digest(self.queries.values(), self.answers.values())
         self.name, self.primary_metric, self.batch_size = name, f"{name}_ndcg@10", batch_size
         self.word_scores: NDArray[np.float64] | None = None
         with suppress(ImportError):  # of the extra
@@ -118,7 +136,7 @@ class CorpusEvaluator(SentenceEvaluator):
             similarities = np.full_like(similarities, math.nan)
         leads = standardised(similarities)[np.arange(len(self.owners)), self.owners]
         mixed = None if self.word_scores is None else self._ranks(mix(similarities, self.word_scores))
-        return Judgement(self.owners, self._ranks(similarities), leads, mixed)
+        return Judgement(self.owners, self._ranks(similarities), leads, mixed, self._digest)
 
     def _ranks(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """(Q,) places of the questions' own documents, by (Q, N) scores."""
@@ -126,10 +144,9 @@ class CorpusEvaluator(SentenceEvaluator):
         return np.where(np.isfinite(own), (scores >= own[:, None]).sum(axis=1), math.nan)
 
     def get_config_dict(self) -> dict[str, Any]:
-        own = digest(self.queries.values(), self.answers.values())
-        return {"questions": len(self.queries), "documents": len(self.answers), "digest": own}
+        return {"questions": len(self.queries), "documents": len(self.answers), "digest": self._digest}
 
 
 def _normalised(sentence: str) -> str:
-    """What two sentences that say the same have in common."""
-    return re.sub(r"\d+", "0", sentence).casefold()
+    """The sentence without case, digits and the punctuation at its end, in which two equal ones may differ."""
+    return re.sub(r"\d+", "0", sentence).casefold().rstrip(" .!?:;\u2026\u3002\uff01\uff1f")

@@ -22,12 +22,14 @@ class Judgement:
         ranks: place of that document among all, from 1; ties count against the encoder.
         leads: by how many standard deviations its similarity is above the mean of all documents.
         mixed_ranks: its place when the similarities are mixed with BM25; None without BM25.
+        digest: a hash of the questions and the documents, as in ``CorpusEvaluator.get_config_dict()``.
     """
 
     owners: NDArray[np.int64]
     ranks: NDArray[np.float64]
     leads: NDArray[np.float64]
     mixed_ranks: NDArray[np.float64] | None = None
+    digest: str = ""
 
     @property
     def ndcg(self) -> float:
@@ -82,9 +84,13 @@ class Comparison:
 
 
 def compare_paired(before: Judgement, after: Judgement) -> Comparison:
-    """Compare two encoders question by question: what one evaluator gives for both."""
-    if not np.array_equal(before.owners, after.owners):
-        raise ValueError("before and after answer other questions: judge both with one evaluator.")
+    """Compare two encoders question by question.
+
+    Raises:
+        ValueError: the judgements are of different questions or documents.
+    """
+    if before.digest != after.digest or not np.array_equal(before.owners, after.owners):
+        raise ValueError("before and after answer different questions: judge both encoders with the same evaluator.")
     gain = interval(ndcg_at_10(after.ranks) - ndcg_at_10(before.ranks), before.owners)
     lead = interval(after.leads - before.leads, before.owners)
     higher, lower = int((after.ranks < before.ranks).sum()), int((after.ranks > before.ranks).sum())

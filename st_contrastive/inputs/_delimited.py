@@ -19,16 +19,11 @@ from datasets import Features, Value
 
 from st_contrastive._checks import warn
 from st_contrastive._file_kinds import open_text
+from st_contrastive.inputs.faults import LABEL_NAME, LABEL_VALUES
 
 _SAMPLE = 100_000  # characters
 _FIRST = 250  # rows whose cells tell which columns are texts
 _STREAMED = 1000  # rows that are read of a file before it is streamed
-FEW = 3  #: distinct values of a column that may be a label
-#: Names of columns that say which pairs belong together.
-LABEL = re.compile(
-    r"(gold_?)?(labels?|scores?)|(is_?)?(duplicates?|paraphrases?|match|same)|(\w+_)?(sim|similarity|relatedness)(_score)?",
-    re.IGNORECASE,
-)
 _NUMBER = re.compile(r"[-+]?(\d[\d.,]*|\.\d+)([eE][-+]?\d+)?|true|false|nan", re.IGNORECASE)
 _WORD = re.compile(r"[\w-]+")
 _BACKSLASHES = re.compile(r'(?<!\\)(\\+)(["\r\n])')
@@ -129,8 +124,8 @@ def table_features(table: Delimited, texts: Sequence[str], streaming: bool = Fal
     names = table.names
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     if texts and {*texts} <= {*names}:
-        has_few = {name for name, cells in columns.items() if len({*cells}) <= FEW}
-        read = [name for name in names if name in texts or name in has_few or LABEL.fullmatch(name)]
+        has_few = {name for name, cells in columns.items() if len({*cells}) <= LABEL_VALUES}
+        read = [name for name in names if name in texts or name in has_few or LABEL_NAME.fullmatch(name)]
     else:
         of_texts = [any(map(_is_text, cells)) for cells in columns.values()]
         empty = [index for index, cells in enumerate(columns.values()) if not any(cells)]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import Dataset, IterableDataset
 from sentence_transformers import SentenceTransformerTrainingArguments as TrainingArguments
 from transformers import set_seed
 
@@ -58,9 +60,7 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
     with arguments.main_process_first(desc="reading"):  # a node's other processes find the tables that it has cached
         dataset, evaluator = read_data(run, method)
     if arguments.max_steps > 0 and "num_train_epochs" in settings:
-        rows = arguments.train_batch_size * arguments.world_size * arguments.gradient_accumulation_steps
-        most = math.ceil(arguments.num_train_epochs * math.ceil(len(dataset) / max(1, rows)))
-        arguments.max_steps = min(arguments.max_steps, most)
+        arguments.max_steps = _capped_steps(arguments, dataset)
 
     set_seed(arguments.seed)
     model = load_model(os.fspath(settings["model"]), run.pooling, method)
@@ -82,6 +82,22 @@ def build(settings: Mapping[str, Any]) -> ContrastiveTrainer:
         dataset = method.dataset(dataset, fraternal=fraternal)
     arguments.prompts = _prompts(arguments.prompts, run, dataset.column_names)
     return ContrastiveTrainer(model, arguments, dataset, loss=loss, evaluator=evaluator, max_length=run.max_length)
+
+
+def _capped_steps(arguments: Any, dataset: Dataset | IterableDataset) -> int:
+    """The smaller of ``max_steps`` and the steps of ``num_train_epochs``, counted as the Trainer counts them.
+
+    Of a stream, only as many rows are counted as ``max_steps`` needs.
+    """
+    batch = arguments.train_batch_size * arguments.world_size
+    if isinstance(dataset, Dataset):
+        rows = len(dataset)
+    else:
+        enough = batch * arguments.gradient_accumulation_steps * (arguments.max_steps + 1)
+        rows = sum(1 for _ in islice(dataset, math.ceil(enough / arguments.num_train_epochs)))
+    batches = rows // batch if arguments.dataloader_drop_last else math.ceil(rows / batch)
+    steps = max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
+    return min(arguments.max_steps, math.ceil(arguments.num_train_epochs * steps))
 
 
 def _arguments(given: dict[str, Any], dev: str | Path | None) -> Any:

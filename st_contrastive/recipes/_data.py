@@ -104,6 +104,11 @@ def _require_column(column: str, setting: str, run: RunSettings, method: Method)
 
 def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEvaluator]:
     """The documents to train on, and an evaluator on others: a tenth, and more of few documents."""
+    if not isinstance(documents, Dataset):
+        raise ValueError(
+            "dev='corpus': data is a stream, of which no documents can be held out. Give a Dataset, or a file of "
+            "graded pairs as dev."
+        )
     read = get_reading(documents) or Reading(len(documents), {})
     documents = documents.shuffle(seed=42)
     count = min(1000, max(len(documents) // 10, min(200, len(documents) // 3)))
@@ -113,9 +118,10 @@ def _hold_out(documents: Dataset, run: RunSettings) -> tuple[Dataset, CorpusEval
             f"{3 * CorpusEvaluator.min_documents} are needed, of two sentences or more. Name graded pairs, or none."
         )
     held_out, body = documents.select(range(count)), documents.column_names[-1]
-    texts = ["\n\n".join(row.values()) for row in held_out]
+    titles = held_out["sentence"] if body == "other" else None
     with _naming_dev("corpus"):
-        evaluator = CorpusEvaluator(texts, language=get_language(run.segment or "sentences") or "en")
+        language = get_language(run.segment or "sentences") or "en"
+        evaluator = CorpusEvaluator(held_out[body], titles=titles, language=language)
     bodies = set(held_out[body])  # another row may repeat one
     rest = documents.select(range(count, len(documents))).filter(
         lambda rows: [row not in bodies for row in rows], input_columns=body, batched=True, load_from_cache_file=False

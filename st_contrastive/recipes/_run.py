@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
 from transformers import TrainerCallback
 
 from st_contrastive._checks import warn
@@ -218,9 +220,10 @@ class _TrainingRun:
         trainer = self.trainer
         add_to_card(trainer.model, _card(self.recipe.name, self.settings, self.result))
         if trainer.is_world_process_zero():
-            trainer.model.save_pretrained(str(self.folder))
             if hasattr(trainer.loss, "save_auxiliary"):
                 trainer.loss.save_auxiliary(str(self.folder))
+            # The model comes last: a stage whose folder has its modules.json is finished.
+            trainer.model.save_pretrained(str(self.folder))
         trainer.accelerator.wait_for_everyone()
         if trainer.args.push_to_hub:
             trainer.push_to_hub()
@@ -261,8 +264,10 @@ class _Recorder(TrainerCallback):
 def _check_pairs(trainer: ContrastiveTrainer) -> None:
     """Require that the texts of a pair belong together more than those of different pairs: a column may be shuffled."""
     texts: Any = trainer.train_dataset
-    rows = texts.shuffle(seed=0).select(range(min(len(texts), _PAIRS)))
-    agreement = title_agreement(trainer.model, zip(rows["sentence"], rows["other"], strict=True))
+    if isinstance(texts, Dataset):
+        texts = texts.shuffle(seed=0)
+    pairs = ((row["sentence"], row["other"]) for row in islice(texts, _PAIRS))
+    agreement = title_agreement(trainer.model, pairs)
     if agreement.decision == "equal":
         raise ValueError(
             "column: the two texts of a row don't belong together, or model can't read one, as in another language. "

@@ -10,6 +10,7 @@ import torch
 
 from st_contrastive.evaluation import CorpusEvaluator, corpus
 from st_contrastive.inputs.segments import split_sentences
+from tests.evaluation.encoders import Same
 
 WORDS = (
     "cat dog rain man book garden sun bread milk train birds child house door station lake winter chair river sleeps "
@@ -50,20 +51,6 @@ def test_ndcg_by_hand(build, texts):
     assert judgement.owners.tolist() == [index for index in range(25) for _ in range(2)]
 
 
-class Same:
-    """One vector for all texts."""
-
-    model_card_data = None
-
-    def encode_query(self, texts, **_):
-        return torch.ones(len(texts), 3)
-
-    encode_document = encode_query
-
-    def similarity(self, queries, answers):
-        return queries @ answers.T
-
-
 def test_ties_count_against_the_model(texts):
     judgement = CorpusEvaluator(texts).judge(Same())
     assert (judgement.ranks == 25).all()
@@ -101,6 +88,26 @@ def test_what_several_documents_say_is_neither_asked_nor_an_answer(texts, shared
     marked = [f"{text} {shared.format(2000 + place, place)}" for place, text in enumerate(texts)]
     evaluator = CorpusEvaluator([*marked, *texts[:5], f"{shared.format(1, 1)} Only this is its own."])
     assert sentences_of(evaluator) == sorted(sorted(split_sentences(text)) for text in texts[5:])
+
+
+def test_titles_are_answers_and_no_questions(texts):
+    """A title is at the beginning of the answer. What repeats it in the body is dropped, whatever ends it."""
+    titles = [f"On the {word}" for word in WORDS.split()]
+    evaluator = CorpusEvaluator([f"{title}. {text}" for title, text in zip(titles, texts, strict=True)], titles=titles)
+    assert len(evaluator.queries) == 2 * len(texts)
+    assert not any(query.startswith("On the") for query in evaluator.queries.values())
+    for answer in evaluator.answers.values():
+        assert answer.count("On the") == 1
+        assert answer.startswith("On the")
+    # One sentence of the body can't be asked: only the title would be left.
+    with pytest.raises(ValueError, match="of 25 texts, 0 have"):
+        CorpusEvaluator([text.partition(". ")[0] for text in texts], titles=titles)
+    with pytest.raises(ValueError, match="titles has 24 entries"):
+        CorpusEvaluator(texts, titles=titles[1:])
+
+
+def test_without_titles_the_questions_are_the_same(texts):
+    assert CorpusEvaluator(texts, titles=[""] * len(texts)).queries == CorpusEvaluator(texts).queries
 
 
 def test_only_as_many_documents_are_split_as_are_needed(texts, monkeypatch):

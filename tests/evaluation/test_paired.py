@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from st_contrastive.evaluation import Judgement, compare_paired
+from st_contrastive.evaluation import CorpusEvaluator, Judgement, compare_paired
 from st_contrastive.evaluation.paired import interval
+from tests.evaluation.encoders import Same
 
 
 def judgement(ranks, leads=None, owners=None):
@@ -55,5 +56,13 @@ def test_the_decision(ranks, leads, decision):
 
 
 def test_other_questions_are_refused():
-    with pytest.raises(ValueError, match="before and after"):
-        compare_paired(judgement([1, 2]), judgement([1, 2], owners=[0, 0]))
+    """Also where as many documents have as many questions."""
+    words = [f"{kind} {word}" for kind in ("black", "white") for word in "cat dog rain man book sun bread milk".split()]
+    words += "garden train bird lake chair".split()
+    texts = [f"The {word} is old. I see a {word} now. We like {word} most." for word in words]
+    evaluators = [CorpusEvaluator(texts), CorpusEvaluator(texts, seed=1), CorpusEvaluator([*map(str.upper, texts)])]
+    first, *others = (evaluator.judge(Same()) for evaluator in evaluators)
+    assert compare_paired(first, CorpusEvaluator(texts).judge(Same())).gain == 0
+    for before, after in ((judgement([1, 2]), judgement([1, 2], owners=[0, 0])), *((first, other) for other in others)):
+        with pytest.raises(ValueError, match="before and after"):
+            compare_paired(before, after)

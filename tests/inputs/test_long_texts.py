@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from st_contrastive._checks import is_id
 from st_contrastive.inputs import load_sentences
+from st_contrastive.inputs.faults import is_id
 
 
 @pytest.mark.parametrize("text", ["7" * 10**6 + "é", "a" * 10**6 + " 7", "://" * 10**6 + "é", "7" * 10**6])

@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.evaluation import SentenceEvalua
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from benchmarks import run as benchmark
-from st_contrastive import inputs, recipes
+from st_contrastive import AuxiliaryMLMPretrainingLoss, inputs, recipes
 from st_contrastive.evaluation import STSEvaluator, compare_paired
 from st_contrastive.inputs.row_filter import get_reading
 from st_contrastive.recipes import Recipe, _data
@@ -295,13 +295,13 @@ def test_bad_input(checkpoint, tmp_path, recipe, given, match):
 
 
 def _documents():
-    """Documents of two sentences, with titles of their words; each sentence is in one document alone."""
+    """Documents of three sentences, with titles of their words; each sentence is in only one document."""
     draw, words = random.Random(0), [word for word in WORDS if len(word) > 2]
-    sentences = [*{" ".join(draw.sample(words, 4)): None for _ in range(400)}]
-    parts = [*zip(sentences[:150], sentences[150:300], strict=True)]
+    sentences = [*{" ".join(draw.sample(words, 4)).capitalize(): None for _ in range(700)}]
+    parts = [*zip(sentences[:150], sentences[150:300], sentences[300:450], strict=True)]
     return {
-        "title": [" ".join(draw.sample(f"{first} {second}".split(), 3)) for first, second in parts],
-        "body": [f"{first.capitalize()}. {second.capitalize()}." for first, second in parts],
+        "title": [" ".join(draw.sample(" ".join(part).split(), 9)) for part in parts],
+        "body": [". ".join(part) + "." for part in parts],
     }
 
 
@@ -323,12 +323,14 @@ def test_the_corpus_itself_is_the_dev(checkpoint, tmp_path, given, segment):
     assert run.comparison.questions == len(run.trainer.evaluator.queries)
     dataset = run.trainer.train_dataset
     trained = " ".join(text for row in dataset for text in row.values())
-    asked = {text for text in run.trainer.evaluator.queries.values() if text not in TABLE["title"]}
+    asked = {*run.trainer.evaluator.queries.values()}
+    assert not asked & {*TABLE["title"]}  # nor the first sentences, where these are trained on
+    assert "pairs" not in given or not any(body.startswith(text) for text in asked for body in TABLE["body"])
     held_out = [body for body in TABLE["body"] if any(text in body for text in asked)]
     assert len(held_out) >= 40
     assert not any(part in trained for body in held_out for part in body.split(". "))
     reading = get_reading(dataset)
-    parts = 2 if dataset.column_names == ["sentence"] and segment else 1  # of a document
+    parts = 3 if dataset.column_names == ["sentence"] and segment else 1  # of a document
     left_out = reading.left_out
     assert reading.rows - left_out.get("repeated", 0) - left_out["held out"] == len(dataset) / parts
 
@@ -342,7 +344,7 @@ def test_the_first_stage_trains_on_no_held_out_document(checkpoint, tmp_path, se
     )  # fmt: skip
     texts = [set(trainer.train_dataset["sentence"]) for trainer in stages]
     assert texts[0] == texts[1]
-    assert len(texts[0]) == (200 if segment else 100)
+    assert len(texts[0]) == (300 if segment else 100)
 
 
 def test_a_test_whose_questions_are_the_pairs_is_warned_of(checkpoint, tmp_path):
@@ -388,11 +390,50 @@ def test_a_prompt_by_the_name_of_the_users_column(checkpoint, tmp_path):
     assert prompts == {"sentence": "query: ", "constructed": "query: "}
 
 
-def test_steps_end_at_the_epochs_that_are_given_beside_them(checkpoint, tmp_path):
-    given = {"model": str(checkpoint("bert")), "data": SENTENCES, "output_dir": tmp_path, "max_length": 8}
-    for size, epochs, steps, expected in ((4, 2, 150, 6), (4, 2, 5, 5), (5, 1.5, 150, 3)):
-        more = {"per_device_train_batch_size": size, "num_train_epochs": epochs, "max_steps": steps}
-        assert recipes.trainer("own-text", **more, **given).args.max_steps == expected
+@pytest.mark.filterwarnings("ignore:source was read once")
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize(
+    ("size", "epochs", "steps", "more", "expected"),
+    [(4, 2, 150, {}, 6), (4, 2, 5, {}, 5), (5, 1.5, 150, {}, 3),
+     (4, 2, 150, {"dataloader_drop_last": True}, 4), (8, 5, 150, {"dataloader_drop_last": True}, 5),
+     (3, 2, 150, {"dataloader_drop_last": True, "gradient_accumulation_steps": 2}, 4),
+     (3, 2, 150, {"gradient_accumulation_steps": 3}, 4), (20, 2, 150, {}, 2)],
+)  # fmt: skip
+def test_epochs_limit_the_steps(checkpoint, tmp_path, is_stream, size, epochs, steps, more, expected):
+    """10 rows. The Trainer counts the same steps where max_steps is not set."""
+    data = Dataset.from_dict({"sentence": SENTENCES})
+    given = {"model": str(checkpoint("bert")), "output_dir": tmp_path, "max_length": 8, "num_train_epochs": epochs}
+    given |= {**more, "per_device_train_batch_size": size, "data": data.to_iterable_dataset() if is_stream else data}
+    limited = recipes.trainer("own-text", max_steps=steps, **given)
+    assert limited.args.max_steps == expected
+    if not is_stream and steps > expected:
+        free = recipes.trainer(Recipe("", "simcse", {}), **given)
+        assert free.set_initial_training_values(free.args, free.get_train_dataloader())[-1] == expected
+
+
+@pytest.mark.filterwarnings("ignore:source was read once", "ignore:The two texts of a row hardly")
+def test_a_stream_of_pairs(checkpoint, tmp_path):
+    stream = Dataset.from_dict(TABLE).to_iterable_dataset()
+    given = {**SMALL, "model": str(checkpoint("bert")), "column": "title,body", "max_length": 16, "report_to": "none"}
+    run = recipes.run("own-text", data=stream, output_dir=tmp_path / "out", **given)
+    assert run.trainer.state.global_step == 2
+    with pytest.raises(ValueError, match=r"dev='corpus'.*stream"):
+        recipes.trainer("own-text", data=stream, output_dir=tmp_path / "other", **{**given, "dev": "corpus"})
+
+
+def test_a_first_stage_that_was_killed_while_it_was_saved_is_trained_again(checkpoint, tmp_path, monkeypatch):
+    given = {**SMALL, "data": SENTENCES, "model": str(checkpoint("bert-mlm")), "output_dir": tmp_path}
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AuxiliaryMLMPretrainingLoss, "save_auxiliary", kill)
+        with pytest.raises(KeyboardInterrupt):
+            recipes.run("infocse-bert-base", **given)
+    stages = []
+    recipes.run("infocse-bert-base", resume_from_checkpoint=True, on_trainer=stages.append, **given)
+    assert len(stages) == 2
 
 
 def test_what_is_warned_of(checkpoint, tmp_path, monkeypatch):

@@ -13,13 +13,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
 from sentence_transformers.sentence_transformer.modules import Pooling
-from torch import nn
 
 import st_contrastive as stc
 from st_contrastive import distributed
 from st_contrastive.training import ContrastiveTrainer
-from st_contrastive.training.preflight import ARGUMENTS_AND_DATA, remedy_of_collapse, run
-from st_contrastive.training.run_parts import Start
+from st_contrastive.training.preflight import ARGUMENTS_AND_DATA, remedy_of_collapse, run_checks
+from st_contrastive.training.run_parts import TrainingRun
 from tests.cases import state_of
 
 
@@ -41,7 +40,7 @@ def of(arguments, sentences):
     ("change", "message"),
     [
         (lambda model: setattr(model, "max_seq_length", 10_000), r"model\.max_seq_length is 10000"),
-        (lambda model: model.requires_grad_(False), "No weight of model is trained"),
+        (lambda model: model.requires_grad_(False), "no trainable weight"),
     ],
 )
 def test_a_model_that_was_changed_after_the_loss_was_built(build, of, change, message):
@@ -164,12 +163,12 @@ def test_sharding_is_refused(build, of):
     owning, plain = of(stc.SimCSELoss(build())), of(stc.SimCSELoss(build(), head=None))
     owning.is_deepspeed_enabled = plain.is_deepspeed_enabled = True
     with pytest.raises(ValueError, match=r"DeepSpeed shards.*plain DDP"):
-        run(ARGUMENTS_AND_DATA, Start.of(owning))
-    run(ARGUMENTS_AND_DATA, Start.of(plain))
+        run_checks(ARGUMENTS_AND_DATA, TrainingRun.of(owning))
+    run_checks(ARGUMENTS_AND_DATA, TrainingRun.of(plain))
     for trainer in (owning, plain):
         trainer.is_deepspeed_enabled, trainer.is_fsdp_enabled = False, True
         with pytest.raises(ValueError, match=r"FSDP shards.*plain DDP"):
-            run(ARGUMENTS_AND_DATA, Start.of(trainer))
+            run_checks(ARGUMENTS_AND_DATA, TrainingRun.of(trainer))
 
 
 def test_options_of_the_host_that_train_something_else(build, of, arguments, sentences):
@@ -208,7 +207,7 @@ def test_on_several_processes(build, of, sentences, monkeypatch):
 
 
 def test_a_list_is_no_dataset(build, of, sentences):
-    with pytest.raises(TypeError, match=r"train_dataset must be a Dataset, got list: st_contrastive\.text_dataset"):
+    with pytest.raises(TypeError, match=r"train_dataset must be a Dataset, got list.* st_contrastive\.text_dataset"):
         of(stc.SimCSELoss(build()), data=sentences)
 
 
@@ -276,7 +275,7 @@ def test_a_corpus_that_the_queue_holds_whole(build, of, loss, held):
         of(loss(build()), max_steps=4).train()
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        warnings.filterwarnings("ignore", "TwinsLoss was given one column")
+        warnings.filterwarnings("ignore", "TwinsLoss received one column")
         of(loss(build()), max_steps=2).train()  # one epoch
 
 
@@ -339,7 +338,7 @@ def test_fewer_rows_than_a_batch(build, of, sentences, kind, length):
 
 def test_fewer_rows_than_a_batch_on_each_process(build, of, monkeypatch):
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
-    with pytest.raises(ValueError, match=r"10 rows, per_device_train_batch_size is 8 on 2 process\(es\)"):
+    with pytest.raises(ValueError, match=r"10 rows, .*per_device_train_batch_size 8 .* for 2 process\(es\)"):
         of(stc.SimCSELoss(build()), per_device_train_batch_size=8, dataloader_drop_last=True)
 
 
@@ -454,49 +453,6 @@ def test_a_checkpoint_of_another_kind_of_model(checkpoint, of, tmp_path):
         trainer(kind, "config_sentence_transformers.json", is_saved=True)
 
 
-def test_a_quantised_encoder_without_adapters(build, of):
-    peft = pytest.importorskip("peft")
-    model = build()
-    model[0].model.config.quantization_config = {"quant_method": "bitsandbytes"}
-    with pytest.raises(ValueError, match="weights are quantised"):
-        of(stc.SimCSELoss(model))
-    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
-    of(stc.SimCSELoss(model))
-
-
-def linear_with_integers(model):
-    """A stand-in for the layers of bitsandbytes and GPTQ, in place of an attention's query."""
-    layer = nn.Linear(32, 32, bias=False)
-    del layer.weight
-    layer.register_buffer("qweight", torch.zeros(4, 32, dtype=torch.int32))
-    model[0].model.encoder.layer[0].attention.self.query = layer
-
-
-def integer_weight(model):
-    layer = model[0].model.encoder.layer[0].attention.self.query
-    layer.weight = nn.Parameter(layer.weight.data.to(torch.int8), requires_grad=False)
-
-
-def dynamic(model):
-    model[0].model = torch.ao.quantization.quantize_dynamic(model[0].model, {nn.Linear}, dtype=torch.qint8)
-
-
-@pytest.mark.parametrize("quantise", [linear_with_integers, integer_weight, dynamic])
-@pytest.mark.parametrize("method", [stc.SimCSELoss, stc.TwinsLoss, stc.MomentumContrastLoss])
-@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated")
-def test_quantised_layers(build, of, quantise, method):
-    model = build()
-    quantise(model)
-    with pytest.raises(ValueError, match=r"weights are quantised \(0\.model\.encoder\.layer\.0\.attention"):
-        of(method(model))
-
-
-def test_integers_that_are_no_weights_are_trained_beside(build, of):
-    model = build()
-    model[0].model.register_buffer("steps", torch.zeros(1, dtype=torch.int64))
-    of(stc.SimCSELoss(model))
-
-
 @pytest.mark.parametrize(
     ("sampler", "several", "small", "drops", "steps"),
     [
@@ -514,23 +470,24 @@ def test_integers_that_are_no_weights_are_trained_beside(build, of):
         ("no_duplicates", "round_robin", 8, True, 0),
     ],
 )
-@pytest.mark.filterwarnings("ignore:Of the first", "ignore:.*distinct value", "ignore:.*different rows")
+@pytest.mark.filterwarnings("ignore")
 def test_the_sampler_counts_the_steps(build, of, sampler, several, small, drops, steps):
     """Against the number of steps that are made."""
+    letters = [f"the {letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
     texts = {
-        "batch_sampler": [f"text {n}" for n in range(small)],
-        "group_by_label": [f"text {n}" for n in range(small)],
+        "batch_sampler": letters[:small],
+        "group_by_label": letters[:small],
     }
     few = Dataset.from_dict({"sentence": texts.get(sampler, ["one text"] * small)})
     options = {"batch_sampler": sampler, "dataloader_drop_last": drops, "per_device_train_batch_size": 8}
     options |= {"max_steps": -1, "num_train_epochs": 1}
     if sampler == "no_duplicates" and small == 3 and not drops:
-        few = Dataset.from_dict({"sentence": ["a text", "another", "a third"]})
+        few = Dataset.from_dict({"sentence": letters[:3]})
     if sampler == "group_by_label":
         few = few.add_column("label", [0] * 6 + [1] * 2)
     data = few
     if several:
-        data = {"large": Dataset.from_dict({"sentence": [f"row {n}" for n in range(16)]}), "small": few}
+        data = {"large": Dataset.from_dict({"sentence": letters[-16:]}), "small": few}
         options["multi_dataset_batch_sampler"] = several
     if steps:
         assert of(stc.SimCSELoss(build()), data=data, **options).train().global_step == steps
