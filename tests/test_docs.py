@@ -30,7 +30,7 @@ def test_the_python_runs(page, checkpoint, build, sentences, tmp_path, monkeypat
     build(pooling="mean").save_pretrained("tiny")
     if page.stem in ("questions", "evaluation"):
         build(pooling="mean").save_pretrained("out")  # what a run has saved
-    monkeypatch.setattr(recipes._build, "load_model", lambda *_, **__: SentenceTransformer("tiny", device="cpu"))
+    monkeypatch.setattr(recipes.build, "load_model", lambda *_, **__: SentenceTransformer("tiny", device="cpu"))
     monkeypatch.setattr("datasets.load_dataset", of_the_hub(sentences))
     names: dict[str, object] = {}
     for block in python_blocks(page):
