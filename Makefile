@@ -4,8 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
+OLDEST := torch==2.6.0 transformers==5.18.0 accelerate==1.7.0 datasets==4.0.0 sentence-transformers==6.2.0
 
-.PHONY: demo test quick-tests test-long test-gpu docs lint format clean
+.PHONY: demo test quick-tests test-long test-gpu oldest docs lint format clean
 .DEFAULT_GOAL := demo
 
 demo: $(VENV)/.demo  ## train with four losses briefly, and see what they do
@@ -23,6 +24,11 @@ test-long: $(VENV)/.dev  ## kills and resumes, several processes, encoder famili
 test-gpu: $(VENV)/.dev  ## every loss on a GPU, in each precision; where there is none, it says so and does nothing
 	$(BIN)/python -m tests.gpu
 
+# tests/inputs reads the wording of errors of a newer datasets.
+oldest: $(VENV)/.dev  ## the quick tests under the oldest libraries that pyproject.toml allows; leaves these in .venv
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(OLDEST)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -W default --ignore tests/inputs
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,7 +39,8 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 # Not --quiet, which hides the warnings that --strict counts.
-docs: $(VENV)/.docs  ## the documentation, in site/; a dead link is an error
+docs: $(VENV)/.docs $(VENV)/.dev  ## the pages, in site/; a dead link, an unknown option or a figure without a result is an error
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/test_docs.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(BIN)/python:

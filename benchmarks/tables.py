@@ -1,7 +1,8 @@
 """Write the tables of the pages from the result lines, and README's picture: ``python -m benchmarks.tables``.
 
-A table stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``. A difference is the mean over seeds, paired, ± half of
-Student's 95 % interval.
+A table or a sentence stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``. The heading of a column names the kind of
+its intervals: over seeds, half of Student's 95 % interval of the paired differences; over queries, what the result line
+holds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from benchmarks.picture import main as draw_pictures
 from st_contrastive.evaluation import Comparison
 from st_contrastive.methods import METHODS
 
-PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "training.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "training.md")
 #: Rows of own text whose mixtures are shown beside them.
 MIXED = ("sentences, learning rate 3e-5",)
 #: Rows that are shown beside what the test says of them alone.
@@ -44,8 +45,8 @@ def difference(row: pd.Series, baseline: pd.Series | float) -> str:
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
-    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
-    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+    lines = [" | ".join(cells).rstrip() for cells in (head, *rows)]
+    return "\n".join([lines[0], "|".join(["---"] * len(head)), *lines[1:]])
 
 
 def two_encoders() -> str:
@@ -65,7 +66,8 @@ def two_encoders() -> str:
             if len(scores) and row not in ("untrained", BASELINE):
                 cells[-1] += f", {difference(scores, tests[BASELINE, encoder])}"
         table.append([row, "" if row == "untrained" else seeds, *cells])
-    return markdown(["loss", "seeds", *ENCODERS.values()], table)
+    heads = [f"{title}, and from SimCSE without head (± over the same seeds)" for title in ENCODERS.values()]
+    return markdown(["loss", "seeds", *heads], table)
 
 
 def language_model() -> str:
@@ -79,7 +81,7 @@ def language_model() -> str:
         seeds = "" if row in STARTS else str(len(scores.index.intersection(base.index)))
         change = "" if row in ("SimCSE", *STARTS) else difference(scores, base)
         table.append([row, seeds, f"{scores.mean():.1f}", change])
-    return markdown(["loss", "seeds", "tests", "from SimCSE"], table)
+    return markdown(["loss", "seeds", "tests", "from SimCSE (± over the same seeds)"], table)
 
 
 def own_text_runs() -> pd.DataFrame:
@@ -90,27 +92,18 @@ def own_text_runs() -> pd.DataFrame:
     return runs.assign(bm25=runs["start with bm25"] - runs["start"])
 
 
-def own_text(corpora: list[str]) -> str:
-    """What training on corpora brought to their search, as differences from untrained encoders in nDCG@10."""
+def own_text() -> str:
+    """What training on SciFact brought to its search, as differences from untrained encoders in nDCG@10."""
     runs = own_text_runs()
-    runs = runs[runs["corpus"].isin(corpora) & ~runs["row"].isin(JUDGED)]
-    columns = [(corpus, encoder) for corpus in corpora for encoder in ENCODERS]
-    several = len(corpora) > 1
-    heads = [f"{corpus + ', ' if several else ''}{ENCODERS[encoder]}" for corpus, encoder in columns]
-    starts = [
-        runs[(runs["corpus"] == corpus) & (runs["encoder"] == encoder)]["start"].median() for corpus, encoder in columns
-    ]
-    table = [["untrained", *(f"{start:.1f}" for start in starts)]]
-    for row in dict.fromkeys(runs["row"]) if not several else ("own-text",):
+    runs = runs[(runs["corpus"] == "scifact") & ~runs["row"].isin(JUDGED)]
+    parts = {encoder: runs[runs["encoder"] == encoder] for encoder in ENCODERS}
+    table = [["untrained", *(f"{part['start'].median():.1f}" for part in parts.values())]]
+    for row in dict.fromkeys(runs["row"]):
         for kind, title in (("trained", row), ("mixed", f"{row}, half mixed")):
-            if kind == "mixed" and row not in MIXED:
-                continue
-            cells = []
-            for corpus, encoder in columns:
-                part = runs[(runs["corpus"] == corpus) & (runs["encoder"] == encoder) & (runs["row"] == row)]
-                cells.append(difference(part[kind] - part["start"], 0.0))
-            table.append([title, *cells])
-    return markdown(["training", *heads], table)
+            if kind == "trained" or row in MIXED:
+                cells = (part[part["row"] == row] for part in parts.values())
+                table.append([title, *(difference(part[kind] - part["start"], 0.0) for part in cells)])
+    return markdown(["training", *(f"{title} (± over seeds)" for title in ENCODERS.values())], table)
 
 
 def steps() -> str:
@@ -152,9 +145,10 @@ def memory() -> str:
         cells = []
         for told in (True, False):
             run = part[part["MALLOC_MMAP_THRESHOLD_"].notna() == told].iloc[0]
-            cells.append(f"{run['peak_gb']:.1f} GB, {run['seconds']['simcse']:.0f} s")
-        table.append([f"{batch:,}", str(size), *cells])
-    return markdown(["sentences", "`mini_batch_size`", "with the setting", "without"], table)
+            cells.append(f"{run['peak_gb']:.1f} GB")
+        told, untold = (run["seconds"]["simcse"] for _, run in part.sort_values("MALLOC_MMAP_THRESHOLD_").iterrows())
+        table.append([f"{batch:,}", str(size), *cells, f"{told / untold:.1f} times as long"])
+    return markdown(["sentences", "`mini_batch_size`", "with the setting", "without", "time with the setting"], table)
 
 
 def bm25() -> str:
@@ -169,7 +163,7 @@ def bm25() -> str:
         ]
         for _, run in runs.iterrows()
     ]
-    return markdown(["corpus", "queries", "alone", "with BM25"], table)
+    return markdown(["corpus", "queries", "alone", "gain with BM25 (± over queries)"], table)
 
 
 def judge() -> str:
@@ -186,18 +180,46 @@ def judge() -> str:
 
 
 def whole_runs() -> str:
-    """Runs by their change in judged search, the mean of seeds, and what the test on the corpus said of them."""
+    """What own-text brought to judged search, the mean of seeds, and what the test on the corpus said."""
     runs = own_text_runs().dropna(subset="decision")
+    runs = runs[runs["row"] == "own-text"]
     runs["corpus"] += runs["encoder"].map(lambda name: "" if ENCODERS[name] == "MiniLM" else f", {ENCODERS[name]}")
     table = []
-    for (_, row, corpus), part in runs.groupby([runs["row"] != "own-text", "row", "corpus"]):
-        cells = [row, f"{corpus} ({len(part)})" if len(part) > 1 else corpus]
+    for corpus, part in runs.groupby("corpus"):
+        cells = [f"{corpus} ({len(part)})" if len(part) > 1 else corpus]
         for scored in ("", " with bm25"):
             cells.append(f"{round(part[f'gain{scored}'].mean(), 1) + 0.0:+.1f}")  # no -0.0
             if pd.notna(half := part[f"trained{scored} interval"].mean()):
                 cells[-1] += f" ± {half:.1f}"
         table.append([*cells, ", ".join(part["decision"].unique())])
-    return markdown(["training", "corpus", "alone", "with BM25", "the test says"], table)
+    heads = ["alone (± over queries)", "with BM25 (± over queries)"]
+    return markdown(["corpus (seeds)", *heads, "the test says"], table)
+
+
+def other_runs() -> str:
+    """The same of other settings: the mean of all runs, the lowest and the highest."""
+    runs = own_text_runs().dropna(subset="decision")
+    table = []
+    for row, part in runs[runs["row"] != "own-text"].groupby("row"):
+        cells = [f"{row}", str(len(part))]
+        for gains in (part["gain"], part["gain with bm25"]):
+            spread = "" if len(part) == 1 else f" ({gains.min():+.1f} to {gains.max():+.1f})"
+            cells.append(f"{gains.mean():+.1f}{spread}")
+        table.append([*cells, str((part["decision"] == "better").sum())])
+    heads = ["alone (lowest to highest)", "with BM25 (lowest to highest)"]
+    return markdown(["training", "runs", *heads, "called better"], table)
+
+
+def verdicts() -> str:
+    """How often the test on a corpus was right, as two sentences."""
+    runs = own_text_runs().dropna(subset="decision")
+    gains = {name: part["gain"] for name, part in runs.groupby(runs["decision"] == "better")}
+    losses = {name: -part[part < 0] for name, part in gains.items()}
+    lost = {name: f"{len(part)} lost {part.min():.1f} to {part.max():.1f}" for name, part in losses.items()}
+    return (
+        f"Of {len(runs)} runs it called {len(gains[True])} better: {sum(gains[True] > 0)} improved judged search, "
+        f"{lost[True]}.\nIt refused {len(gains[False])}: {lost[False]}."
+    )
 
 
 def half_mixed() -> str:
@@ -246,9 +268,8 @@ def figures() -> set[str]:
 def every_table() -> dict[str, str]:
     """The tables by their names in the pages."""
     found = {"two-encoders": two_encoders(), "language-model": language_model()}
-    corpora = ["scifact", "cisi", "cacm"]
-    found |= {"own-text": own_text(corpora[:1]), "other-corpora": own_text(corpora[1:])}
-    found |= {"bm25": bm25(), "judge": judge(), "whole-runs": whole_runs(), "half-mixed": half_mixed()}
+    found |= {"own-text": own_text(), "bm25": bm25(), "judge": judge(), "whole-runs": whole_runs()}
+    found |= {"other-runs": other_runs(), "verdicts": verdicts(), "half-mixed": half_mixed()}
     return found | {"steps": steps(), "long-runs": long_runs(), "memory": memory()}
 
 

@@ -21,7 +21,10 @@ MOVED = {
     "LICENSE": "LICENSE.txt",
     ".github/workflows/ci.yml": "ci.yml",
 }
-SHOWN = (*MOVED, "benchmarks/README.md", "examples/*.py", "examples/*.ipynb", "CITATION.cff", "pyproject.toml")
+SHOWN = (
+    *MOVED, "benchmarks/README.md", "skills/*/SKILL.md", "examples/*.py", "examples/*.ipynb", "CITATION.cff",
+    "pyproject.toml",
+)  # fmt: skip
 EQUATION = re.compile(r'<(div|span) class="arithmatex">\\([\[(])(.*?)\\[\])]</\1>', re.DOTALL)
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 #: A picture or a link in HTML, which mkdocs neither follows nor checks.

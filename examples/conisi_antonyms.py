@@ -1,6 +1,7 @@
 """ConIsI-o2, with antonyms from WordNet: python examples/conisi_antonyms.py MODEL corpus.txt out.
 
-Install WordNet with ``python -m nltk.downloader wordnet`` or Debian's package ``wordnet-base``.
+Install WordNet with ``python -m nltk.downloader wordnet``. With Debian's package ``wordnet-base``, call
+``copy_wordnet()`` of ``st_contrastive.augmentations`` once, which copies it to where NLTK reads it.
 """
 
 import sys
@@ -16,7 +17,7 @@ name, corpus, output = sys.argv[1:]
 model = SentenceTransformer(name)
 dataset = conisi_dataset(load_sentences(corpus)["sentence"][:], AntonymReplacement())
 without = sum(row["sentence"] == row["constructed"] for row in dataset)
-print(f"{without} of {len(dataset)} sentences have no antonym, and take another sentence of their batch")
+print(f"{without} of {len(dataset)} sentences have no antonym. The loss takes another sentence of the batch for them.")
 print(next((row for row in dataset if row["sentence"] != row["constructed"]), "No sentence has one."))
 args = SentenceTransformerTrainingArguments(
     f"{output}-run", num_train_epochs=1, per_device_train_batch_size=64, learning_rate=1e-5, report_to="none"

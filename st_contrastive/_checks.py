@@ -68,7 +68,8 @@ def import_extra(module: str, extra: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(f"{module} is not installed: pip install 'st_contrastive[{extra}]'.") from error
+        message = f'{module} is not installed. In the folder of st_contrastive, type: pip install ".[{extra}]"'
+        raise ImportError(message) from error
 
 
 def warn(message: str) -> None:

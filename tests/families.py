@@ -1,4 +1,4 @@
-"""Tiny encoders of several families, with the classes of tokenizers that their real checkpoints load with."""
+"""Tiny encoders of several families. Each has the tokenizer class that real checkpoints of its family use."""
 
 from __future__ import annotations
 
@@ -13,37 +13,47 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from tests.cases import SENTENCES, SMALL, WORDS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-BERT_TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK]"
+BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-def _wordpieces(name: str, specials: str) -> PreTrainedTokenizerBase:
+def _wordpieces(name: str, first_tokens: list[str]) -> PreTrainedTokenizerBase:
     pieces = [*LETTERS, *(f"##{letter}" for letter in LETTERS), "##s", "##ing"]
-    vocabulary = {token: index for index, token in enumerate(dict.fromkeys([*specials.split(), *WORDS, *pieces]))}
+    vocabulary = {token: index for index, token in enumerate(dict.fromkeys([*first_tokens, *WORDS, *pieces]))}
     return getattr(transformers, name)(vocab=vocabulary, model_max_length=64)
 
 
+def _bert_30k() -> PreTrainedTokenizerBase:
+    """BERT's tokenizer with 30,000 tokens. As in its checkpoints, unused tokens follow [PAD].
+
+    Training changes only the last rows of the embedding matrix.
+    """
+    padding, *others = BERT_TOKENS
+    unused = 30_000 - len(_wordpieces("BertTokenizer", BERT_TOKENS))
+    return _wordpieces("BertTokenizer", [padding, *(f"[unused{number}]" for number in range(unused)), *others])
+
+
 def _unigram(name: str, specials: str, last: str = "") -> PreTrainedTokenizerBase:
-    """Whole words are likelier than their letters, so that each is one token."""
+    """Each word is one token, because words are likelier than letters."""
     pieces = [(f"▁{word}", -1.0) for word in WORDS]
     pieces += [(piece, -20.0) for piece in ("▁", *LETTERS) if f"▁{piece}" not in WORDS]
     vocabulary = [*((token, 0.0) for token in specials.split()), *pieces, *((token, 0.0) for token in last.split())]
     return getattr(transformers, name)(vocab=vocabulary, model_max_length=64)
 
 
-def _byte_pairs(specials: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
+def _byte_pairs(specials: list[str]) -> tuple[dict[str, int], list[tuple[str, str]]]:
     bpe = ByteLevelBPETokenizer()
-    bpe.train_from_iterator(SENTENCES * 5, vocab_size=400, show_progress=False, special_tokens=specials.split())
+    bpe.train_from_iterator(SENTENCES * 5, vocab_size=400, show_progress=False, special_tokens=specials)
     model = json.loads(bpe.to_str())["model"]
     return model["vocab"], [tuple(pair) for pair in model["merges"]]
 
 
 def _roberta() -> PreTrainedTokenizerBase:
-    vocabulary, merges = _byte_pairs("<s> <pad> </s> <unk> <mask>")
+    vocabulary, merges = _byte_pairs(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     return transformers.RobertaTokenizer(vocab=vocabulary, merges=merges, model_max_length=64)
 
 
 def _modernbert() -> PreTrainedTokenizerBase:
-    """No class of its own: its checkpoints name the general one, around byte-level pairs in BERT's template."""
+    """The general class, as in ModernBERT's checkpoints, with byte-level pairs and BERT's template."""
     vocabulary, merges = _byte_pairs(BERT_TOKENS)
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -63,8 +73,8 @@ def _modernbert() -> PreTrainedTokenizerBase:
 
 
 def _qwen() -> PreTrainedTokenizerBase:
-    """As Qwen3-Embedding: padded on the left, and one token for the end and for padding."""
-    vocabulary, merges = _byte_pairs("<|endoftext|>")
+    """As in Qwen3-Embedding: padding on the left, with the token that ends a text."""
+    vocabulary, merges = _byte_pairs(["<|endoftext|>"])
     tokenizer = transformers.Qwen2Tokenizer(vocab=vocabulary, merges=merges, padding_side="left", model_max_length=64)
     end = ("<|endoftext|>", vocabulary["<|endoftext|>"])
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
@@ -73,26 +83,28 @@ def _qwen() -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-#: The tokenizer of each family, of the sentences' byte pairs or their words.
+#: The tokenizer of each family. Its tokens are words or byte pairs of the sentences.
 TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerBase]] = {
     "albert": lambda: _unigram("AlbertTokenizer", "<pad> <unk> [CLS] [SEP] [MASK]"),
     "bert": lambda: _wordpieces("BertTokenizer", BERT_TOKENS),
+    "bert-30k": _bert_30k,
     "deberta": lambda: _unigram("DebertaV2Tokenizer", "[PAD] [CLS] [SEP] [UNK]", last="[MASK]"),
     "distilbert": lambda: _wordpieces("DistilBertTokenizer", BERT_TOKENS),
     "electra": lambda: _wordpieces("ElectraTokenizer", BERT_TOKENS),
-    "funnel": lambda: _wordpieces("FunnelTokenizer", "<pad> <unk> <cls> <sep> <mask> <s> </s>"),
+    "funnel": lambda: _wordpieces("FunnelTokenizer", "<pad> <unk> <cls> <sep> <mask> <s> </s>".split()),
     "modernbert": _modernbert,
-    "mpnet": lambda: _wordpieces("MPNetTokenizer", "<s> <pad> </s> [UNK] <mask>"),
+    "mpnet": lambda: _wordpieces("MPNetTokenizer", "<s> <pad> </s> [UNK] <mask>".split()),
     "qwen": _qwen,
     "roberta": _roberta,
     "xlm-roberta": lambda: _unigram("XLMRobertaTokenizer", "<s> <pad> </s> <unk>", last="<mask>"),
     "xlnet": lambda: _unigram("XLNetTokenizer", "<unk> <s> </s> <cls> <sep> <pad> <mask> <eod> <eop>"),
 }
 _LIKE_ROBERTA = {"max_position_embeddings": 66, "pad_token_id": 1}
-#: The class of each family's encoder, and its configuration.
+#: Each family's encoder: its class and its configuration.
 ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": ("Albert", {"embedding_size": 16, "hidden_dropout_prob": 0.1, **SMALL}),
     "bert": ("Bert", SMALL),
+    "bert-30k": ("Bert", SMALL),
     "deberta": ("DebertaV2", {"relative_attention": True, "position_buckets": 16, "pos_att_type": ["p2c", "c2p"],
                               "position_biased_input": False, **SMALL}),
     "distilbert": ("DistilBert", {"dim": 32, "n_layers": 4, "n_heads": 4, "hidden_dim": 64}),
@@ -114,7 +126,7 @@ def tiny_tokenizer(family: str) -> PreTrainedTokenizerBase:
 
 
 def tiny_encoder(family: str, vocabulary: int) -> PreTrainedModel:
-    """With random weights; that of "bert-mlm" has a masked-LM head."""
+    """A random encoder. Families with the suffix "-mlm" have a masked-LM head."""
     name, options = ENCODERS[family.removesuffix("-mlm")]
     positions = {} if name in ("Funnel", "XLNet") else {"max_position_embeddings": 64}
     config = getattr(transformers, f"{name}Config")(vocab_size=vocabulary, **{**positions, **options})

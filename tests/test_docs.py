@@ -1,7 +1,9 @@
-"""README and docs/: the Python runs, the commands parse, the links lead somewhere, the tables are the results'."""
+"""README, docs/ and skills/: Python runs, commands and options exist, links lead somewhere, tables are the results'."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
 
@@ -14,10 +16,21 @@ from benchmarks import tables
 from st_contrastive import cli, recipes
 from st_contrastive.methods import METHODS
 from tests.processes import ROOT
-from tests.snippets import commands, local, python_blocks, run_block, write_files
+from tests.snippets import (
+    FENCE,
+    INLINE,
+    commands,
+    local,
+    python_blocks,
+    run_block,
+    save_reranker,
+    write_files,
+    yaml_blocks,
+)
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", *DOCS]
+FOR_AGENTS = [*sorted(ROOT.glob("skills/*/SKILL.md")), ROOT / "docs" / "llms.txt"]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", *DOCS, *FOR_AGENTS]
 WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 COMMANDS = sorted({command for page in PAGES for command in commands(page)})
 
@@ -28,6 +41,7 @@ def test_the_python_runs(page, checkpoint, build, sentences, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path, sentences)
     build(pooling="mean").save_pretrained("tiny")
+    save_reranker(checkpoint("bert"), tmp_path / "reranker")
     if page.stem in ("questions", "evaluation"):
         build(pooling="mean").save_pretrained("out")  # what a run has saved
     monkeypatch.setattr(recipes.build, "load_model", lambda *_, **__: SentenceTransformer("tiny", device="cpu"))
@@ -73,12 +87,55 @@ def test_there_are_commands():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_parses(command):
-    words = shlex.split(command)[1:]
-    args = cli.parse(words)
-    if getattr(args, "recipe", None) and args.recipe in recipes.names():
-        recipes.load(args.recipe)
+def test_a_command_parses(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # my_losses:SigmoidLoss is not there
+    args = cli.parse(shlex.split(command)[1:])
     assert callable(args.run)
+    unknown = {word.partition("=")[0].lstrip("-") for word in getattr(args, "rest", ()) if word.startswith("--")}
+    given = getattr(args, "given", {})
+    loss = recipes.load(given["recipe"]).loss if "recipe" in given else given.get("loss")
+    assert unknown <= ({*recipes.loss_arguments(METHODS[loss])} if unknown else set())
+
+
+#: Options of other programs that the pages name: SimCSE's script, torchrun and pytest.
+OTHER_OPTIONS = {
+    "model_name_or_path", "train_file", "temp", "pooler_type", "mlp_only_train", "max_seq_length", "task_set",
+    "batchnorm", "inplace", "help", "compile", "operations", "shape", "json", "mixed", "rounds", "loss-arg", "device",
+    "batch", "losses", "precision", "transfer", "set", "plot",
+}  # fmt: skip
+
+
+def test_the_options_in_the_text_exist():
+    """Each ``--name`` between backquotes is an option of a command, or an argument of a loss or of the Trainer."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    named = {name for code in INLINE.findall(FENCE.sub("", text)) for name in re.findall(r"--([a-z][\w-]+)", code)}
+    known = {*recipes.TRAINING, *OTHER_OPTIONS}
+    for method in METHODS.values():
+        known |= {*recipes.loss_arguments(method)}
+    assert len(named) > 30
+    assert named - known - option_names() == set()
+
+
+def option_names():
+    """The options of all commands, as their help has them."""
+    names = set()
+    for command in ("train", "describe", "evaluate", "search", "recipes", "translate"):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        names |= {*re.findall(r"--([a-z][\w-]+)", printed.getvalue())}
+    return names
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if yaml_blocks(page)], ids=lambda page: page.stem)
+def test_a_settings_file_of_a_page_trains(page, build, sentences, tmp_path, monkeypatch):
+    """With a tiny encoder and one step."""
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path, sentences)
+    build(pooling="mean").save_pretrained("tiny")
+    for block in yaml_blocks(page):
+        (tmp_path / "config.yaml").write_text(block, encoding="utf-8")
+        assert cli.main(["train", "config.yaml", "--model", "tiny", "--max_steps", "1", "--report_to", "none"]) == 0
 
 
 def test_the_recipes_of_the_papers_page_are_there():
@@ -122,14 +179,26 @@ def test_the_readme_and_the_pages_are_short():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.split()) <= 900
     assert len(readme.splitlines()) <= 140
-    assert sum(len(page.read_text(encoding="utf-8").split()) for page in DOCS) <= 9000  # as wc -w counts
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in DOCS) <= 9500  # as wc -w counts
+
+
+#: What a reader may type as it stands, or must replace with a name of theirs, which RECIPE and HOST announce.
+PLACEHOLDER = re.compile(r"\b(?:OWNER|REPOSITORY|YOUR[-_]\w+|TODO|XXX)\b|<[a-z]+-?name>")
 
 
 def test_a_reader_sees_no_placeholder():
-    """The owner of the repository is set at a release, and stands in addresses alone."""
-    for page in (*PAGES, ROOT / "CHANGELOG.md"):
-        if page.name != "CONTRIBUTING.md":  # which says where it stands
-            assert "OWNER" not in re.sub(r"https?://\S+", "", page.read_text(encoding="utf-8")), page
+    for page in (*PAGES, ROOT / "CHANGELOG.md", ROOT / "CITATION.cff", ROOT / "pyproject.toml", ROOT / "mkdocs.yml"):
+        assert PLACEHOLDER.findall(page.read_text(encoding="utf-8")) == [], page
+
+
+def test_there_is_one_way_to_install():
+    """In the package's folder, on each page and in each message: the package is on no index."""
+    sources = [*PAGES, *(ROOT / "st_contrastive").rglob("*.py"), *(ROOT / "examples").glob("*")]
+    for path in sources:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+        assert not re.search(
+            r"pip install [^\n`]*st.contrastive(?!`)", text.replace("say `pip install st_contrastive`", "")
+        ), path
 
 
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)

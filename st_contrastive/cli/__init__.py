@@ -6,61 +6,106 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, nullcontext, redirect_stdout
 from io import TextIOWrapper
 
 from st_contrastive import __version__
 
-# None of these imports torch, which takes seconds: commands import it when they run, and --help does not need it.
+# These modules import torch, which takes seconds, only when a command runs. --help does not need it.
 from st_contrastive.cli import describe, evaluate, recipes, search, train, translate
-from st_contrastive.cli._arguments import UserError, as_options
 from st_contrastive.cli._quiet import quiet
+from st_contrastive.cli._user_errors import UserError, as_options, did_you_mean
+
+_COMMANDS = (train, describe, evaluate, search, recipes, translate)
+#: An option as it is typed, up to a "=". A text that only begins with dashes is a query.
+_OPTION = re.compile(r"^--([a-zA-Z][\w-]*)(?==|$)")
+#: Exit code of a program whose output is no longer read, as the shell gives it: 128 + SIGPIPE.
+_CLOSED_PIPE = 141
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line. ``--batch-size`` is ``--batch_size``, and so for every option."""
-    argv = [re.sub(r"^--[^=]+", lambda name: f"--{name[0][2:].replace('-', '_')}", word) for word in argv]
+    """The options of a command line. Every option may be written with dashes: ``--batch-size`` is ``--batch_size``."""
     parser = argparse.ArgumentParser(
         prog="st-contrastive",
         description="Train and evaluate sentence embeddings without labels: SimCSE, ConIsI, Twins and InfoCSE.",
         epilog="Help on a command: st-contrastive COMMAND --help.",
         allow_abbrev=False,
     )
-    if sum(word.partition("=")[0] == "--column" for word in argv) > 1:  # of which argparse takes the last
-        parser.error("--column is given twice: name both in one, as in --column title,body")
+    if sum(word.partition("=")[0] == "--column" for word in argv) > 1:  # argparse would take the last one
+        parser.error("--column is given twice: name both columns in one option, as in --column title,body")
     if argv[:1] == ["train"]:
-        return train.parse(argv[1:])
+        return train.parse(_underscored(argv[1:]))
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (train, describe, evaluate, search, recipes, translate):
+    for command in _COMMANDS:
         command.add_parser(commands)
-    return parser.parse_args(argv)
+    if not argv or argv[0] not in commands.choices:
+        return parser.parse_args(argv)
+    command_parser = commands.choices[argv[0]]
+    options = {name for action in command_parser._actions for name in action.option_strings}
+    words = _underscored(argv[1:], options)
+    typed = words[: words.index("--")] if "--" in words else words
+    if unknown := [
+        word
+        for word in typed
+        if _OPTION.match(word) and not re.search(r"\s", word) and word.partition("=")[0] not in options
+    ]:
+        nearest = did_you_mean(_underscored(unknown)[0], options)
+        is_query = " A query that begins with dashes goes behind a bare --, at the end." if argv[0] == "search" else ""
+        command_parser.error(f"unknown option {unknown[0]}.{nearest}{is_query}")
+    parsed, rest = parser.parse_known_args([argv[0], *words])
+    if rest:
+        command_parser.error(f"{rest[0]!r} is not expected here: write names and queries before the options")
+    return parsed
+
+
+def _underscored(words: Sequence[str], known: Iterable[str] | None = None) -> list[str]:
+    """The words, with underscores in the names of options: the known ones, or all. Words behind "--" are unchanged."""
+    end = words.index("--") if "--" in words else len(words)
+    spelled = []
+    for word in words[:end]:
+        changed = _OPTION.sub(lambda name: f"--{name[1].replace('-', '_')}", word, count=1)
+        spelled.append(changed if known is None or changed.partition("=")[0] in known else word)
+    return [*spelled, *words[end:]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. The exit code is 0, 2 with one line on the error stream for bad input, or 1 if a run collapsed.
+    """Run a command and return the exit code.
 
-    Of several processes, the first alone prints.
+    The code is 0, 1 if a run collapsed, 2 for bad input, which is reported in one line on the error stream, 130 after
+    Ctrl-C, or 141 if the output is no longer read, as after ``| head``. Only the first of several processes prints.
     """
     argv = sys.argv[1:] if argv is None else argv
-    first = os.environ.get("RANK", "0") == "0"
+    is_first = os.environ.get("RANK", "0") == "0"
     with ExitStack() as stack:
-        if not first:
+        if not is_first:
             stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w", encoding="utf-8"))))
-        elif isinstance(sys.stdout, TextIOWrapper):  # a name that the terminal can't print
+        elif isinstance(sys.stdout, TextIOWrapper):  # the terminal may lack a character of a text
             sys.stdout.reconfigure(errors="backslashreplace")
         try:
             args = parse(argv)
-            with nullcontext() if getattr(args, "verbose", False) else quiet(warnings_shown=first):
+            with nullcontext() if getattr(args, "verbose", False) else quiet(warnings_shown=is_first):
                 code: int = args.run(args)
+            sys.stdout.flush()
         except KeyboardInterrupt:
-            hint = "; --resume_from_checkpoint true goes on from a checkpoint" if argv[:1] == ["train"] else ""
+            hint = "; --resume_from_checkpoint true resumes from a checkpoint" if argv[:1] == ["train"] else ""
             print(f"st-contrastive: stopped{hint}", file=sys.stderr)
             return 130
+        except BrokenPipeError:
+            _discard_output()
+            return _CLOSED_PIPE
         except UserError as error:
-            # Of several processes, one alone may fail.
-            rank = "" if first else f" (process {os.environ['RANK']})"
+            if isinstance(error.__cause__, BrokenPipeError):
+                _discard_output()
+                return _CLOSED_PIPE
+            # A single process of several may fail.
+            rank = "" if is_first else f" (process {os.environ['RANK']})"
             print(f"st-contrastive{rank}: {as_options(str(error))}", file=sys.stderr, flush=True)
             return 2
     return code
+
+
+def _discard_output() -> None:
+    """Send the rest of the output nowhere: Python would report the closed pipe once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,9 +1,8 @@
-"""``st-contrastive search``: what a model finds in a file, or two models side by side."""
+"""``st-contrastive search``: the documents that a model finds in a file, or two models side by side."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import re
@@ -13,21 +12,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from st_contrastive.cli._arguments import UserError, name, user_error, whole
 from st_contrastive.cli._quiet import add_verbose
-from st_contrastive.cli.evaluate import path
+from st_contrastive.cli._user_errors import UserError, path, positive_number, query, user_error
 from st_contrastive.methods import POOLINGS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from sentence_transformers import SentenceTransformer
+
+    from st_contrastive.inputs import Documents
 
 _EPILOG = """\
-A second model is a folder, or a hub name such as intfloat/e5-small. Every other
-argument is a query: put quotes around several words.
+A second model is a folder, or a hub name that was used before, such as
+intfloat/e5-small. Every other argument is a query: put quotes around several
+words. A query that begins with dashes goes behind a bare --, at the end.
   st-contrastive search articles.csv all-MiniLM-L6-v2 out "why do leaves fall"
 
-The number in brackets is the document's rank with the other model.
+Rows are counted from 0, without the heading. A number in brackets is the
+document's rank with the other model.
+
+Vectors of documents are kept in ~/.cache/st_contrastive, and used again for the
+same texts and weights. Delete the folder to empty it; ST_CONTRASTIVE_CACHE
+names another one, and --no_cache uses none.
 """
 
 
@@ -35,63 +42,65 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "search",
         help="search your documents with one model, or with two side by side",
-        description="Print the documents of FILE that each model finds first for a query.",
+        description="Print the documents of FILE that each model ranks first for a query. Every row with text is a "
+        "document.",
         usage='st-contrastive search FILE MODEL [MODEL2] "QUERY" ["QUERY" ...] [options]',
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data", type=path, metavar="FILE", help="your documents, as for train --data")
     parser.add_argument("model", type=path, metavar="MODEL", help="folder or hub name")
-    parser.add_argument("words", nargs="+", type=name, metavar="QUERY", help="what to look for")
+    parser.add_argument("words", nargs="+", type=query, metavar="QUERY", help="what to search for")
     parser.add_argument("--column", metavar="NAME", help="column of FILE, or two: title,body")
     parser.add_argument(
         "--pooling", choices=(*POOLINGS, "keep"), default="keep", metavar="NAME", help="as for evaluate"
     )
-    parser.add_argument("--top", type=whole, default=5, metavar="N", help="documents of each model; default: 5")
-    parser.add_argument("--bm25", action="store_true", help="mix with BM25: 0.7 of the model, 0.3 of BM25")
+    parser.add_argument("--top", type=positive_number, default=5, metavar="N", help="results per model; default: 5")
+    parser.add_argument("--bm25", action="store_true", help="mix the model's similarities with BM25 (extra: search)")
     parser.add_argument("--language", metavar="CODE", default="en", help="language of --bm25; default: en")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--no_cache", action="store_true", help="encode the documents again, and keep no vectors")
     add_verbose(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search with each model, and print what was found."""
+    """Search with each model, and print the results."""
     from st_contrastive import evaluation
-    from st_contrastive.cli._models import load_model, read_documents
-    from st_contrastive.evaluation.report import short_names
+    from st_contrastive.cli._models import load_model
+    from st_contrastive.evaluation.report import short_names, to_json
+    from st_contrastive.inputs import load_documents
 
     if _is_model(args.data):
         raise UserError(f"{args.data} is a model: name the file of documents first.")
-    models, queries = [args.model], [*args.words]
-    is_name = len(queries) > 1 and re.fullmatch(r"[\w.-]+/[\w.-]+", queries[0])
-    if is_name or _is_model(path(queries[0])):
-        models.append(path(queries.pop(0)))
-    if not queries:
-        raise UserError(f"{models[1]} is read as the second model: give a query after it.")
+    models, queries = _models_and_queries(args.model, args.words)
     with user_error(OSError, TypeError, ValueError, prefix=f"{args.data}: "):
-        documents = read_documents(args.data, args.column)
+        documents = load_documents(args.data, columns=args.column)
+    if documents.note:
+        print(documents.note, file=sys.stderr)
+    texts = documents.texts
     with user_error(ImportError, ValueError, prefix="--bm25: "):
-        words = evaluation.BM25(documents, language=args.language).scores(queries) if args.bm25 else None
-    ranks = {}
+        words = evaluation.BM25(texts, language=args.language).scores(queries) if args.bm25 else None
+    scores, similarity = {}, ""
     for model_name, short in zip(models, short_names(models), strict=True):
         model = load_model(model_name, pooling=args.pooling)
-        print(f"Reading {len(documents):,} documents with {short}.", file=sys.stderr, flush=True)
-        vectors = model.encode_document(documents, convert_to_tensor=True)
-        scores = model.similarity(model.encode_query(queries, convert_to_tensor=True), vectors).double().cpu().numpy()
-        if not math.isfinite(scores.sum()):
-            raise UserError(f"{model_name}: its vectors are not finite (NaN), so that nothing can be ranked by them.")
-        scores = scores if words is None else evaluation.mix(scores, words)
-        ranks[short] = 1 + (-scores).argsort(axis=1, kind="stable").argsort(axis=1)  # (Q, N)
-    found = []
-    for index, query in enumerate(queries):
-        own = {model_name: every[index] for model_name, every in ranks.items()}
-        found.append({"query": query, "models": {each: _first(own, each, documents, args.top) for each in own}})
+        similarity = str(model.similarity_fn_name).replace("_", " ")
+        found = _similarities(model, short, texts, queries, keep_vectors=not args.no_cache)
+        del model  # before the next one is loaded
+        if not math.isfinite(found.sum()):
+            raise UserError(f"{model_name}: its vectors are not finite (NaN), so nothing can be ranked by them.")
+        scores[short] = found if words is None else evaluation.mix(found, words)
+    weight = evaluation.bm25.WEIGHT
+    ranked_by = f"{similarity} similarity" if words is None else f"{weight} z({similarity}) + {1 - weight:.1f} z(BM25)"
+    results: list[dict[str, Any]] = [
+        {"query": query, "ranked_by": ranked_by, "models": _results(index, scores, documents, args.top)}
+        for index, query in enumerate(queries)
+    ]
     if args.json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(to_json(results))
     else:
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        print("\n\n".join(_table(each["query"], each["models"], colour) for each in found))
+        is_coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        print("\n\n".join(_table(**result, is_coloured=is_coloured) for result in results))
     return 0
 
 
@@ -99,27 +108,96 @@ def _is_model(folder: str) -> bool:
     return any(Path(folder, file).is_file() for file in ("config.json", "modules.json"))
 
 
-_Found: TypeAlias = "list[dict[str, Any]]"
+def _models_and_queries(model: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The models and the queries: the first word is a second model if it names one that is on this machine."""
+    second, *others = words
+    folder = path(second)
+    if _is_model(folder) or _is_in_hub_cache(second):
+        if not others:
+            raise UserError(f"{second} is read as the second model: add a query after it.")
+        return [model, folder], others
+    if others and Path(folder).is_dir():
+        raise UserError(f"{second} is a folder without a model. If it is a query, write it after another one.")
+    if others and re.fullmatch(r"[\w.-]+/[\w.-]+", second):
+        print(f"{second} is read as a query. As a model, download it first: hf download {second}", file=sys.stderr)
+    return [model], [*words]
 
 
-def _first(ranks: Mapping[str, NDArray[np.int64]], model: str, documents: Sequence[str], top: int) -> _Found:
-    """The first documents of a model, each with its rank in every list."""
-    rows = ranks[model].argsort()[:top]
-    return [{"text": documents[row], "ranks": {each: int(own[row]) for each, own in ranks.items()}} for row in rows]
+def _is_in_hub_cache(name: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name) or "--" in name or ".." in name:
+        return False
+    return any(isinstance(try_to_load_from_cache(name, file), str) for file in ("config.json", "modules.json"))
 
 
-def _table(query: str, models: Mapping[str, _Found], colour: bool) -> str:
-    """The lists side by side. Green is a document that the other list does not have."""
+def _similarities(
+    model: SentenceTransformer, name: str, texts: list[str], queries: list[str], *, keep_vectors: bool
+) -> NDArray[np.float64]:
+    """(Q, N) similarities of the queries and the documents."""
+    from st_contrastive.cli._models import default_batch_size
+    from st_contrastive.cli._vector_cache import cache_folder, cached_vectors
+
+    def encode() -> Any:
+        print(f"Encoding {len(texts):,} documents with {name}.", file=sys.stderr, flush=True)
+        is_terminal, batch_size = sys.stderr.isatty(), default_batch_size(model)
+        return model.encode_document(texts, batch_size=batch_size, show_progress_bar=is_terminal)
+
+    if keep_vectors:
+        vectors, were_kept = cached_vectors(model, texts, encode)
+        if were_kept:
+            print(f"Vectors of {name} from the cache in {cache_folder()}.", file=sys.stderr, flush=True)
+    else:
+        vectors = encode()
+    similarities: NDArray[np.float64] = model.similarity(model.encode_query(queries), vectors).double().cpu().numpy()
+    return similarities
+
+
+_Results: TypeAlias = "dict[str, list[dict[str, Any]]]"
+
+
+def _results(index: int, scores: Mapping[str, NDArray[np.float64]], documents: Documents, top: int) -> _Results:
+    """The first documents of each model for one query, with their ranks with every model."""
+    orders = {model: (-found[index]).argsort(kind="stable") for model, found in scores.items()}
+    ranks = {model: order.argsort() + 1 for model, order in orders.items()}
+    return {
+        model: [
+            {
+                "row": documents.rows[place],
+                "title": documents.titles[place],
+                "text": documents.bodies[place],
+                "score": float(scores[model][index, place]),
+                "ranks": {other: int(found[place]) for other, found in ranks.items()},
+            }
+            for place in map(int, order[:top])
+        ]
+        for model, order in orders.items()
+    }
+
+
+def _table(query: str, ranked_by: str, models: _Results, is_coloured: bool) -> str:
+    """The results of the models side by side. Documents that the other model does not list are green."""
     width = shutil.get_terminal_size((120, 24)).columns // len(models) - 2
+    has_titles = any(document["title"] for found in models.values() for document in found)
     columns = []
     for model, found in models.items():
-        cells = [model[:width].ljust(width)]
+        lines = [_cut(model, width)]
         for document in found:
             others = [rank for other, rank in document["ranks"].items() if other != model]
+            place = f"{document['ranks'][model]}. row {document['row']}"
             note = "".join(f" ({rank})" for rank in others)
-            text = " ".join(f"{document['ranks'][model]}. {document['text']}".split())
-            room = width - len(note)
-            cell = ((text if len(text) <= room else f"{text[: room - 3]}...") + note).ljust(width)
-            cells.append(f"\033[32m{cell}\033[0m" if colour and max(others, default=0) > len(found) else cell)
-        columns.append(cells)
-    return "\n".join([query, *("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))])
+            parts = [f"{document['title']}", f"    {document['text']}"] if has_titles else [document["text"]]
+            cells = [_cut(f"{place}  {parts[0]}", width, note), *(_cut(part, width) for part in parts[1:])]
+            is_green = is_coloured and max(others, default=0) > len(found)
+            lines += [f"\033[32m{cell}\033[0m" for cell in cells] if is_green else cells
+        columns.append(lines)
+    heading = [query, f"Ranked by {ranked_by}"]
+    return "\n".join([*heading, *("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))])
+
+
+def _cut(text: str, width: int, note: str = "") -> str:
+    """The text on one line of this width, cut if it is longer, with the note behind it."""
+    indent = text[: len(text) - len(text.lstrip())]
+    text = indent + "  ".join(" ".join(part.split()) for part in text.strip().split("  ", 1))
+    room = width - len(note)
+    return ((text if len(text) <= room else f"{text[: room - 3]}...") + note).ljust(width)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from st_contrastive._checks import first_line
-from st_contrastive.cli._arguments import UserError, user_error
+from st_contrastive.cli._user_errors import UserError, user_error
 from st_contrastive.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ def _train(args: argparse.Namespace) -> int:
             on_trainer=lambda trainer: _announce(trainer, plan, progress),
             on_score=progress.print_start,
         )
+    except BrokenPipeError:
+        raise
     # RuntimeError: a tool of --report_to is missing; KeyError: the scores don't have the metric.
     except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
         if progress.has_begun and not isinstance(error, OSError) and "metric_for_best_model" not in str(error):

@@ -13,8 +13,8 @@ from datasets import Dataset, Features, Value
 from sentence_transformers.sentence_transformer.readers import InputExample
 
 from st_contrastive._checks import require_texts, warn
-from st_contrastive.inputs._tables import unformatted
 from st_contrastive.inputs.row_filter import get_reading, set_reading
+from st_contrastive.inputs.tables import unformatted
 
 #: Strings, or a Dataset with the column ``sentence``.
 Sentences: TypeAlias = Iterable[str] | Dataset

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import os
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from datasets import Dataset, Features, IterableDataset, Value
 
 from st_contrastive._arguments import checked
-from st_contrastive._checks import warn
 from st_contrastive.inputs._delimited import LABEL
-from st_contrastive.inputs._tables import Source, column_types, naming, read_table, text_column, text_columns
 from st_contrastive.inputs.row_filter import PAIR, RowFilter, set_reading, strip
 from st_contrastive.inputs.segments import get_language, require_language
+from st_contrastive.inputs.streams import filter_stream
+from st_contrastive.inputs.tables import (
+    Source,
+    column_types,
+    naming,
+    read_flat_table,
+    read_table,
+    source_name,
+    text_column,
+    text_columns,
+)
 
 _TRANSLATED = ("sentence", "translation")
 #: Types of columns that are looked into for labels, whatever their names.
 _PLAIN = re.compile(r"bool|(u?int|float)\d+|(large_)?string|string_view")
-_RECENT = 1_000_000  # rows of a stream among which repeats are found
 _GRADED = Features({"sentence1": Value("string"), "sentence2": Value("string"), "score": Value("float64")})
 
 
@@ -63,7 +68,8 @@ def load_sentences(
         ['A cat sleeps.', 'It rains.', 'It snows.']
     """
     language = get_language(segment)
-    name, table = _table(source, () if column is None else (column,), streaming, split)
+    columns = () if column is None else (column,)
+    name, table = source_name(source), read_flat_table(source, columns, split=split, streaming=streaming)
     column = text_column(table, column, name)
     return _cleaned(table, RowFilter(name, [column], ("sentence",), language, repeats))
 
@@ -103,7 +109,7 @@ def load_pairs(
     if pairs == "columns":
         hint = ' To pair the first sentence of the documents of one column with the rest, add pairs="first".'
         _require_two("columns", names, hint)
-    name, table = _table(source, names, streaming, split)
+    name, table = source_name(source), read_flat_table(source, names, split=split, streaming=streaming)
     if pairs == "first":
         column = text_column(table, names[0] if len(names) == 1 else None, name)
         return _cleaned(table, RowFilter(name, [column], PAIR, require_language("language", language)))
@@ -128,7 +134,7 @@ def load_translations(source: Source, *, languages: Sequence[str] = ("en", "de")
             data sets of the hub. A table with the columns ``sentence`` and ``translation`` needs none.
     """
     _require_two("languages", languages)
-    name, table = _table(source, languages, False, heading=False)
+    name, table = source_name(source), read_flat_table(source, languages, heading=False)
     known = text_columns(table)
     choices = (languages, [f"translation.{language}" for language in languages], _TRANSLATED)
     columns = next((names for names in choices if {*names} <= {*known}), languages)
@@ -148,7 +154,7 @@ def load_graded_pairs(source: Source, *, split: str = "validation") -> Dataset:
     Raises:
         ValueError: a text is empty or a score no finite number; the message names the row.
     """
-    name = _name(source)
+    name = source_name(source)
     table = read_table(source, [*_GRADED], split=split)
     if missing := [column for column in _GRADED if column not in (found := column_types(table))]:
         raise ValueError(
@@ -183,27 +189,11 @@ def _require_two(argument: str, names: Sequence[str], hint: str = "") -> None:
         raise ValueError(f"{argument} must be two names, got {names!r}.{hint}")
 
 
-def _name(source: Source) -> str:
-    return str(source) if isinstance(source, (str, os.PathLike)) else "source"
-
-
-def _table(
-    source: Source, columns: Sequence[str], streaming: bool, split: str | None = None, heading: bool = True
-) -> tuple[str, Any]:
-    """The source's name, and its table with fields of objects as columns."""
-    name = _name(source)
-    path = Path(name).expanduser()
-    if split is not None and (name == "source" or (path.exists() and not (path / "dataset_dict.json").is_file())):
-        raise ValueError(f"split={split!r} is for names on the hub and saved DatasetDicts; segment=... cuts documents.")
-    table = read_table(source, columns, heading=heading, split=split or "train", streaming=streaming)
-    return name, table.flatten() if isinstance(table, Dataset) else table
-
-
 def _cleaned(table: Any, row_filter: RowFilter) -> Any:
     """The rows of a table that are right, and the counts of the others."""
     features = Features({name: Value("string") for name in row_filter.names})
     if isinstance(table, IterableDataset):
-        return IterableDataset.from_generator(_stream, features, gen_kwargs={"table": table, "row_filter": row_filter})
+        return filter_stream(table, row_filter, features)
     with naming(row_filter.source):
         data = table.map(
             row_filter, batched=True, batch_size=10_000, features=features, remove_columns=table.column_names,
@@ -212,21 +202,3 @@ def _cleaned(table: Any, row_filter: RowFilter) -> Any:
     row_filter.warn_of_rows()
     row_filter.require_rows(len(data))
     return set_reading(data, row_filter.reading())
-
-
-def _stream(table: Any, row_filter: RowFilter) -> Iterator[dict[str, str]]:
-    row_filter = copy.deepcopy(row_filter)  # which no other pass has used
-    count = 0
-    with naming(row_filter.source):
-        for batch in table.iter(1000):
-            made = row_filter(batch)
-            rows = [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
-            count += len(rows)
-            if row_filter.counts["rows"] <= 1000:
-                row_filter.require_rows(count)
-            if len(row_filter.seen) > _RECENT:
-                row_filter.seen.clear()
-            yield from rows
-    row_filter.warn_of_rows()
-    row_filter.require_rows(count)
-    warn(f"{row_filter.source} was read once: {row_filter}, which are left out.")

@@ -58,11 +58,16 @@ class RowFilter:
     counts: Counter[str] = field(default_factory=lambda: Counter(rows=0, empty=0))
     seen: set[int] = field(default_factory=set)
 
+    @property
+    def columns_to_read(self) -> list[str]:
+        """The columns of the source that a batch must have."""
+        return [*self.columns, *self.others]
+
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[str]]:
         for name in self.others:
             if len(self.values.get(name, ())) <= FEW:  # else it need not be made of Arrow's
                 self._require_one_label(name, batch[name])
-        rows: _Rows = list(zip(*(map(_present, batch[column]) for column in self.columns), strict=True))
+        rows: _Rows = list(zip(*(map(present, batch[column]) for column in self.columns), strict=True))
         self.counts["rows"] += len(rows)
         rows = self._kept("empty", rows, all)
         if self.names == PAIR:
@@ -154,7 +159,7 @@ def strip(text: str | None) -> str:
     return text if is_seen and text != "\\N" else ""  # as databases write what is missing
 
 
-def _present(text: str | None) -> str:
+def present(text: str | None) -> str:
     """The text as :func:`strip` leaves it; "" if it stands for a missing one."""
     text = strip(text)
     return "" if text in _MISSING else text

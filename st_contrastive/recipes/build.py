@@ -16,7 +16,7 @@ from transformers import set_seed
 from st_contrastive._checks import warn
 from st_contrastive.augmentations import AntonymReplacement
 from st_contrastive.components import FraternalEmbedding
-from st_contrastive.inputs._tables import Source
+from st_contrastive.inputs.tables import Source
 from st_contrastive.recipes.data import read_data
 from st_contrastive.recipes.plan import RunPlan
 from st_contrastive.recipes.recipe import Recipe
@@ -97,7 +97,7 @@ def _limit_steps(arguments: TrainingArguments, dataset: Dataset | IterableDatase
         rows = sum(1 for _ in islice(dataset, math.ceil(enough / arguments.num_train_epochs)))
     batches = rows // batch if arguments.dataloader_drop_last else math.ceil(rows / batch)
     steps = max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
-    return min(int(arguments.max_steps), int(math.ceil(arguments.num_train_epochs * steps)))
+    return min(int(arguments.max_steps), math.ceil(arguments.num_train_epochs * steps))
 
 
 def _training_arguments(plan: RunPlan) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,6 +11,7 @@ from typing import Any, Literal
 from st_contrastive._files import complete_file
 from st_contrastive.evaluation import Comparison, Judgement, compare_paired
 from st_contrastive.evaluation.bm25 import WEIGHT
+from st_contrastive.evaluation.report import to_json
 from st_contrastive.training import ContrastiveTrainer
 
 #: File of the output folder that holds the verdict.
@@ -129,15 +129,8 @@ class Run:
             mixed = {name: judged.mixed_ndcg for name, judged in self.judgements.items()}
             content["scores_with_bm25"] = {name: score for name, score in mixed.items() if score is not None}
         with complete_file(folder / VERDICT_FILE) as partial:
-            partial.write_text(json.dumps(_without_nan(content), indent=2) + "\n", encoding="utf-8")
+            partial.write_text(to_json(content) + "\n", encoding="utf-8")
 
 
 def _or_lowest(score: float) -> float:
     return -math.inf if math.isnan(score) else score
-
-
-def _without_nan(value: Any) -> Any:
-    """None in place of NaN and infinity, which JSON does not have."""
-    if isinstance(value, dict):
-        return {name: _without_nan(part) for name, part in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from st_contrastive._checks import warn
 from st_contrastive.evaluation import CorpusEvaluator, Judgement, compare_paired, title_agreement
-from st_contrastive.inputs._tables import Source
+from st_contrastive.inputs.tables import Source
 from st_contrastive.recipes.build import build_trainer
 from st_contrastive.recipes.plan import RunPlan, require_same_plan, write_plan
 from st_contrastive.recipes.recipe import Recipe, dump

@@ -13,8 +13,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerModelC
 from st_contrastive._files import is_path
 
 TAG = "st-contrastive"
-_PACKAGE = "[st_contrastive](https://github.com/OWNER/st_contrastive)"
-_TRAINED_WITH = f"Trained with {_PACKAGE}, which is not needed to load or use it"
+_TRAINED_WITH = "Trained with st_contrastive, which is not needed to load or use it"
 #: A string that is a value in JSON.
 _VALUE = re.compile(r'(?<=: ")(?:[^"\\]|\\.)*(?=")')
 #: Settings that are not shown.
@@ -22,12 +21,12 @@ _PRIVATE = ("data", "translations", "output_dir", "prompts", "hub_token")
 
 
 class _Card(SentenceTransformerModelCardData):
-    #: Markdown about the run.
+    #: Markdown about the run, such as its recipe, settings and scores.
     run = ""
     was_trained = True
 
     def set_widget_examples(self, dataset: Any) -> None:
-        """Quote no text of the dataset."""
+        """Do nothing, because the card must not quote texts of the dataset."""
 
     def compute_dataset_metrics(self, *args: Any, **options: Any) -> Any:
         """As in sentence-transformers, without texts, and without the folders of the loss's checkpoints."""
@@ -65,7 +64,7 @@ def trained_title(name: str, method: str) -> str:
 
 
 def prepare_card(model: SentenceTransformer) -> None:
-    """Let the model's card name the package, and quote no text. Custom card classes only get the tag."""
+    """Make the model's card name the package and quote no text. Custom card classes only get the tag."""
     model.model_card_data.add_tags(TAG)
     if type(model.model_card_data) is SentenceTransformerModelCardData:
         values, model.model_card_data = vars(model.model_card_data), _Card()
@@ -73,7 +72,7 @@ def prepare_card(model: SentenceTransformer) -> None:
 
 
 def add_to_card(model: SentenceTransformer, text: str) -> None:
-    """Add markdown after the first paragraph of the card of a model that a ContrastiveTrainer trained."""
+    """Add markdown after the first paragraph of the model's card, if :func:`prepare_card` has prepared it."""
     if isinstance(model.model_card_data, _Card):
         model.model_card_data.run = text
 
@@ -94,7 +93,7 @@ def describe_start(model: SentenceTransformer, results: str) -> None:
 
     It is the encoder's own card, if it has one, and a paragraph about the run.
     """
-    note = f"These are the weights that a run of {_PACKAGE} started from. Training did not improve them: {results}"
+    note = f"These are the weights that a run of st_contrastive started from. Training did not improve them: {results}"
     if not isinstance(model.model_card_data, _Card):
         return
     card = _Card(local_files_only=True)

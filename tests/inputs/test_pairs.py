@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
 
-from st_contrastive.inputs import _tables, describe, load_graded_pairs, load_pairs, load_sentences, text_dataset
+from st_contrastive.inputs import describe, load_graded_pairs, load_pairs, load_sentences, tables, text_dataset
 from st_contrastive.inputs.row_filter import Reading, get_reading
 
 ROWS = [
@@ -61,7 +61,7 @@ def test_pairs_of_datasets_and_names(tmp_path, monkeypatch):
     def load(name, split, streaming):
         return hub[name][split].to_iterable_dataset() if streaming else hub[name][split]
 
-    monkeypatch.setattr(_tables, "load_dataset", load)
+    monkeypatch.setattr(tables, "load_dataset", load)
     DatasetDict(train=data).save_to_disk(tmp_path / "saved")
     nested = data.map(lambda row: {"doc": row}, remove_columns=data.column_names)
     for source in ("owner/articles", data, data.with_format("pandas"), tmp_path / "saved"):
@@ -197,14 +197,14 @@ def test_the_report_of_pairs(build):
 
 
 def test_a_sample_is_called_one(build, monkeypatch):
-    from st_contrastive.inputs import report
+    from st_contrastive.inputs import description
 
     model = build("bert")
     model.max_seq_length = 4
     texts = ["the cat sleeps", "rain"] * 50
     for name, most, sampled in (("_SAMPLE", 30, 25), ("_SAMPLE", 100, 100), ("_CHARACTERS", 300, 34)):
         with monkeypatch.context() as patched:
-            patched.setattr(report, name, most)
+            patched.setattr(description, name, most)
             (column,) = describe(texts, model).columns
             assert (column.texts, column.sampled) == (100, sampled)
             assert ("sampled texts" in str(column)) == (sampled < 100)
@@ -220,7 +220,7 @@ def test_graded_pairs(tmp_path, name, monkeypatch):
     assert [tuple(row.values()) for row in data] == GRADED
     assert data.column_names == list(names)
     splits = {"validation": data, "test": data.select([0])}
-    monkeypatch.setattr(_tables, "load_dataset", lambda name, split, streaming: splits[split])
+    monkeypatch.setattr(tables, "load_dataset", lambda name, split, streaming: splits[split])
     assert len(load_graded_pairs("owner/stsb")) == 3
     assert len(load_graded_pairs("owner/stsb", split="test")) == 1
 

@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict, IterableDataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from st_contrastive.inputs import describe, load_pairs, load_sentences, readers, text_dataset
+from st_contrastive.inputs import describe, load_pairs, load_sentences, streams, text_dataset
 from st_contrastive.inputs.row_filter import Reading, get_reading
 from st_contrastive.inputs.segments import split_sentences
 from tests.inputs.files import write
@@ -255,7 +255,7 @@ def test_a_split_is_that_of_a_dataset_dict(tmp_path):
 
 
 def test_a_stream_forgets_rows_that_are_long_past(monkeypatch):
-    monkeypatch.setattr(readers, "_RECENT", 1000)
+    monkeypatch.setattr(streams, "RECENT_ROWS", 1000)
     data = Dataset.from_dict({"t": [f"t {n}" for n in range(5000)] + ["t 4999", "t 0"]})
     with pytest.warns(UserWarning, match="5,002 rows, 0 empty, 1 repeated"):
         assert len(list(load_sentences(data, streaming=True))) == 5001

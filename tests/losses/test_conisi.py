@@ -54,7 +54,7 @@ def test_masked_lm_leaves_a_prompt_as_it_is(build, sentences, form):
     length = int(column["prompt_length"])
     assert length == 3  # with [CLS]
     column["prompt_length"] = form(length)
-    chosen = TokenBatch.of(column).corrupted(TokenCorruption.masking(model.tokenizer, 1.0)).chosen
+    chosen = TokenBatch.of(column).corrupt(TokenCorruption.masking(model.tokenizer, 1.0)).chosen
     assert not chosen[:, :length].any()
     assert chosen[:, length].all()
 

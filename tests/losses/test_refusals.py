@@ -18,7 +18,7 @@ from transformers import AutoModelForMaskedLM
 
 from st_contrastive import AuxiliaryMLMPretrainingLoss, ConIsILoss, DiffCSELoss, InfoCSELoss, SimCSELoss, TwinsLoss
 from st_contrastive.components import AuxiliaryMLM, MaskedLMHead
-from st_contrastive.encoder.model import get_encoder
+from st_contrastive.encoder.model_facts import get_encoder
 from tests.cases import LOSSES, Standardised
 
 # A network whose weight is 0.
@@ -108,7 +108,8 @@ def without_embeddings_as_input(model):
     model.transformers_model.forward = lambda input_ids, attention_mask: None
 
 
-def quantised(model):
+def quantised_with_adapters(model):
+    adapted(model)
     dense = get_encoder(model).encoder.layer[0].output.dense
     dense.weight = torch.nn.Parameter(dense.weight.data.to(torch.int8), requires_grad=False)
 
@@ -194,18 +195,18 @@ REFUSED = {
         "mini_batch_size=2.*BatchNorm",
         SimCSELoss,
     ),
-    "quantised": (changed(quantised), [InfoCSELoss, DiffCSELoss], "Load it unquantised", SimCSELoss),
+    "quantised": (changed(quantised_with_adapters), [InfoCSELoss, DiffCSELoss], "quantised weights", SimCSELoss),
     "frozen in half precision": (
         changed(frozen_in_half_precision),
         [InfoCSELoss, DiffCSELoss],
         r"copies of the encoder's float16 weights.*torch\.float32",
         SimCSELoss,  # which copies nothing
     ),
-    "frozen": (changed(frozen), LOSSES, r"No weight of model is trained.*requires_grad_\(True\)", None),
+    "frozen": (changed(frozen), LOSSES, r"no trainable weight.*requires_grad_\(True\)", None),
     "loaded adapters": (
         changed(with_loaded_adapters),
         LOSSES,
-        "No weight of model is trained.*PEFT loads saved adapters frozen",
+        "no trainable weight.*PEFT loads saved adapters frozen",
         with_trained_adapters,
     ),
     "adapters": (changed(adapted), [lambda model: InfoCSELoss(model, detach=False)], "detach=True", InfoCSELoss),
@@ -224,7 +225,7 @@ REFUSED = {
     "weighted layers": (
         changed(weighted_layers),
         READERS,
-        "WeightedLayerPooling changes them.*take it out",
+        "WeightedLayerPooling changes them.*Remove it",
         SimCSELoss,
     ),
     "prompt tuning": (changed(prompt_tuned, "bert-mlm"), [with_mlm], "mlm_weight.*prompt tuning", None),

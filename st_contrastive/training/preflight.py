@@ -23,11 +23,10 @@ from st_contrastive import distributed
 from st_contrastive._checks import HELD_OUT, is_id, says_no, warn
 from st_contrastive.components import NegativeQueue, TokenCorruption
 from st_contrastive.encoder.checkpoint import foreign_kind
-from st_contrastive.encoder.checks import require_trainable
-from st_contrastive.encoder.copies import has_adapters
-from st_contrastive.encoder.model import get_encoder, unwrap
-from st_contrastive.losses._owned import owned_state, trained
-from st_contrastive.training.start import ROWS, Part, Start, by_name, module_settings, tokenised_columns
+from st_contrastive.encoder.model_facts import get_encoder, unwrap
+from st_contrastive.encoder.requirements import require_trainable
+from st_contrastive.losses.owned_state import owned_state, trained_parameters
+from st_contrastive.training.run_parts import ROWS, Part, Start, by_name, module_settings, tokenised_columns
 
 #: What share of useless rows is worth a warning.
 SHARE = 0.01
@@ -107,9 +106,6 @@ def _converted_checkpoint(start: Start) -> Iterator[Finding]:
             f"model is made of {folder}, which is {kind}, not a sentence encoder. To start from its layers anyway, "
             f"save them alone: AutoModel.from_pretrained({folder!r}).save_pretrained(...)."
         )
-    encoder = get_encoder(model)
-    if getattr(encoder.config, "quantization_config", None) and not has_adapters(encoder):
-        yield ValueError("model's weights are quantised. Load it unquantised, or add an adapter (model.add_adapter).")
 
 
 def _another_similarity(start: Start) -> Iterator[Finding]:
@@ -451,4 +447,4 @@ def _remedy_of_equal_tokens(part: Part, equal: list[tuple[str, str, bytes]]) -> 
 
 def _own_parameters(losses: list[nn.Module]) -> bool:
     """Whether one of the losses trains parameters beside the encoder's."""
-    return any(trained(owned_state(loss)) for loss in losses)
+    return any(trained_parameters(owned_state(loss)) for loss in losses)

@@ -17,8 +17,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 import st_contrastive as stc
 from st_contrastive import distributed
 from st_contrastive.training import ContrastiveTrainer
-from st_contrastive.training.checks import ARGUMENTS_AND_DATA, remedy_of_collapse, run
-from st_contrastive.training.start import Start
+from st_contrastive.training.preflight import ARGUMENTS_AND_DATA, remedy_of_collapse, run
+from st_contrastive.training.run_parts import Start
 from tests.cases import state_of
 
 
@@ -40,7 +40,7 @@ def of(arguments, sentences):
     ("change", "message"),
     [
         (lambda model: setattr(model, "max_seq_length", 10_000), r"model\.max_seq_length is 10000"),
-        (lambda model: model.requires_grad_(False), "No weight of model is trained"),
+        (lambda model: model.requires_grad_(False), "no trainable weight"),
     ],
 )
 def test_a_model_that_was_changed_after_the_loss_was_built(build, of, change, message):
@@ -451,16 +451,6 @@ def test_a_checkpoint_of_another_kind_of_model(checkpoint, of, tmp_path):
             trainer({"model_type": kind}, "config_sentence_transformers.json", is_saved=True)
     for kind in ({}, {"model_type": "SentenceTransformer"}):
         trainer(kind, "config_sentence_transformers.json", is_saved=True)
-
-
-def test_a_quantised_encoder_without_adapters(build, of):
-    peft = pytest.importorskip("peft")
-    model = build()
-    model[0].model.config.quantization_config = {"quant_method": "bitsandbytes"}
-    with pytest.raises(ValueError, match="weights are quantised"):
-        of(stc.SimCSELoss(model))
-    model.add_adapter(peft.LoraConfig(r=2, target_modules=["query"]))
-    of(stc.SimCSELoss(model))
 
 
 def test_streams_are_read_by_each_process(build, of, sentences):

@@ -11,8 +11,8 @@ from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerBase
 
 from st_contrastive._checks import is_id, warn
-from st_contrastive.inputs._tables import Source, read_table, text_column, text_columns
 from st_contrastive.inputs.row_filter import RowFilter, get_reading
+from st_contrastive.inputs.tables import Source, read_table, text_column, text_columns
 
 #: Texts of a column that are tokenised at most, their characters at most, and the rows that are read of a stream.
 _SAMPLE, _CHARACTERS, _STREAMED = 10_000, 5_000_000, 1_000

@@ -112,6 +112,32 @@ def read_table(
         return load_dataset(kind, key, data_files=paths, split="train", streaming=streaming, **options)
 
 
+def source_name(source: Source) -> str:
+    """The source's path or hub name, for messages; "source" for one that has none."""
+    return os.fspath(source) if isinstance(source, (str, os.PathLike)) else "source"
+
+
+def read_flat_table(
+    source: Source,
+    columns: Sequence[str],
+    *,
+    heading: bool = True,
+    split: str | None = None,
+    streaming: bool = False,
+) -> Any:
+    """As :func:`read_table`, with the fields of objects as columns such as "doc.body".
+
+    Raises:
+        ValueError: ``split`` is named, and the source has no splits.
+    """
+    path = Path(source_name(source)).expanduser()
+    has_none = not isinstance(source, (str, os.PathLike)) or path.exists()
+    if split is not None and has_none and not (path / "dataset_dict.json").is_file():
+        raise ValueError(f"split={split!r} is for names on the hub and saved DatasetDicts; segment=... cuts documents.")
+    table = read_table(source, columns, heading=heading, split=split or "train", streaming=streaming)
+    return table.flatten() if isinstance(table, Dataset) else table
+
+
 def unformatted(data: Any) -> Any:
     """The Dataset with plain rows in place of those of pandas, torch or another library."""
     return data if isinstance(data, Dataset) and data.format["type"] == "custom" else data.with_format(None)

@@ -1,0 +1,101 @@
+"""Types of arguments, and errors that the user sees as one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from difflib import get_close_matches
+
+from st_contrastive._checks import first_line
+from st_contrastive.settings import RunSettings
+
+
+class UserError(ValueError):
+    """Bad input that argparse cannot see. The command prints the message as one line and exits with code 2."""
+
+
+@contextmanager
+def user_error(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
+    """Turn exceptions of these kinds into a UserError: the prefix, and the first line of the message."""
+    try:
+        yield
+    except BrokenPipeError:  # an OSError that is not the user's mistake
+        raise
+    except kinds as error:
+        raise UserError(("" if isinstance(error, UserError) else prefix) + first_line(error)) from error
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """A sentence that suggests the nearest choice, with a leading space; "" if none is near.
+
+    Example:
+        >>> did_you_mean("--bm52", ["--bm25", "--top"])
+        ' Did you mean --bm25?'
+    """
+    nearest = get_close_matches(word, choices, n=1, cutoff=0.7)
+    return f" Did you mean {nearest[0]}?" if nearest else ""
+
+
+def as_options(message: str) -> str:
+    """The message, with settings written as options.
+
+    Example:
+        >>> as_options("columns=['title', 'text']: the file has no column 'text'. Leave dev='corpus' out.")
+        "--column title,text: the file has no column 'text'. Leave --dev corpus out."
+    """
+    return _SETTING.sub(_as_option, message)
+
+
+_NAMES = "|".join(field.name for field in fields(RunSettings))
+_QUOTED = r"""['"]([^'"]*)['"]"""
+#: Does not match inside a Python call such as load_pairs(source, columns=...).
+_SETTING = re.compile(rf"(?<![\w(.])(?<!, )({_NAMES})s?=({_QUOTED}|[\[(][^])]*[\])]|[\w.]+)")
+
+
+def _as_option(found: re.Match[str]) -> str:
+    name, value = found[1], found[2]
+    values = re.findall(_QUOTED, value) or [value]
+    return f"--{name} {(',' if name == 'column' else ' ').join(map(shlex.quote, values))}"
+
+
+def _whole_number(least: int) -> Callable[[str], int]:
+    """An argument type: a whole number that is not below ``least``."""
+
+    def parse(text: str) -> int:
+        if not text.strip().isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+        return int(text)
+
+    return parse
+
+
+positive_number, number_above_one = _whole_number(1), _whole_number(2)
+
+
+def name(text: str) -> str:
+    """A name that is not empty. An unset shell variable would be."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the name is empty")
+    return text
+
+
+def query(text: str) -> str:
+    """A query that is not empty."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the query is empty")
+    return text
+
+
+def path(text: str) -> str:
+    """A name or path, with the home directory in place of ``~``."""
+    return os.path.expanduser(name(text))
+
+
+def names(text: str) -> list[str]:
+    """Names between commas."""
+    return [name(part).strip() for part in text.split(",")]

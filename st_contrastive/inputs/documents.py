@@ -1,0 +1,92 @@
+"""Reads a collection of documents to search. A collection is not training data: every row with text is a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from st_contrastive._arguments import checked
+from st_contrastive.inputs.row_filter import present, strip
+from st_contrastive.inputs.tables import Source, naming, read_flat_table, source_name, text_column
+
+#: Reasons why a row is not a document.
+EMPTY, PLACEHOLDER = "empty", "placeholder"
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents of a collection, in the order of its rows. All sequences have one item per document.
+
+    Attributes:
+        rows: row numbers in the source, from 0.
+        titles: text of the first of two columns, "" where it is missing; all "" where only one column was read.
+        bodies: text of the last column, "" where it is missing.
+        total: number of rows in the source.
+        unused: number of rows without a document, by reason: "empty" or "placeholder", such as "N/A".
+    """
+
+    rows: Sequence[int]
+    titles: Sequence[str]
+    bodies: Sequence[str]
+    total: int
+    unused: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def texts(self) -> list[str]:
+        """Title and body of each document with a blank line between them, or the only one that it has."""
+        pairs = zip(self.titles, self.bodies, strict=True)
+        return ["\n\n".join(dict.fromkeys(part for part in pair if part)) for pair in pairs]
+
+    @property
+    def note(self) -> str:
+        """Says how many rows are not documents, and why; "" if all are."""
+        reasons = {EMPTY: "are empty", PLACEHOLDER: "hold only a placeholder such as 'N/A'"}
+        found = " and ".join(f"{count:,} {reasons[kind]}" for kind, count in self.unused.items() if count)
+        return f"{len(self):,} of {self.total:,} rows are documents; {found}." if found else ""
+
+
+@checked
+def load_documents(
+    source: Source, *, columns: str | Sequence[str] | None = None, split: str | None = None
+) -> Documents:
+    """Read every row that has text as one document, with its row number. Use it for search and for evaluation.
+
+    Nothing is dropped for being repeated, untitled or short, unlike in the readers of training data. White space at
+    both ends of a text is removed. A cell with only a placeholder, such as "N/A" or "NULL", counts as empty.
+
+    Args:
+        source: as for :func:`load_sentences`.
+        columns: the column of texts, or two, title and body, also as "title,body". None takes the only column of text.
+        split: as for :func:`load_sentences`.
+
+    Raises:
+        OSError, ValueError: the source can't be read, or no row has text.
+
+    Example:
+        >>> documents = load_documents(["A cat sleeps.", "", "A cat sleeps."])
+        >>> documents.rows, documents.unused
+        ([0, 2], {'empty': 1, 'placeholder': 0})
+    """
+    names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else [*(columns or ())]
+    if len(names) > 2 or len({*names}) < len(names):
+        raise ValueError(f"columns must be one name, or two different ones (title and body), got {columns!r}.")
+    name, table = source_name(source), read_flat_table(source, names, split=split)
+    names = [text_column(table, column, name) for column in names] or [text_column(table, None, name)]
+    rows, titles, bodies, total, unused = [], [], [], 0, {EMPTY: 0, PLACEHOLDER: 0}
+    with naming(name):
+        for batch in table.iter(1000):
+            for cells in zip(*(batch[column] for column in names), strict=True):
+                texts = [*map(present, cells)]
+                if any(texts):
+                    rows.append(total)
+                    titles.append(texts[0] if len(texts) > 1 else "")
+                    bodies.append(texts[-1])
+                else:
+                    unused[PLACEHOLDER if any(map(strip, cells)) else EMPTY] += 1
+                total += 1
+    if not rows:
+        raise ValueError(f"{name}: none of {total:,} rows has text in {' or '.join(map(repr, names))}.")
+    return Documents(rows, titles, bodies, total, unused)

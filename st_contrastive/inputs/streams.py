@@ -1,0 +1,95 @@
+"""Filtered streams. The only module that uses names of ``datasets`` that are not public.
+
+``IterableDataset.map`` can't replace it: the filter's state belongs to one pass, and must be reported at its end.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from datasets import Features, IterableDataset
+from datasets.iterable_dataset import _BaseExamplesIterable
+
+from st_contrastive._checks import warn
+from st_contrastive.inputs.row_filter import RowFilter
+from st_contrastive.inputs.tables import naming
+
+_BATCH = 1000
+#: Number of recent rows among which repeats are found.
+RECENT_ROWS = 1_000_000
+
+
+def filter_stream(stream: IterableDataset, row_filter: RowFilter, features: Features) -> IterableDataset:
+    """The rows of a stream that the filter keeps. Shuffling and epochs reach the stream inside."""
+    filtered = stream.map(features=features)
+    filtered._ex_iterable = _FilteredRows(filtered._ex_iterable.ex_iterable, row_filter, features)
+    return filtered
+
+
+class _FilteredRows(_BaseExamplesIterable):  # type: ignore[misc]
+    """Examples behind an IterableDataset. Each pass has a new copy of the filter.
+
+    The state is the number of rows returned. A resumed pass reads the rows before them again, because the filter must
+    know them to find repeats.
+    """
+
+    def __init__(self, ex_iterable: Any, row_filter: RowFilter, features: Features) -> None:
+        super().__init__()
+        self.ex_iterable = ex_iterable  # datasets looks for nested iterables under this name
+        self.row_filter = row_filter
+        self._features = features
+
+    def __iter__(self) -> Iterator[tuple[int, dict[str, str]]]:
+        start = self._state_dict["rows"] if self._state_dict else 0
+        for number, row in enumerate(islice(self._rows(), start, None), start):
+            if self._state_dict:
+                self._state_dict["rows"] = number + 1
+            yield number, row
+
+    def _rows(self) -> Iterator[dict[str, str]]:
+        row_filter, count = copy.deepcopy(self.row_filter), 0
+        self.ex_iterable._init_state_dict()  # datasets would go on where an earlier pass ended
+        examples = (example for _, example in self.ex_iterable)
+        with naming(row_filter.source):
+            while batch := list(islice(examples, _BATCH)):
+                columns = row_filter({name: [row.get(name) for row in batch] for name in row_filter.columns_to_read})
+                rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+                count += len(rows)
+                if row_filter.counts["rows"] <= _BATCH:
+                    row_filter.require_rows(count)
+                if len(row_filter.seen) > RECENT_ROWS:
+                    row_filter.seen.clear()
+                yield from rows
+        row_filter.warn_of_rows()
+        row_filter.require_rows(count)
+        warn(f"{row_filter.source} was read once: {row_filter}, which are left out.")
+
+    def _init_state_dict(self) -> dict[str, Any]:
+        self._state_dict = {"rows": 0, "type": type(self).__name__}
+        return self._state_dict
+
+    def shuffle_data_sources(self, generator: np.random.Generator) -> _FilteredRows:
+        return type(self)(self.ex_iterable.shuffle_data_sources(generator), self.row_filter, self._features)
+
+    def shard_data_sources(self, num_shards: int, index: int, contiguous: bool = True) -> _FilteredRows:
+        return self
+
+    def reshard_data_sources(self) -> _FilteredRows:
+        return self
+
+    @property
+    def num_shards(self) -> int:
+        # The shards of files differ in length: processes that read different ones would make different numbers of steps.
+        return 1
+
+    @property
+    def is_typed(self) -> bool:
+        return True
+
+    @property
+    def features(self) -> Features:
+        return self._features

@@ -1,0 +1,87 @@
+"""A filtered stream keeps the order, the epochs and the state of the stream inside."""
+
+from __future__ import annotations
+
+import pytest
+from datasets import Features, IterableDataset, Value
+from datasets.distributed import split_dataset_by_node
+from torch.utils.data import DataLoader
+
+from st_contrastive.inputs import load_pairs, load_sentences
+
+pytestmark = pytest.mark.filterwarnings("ignore:source was read once")
+TYPES = Features({"t": Value("string"), "u": Value("string")})
+
+
+def rows_of(shards):
+    for shard in shards:
+        yield from ({"t": f"{shard}{row}", "u": f"{row}{shard}"} for row in range(7))
+        yield {"t": "", "u": shard}
+        yield {"t": "a0", "u": "0a"}
+
+
+@pytest.fixture(params=[None, TYPES], ids=["untyped", "typed"])
+def stream(request):
+    """A stream of three shards with 21 different rows."""
+    return IterableDataset.from_generator(rows_of, request.param, gen_kwargs={"shards": ["a", "b", "c"]})
+
+
+def texts(data):
+    return [row["sentence"] for row in data]
+
+
+def kept(stream):
+    return [*dict.fromkeys(row["t"] for row in stream if row["t"])]
+
+
+@pytest.mark.parametrize("size", [1, 5, 30])
+def test_every_epoch_has_the_order_of_the_stream(stream, size):
+    shuffled = stream.shuffle(seed=3, buffer_size=size)
+    filtered = {"sentences": load_sentences(shuffled, column="t"), "pairs": load_pairs(shuffled, columns="t,u")}
+    orders = []
+    for epoch in (0, 1, 2, 0):
+        for data in (shuffled, *filtered.values()):
+            data.set_epoch(epoch)
+        orders.append(kept(shuffled))
+        for data in filtered.values():
+            assert texts(data) == orders[-1]
+    assert orders[0] == orders[3]
+    assert size == 1 or orders[0] != orders[1] != orders[2]
+    behind = load_sentences(stream, column="t").shuffle(seed=3, buffer_size=5)
+    first = texts(behind)
+    behind.set_epoch(1)
+    assert sorted(first) == sorted(texts(behind)) == sorted(kept(stream))
+    assert first != texts(behind)
+
+
+@pytest.mark.parametrize("done", [0, 1, 9, 20, 21])
+def test_a_pass_resumes_from_its_state(stream, done):
+    shuffled = stream.shuffle(seed=3, buffer_size=5)
+    data = load_sentences(shuffled, column="t")
+    data.set_epoch(2)
+    iterator = iter(data)
+    for _ in range(done):
+        next(iterator)
+    state = data.state_dict()
+    rest = texts(iterator)
+    resumed = load_sentences(shuffled, column="t")
+    resumed.load_state_dict(state)
+    resumed.set_epoch(2)
+    assert texts(resumed) == rest
+    assert len(rest) == 21 - done
+
+
+def test_processes_workers_and_interleaved_passes_read_every_row_once(stream):
+    data = load_sentences(stream, column="t")
+    whole = texts(data)
+    assert whole == kept(stream)
+    for count in (2, 3):
+        parts = [texts(split_dataset_by_node(data, rank, count)) for rank in range(count)]
+        assert sorted(sum(parts, [])) == sorted(whole)
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    for workers in (0, 2):
+        batches = DataLoader(data, batch_size=4, num_workers=workers)
+        assert [text for batch in batches for text in batch["sentence"]] == whole
+    assert [(one["sentence"], two["sentence"]) for one, two in zip(data, data, strict=True)] == [
+        (text, text) for text in whole
+    ]
