@@ -1,4 +1,4 @@
-"""The data that a run is trained and scored on."""
+"""Reads the data that a run is trained and evaluated on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_texts(
 
 
 def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvaluator | None]:
-    """The texts to train on, and the evaluator."""
+    """The texts to train on, and the evaluator of ``dev``, or None."""
     evaluator = None
     if run.dev is not None and run.dev != "corpus":
         with _naming_dev(run.dev):
@@ -84,7 +84,7 @@ def read_data(run: RunSettings, method: Method) -> tuple[Dataset, SentenceEvalua
 
 @contextmanager
 def _naming_dev(dev: str) -> Iterator[None]:
-    """Name dev in errors."""
+    """Add dev to the messages of errors."""
     try:
         yield
     except (OSError, TypeError, ValueError) as error:
