@@ -80,7 +80,7 @@ def test_labels_from_fit_are_warned_about(new_run):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             run.model.fit(train_objectives=[(DataLoader(pairs, batch_size=9), run.loss)], epochs=1)
-        assert sum("does not read the labels" in str(warning.message) for warning in warned) == count
+        assert sum("does not use labels" in str(warning.message) for warning in warned) == count
         run.loss = stc.SimCSELoss(run.model)
 
 

@@ -122,7 +122,9 @@ class ChunkResults:
             return self.results[0]
         order = torch.cat(self.numbers).argsort()
         columns = zip(*self.results, strict=True)
-        return tuple(None if part[0] is None else torch.cat(part).index_select(0, order) for part in columns)
+        first = self.results[0]
+        tensors = (None if part[0] is None else torch.cat(part).index_select(0, order) for part in columns)
+        return first._make(tensors) if hasattr(first, "_make") else tuple(tensors)  # a named tuple keeps its names
 
     def sums(self) -> list[Tensor]:
         """Sums over the groups of results that are 0-d tensors."""

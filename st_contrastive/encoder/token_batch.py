@@ -11,6 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+#: What describes a flat batch, and not its texts.
+_ONLY_FLAT = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "position_ids", "seq_idx"})
+
 
 @dataclass(frozen=True)
 class CorruptedTokens:
@@ -149,6 +152,25 @@ class TokenBatch:
             for key, value in self.per_row.items()
         }
         return TokenBatch(texts, per_row, self.batch_info)
+
+
+def unflattened(features: Mapping[str, Any], pad_token_id: int) -> Mapping[str, Any]:
+    """A batch that sentence-transformers flattened for flash attention, as right-padded rows; any other unchanged.
+
+    A flat batch holds all texts in one row (1, T), and ``cu_seq_lens_q``, where each text begins and the last one ends.
+    """
+    bounds = features.get("cu_seq_lens_q") if isinstance(features, Mapping) else None
+    if bounds is None:
+        return features
+    flat, lengths = features["input_ids"], bounds.diff()
+    width = int(features["max_length_q"])
+    mask = torch.arange(width, device=flat.device) < lengths[:, None]
+    rows = {key: value for key, value in features.items() if key not in _ONLY_FLAT}
+    for key, value in rows.items():
+        if isinstance(value, Tensor) and value.shape == flat.shape:
+            padding = pad_token_id if key == "input_ids" else 0
+            rows[key] = torch.full_like(mask, padding, dtype=value.dtype).masked_scatter(mask, value)
+    return {**rows, "attention_mask": mask.long()}
 
 
 def pad_to_width(tensor: Tensor, width: int) -> Tensor:
