@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: What describes a flat batch, and not its texts.
+#: Keys that only describe a flat batch.
 _ONLY_FLAT = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "position_ids", "seq_idx"})
 
 
@@ -155,9 +155,10 @@ class TokenBatch:
 
 
 def unflattened(features: Mapping[str, Any], pad_token_id: int) -> Mapping[str, Any]:
-    """A batch that sentence-transformers flattened for flash attention, as right-padded rows; any other unchanged.
+    """Convert a batch that sentence-transformers flattened for flash attention to right-padded rows.
 
-    A flat batch holds all texts in one row (1, T), and ``cu_seq_lens_q``, where each text begins and the last one ends.
+    A flat batch holds all texts in one row (1, T). Its ``cu_seq_lens_q`` contains the start of each text and the end of
+    the last text. Other batches are returned unchanged.
     """
     bounds = features.get("cu_seq_lens_q") if isinstance(features, Mapping) else None
     if bounds is None:
