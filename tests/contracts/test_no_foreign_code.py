@@ -168,7 +168,7 @@ def trap(request, checkpoint, tmp_path, marker, monkeypatch):
     return folder
 
 
-def test_the_traps_would_spring(tmp_path, checkpoint):
+def test_the_traps_work(tmp_path, checkpoint):
     for trap in TRAPS:
         mark, folder = tmp_path / f"{trap.__name__} ran", tmp_path / trap.__name__
         shutil.copytree(checkpoint("bert-mlm"), folder)
