@@ -157,7 +157,7 @@ def test_weights_in_half_precision(build, sentences, name):
     terms = build_loss(name, model)(columns(model, sentences, name))
     terms.backward()
     assert all(term.isfinite() for term in terms.values())
-    with pytest.raises(ValueError, match=r"model has float16 weights: .* model\.float\(\)"):
+    with pytest.raises(ValueError, match="model has float16 weights"):
         build_loss(name, build().half())
 
 
@@ -245,7 +245,7 @@ def test_matryoshka_loss_only_accepts_simcse_without_a_head(build, sentences, na
 
 
 def test_poor_poolings_and_missing_dropout_give_warnings(build):
-    with pytest.warns(UserWarning, match="model is a decoder that is read at its first token"):
+    with pytest.warns(UserWarning, match="model is a causal model with first-token pooling"):
         SimCSELoss(build("qwen"))
     with pytest.warns(UserWarning, match=r"train_pooling='cls'.*train_pooling='lasttoken' or 'mean'"):
         TwinsLoss(build("qwen", "lasttoken"), train_pooling="cls")

@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
+import torch
 
 from st_contrastive.evaluation import Report, Score, compare, write
 
@@ -13,7 +15,7 @@ def report(name, *values, notes=()):
     return Report(name, tuple(Score(task, "test", "spearman", value, 1000) for task, value in scores), {}, notes)
 
 
-def test_table_and_values():
+def test_a_table_of_one_model():
     one = report("m", 0.5, 0.25)
     assert compare([one]).splitlines()[2:] == [
         "a      test  spearman  1,000  50.00",
@@ -27,7 +29,7 @@ def test_table_and_values():
         one.value("c", "test")
 
 
-def test_models_side_by_side():
+def test_a_table_of_several_models():
     before, after = report("runs/x/model", 0.5, 0.25), report("runs/y/model", 0.6, math.nan, notes=("b: why",))
     lines = compare([before, after]).splitlines()
     assert lines[0].split()[-5:] == ["x/model", "y/model", "y/model", "-", "x/model"]
@@ -39,7 +41,7 @@ def test_models_side_by_side():
     assert rows[-2].split()[-3:] == ["nan", "-2.000", "+nan"]  # the first model has no such score
 
 
-def test_a_report_is_json_whatever_is_in_it(tmp_path):
+def test_a_report_is_written_whole(tmp_path):
     write([report("m", math.nan, 0.5)], tmp_path / "r.json")
     (written,) = json.loads((tmp_path / "r.json").read_text())
     assert [score["value"] for score in written["scores"]] == [None, 0.5]
@@ -48,3 +50,23 @@ def test_a_report_is_json_whatever_is_in_it(tmp_path):
     with pytest.raises(OSError, match="folder"):
         write([report("m", 0.1, 0.2)], tmp_path / "folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "r.json"]
+
+
+def test_parsers_accept_the_json(tmp_path):
+    """JSON has no NaN and no infinity, wherever they are."""
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    settings = {
+        "max_length": math.inf, "nested": {"low": -math.inf, "pair": (math.nan, 1)}, 3: np.float32("nan"),
+        "rows": np.array([1.5, np.inf]), "count": np.int64(2), "path": tmp_path, "is_true": True,
+        "tensor": torch.ones(1),
+    }  # fmt: skip
+    write([Report("m", (Score("a", "test", "spearman", -math.inf, 3),), settings)], tmp_path / "r.json")
+    (read,) = json.loads((tmp_path / "r.json").read_text(), parse_constant=refuse)
+    assert read["scores"][0]["value"] is None
+    assert read["settings"] == {
+        "max_length": None, "nested": {"low": None, "pair": [None, 1]}, "3": None, "rows": [1.5, None], "count": 2,
+        "path": str(tmp_path), "is_true": True, "tensor": [1.0],
+    }  # fmt: skip

@@ -82,9 +82,7 @@ WAYS = [("fit", 0), ("trainer", 0), pytest.param("trainer", 2, marks=pytest.mark
 
 
 @pytest.mark.parametrize(("way", "workers"), WAYS)
-def test_training_saves_no_fraternal_embedding(
-    build, german, sentences, tmp_path, monkeypatch, way, workers
-):
+def test_training_saves_no_fraternal_embedding(build, german, sentences, tmp_path, monkeypatch, way, workers):
     monkeypatch.chdir(tmp_path)
     model = build()
     before = model.encode(sentences)

@@ -83,7 +83,7 @@ def test_a_mini_batch_is_encoded_again_under_the_same_dropout(build, sentences, 
         return {key: p.grad.clone() for key, p in loss.named_parameters() if p.grad is not None}
 
     found = accumulated()
-    monkeypatch.setattr(passes, "recomputed", lambda function, parts: function(*parts))
+    monkeypatch.setattr(passes, "run_checkpointed", lambda function, parts: function(*parts))
     torch.testing.assert_close(found, accumulated(), rtol=1e-9, atol=1e-6)
     assert len(found) > 20
 
@@ -117,7 +117,7 @@ def test_mini_batches_with_mixed_precision(build, sentences, tmp_path, monkeypat
         return {name: value.clone() for name, value in loss.state_dict().items()}
 
     twice = trained()
-    monkeypatch.setattr(passes, "recomputed", lambda function, parts: function(*parts))
+    monkeypatch.setattr(passes, "run_checkpointed", lambda function, parts: function(*parts))
     torch.testing.assert_close(twice, trained(), rtol=1e-3, atol=1e-4)
 
 

@@ -23,7 +23,7 @@ from st_contrastive import (
     text_dataset,
 )
 from st_contrastive.encoder.model_facts import ModelState
-from st_contrastive.encoder.token_batch import TokenBatch, unflattened
+from st_contrastive.encoder.token_batch import TokenBatch
 from st_contrastive.losses import Step
 from st_contrastive.training import ContrastiveTrainer
 from tests.cases import CASES, ONE_OF_EACH, SMALL, arguments_of, build_loss, columns, crossed, with_encoder
@@ -283,7 +283,7 @@ def test_a_flat_batch_is_read_as_rows_and_the_model_stays_as_it_was(build, sente
 @pytest.mark.parametrize("texts", [["rain falls"], ["a", "", "two dogs run along the river"]], ids=["one", "empty"])
 def test_a_flat_batch_of_odd_texts(build, texts):
     model = flatten_batches(build())
-    batch = TokenBatch.of(unflattened(model.preprocess(texts), pad_token_id=model.tokenizer.pad_token_id))
+    batch = TokenBatch.of(model.preprocess(texts), pad_token_id=model.tokenizer.pad_token_id)
     model[0].can_flatten_inputs = False
     expected = model.preprocess(texts)
     assert torch.equal(batch.ids, expected["input_ids"])
