@@ -373,7 +373,7 @@ class TwinsLoss(TextLoss):
             get_layers(get_encoder(model))  # refuses an encoder in which M can't be measured
 
     def has_one_width(self) -> bool:
-        # A pooling of its own reads token vectors, which MatryoshkaLoss does not truncate.
+        # train_pooling reads token vectors, which MatryoshkaLoss does not truncate.
         return self.train_pooling is not None or super().has_one_width()
 
     def chance_levels(self, batch_size: int) -> dict[str, float]:

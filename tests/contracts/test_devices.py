@@ -1,6 +1,6 @@
 """Every loss makes its tensors on the device of its model.
 
-What is made without naming a device goes to a device that holds no numbers, and can't be used beside what the model
+A tensor that is created without a device is created on the meta device, and can't be combined with what the model
 has on the CPU. tests/gpu runs the losses on a GPU.
 """
 

@@ -26,7 +26,7 @@ each_loss = pytest.mark.parametrize("name", ONE_OF_EACH)
 
 @pytest.mark.parametrize("loss_class", CLASSES)
 def test_constructors(build, loss_class):
-    """The model alone is enough; the rest are keywords, and plain values but for networks."""
+    """Only the model is required. All other arguments are keywords with plain default values."""
     model, *arguments = inspect.signature(loss_class).parameters.values()
     assert model.name == "model"
     assert all(argument.kind is inspect.Parameter.KEYWORD_ONLY for argument in arguments)
@@ -85,7 +85,7 @@ def test_evaluation_changes_nothing_and_training_does(build, sentences, name):
     remembers = any("queue" in key or "running" in key for key in before)
     changed = any(not torch.equal(fresh[key], value) for key, value in before.items() if key in fresh)
     assert changed == remembers
-    # The trainer's evaluation: the encoder alone is switched, the loss stays in training mode.
+    # In the trainer's evaluation only the encoder changes its mode. The loss stays in training mode.
     model.eval()
     drawn = torch.get_rng_state()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Every term of every loss against a computation of its own: the encoder called row by row, without padding, in
+"""Every term of every loss against a separate computation: the encoder called row by row, without padding, in
 float64, dropout 0; the equations as loops."""
 
 from __future__ import annotations

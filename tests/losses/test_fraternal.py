@@ -1,4 +1,4 @@
-"""Twins with a fraternal language of its own tokenizer: fusion against a loop, fit and the Trainer."""
+"""Twins with another tokenizer for the fraternal language: fusion against a loop, fit and the Trainer."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_fusion_equals_the_loop(build, german, family):
         assert masks[2][row, : len(expected)].all()
         torch.testing.assert_close(embeddings[row, : len(expected)], expected, rtol=1e-5, atol=1e-6)
         own = len(model.tokenizer(sentence, truncation=True, max_length=10)["input_ids"])
-        assert masks[0][row].sum() == own == masks[1][row].sum()  # the anchor is the sentence alone
+        assert masks[0][row].sum() == own == masks[1][row].sum()  # the anchor is only the sentence
 
 
 def train(way, model, loss, data, folder, workers=0):
@@ -78,7 +78,7 @@ def train(way, model, loss, data, folder, workers=0):
     assert {"eval_fraternal", "eval_twins", "eval_identical"} <= logged
 
 
-WAYS = [("fit", 0), ("trainer", 0), pytest.param("trainer", 2, marks=pytest.mark.long)]  # forks, beside threads
+WAYS = [("fit", 0), ("trainer", 0), pytest.param("trainer", 2, marks=pytest.mark.long)]  # forks while threads run
 
 
 @pytest.mark.parametrize(("way", "workers"), WAYS)

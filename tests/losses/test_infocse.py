@@ -1,4 +1,4 @@
-"""InfoCSE's arguments and DiffCSE beside it: what each of them changes, and what not."""
+"""The arguments of InfoCSE and DiffCSE: what each of them changes and what it does not change."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def assert_equal(found, expected, factor=1.0, rtol=1e-9, atol=1e-14):
 
 @pytest.mark.parametrize("head", ["projector", "tanh", None])
 def test_without_the_masked_lm_term_the_loss_is_simcse(build, sentences, head):
-    model = build("bert-mlm").double()  # with dropout, of which a seed draws the same for all
+    model = build("bert-mlm").double()  # with dropout, which a seed makes equal for all
     simcse = SimCSELoss(model, head=head)
     expected, reference = terms_and_gradients(model, simcse, sentences)
     assert expected["contrastive"] > 1e-3

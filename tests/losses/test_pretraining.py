@@ -1,4 +1,4 @@
-"""Stage 1 against a computation of its own: transformers' masked-LM model and its layers, called one by one."""
+"""Stage 1 against transformers' masked-LM model, whose layers are called one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SimCSE's masked-LM term against computations of its own: in float64, dropout 0."""
+"""SimCSE's masked-LM term against separate computations in float64 without dropout."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def run(loss, columns, labels=None):
 
 
 def vectors(loss, columns, labels=None):
-    """[CLS] of the views, each in a pass of its own."""
+    """[CLS] of the views, each from a separate pass."""
     return loss.encode_views(fresh(columns), labels, pooling="cls")
 
 

@@ -46,7 +46,7 @@ def test_a_term_at_its_chance_level_is_a_collapse(made, arguments, method):
 
 
 class Own(SimCSELoss):
-    """A user's loss with a term of its own name."""
+    """A user's loss whose term has another name."""
 
     def compute_terms(self, step, batches, labels):
         return {"mine": 8 * super().compute_terms(step, batches, labels)["contrastive"]}
@@ -112,6 +112,6 @@ def test_a_normal_run_is_not_a_collapse(trainer):
     run.train()
     assert run.collapsed is None
     assert run.model.training
-    run.train_dataset = run.train_dataset.select([0] * 8)  # one text alone can't tell
+    run.train_dataset = run.train_dataset.select([0] * 8)  # one text is not enough
     run.train()
     assert run.collapsed is None
