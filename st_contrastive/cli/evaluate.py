@@ -216,7 +216,7 @@ def _score_on_corpus(
     judgement = evaluator.judge(model)
     values, notes = {"ndcg@10": judgement.ndcg}, [*notes]
     if judgement.mixed_ndcg is None:
-        notes.append("The scores with BM25 need an extra: pip install 'st_contrastive[search]'.")
+        notes.append("The scores with BM25 need an extra: pip install '.[search]'.")
     else:
         values["ndcg@10 with bm25"] = judgement.mixed_ndcg
         notes.append(f"with bm25: {bm25.WEIGHT} z(similarity) + {1 - bm25.WEIGHT:.1f} z(BM25) of each query.")
