@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import runpy
 import shlex
 
 import pytest
@@ -68,6 +69,7 @@ def test_the_losses_of_the_extending_page_learn(build, sentences, tmp_path, monk
     names: dict[str, object] = {}
     for block in python_blocks(ROOT / "docs" / "extending.md"):
         run_block(block, ROOT / "docs" / "extending.md", names)
+    names |= runpy.run_path(str(ROOT / "examples" / "sigmoid_loss.py"))
     for own in (names["GaussianLoss"], names["SigmoidLoss"]):
         loss = own(build(pooling="mean").train())
         optimizer = torch.optim.AdamW(loss.parameters(), lr=1e-3)
