@@ -8,12 +8,14 @@ import sys
 
 import nbclient
 import nbformat
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from st_contrastive import evaluation
+from st_contrastive.inputs import load_documents
 from tests import foreign
 from tests.processes import ROOT, TORCHRUN, run_python
 from tests.snippets import save_reranker, write_documents, write_files
@@ -38,18 +40,19 @@ def saved(folder):
     return (folder / "modules.json").is_file() and (folder / "model.safetensors").is_file()
 
 
+#: Of the longer ones.
+MOST_LINES = {
+    "demo": 150, "search_with_a_teacher": 60, "search_in_qdrant": 85, "infocse_two_stages": 46, "twins_figure_4a": 46,
+    "sigmoid_loss": 48,
+}  # fmt: skip
+
+
 def test_they_are_short_and_all_tested():
     text = (ROOT / "tests" / "test_examples.py").read_text(encoding="utf-8")
     assert len(EXAMPLES) >= 10
     for path in EXAMPLES:
         assert f'"{path.stem}' in text, f"{path} is not tested"
-        most = {
-            "demo": 150,
-            "search_with_a_teacher": 60,
-            "infocse_two_stages": 46,
-            "twins_figure_4a": 46,
-            "sigmoid_loss": 48,
-        }.get(path.stem, 42)
+        most = MOST_LINES.get(path.stem, 42)
         assert len(path.read_text(encoding="utf-8").splitlines()) <= most
 
 
@@ -145,6 +148,29 @@ def test_search_with_a_teacher(checkpoint, tmp_path, capsys, monkeypatch):
     names = runpy.run_path(str(ROOT / "examples" / "search_with_a_teacher.py"))
     names["main"]("table.csv", "out", str(checkpoint("bert")), str(tmp_path / "teacher"), 2)
     assert re.search(r"[\d.]+ before, [\d.]+ after", capsys.readouterr().out)
+
+
+def test_search_in_qdrant(example, build, tmp_path, capsys):
+    """Its ranking is that of ``mix``; Qdrant's own fusion weighs both equally, and agrees less."""
+    qdrant = pytest.importorskip("qdrant_client")
+    write_documents(tmp_path / "table.csv", 60)
+    build(pooling="mean").eval().save_pretrained(str(tmp_path / "model"))
+    queries = ["Who sleeps on the bemi?", "About dato", "It rains on the kuna and the bola", "nothing of this"]
+    index = example("search_in_qdrant", "table.csv", "title,body", tmp_path / "model", *queries)["index"]
+    printed = capsys.readouterr().out
+    assert all(query in printed for query in queries)
+    documents = load_documents("table.csv", columns="title,body").texts
+    model = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    similarities = model.similarity(model.encode_query(queries), model.encode_document(documents)).numpy()
+    mixed, common = evaluation.mix(similarities, evaluation.BM25(documents).scores(queries)), []
+    for query, scores in zip(queries, mixed, strict=True):
+        rows, found = zip(*index.search(query, limit=60), strict=True)
+        assert sorted(rows) == [*range(60)]
+        # The scores of the mixture, up to a constant of the query.
+        np.testing.assert_allclose(np.array(found) - found[0], scores[[*rows]] - scores[rows[0]], atol=1e-4)
+        fused = {row for row, _ in index.search(query, fusion=qdrant.models.Fusion.DBSF)}
+        common.append(len(fused & {*rows[:10]}))
+    assert 10 > np.mean(common) >= 4
 
 
 @pytest.mark.long

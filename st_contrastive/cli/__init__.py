@@ -19,7 +19,7 @@ from st_contrastive.cli._user_errors import UserError, as_options, did_you_mean
 
 _COMMANDS = (train, describe, evaluate, search, recipes, translate)
 #: An option as it is typed, up to a "=". A text that only begins with dashes is a query.
-_OPTION = re.compile(r"--([\w-]+)(?==|$)")
+_OPTION = re.compile(r"^--([a-zA-Z][\w-]*)(?==|$)")
 #: Exit code of a program whose output is no longer read, as the shell gives it: 128 + SIGPIPE.
 _CLOSED_PIPE = 141
 
@@ -40,14 +40,25 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in _COMMANDS:
         command.add_parser(commands)
-    if argv and argv[0] in commands.choices:
-        command_parser = commands.choices[argv[0]]
-        options = {name for action in command_parser._actions for name in action.option_strings}
-        parsed, unknown = parser.parse_known_args([argv[0], *_underscored(argv[1:], options)])
-        if unknown:
-            command_parser.error(_about_unknown(unknown[0], options))
-        return parsed
-    return parser.parse_args(argv)
+    if not argv or argv[0] not in commands.choices:
+        return parser.parse_args(argv)
+    command_parser = commands.choices[argv[0]]
+    options = {name for action in command_parser._actions for name in action.option_strings}
+    words = _underscored(argv[1:], options)
+    typed = words[: words.index("--")] if "--" in words else words
+    if unknown := [
+        word
+        for word in typed
+        if _OPTION.match(word) and not re.search(r"\s", word) and word.partition("=")[0] not in options
+    ]:
+        command_parser.error(
+            f"unknown option {unknown[0]}.{did_you_mean(*_underscored(unknown[:1]), options)} A query that begins with "
+            "dashes goes behind a bare --, at the end of the line"
+        )
+    parsed, rest = parser.parse_known_args([argv[0], *words])
+    if rest:
+        command_parser.error(f"{rest[0]!r} is not expected here: write names and queries before the options")
+    return parsed
 
 
 def _underscored(words: Sequence[str], known: Iterable[str] | None = None) -> list[str]:
@@ -55,17 +66,9 @@ def _underscored(words: Sequence[str], known: Iterable[str] | None = None) -> li
     end = words.index("--") if "--" in words else len(words)
     spelled = []
     for word in words[:end]:
-        changed = _OPTION.sub(lambda name: f"--{name[1].replace('-', '_')}", word, count=1) if word[:2] == "--" else word
+        changed = _OPTION.sub(lambda name: f"--{name[1].replace('-', '_')}", word, count=1)
         spelled.append(changed if known is None or changed.partition("=")[0] in known else word)
     return [*spelled, *words[end:]]
-
-
-def _about_unknown(word: str, options: Iterable[str]) -> str:
-    name = word.partition("=")[0]
-    if not name.startswith("-"):
-        return f"{word!r} is not expected here: write names and queries side by side, before the options"
-    remedy = did_you_mean(name.replace("-", "_").replace("__", "--", 1), options) if name.startswith("--") else ""
-    return f"unknown option {name}.{remedy} A text that begins with dashes goes behind a bare --, at the end of the line"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -38,3 +38,8 @@ def load_model(
             raise UserError(f"--max_length {max_length}: {name} reads at most {longest} tokens.")
         model.max_seq_length = max_length
     return model
+
+
+def default_batch_size(model: SentenceTransformer) -> int:
+    """Texts that are encoded at a time: 64, or 16 on a CPU, where smaller batches are as fast and take less memory."""
+    return 16 if model.device.type == "cpu" else 64

@@ -1,36 +1,42 @@
-"""Switch off the libraries' progress bars, hints and warnings while a command runs."""
+"""Hide the libraries' progress bars, hints and warnings while a command runs.
+
+sentence-transformers, transformers, datasets and the hub have one switch each. All are set back afterwards, because
+``main`` is also called inside other programs.
+"""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-#: Libraries whose hints and warnings are not for the user; their errors still come through.
+#: Libraries whose hints and warnings do not help the user. Their errors are still shown.
 _LOGGERS = ("sentence_transformers", "transformers", "datasets", "huggingface_hub", "accelerate", "torch", "mteb")
 
 
 def add_verbose(parser: argparse.ArgumentParser) -> None:
-    """Add the option that leaves them on."""
-    parser.add_argument("--verbose", action="store_true", help="show the libraries' own progress bars and warnings")
+    """Add the option that shows them."""
+    parser.add_argument("--verbose", action="store_true", help="show the progress bars and warnings of the libraries")
 
 
 @contextmanager
 def quiet(*, warnings_shown: bool = True) -> Iterator[None]:
-    """Switch off the libraries' progress bars and log messages, and print warnings as one line.
+    """Hide the libraries' progress bars and log messages, and print each Python warning as one line.
 
-    A Python warning is shown as "Warning: " and its message. Warnings of coming versions, that pinned memory has no
-    GPU, and that MTEB has a newer task are left out. Everything is set back afterwards.
+    Three kinds of warnings are ignored: those about future versions of a library, about pinned memory without a GPU,
+    and about a newer version of an MTEB task.
+
+    Args:
+        warnings_shown: False hides all warnings, as in all but the first of several processes.
     """
     import datasets
     import huggingface_hub.utils
     import transformers.utils.logging
 
-    hub: Any = huggingface_hub.utils  # two modules without complete types
+    hub: Any = huggingface_hub.utils  # both modules lack types
     transformers_logging: Any = transformers.utils.logging
     bars = (
         (transformers_logging.is_progress_bar_enabled(), transformers_logging, "progress_bar"),
@@ -46,13 +52,10 @@ def quiet(*, warnings_shown: bool = True) -> Iterator[None]:
             logger = logging.getLogger(name)
             restore.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.ERROR)
-        if "TOKENIZERS_PARALLELISM" not in os.environ:  # without it, tokenizers warn of a fork
-            restore.callback(os.environ.pop, "TOKENIZERS_PARALLELISM", None)
-            os.environ["TOKENIZERS_PARALLELISM"] = "false"
         restore.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
         warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
         warnings.filterwarnings("ignore", message=".*pin_memory.*|.*is superseded by")
-        warnings.filterwarnings("ignore", category=FutureWarning)  # of a library about another library
+        warnings.filterwarnings("ignore", category=FutureWarning)  # from one library about another
         if not warnings_shown:
             warnings.simplefilter("ignore")
         yield

@@ -52,7 +52,8 @@ def _key(model: SentenceTransformer, texts: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for library in ("sentence-transformers", "transformers", "torch"):
         digest.update(f"{library} {version(library)}\n".encode())
-    digest.update(repr((model, model.prompts, model.default_prompt_name, model.truncate_dim)).encode())
+    settings = (model.max_seq_length, model.prompts, model.default_prompt_name, model.truncate_dim)
+    digest.update(repr((model, settings)).encode())
     for module in model:
         digest.update(repr(sorted(getattr(module, "get_config_dict", dict)().items(), key=str)).encode())
     tokenizer = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)

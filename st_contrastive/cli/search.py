@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         scores[short] = found if words is None else evaluation.mix(found, words)
     weight = evaluation.bm25.WEIGHT
     ranked_by = f"{similarity} similarity" if words is None else f"{weight} z({similarity}) + {1 - weight:.1f} z(BM25)"
-    results = [
+    results: list[dict[str, Any]] = [
         {"query": query, "ranked_by": ranked_by, "models": _results(index, scores, documents, args.top)}
         for index, query in enumerate(queries)
     ]
@@ -135,11 +135,13 @@ def _similarities(
     model: SentenceTransformer, name: str, texts: list[str], queries: list[str], *, keep_vectors: bool
 ) -> NDArray[np.float64]:
     """(Q, N) similarities of the queries and the documents."""
+    from st_contrastive.cli._models import default_batch_size
     from st_contrastive.cli._vector_cache import cache_folder, cached_vectors
 
     def encode() -> Any:
         print(f"Encoding {len(texts):,} documents with {name}.", file=sys.stderr, flush=True)
-        return model.encode_document(texts, show_progress_bar=sys.stderr.isatty())
+        is_terminal, batch_size = sys.stderr.isatty(), default_batch_size(model)
+        return model.encode_document(texts, batch_size=batch_size, show_progress_bar=is_terminal)
 
     if keep_vectors:
         vectors, were_kept = cached_vectors(model, texts, encode)

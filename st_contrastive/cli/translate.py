@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from st_contrastive.cli._user_errors import name, positive_number, user_error
 from st_contrastive.cli._quiet import add_verbose
+from st_contrastive.cli._user_errors import name, positive_number, user_error
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,8 +23,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="TEXT",
         help="text before each sentence that tells a multilingual model the target language",
     )
-    parser.add_argument("--batch_size", type=positive_number, default=32, metavar="N", help="sentences at a time; default: 32")
-    parser.add_argument("--max_length", type=positive_number, default=128, metavar="N", help="tokens per sentence; default: 128")
+    parser.add_argument(
+        "--batch_size", type=positive_number, default=32, metavar="N", help="sentences at a time; default: 32"
+    )
+    parser.add_argument(
+        "--max_length", type=positive_number, default=128, metavar="N", help="tokens per sentence; default: 128"
+    )
     parser.add_argument("--beams", type=positive_number, default=1, metavar="N", help="beam width; default: 1")
     add_verbose(parser)
     parser.set_defaults(run=run)

@@ -58,7 +58,7 @@ class BM25:
             self._options["stopwords"] = language
         words = self._words(texts)
         self._columns: dict[str, int] = {}
-        self._documents = csr_array((len(texts), 0), dtype=np.float32)
+        self._documents: Any = csr_array((len(texts), 0), dtype=np.float32)
         if any(words):  # bm25s cannot index documents without words
             index = bm25s.BM25()
             index.index(words, show_progress=False)
@@ -72,14 +72,15 @@ class BM25:
         products = self.query_vectors(queries).astype(np.float64) @ self.document_vectors().T
         return np.asarray(products.toarray(), dtype=np.float64)
 
-    def document_vectors(self) -> csr_array:
+    def document_vectors(self) -> csr_array[Any, tuple[int, int]]:
         """(N, V) sparse vectors of the documents, for a search engine: the share of each of V words in a score.
 
         The dot product with a row of :meth:`query_vectors` is the BM25 score.
         """
-        return self._documents
+        vectors: csr_array[Any, tuple[int, int]] = self._documents
+        return vectors
 
-    def query_vectors(self, queries: Sequence[str]) -> csr_array:
+    def query_vectors(self, queries: Sequence[str]) -> csr_array[Any, tuple[int, int]]:
         """(Q, V) sparse vectors of queries: how often each word occurs. Words of no document are dropped."""
         counts = [
             Counter(self._columns[word] for word in words if word in self._columns)

@@ -50,8 +50,9 @@ def plot_similarities(
     bands = np.clip((gold - low) // width, 0, _BANDS - 1)
     filled = np.unique(bands)
     for panel, (name, model) in zip(panels, models.items(), strict=True):
-        is_computed = isinstance(model, np.ndarray)
-        cosines = model if is_computed else similarities(model, pairs, batch_size=batch_size)[0]
+        cosines: NDArray[Any] = (
+            model if isinstance(model, np.ndarray) else similarities(model, pairs, batch_size=batch_size)[0]
+        )
         panel.scatter(gold, cosines, s=4, alpha=0.3, label="pairs")
         panel.plot([low, gold.max()], [0, 1], color="gray", label="ideal")
         medians = [np.median(cosines[bands == band]) for band in filled]

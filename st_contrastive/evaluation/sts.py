@@ -77,6 +77,7 @@ def sts_spearman(model: Encoder, pairs: STSPairs, *, batch_size: int = 64) -> fl
 
 
 def spearman(cosines: NDArray[np.float32], pairs: STSPairs) -> float:
+    """Spearman correlation of (N,) similarities and gold scores; NaN if either are all equal."""
     gold = np.asarray(pairs.scores)
     if np.ptp(cosines) == 0 or np.ptp(gold) == 0:
         return float("nan")

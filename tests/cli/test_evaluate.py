@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +17,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from st_contrastive import evaluation
 from st_contrastive.cli import main, parse
-from st_contrastive.cli._user_errors import UserError
 from st_contrastive.cli._models import load_model
+from st_contrastive.cli._user_errors import UserError
 from tests.evaluation.encoders import write
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -89,6 +91,52 @@ def test_models_are_compared_question_by_question(data, model, build, tmp_path, 
     first, other = (evaluator.judge(load_model(folder)) for folder in (model, str(tmp_path / "other")))
     assert scores(path)[1]["corpus", "all", "ndcg@10 with bm25"] == pytest.approx(other.mixed_ndcg)
     assert str(evaluation.compare_paired(first, other)) in capsys.readouterr().out
+
+
+def test_pictures(data, model, build, tmp_path, capsys):
+    """Of the pairs that are scored, one panel for each model; of runs, without scoring anything."""
+    build(pooling="cls").eval().save_pretrained(str(tmp_path / "other"))
+    picture, words = tmp_path / "p.svg", ["evaluate", model, str(tmp_path / "other")]
+    for option, name in (
+        ("--sts", "sts"),
+        ("--geometry", "sts/stsb/dev.jsonl.gz"),
+        ("--in_domain", "sts/stsb/dev.jsonl.gz"),
+    ):
+        assert main([*words, option, str(data / name), "--plot", str(picture)]) == 0
+        assert picture.read_text().count("<!-- ") >= 4
+        picture.unlink()
+    state = {"log_history": [{"step": 1, "loss": 2.0}, {"step": 1, "eval_dev_spearman": 0.3}]}
+    for folder in (model, tmp_path / "other"):
+        Path(folder, "trainer_state.json").write_text(json.dumps(state))
+    capsys.readouterr()
+    assert main([*words, "--curve", str(picture)]) == 0
+    assert capsys.readouterr().out == f"The curve is in {picture}.\n"
+    assert picture.is_file()
+
+
+def test_every_document_of_a_corpus_counts(data, model, tmp_path, capsys):
+    """Also untitled ones; and titles are not asked."""
+    texts = (data / "corpus.txt").read_text().splitlines()
+    rows = [{"title": "" if n % 2 else "One title. Of all.", "body": text} for n, text in enumerate(texts)]
+    table, path = tmp_path / "table.jsonl", tmp_path / "scores.json"
+    table.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"title": "N/A", "body": ""}]))
+    assert main(["evaluate", model, "--corpus", str(table), "--column", "title,body", "--json", str(path)]) == 0
+    (report,) = json.loads(path.read_text())
+    assert report["settings"]["corpus"]["documents"] == len(texts)
+    assert f"{len(texts)} of {len(texts) + 1} rows are documents" in capsys.readouterr().out
+
+
+def test_tokenizers_may_work_in_parallel(data, model, monkeypatch):
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
+    seen = []
+
+    def scores(*_, **__):
+        seen.append(os.environ.get("TOKENIZERS_PARALLELISM"))
+        return evaluation.Report("m", (), {"suite": "sts"})
+
+    monkeypatch.setattr(evaluation, "evaluate_sts", scores)
+    assert main(["evaluate", model, "--sts", str(data / "sts")]) == 0
+    assert seen == [None]
 
 
 def test_how_the_model_is_read(data, model, build, tmp_path):
@@ -228,6 +276,11 @@ def test_what_was_scored_is_not_lost(data, model, tmp_path, capsys):
     ("words", "message"),
     [
         (["--sts", "DATA/transfer"], "--sts: "),
+        (["--sts", "DATA/none"], "python -m benchmarks.get_data"),
+        (["--transfer", "DATA/none"], "python -m benchmarks.get_data"),
+        (["--plot", "DATA/p.jpg"], ".png, .pdf or .svg"),
+        (["--plot", "DATA/p.png", "--corpus", "DATA/corpus.txt"], "--plot needs graded pairs"),
+        (["--curve", "DATA/p.png"], "--curve: "),
         (["--sts", "DATA/sts", "--splits", "tset"], "tset"),
         (["--transfer", "DATA/sts"], "--transfer: "),
         (["--in-domain", "DATA/none.jsonl"], "none.jsonl"),

@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
+import torch
 
 from st_contrastive.evaluation import Report, Score, compare, write
 
@@ -48,3 +50,23 @@ def test_a_report_is_json_whatever_is_in_it(tmp_path):
     with pytest.raises(OSError, match="folder"):
         write([report("m", 0.1, 0.2)], tmp_path / "folder")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "r.json"]
+
+
+def test_parsers_accept_the_json(tmp_path):
+    """JSON has no NaN and no infinity, wherever they are."""
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    settings = {
+        "max_length": math.inf, "nested": {"low": -math.inf, "pair": (math.nan, 1)}, 3: np.float32("nan"),
+        "rows": np.array([1.5, np.inf]), "count": np.int64(2), "path": tmp_path, "is_true": True,
+        "tensor": torch.ones(1),
+    }  # fmt: skip
+    write([Report("m", (Score("a", "test", "spearman", -math.inf, 3),), settings)], tmp_path / "r.json")
+    (read,) = json.loads((tmp_path / "r.json").read_text(), parse_constant=refuse)
+    assert read["scores"][0]["value"] is None
+    assert read["settings"] == {
+        "max_length": None, "nested": {"low": None, "pair": [None, 1]}, "3": None, "rows": [1.5, None], "count": 2,
+        "path": str(tmp_path), "is_true": True, "tensor": [1.0],
+    }  # fmt: skip
